@@ -1,0 +1,83 @@
+# Everything that a developer runs. `make` alone prints the targets.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+UI := api/dashboard
+# Folders too: one changes when a file in it is removed.
+UI_SOURCES = $(shell find $(UI)/src $(UI)/public 2>/dev/null) $(wildcard $(UI)/*.html $(UI)/*.json $(UI)/*.ts)
+NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-fund --no-audit --no-update-notifier
+
+.DEFAULT_GOAL := help
+# The parts of `test` run one after the other, and the first that fails is the last.
+.NOTPARALLEL:
+.PHONY: help venv dashboard demo up down test lint types layers dashboard-check system-deps tools chart-docs parity bench gpu-check clean
+
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: .venv/.installed-dev ## .venv with Shardyard, its pinned dependencies and the development tools
+
+dashboard: $(UI)/dist/.built ## The dashboard, built when its sources are newer than the build
+
+demo: .venv/.installed-run dashboard ## Train a small Llama on real text with four ranks, and print a summary
+	$(BIN)/shardyard run examples/quickstart.yaml
+
+up: .venv/.installed-run dashboard ## Start the embedded control plane (API, dispatcher, Ray) and stay
+	$(BIN)/shardyard up
+
+down: .venv/.installed-run ## Stop the embedded control plane and its Ray
+	$(BIN)/shardyard down
+
+test: venv dashboard tools system-deps lint types layers dashboard-check ## All checks and all tests that need no GPU
+	$(BIN)/python -m pytest -m "not gpu and not whole" $(PYTEST_ARGS)
+
+lint: venv ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: venv ## mypy --strict on our own code
+	$(BIN)/mypy
+
+layers: venv ## The import contracts: api → service → workers → strategies
+	$(BIN)/lint-imports
+
+dashboard-check: .venv/.installed-run $(UI)/node_modules/.installed ## Types, lint and unit tests of the dashboard
+	$(NPM) run --silent check
+	$(NPM) run --silent test
+
+system-deps: ## Debian's Chromium for the browser tests, where it is missing (needs root or sudo)
+	@$(PYTHON) deploy/setup/chromium.py
+
+tools: .tools/helm ## Helm, for the chart's tests
+
+chart-docs: venv ## The values table in the chart's README, from values.yaml
+	$(BIN)/python deploy/chart/values_table.py
+
+SEED ?= 0
+N ?= 120
+parity: venv ## Every layout against a single process, and N more drawn by SEED
+	PARITY_SEED=$(SEED) PARITY_COUNT=$(N) $(BIN)/python -m pytest tests/parity -m "not gpu" $(PYTEST_ARGS)
+
+bench: venv ## Time from submit to the first step, beside torchrun and Ray Train
+	$(BIN)/python tests/bench/launch.py $(BENCH_ARGS)
+
+gpu-check: venv ## The tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)
+
+clean: ## Remove all that make made: .venv, tools, builds, caches
+	rm -rf .venv .tools build *.egg-info $(UI)/dist $(UI)/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+.venv/.installed-run .venv/.installed-dev: .venv/.installed-%: pyproject.toml constraints.txt
+	@$(PYTHON) deploy/setup/environment.py $*
+
+# npm ci begins by removing node_modules and vite by emptying dist: the stamps inside say that the last run came to its end.
+$(UI)/node_modules/.installed: $(UI)/package.json $(UI)/package-lock.json | .venv/.installed-run
+	$(NPM) ci --silent
+	@touch $@
+
+$(UI)/dist/.built: $(UI)/node_modules/.installed $(UI_SOURCES)
+	$(NPM) run --silent build
+	@touch $@
+
+.tools/helm: constraints.txt deploy/setup/helm.py | .venv/.installed-run
+	@$(BIN)/python deploy/setup/helm.py

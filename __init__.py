@@ -1,0 +1,22 @@
+"""Shardyard runs distributed training jobs on Ray: a spec goes in, a gang of ranks trains it, and its story comes back.
+
+The folders of the repository are the sub-packages: `api → service → workers → strategies`, imports never the other way.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .api.client import Client
+
+__all__ = ["Client", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """`shardyard.Client` is loaded when it is asked for, so that a trainer never imports the HTTP client."""
+    if name == "Client":
+        from .api.client import Client
+
+        return Client
+    raise AttributeError(f"module 'shardyard' has no attribute {name!r}")

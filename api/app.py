@@ -1,0 +1,85 @@
+"""The app is put together here: one store, one hub of watchers, every route, a problem body for whatever fails."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from .. import __version__
+from ..service.settings import Settings
+from ..service.spec import JobSpec
+from ..service.store.engine import Store
+from ..service.store.positions import positions
+from . import problems
+from .context import Context
+from .errors import RemoteRefused
+from .models import Problem
+from .origin import LOOPBACK, OwnOrigin
+from .routes import dashboard, events, health, jobs, nodes, schema
+from .stream import Hub
+
+_DESCRIPTION = """Distributed training jobs on Ray.
+
+Submit a job spec (YAML or JSON), watch its events, cancel it. Every refusal is `application/problem+json` with a stable
+`code` and, for each finding, the field, what is wrong and a remedy."""
+
+_TAGS = [
+    {"name": "jobs", "description": "Submit, list, read and cancel training jobs."},
+    {"name": "telemetry", "description": "What a job tells: live events, metrics, logs."},
+    {"name": "cluster", "description": "The machines that jobs run on."},
+    {"name": "service", "description": "Health and schemas."},
+]
+
+
+def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = None) -> FastAPI:
+    """The HTTP API over an open store, which the caller closes. `wake` rings a dispatcher here. Raises `RemoteRefused`."""
+    loopback = settings.host in LOOPBACK
+    if not loopback and not settings.insecure_allow_remote:
+        raise RemoteRefused(
+            f"host {settings.host} would open the API to other machines, and it has no authentication.",
+            field="host",
+            remedy="Use 127.0.0.1, or set SHARDYARD_INSECURE_ALLOW_REMOTE=true behind a proxy that authenticates.",
+        )
+    app = FastAPI(
+        title="Shardyard",
+        version=__version__,
+        description=_DESCRIPTION,
+        openapi_tags=_TAGS,
+        lifespan=_lifespan,
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    app.state.context = Context(store, settings, Hub(partial(positions, store)), wake or asyncio.Event())
+    app.add_middleware(OwnOrigin, loopback=loopback)
+    problems.install(app)
+    for part in (jobs, events, nodes, schema):
+        app.include_router(part.router, prefix="/v1", responses=problems.describe("internal_error"))
+    app.include_router(health.router)
+    app.include_router(dashboard.router)
+    app.openapi = partial(_openapi, app)  # type: ignore[method-assign]  # FastAPI's documented way
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    app.state.context.hub.close()
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document plus the schemas that bodies are described by, which its routes read themselves."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes
+        )
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        for model in (JobSpec, Problem):
+            described = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas |= described.pop("$defs", {})
+            schemas[model.__name__] = described
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,94 @@
+"""All commands stand here by name; what they do stands in their own files. Every error ends with the next thing to type."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from ... import __version__
+from ...service.errors import ShardyardError
+from ..client import ApiError
+from ..errors import InvalidDocument
+from ..models import FieldError
+from . import jobs, models, plane, watching
+from .screen import Screen
+
+app = typer.Typer(
+    name="shardyard",
+    help="Distributed training jobs on Ray.",
+    no_args_is_help=True,
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_PANELS = {
+    "Train": (watching.run, jobs.submit, watching.watch, jobs.cancel),
+    "Read": (jobs.list_, jobs.show, watching.logs, jobs.nodes, jobs.schema),
+    "Models": (models.export,),
+    "Control plane": (plane.up, plane.down, plane.api, plane.dispatcher, plane.migrate),
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(_command.__name__.strip("_"), rich_help_panel=_panel)(_command)
+
+
+@app.callback()
+def _shardyard(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """Distributed training jobs on Ray."""
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+_NEXT = {
+    "job_not_found": "See which jobs there are with: shardyard list",
+    "job_ended": "See how it ended with: shardyard show JOB",
+    "invalid_spec": "See what a spec holds with: shardyard schema",
+    "too_many_ranks": "See the cluster's devices with: shardyard nodes",
+    "idempotency_conflict": "Submit it under a new key with: shardyard submit SPEC",
+    "not_shardyard": "Ask another address with: shardyard --help  (--url, SHARDYARD_URL)",
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns its exit code."""
+    try:
+        app(args=list(arguments), prog_name="shardyard")
+    except SystemExit as exit_:
+        return _code(exit_.code)
+    except ApiError as error:
+        return _tell(error.code, error.detail, error.errors)
+    except ShardyardError as error:
+        return _tell(error.code, error.message, _findings(error))
+    except BrokenPipeError:  # the reader of our output had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def _code(code: str | int | None) -> int:
+    """A wrong command line is 1 here, where others say 2."""
+    number = code if isinstance(code, int) else int(code is not None)
+    return 1 if number == 2 else number
+
+
+def _findings(error: ShardyardError) -> list[FieldError]:
+    if isinstance(error, InvalidDocument):
+        return error.errors
+    return [FieldError(field=error.field, message=error.message, remedy=error.remedy)]
+
+
+def _tell(code: str, detail: str, errors: Sequence[FieldError]) -> int:
+    screen = Screen()
+    screen.error(detail, errors)
+    if code in _NEXT:
+        screen.hint(_NEXT[code])
+    elif not any("shardyard " in (finding.remedy or "") for finding in errors):
+        screen.hint("See how with: shardyard --help")
+    return 1

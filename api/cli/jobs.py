@@ -1,0 +1,191 @@
+"""Commands that ask once and print the answer."""
+
+from typing import Annotated
+
+import typer
+
+from ..client import Client
+from ..models import Job
+from .options import JobName, Json, SpecPath, Url
+from .screen import Screen, age, clock, loss, number, seconds, state
+
+
+def submit(
+    spec: SpecPath,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end and exit with its result.")] = False,
+    key: Annotated[str | None, typer.Option("--key", help="Idempotency key: the same key gives the same job.")] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Submit a job and return, or wait for its end."""
+    screen = Screen()
+    with Client(url) as client:
+        job = client.submit(spec, idempotency_key=key)
+        if not json:
+            screen.out.print(f"{job.id}  {job.name}  {state(job)}")
+        if not wait:
+            if json:
+                screen.json(job)
+            else:
+                screen.hint(f"Watch it with: shardyard watch {job.id}")
+            return
+        job = client.wait(job.id)
+    if json:
+        screen.json(job)
+    else:
+        ended(screen, job)
+    raise typer.Exit(exit_code(job))
+
+
+def list_(
+    state_: Annotated[str | None, typer.Option("--state", help="Only jobs in this state.")] = None,
+    label: Annotated[list[str] | None, typer.Option("--label", help="key=value; may be repeated.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only jobs of this name.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="Found in id or name.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="At most so many.")] = 50,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on after a page.")] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List jobs, newest first."""
+    screen = Screen()
+    labels = dict(pair.partition("=")[::2] for pair in label or [])
+    with Client(url) as client:
+        page = client.jobs(state=state_, label=labels, name=name, text=text, limit=limit, cursor=cursor)
+    if json:
+        screen.json(page)
+        return
+    columns = ("ID", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "LAYOUT", "AGE")
+    screen.table(columns, [_row(job) for job in page.items])
+    if not page.items:
+        screen.hint("No jobs. Submit one with: shardyard submit SPEC")
+    if page.next:
+        screen.hint(f"More with: shardyard list --cursor {page.next}")
+
+
+def show(job: JobName, url: Url = None, json: Json = False) -> None:
+    """Show a job: spec, layout, states, progress, summary."""
+    screen = Screen()
+    with Client(url) as client:
+        found = client.job(job)
+        if json:
+            screen.json(found)
+            return
+        story = [event for event in client.story(found) if event.kind == "state"]
+    train = found.spec.get("train", {})
+    screen.facts(
+        f"{found.name} ({found.id})",
+        [
+            ("state", " · ".join(filter(None, [found.state, found.reason]))),
+            ("model", _model(train.get("model", {}))),
+            ("data", _data(train.get("data", {}))),
+            ("layout", f"{found.layout}  ({found.world_size} ranks{', ' + found.device if found.device else ''})"),
+            ("batch", found.batch),
+            ("steps", number(train.get("steps"))),
+            ("precision", train.get("precision")),
+            ("labels", ", ".join(f"{key}={value}" for key, value in found.labels.items())),
+            ("attempt", f"{found.attempt} ({found.restarts} restarts)" if found.attempt else None),
+        ],
+    )
+    _progress(screen, found)
+    screen.facts("states", [(clock(event.ts), _told(event.data)) for event in story])
+    if found.state == "failed":
+        screen.failure(found)
+    elif found.summary:
+        screen.summary(found)
+
+
+def cancel(job: JobName, url: Url = None, json: Json = False) -> None:
+    """Cancel a job."""
+    screen = Screen()
+    with Client(url) as client:
+        found = client.cancel(job)
+    if json:
+        screen.json(found)
+    else:
+        screen.out.print(f"{found.id}  {found.name}  {state(found)}")
+
+
+def nodes(url: Url = None, json: Json = False) -> None:
+    """List the cluster's machines."""
+    screen = Screen()
+    with Client(url) as client:
+        found = client.nodes()
+    if json:
+        screen.json([node.model_dump(mode="json") for node in found])
+        return
+    rows = [
+        (
+            node.host,
+            "alive" if node.alive else "[red]lost[/]",
+            f"{node.cpu_used:g}/{node.cpu:g}",
+            f"{node.gpu_used:g}/{node.gpu:g}",
+            f"{node.memory_bytes / 2**30:.1f} GiB",
+        )
+        for node in found
+    ]
+    screen.table(("HOST", "STATE", "CPU USED", "GPU USED", "MEMORY"), rows)
+
+
+def schema() -> None:
+    """Print the JSON Schema of a job spec."""
+    from ..remedies import job_schema
+
+    Screen().json(job_schema())
+
+
+def ended(screen: Screen, job: Job, *, alone: bool = False) -> None:
+    """Print a finished job's result: its summary, or why there is none. `alone`: the control plane ends with this."""
+    if job.state == "failed":
+        screen.failure(job)
+        screen.hint(f"Read its logs with: {'shardyard up --detach; ' if alone else ''}shardyard logs {job.id}")
+    else:
+        screen.summary(job)
+
+
+def exit_code(job: Job) -> int:
+    """0 succeeded, 100 failed, 103 cancelled."""
+    return {"succeeded": 0, "failed": 100, "cancelled": 103}.get(job.state, 1)
+
+
+def _row(job: Job) -> tuple[str, ...]:
+    progress = job.progress
+    done = f"{progress.step}/{progress.steps}" if progress else ""
+    found = progress.loss if progress else None
+    speed = progress.tokens_per_s if progress else None
+    shown_loss = "" if found is None else f"{found:.4f}"
+    return (job.id, job.name, state(job), done, shown_loss, number(speed) or "", job.layout, age(job.created_at))
+
+
+def _told(data: dict[str, object]) -> str:
+    """A state with its reason and the first line of its message."""
+    message = str(data.get("message") or "").strip().splitlines()
+    return " · ".join(str(part) for part in (data.get("state"), data.get("reason"), *message[:1]) if part)
+
+
+def _progress(screen: Screen, job: Job) -> None:
+    progress = job.progress
+    if progress is None:
+        return
+    screen.facts(
+        "progress",
+        [
+            ("step", f"{progress.step} of {progress.steps}"),
+            ("loss", loss(progress.loss)),
+            ("tokens", number(progress.tokens)),
+            ("tokens/s", number(progress.tokens_per_s)),
+            ("time left", seconds(progress.eta_s)),
+            ("checkpoint", job.checkpoint),
+        ],
+    )
+
+
+def _model(model: dict[str, object]) -> str:
+    if model.get("import"):
+        return str(model["import"])
+    return f"{model.get('family', 'llama')} {model.get('preset', 'nano')}"
+
+
+def _data(data: dict[str, object]) -> str:
+    source = data.get("source", "python-stdlib")
+    return f"{source}, {data.get('tokenizer', 'bytes')}, sequences of {data.get('seq_len', 256)}"

@@ -1,0 +1,46 @@
+"""Trained models as files: what needs a checkpoint's folder and no control plane."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ...service.errors import MissingFile, UnknownCheckpoint
+from ...service.preflight import newest_checkpoint
+from .screen import Screen, number
+
+
+def export(
+    checkpoint: Annotated[
+        Path,
+        typer.Argument(metavar="CHECKPOINT", help="A checkpoint's folder, or one that holds them: then the newest."),
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; it must be new or empty.")],
+    dtype: Annotated[Literal["fp32", "bf16", "fp16", "fp64"], typer.Option(help="Of the written weights.")] = "fp32",
+    shard_size: Annotated[int, typer.Option(min=1, metavar="MB", help="Megabytes per file of weights.")] = 5000,
+) -> None:
+    """Write a checkpoint of any layout as a Hugging Face folder that transformers reads."""
+    found = newest_checkpoint(checkpoint)
+    if found is None:
+        remedy = "Read a job's newest checkpoint with: shardyard show JOB"
+        raise UnknownCheckpoint(f"{checkpoint} holds no complete checkpoint.", field="CHECKPOINT", remedy=remedy)
+    from ...workers.checkpoint import CheckpointError
+    from ...workers.export import export as write  # needs torch
+
+    try:
+        written = write(found, out, dtype, shard_size * 1_000_000)
+    except CheckpointError as error:
+        raise UnknownCheckpoint(str(error), field="CHECKPOINT", remedy="Export another one.") from None
+    except OSError as error:
+        raise MissingFile(f"{out} cannot be written: {error}", field="OUT", remedy="Name a new folder.") from None
+    Screen().facts(
+        f"{found} as a Hugging Face model",
+        [
+            ("folder", str(written.path)),
+            ("parameters", number(written.parameters)),
+            (
+                "weights",
+                f"{written.bytes:,} bytes of {dtype} in {written.files} file{'s' if written.files > 1 else ''}",
+            ),
+        ],
+    )

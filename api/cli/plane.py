@@ -1,0 +1,196 @@
+"""Commands that run the control plane itself. The server's code is imported only by the process that becomes the server."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Self
+
+import psutil
+import typer
+
+from ...service.errors import ShardyardError
+from ...service.settings import Settings
+from .. import control
+from ..client import Client
+from ..errors import AlreadyRunning, DidNotStart
+from .options import Json
+from .screen import Screen
+
+#: Seconds for a detached control plane to be ready, Ray's start included.
+_READY_S = 120.0
+#: Seconds between asking a control plane to end and ending it.
+_TERM_S = 30.0
+
+Port = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="Exactly this port. Default: 8400 or the next.")
+]
+
+
+def up(
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Start it in the background.")] = False,
+    port: Port = None,
+    json: Json = False,
+) -> None:
+    """Start the control plane of the data folder: API, dispatcher, and Ray unless SHARDYARD_RAY_ADDRESS names one."""
+    screen = Screen()
+    settings = Settings()
+    if detach:
+        found = _start(settings, port)
+        if json:
+            screen.json({"url": found.url, "pid": found.pid})
+        else:
+            screen.out.print(f"The control plane runs at {found.url} (pid {found.pid}); its log is {_log(settings)}.")
+            screen.hint("Stop it with: shardyard down")
+        return
+    from ..process import run_control_plane
+
+    raise typer.Exit(run_control_plane(settings, port, screen.say))
+
+
+def down(
+    yes: Annotated[bool, typer.Option("--yes", "-y", "--force", help="Also when jobs are active.")] = False,
+) -> None:
+    """Stop the control plane, and the Ray head that it started with everything on it."""
+    from ..process import active_jobs, end_ray
+
+    screen = Screen()
+    settings = Settings()
+    active = active_jobs(settings)
+    if active and not yes:
+        _confirm(screen, active)
+    found = control.read(settings.data_dir)
+    stopped = found is not None and _stop(found)
+    ended = end_ray(settings)
+    if stopped or ended:
+        screen.out.print("Stopped." + (f" {active} active jobs go on after the next: shardyard up" if active else ""))
+    else:
+        screen.out.print("Nothing was running.")
+
+
+def api(port: Port = None) -> None:
+    """Run the API alone (the dispatcher runs elsewhere)."""
+    from ..process import run_api
+
+    raise typer.Exit(run_api(Settings(), port, Screen().say))
+
+
+def dispatcher() -> None:
+    """Run the dispatcher alone (the API runs elsewhere)."""
+    from ..process import run_dispatcher
+
+    raise typer.Exit(run_dispatcher(Settings(), Screen().say))
+
+
+def migrate() -> None:
+    """Bring the database to this version's schema."""
+    from .. import process
+
+    settings = Settings()
+    process.migrate(settings)
+    Screen().out.print(f"The schema of {settings.database_shown} is up to date.")
+
+
+class Borrowed:
+    """A control plane for the time of one command: started before it; stopped with its Ray after it, unless kept."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._settings = Settings()
+        self._kept = False
+
+    def keep(self) -> None:
+        """It shall stay: something is left for it to do."""
+        self._kept = True
+
+    def __enter__(self) -> Self:
+        self._screen.say(f"Starting a control plane in {self._settings.data_dir} …")
+        began = time.monotonic()
+        self._found = _start(self._settings, None)
+        self._screen.say(f"It runs at {self._found.url} after {time.monotonic() - began:.1f} s.")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
+        from ..process import active_jobs, end_ray
+
+        if self._kept or active_jobs(self._settings):
+            self._screen.say(f"Jobs are active: the control plane stays at {self._found.url}.")
+            self._screen.hint("Stop it with: shardyard down")
+            return
+        _stop(self._found)
+        end_ray(self._settings)
+
+
+def _start(settings: Settings, port: int | None) -> control.Control:
+    """A control plane of its own session in the background, ready. Raises `AlreadyRunning`, `DidNotStart`."""
+    running = control.read(settings.data_dir)
+    if running is not None:
+        raise AlreadyRunning(running.url, running.pid, settings.data_dir)
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    command = [sys.executable, "-m", f"{__package__}", "up", *([] if port is None else ["--port", str(port)])]
+    with os.fdopen(os.open(_log(settings), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
+        )
+    try:
+        return _await_ready(settings, process)
+    except BaseException:
+        process.terminate()
+        raise
+
+
+def _await_ready(settings: Settings, process: "subprocess.Popen[bytes]") -> control.Control:
+    began = time.monotonic()
+    while time.monotonic() - began < _READY_S:
+        if process.poll() is not None:
+            raise DidNotStart(f"The control plane ended with code {process.returncode}.", _tail(_log(settings)))
+        found = control.read(settings.data_dir)
+        if found is not None and found.pid == process.pid and _ready(found.url):
+            return found
+        time.sleep(0.1)
+    raise DidNotStart(f"The control plane was not ready within {_READY_S:.0f} s.", _tail(_log(settings)))
+
+
+def _ready(url: str) -> bool:
+    with Client(url) as client:
+        return client.alive() and client.readiness().status == "ready"
+
+
+def _stop(found: control.Control) -> bool:
+    """End a control plane's process, politely first. True when there was one."""
+    process = found.process
+    if process is None:
+        return False
+    try:
+        process.terminate()
+        try:
+            process.wait(_TERM_S)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(5)
+    except psutil.NoSuchProcess:
+        pass
+    return True
+
+
+def _confirm(screen: Screen, active: int) -> None:
+    jobs = "1 job is" if active == 1 else f"{active} jobs are"
+    told = f"{jobs} active; stopping Ray ends their processes. They go on from their checkpoints after the next `up`."
+    if not sys.stdin.isatty():
+        raise ShardyardError(told, remedy="Stop all the same with: shardyard down --yes")
+    screen.say(told)
+    if not typer.confirm("Stop all the same?"):
+        raise typer.Exit(1)
+
+
+def _log(settings: Settings) -> Path:
+    return settings.data_dir / "control.log"
+
+
+def _tail(path: Path, lines: int = 20) -> str:
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""

@@ -1,0 +1,89 @@
+"""How far a job is, as it happens: a bar that moves, or lines that a log can hold."""
+
+import time
+from collections import deque
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+
+class Meter(Protocol):
+    """Shows steps as they come, and remarks between them."""
+
+    def step(self, data: dict[str, Any]) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class Pace:
+    """Loss, speed and time left, from the last steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._times: deque[float] = deque(maxlen=20)
+
+    def text(self, data: dict[str, Any]) -> str:
+        """`loss 3.2101 · 41,200 tokens/s · 0:32 left`."""
+        if data.get("step_s"):
+            self._times.append(data["step_s"])
+        parts = []
+        if data.get("loss") is not None:
+            parts.append(f"loss {data['loss']:.4f}")
+        if data.get("tokens_per_s") is not None:
+            parts.append(f"{data['tokens_per_s']:,.0f} tokens/s")
+        left = self._left(data.get("step", 0))
+        if left is not None:
+            parts.append(f"{int(left) // 60}:{int(left) % 60:02} left")
+        return " · ".join(parts)
+
+    def _left(self, step: int) -> float | None:
+        if not self._times:
+            return None
+        return (self.steps - step) * sorted(self._times)[len(self._times) // 2]
+
+
+class Bar:
+    """A rich progress bar."""
+
+    def __init__(self, console: Console, steps: int) -> None:
+        self._pace = Pace(steps)
+        columns = (TextColumn("[bold]step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[told]}"))
+        self._progress = Progress(*columns, console=console)
+        self._task = self._progress.add_task("", total=steps, told="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def step(self, data: dict[str, Any]) -> None:
+        self._progress.update(self._task, completed=data.get("step", 0), told=self._pace.text(data))
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(escape(text))
+
+
+class Lines:
+    """One line at the first and last step and every few seconds between."""
+
+    def __init__(self, console: Console, steps: int, every_s: float = 5.0) -> None:
+        self._console = console
+        self._pace = Pace(steps)
+        self._every_s = every_s
+        self._last = float("-inf")
+
+    def step(self, data: dict[str, Any]) -> None:
+        text = self._pace.text(data)
+        step = data.get("step", 0)
+        now = time.monotonic()
+        if now - self._last >= self._every_s or step >= self._pace.steps:
+            self._last = now
+            self._console.print(f"step {step}/{self._pace.steps} · {text}")
+
+    def note(self, text: str) -> None:
+        self._console.print(escape(text))

@@ -1,0 +1,163 @@
+"""How things look: colour and tables on a terminal, plain lines in a pipe. Results go to stdout, everything else to stderr."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..models import FieldError, Job, Summary
+from .progress import Bar, Lines, Meter
+
+_COLOURS = {
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+    "cancelling": "yellow",
+    "running": "cyan",
+    "queued": "dim",
+}
+_ENDLESS = 100_000
+_CONTROL = dict.fromkeys((*range(9), *range(10, 32), 127, *range(128, 160)))
+
+
+class Screen:
+    """One command's output. NO_COLOR and pipes are respected."""
+
+    def __init__(self) -> None:
+        # A pipe has no width: nothing is cut or wrapped there.
+        self.out = Console(highlight=False, width=None if sys.stdout.isatty() else _ENDLESS)
+        self.err = Console(highlight=False, stderr=True, width=None if sys.stderr.isatty() else _ENDLESS)
+
+    def say(self, text: str) -> None:
+        """A remark: not a result, so not on stdout."""
+        self.err.print(escape(text))
+
+    def hint(self, text: str) -> None:
+        self.err.print(escape(text), style="bold")
+
+    def error(self, detail: str, errors: Sequence[FieldError] = ()) -> None:
+        """What went wrong; each finding with its field and remedy."""
+        self.err.print(f"[bold red]error:[/] {escape(detail)}")
+        for finding in errors:
+            message = "" if finding.message in detail else finding.message
+            lead = ": ".join(filter(None, [finding.field, message]))
+            if lead and lead not in detail:
+                self.err.print(f"  [bold]{escape(lead)}[/]")
+            if finding.remedy:
+                self.err.print(f"  → {escape(finding.remedy)}")
+
+    def json(self, value: BaseModel | dict[str, Any] | list[Any]) -> None:
+        """One JSON document on one line, for programs."""
+        plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        sys.stdout.write(json.dumps(plain, default=str) + "\n")
+        sys.stdout.flush()
+
+    def line(self, text: str) -> None:
+        """One line of somebody else's text as it is, without what would steer a terminal."""
+        sys.stdout.write(text.translate(_CONTROL) + "\n")
+        sys.stdout.flush()
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column, no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        self.out.print(table)
+
+    def facts(self, title: str, pairs: Iterable[tuple[str, str | None]]) -> None:
+        """A heading and what is known below it; what is not known is left out."""
+        known = [(name, value) for name, value in pairs if value]
+        if not known:
+            return
+        self.out.print(f"[bold]{escape(title)}[/]")
+        wide = max(len(name) for name, _ in known)
+        for name, value in known:
+            self.out.print(f"  {escape(name):<{wide}}  {escape(value)}")
+
+    @contextmanager
+    def meter(self, steps: int) -> Iterator[Meter]:
+        """A live bar on a terminal, a line every few seconds elsewhere."""
+        if self.err.is_terminal:
+            with Bar(self.err, steps) as bar:
+                yield bar
+        else:
+            yield Lines(self.err, steps)
+
+    def summary(self, job: Job) -> None:
+        """What came out of a job that ended."""
+        found = job.summary or Summary()
+        self.facts(
+            f"{job.name} ({job.id}) {job.state}",
+            [
+                ("layout", job.layout),
+                ("steps", number(found.steps)),
+                ("training loss", _span(found.first_loss, found.last_loss)),
+                ("validation loss", loss(found.validation_loss)),
+                ("byte-frequency loss", loss(found.unigram_loss)),
+                ("tokens", number(found.tokens)),
+                ("tokens/s", number(found.tokens_per_s)),
+                ("tokens/s per device", number(found.tokens_per_s_device)),
+                ("MFU", None if found.mfu is None else f"{found.mfu:.1%} ({found.mfu_formula})"),
+                ("time to first step", seconds(found.time_to_first_step_s)),
+                ("checkpoint", found.checkpoint or job.checkpoint),
+            ],
+        )
+
+    def failure(self, job: Job) -> None:
+        """Why a job failed, with the traceback that its message holds."""
+        self.error(f"job {job.name} ({job.id}) failed" + (f": {job.reason}" if job.reason else ""))
+        if job.message:
+            self.err.print(escape(job.message.translate({k: v for k, v in _CONTROL.items() if k != 10})))
+
+
+def state(job: Job) -> str:
+    colour = _COLOURS.get(job.state)
+    return f"[{colour}]{job.state}[/]" if colour else job.state
+
+
+def loss(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4f} nats/token"
+
+
+def number(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.0f}"
+
+
+def seconds(value: float | None) -> str | None:
+    """`0.8 s`, `42 s`, `3:20`, `2:03:20`."""
+    if value is None:
+        return None
+    if value < 60:
+        return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def age(moment: datetime | None) -> str:
+    """How long ago, in one unit."""
+    if moment is None:
+        return ""
+    past = max(0.0, (datetime.now(UTC) - moment).total_seconds())
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if past >= size:
+            return f"{past // size:.0f}{unit}"
+    return f"{past:.0f}s"
+
+
+def clock(ts: float | None) -> str:
+    """Local time of day of unix seconds."""
+    return "" if ts is None else time.strftime("%H:%M:%S", time.localtime(ts))
+
+
+def _span(first: float | None, last: float | None) -> str | None:
+    return None if first is None or last is None else f"{first:.4f} → {last:.4f} nats/token"

@@ -1,0 +1,195 @@
+"""Commands that stay with a job: `run`, `watch`, `logs`.
+
+Ctrl-C leaves a watched job running. In `run` the first one cancels the job and the second leaves it to itself.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from ...service.settings import Settings
+from .. import control, spec_file
+from ..client import FINAL, ApiError, Client, Event
+from ..models import Job, LogLine, Logs
+from .jobs import ended, exit_code
+from .options import JobName, Json, Rank, SpecPath, Url
+from .plane import Borrowed
+from .progress import Meter
+from .screen import Screen, clock, loss, number
+
+_INTERRUPTED = 130
+_FOLLOW_S = 0.5
+
+
+def watch(job: JobName, url: Url = None, json: Json = False) -> None:
+    """Watch a job until it ends; exits with its result. Ctrl-C leaves it running."""
+    screen = Screen()
+    with Client(url) as client:
+        found = client.job(job)
+        try:
+            ended_job = _print_events(client, screen, found) if json else Follower(client, screen).follow(found)
+        except KeyboardInterrupt:
+            screen.hint(f"The job goes on. Watch it again with: shardyard watch {found.id}")
+            raise typer.Exit(_INTERRUPTED) from None
+    if not json:
+        ended(screen, ended_job)
+    raise typer.Exit(exit_code(ended_job))
+
+
+def run(spec: SpecPath, url: Url = None, json: Json = False) -> None:
+    """Train a spec from here to its end: starts a control plane when there is none, and stops what it started."""
+    screen = Screen()
+    with ExitStack() as stack:
+        client, borrowed = _client_for_run(screen, stack, url, spec)
+        job = client.submit(spec)
+        screen.say(f"Submitted {job.name} as {job.id}: {job.layout}, {job.batch}.")
+        job = _run_to_the_end(client, screen, job, borrowed)
+        if json:
+            screen.json(job)
+        else:
+            ended(screen, job, alone=borrowed is not None)
+    raise typer.Exit(exit_code(job))
+
+
+def logs(
+    job: JobName,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Stay until the job ends.")] = False,
+    rank: Rank = None,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, max=10_000, help="Begin with the last so many.")] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Print a job's log lines."""
+    screen = Screen()
+
+    def tell(line: LogLine) -> None:
+        if json:
+            screen.json(line)
+        else:
+            screen.line(line.text if rank is not None else f"[rank {line.rank}] {line.text}")
+
+    with Client(url) as client:
+        try:
+            _print_logs(client, client.job(job).id, tell, follow=follow, rank=rank, tail=tail)
+        except KeyboardInterrupt:
+            raise typer.Exit(_INTERRUPTED) from None
+
+
+class Follower:
+    """Follows one job on the screen, over lost connections, and keeps its place when it is interrupted."""
+
+    def __init__(self, client: Client, screen: Screen) -> None:
+        self._client = client
+        self._screen = screen
+        self._cursor: str | None = None
+
+    def follow(self, job: Job) -> Job:
+        """Show the job until it ends; returns it then."""
+        if job.state in FINAL:
+            return job
+        steps = job.progress.steps if job.progress else int(job.spec.get("train", {}).get("steps", 0))
+        with self._screen.meter(steps) as meter:
+            if self._cursor is None:
+                self._cursor = job.cursor
+                meter.note(f"{job.name} is {job.state}" + (f": {job.message}" if job.message else ""))
+                if job.progress:
+                    meter.step(job.progress.model_dump())
+            lost = _Lost(meter)
+            for event in self._client.events(job.id, self._cursor, on_lost=lost):
+                self._cursor = event.cursor
+                lost.over = False
+                _show(meter, event)
+        return self._client.job(job.id)
+
+
+class _Lost:
+    """Says once per loss that the control plane is away."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self.over = False
+
+    def __call__(self, error: ApiError) -> None:
+        if not self.over:
+            self.over = True
+            self._meter.note(f"{error.detail} Trying again; the job is not touched by this.")
+
+
+def _show(meter: Meter, event: Event) -> None:
+    data = event.data
+    match event.kind:
+        case "step":
+            meter.step(data)
+        case "state" if data.get("state") != "failed":  # why it failed is told at the end
+            meter.note(" · ".join(filter(None, [clock(event.ts), data.get("state"), data.get("message")])))
+        case "eval":
+            beside = f" (byte frequencies alone: {data['unigram_loss']:.4f})" if data.get("unigram_loss") else ""
+            meter.note(f"{clock(event.ts)} · validation at step {data.get('step')}: {loss(data.get('loss'))}{beside}")
+        case "checkpoint":
+            meter.note(f"{clock(event.ts)} · checkpoint of step {data.get('step')}: {data.get('path')}")
+        case "incident":
+            meter.note(f"{clock(event.ts)} · incident: {data.get('cause')} {data.get('message') or ''}".rstrip())
+        case "plan":
+            parameters = number(data.get("parameters"))
+            meter.note(f"{clock(event.ts)} · {parameters} parameters · {data.get('layout')} · {data.get('batch')}")
+
+
+def _print_events(client: Client, screen: Screen, job: Job) -> Job:
+    for event in client.events(job.id):
+        screen.json({"kind": event.kind, "cursor": event.cursor, "ts": event.ts, **event.data})
+    return client.job(job.id)
+
+
+def _client_for_run(screen: Screen, stack: ExitStack, url: str | None, spec: str) -> tuple[Client, Borrowed | None]:
+    """The running control plane's client; else that of one which is borrowed until `stack` ends."""
+    settings = Settings()
+    # Only what was named, or is the data folder's own: whatever else listens on the default port is somebody else's.
+    if url is not None or settings.url is not None or control.read(settings.data_dir) is not None:
+        return stack.enter_context(Client(url)), None
+    from ..remedies import read_spec
+
+    read_spec(spec_file.load(spec))  # what is wrong at sight needs no cluster to be found
+    borrowed = stack.enter_context(Borrowed(screen))
+    return stack.enter_context(Client()), borrowed
+
+
+def _run_to_the_end(client: Client, screen: Screen, job: Job, borrowed: Borrowed | None) -> Job:
+    follower = Follower(client, screen)
+    try:
+        return follower.follow(job)
+    except KeyboardInterrupt:
+        screen.say("Cancelling the job. Ctrl-C again leaves it to itself.")
+    try:
+        client.cancel(job.id)
+        return follower.follow(client.job(job.id))
+    except ApiError as error:
+        if error.code != "job_ended":
+            raise
+        return client.job(job.id)
+    except KeyboardInterrupt:
+        if borrowed is not None:
+            borrowed.keep()  # somebody must see the job's end
+        screen.hint(f"Left. See what becomes of it with: shardyard watch {job.id}")
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+def _print_logs(
+    client: Client, job: str, tell: Callable[[LogLine], None], *, follow: bool, rank: int | None, tail: int | None
+) -> None:
+    """All lines once, in order. What follows a page is asked for by its last line's place: no gap, nothing twice."""
+    place = 0
+
+    def page(found: Logs) -> None:
+        nonlocal place
+        for line in found.lines:
+            tell(line)
+        place = max([place, *(line.n for line in found.lines)])
+
+    if tail is not None:
+        page(client.logs(job, rank=rank, tail=tail))
+        if not follow:
+            return
+    for found in client.log_pages(job, rank=rank, after=place, follow=follow, pause_s=_FOLLOW_S):
+        page(found)

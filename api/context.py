@@ -1,0 +1,39 @@
+"""What a route may reach: the store, the settings, the hub of watchers, and who is asking."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from ..service.settings import Settings
+from ..service.store.engine import Store
+from .stream import Hub
+
+
+@dataclass(frozen=True)
+class Context:
+    """One per app, at `app.state.context`."""
+
+    store: Store
+    settings: Settings
+    hub: Hub
+    wake: asyncio.Event
+
+    def stir(self) -> None:
+        """Jobs changed: a dispatcher in this process need not wait for its next look."""
+        self.wake.set()
+
+
+def _context(request: Request) -> Context:
+    found: Context = request.app.state.context
+    return found
+
+
+def _actor() -> str:
+    """Who asks. On loopback there is one user: the machine's."""
+    return "local"
+
+
+In = Annotated[Context, Depends(_context)]
+Actor = Annotated[str, Depends(_actor)]

@@ -1,0 +1,78 @@
+"""Where a data folder's control plane listens: `control.json`, believed only while the process that wrote it lives."""
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+DEFAULT_URL = "http://127.0.0.1:8400"
+
+
+@dataclass(frozen=True)
+class Control:
+    """A control plane: its address, its process, and when that started (unix seconds), because pids come back."""
+
+    url: str
+    pid: int
+    started: float
+
+    @classmethod
+    def of_this_process(cls, url: str) -> Self:
+        return cls(url, os.getpid(), psutil.Process().create_time())
+
+    @property
+    def process(self) -> psutil.Process | None:
+        """The process itself, None when it is gone or the number belongs to another one now."""
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.started) < 2.0
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except psutil.Error:
+            return None
+
+
+def read(data_dir: Path) -> Control | None:
+    """The living control plane of a data folder, None when there is none."""
+    try:
+        record = json.loads((data_dir / "control.json").read_text())
+        control = Control(str(record["url"]), int(record["pid"]), float(record["started"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return control if control.process else None
+
+
+def write(data_dir: Path, control: Control) -> None:
+    """Tell where this control plane listens. A reader sees the old record or the new one, never half of it."""
+    path = data_dir / "control.json"
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(asdict(control)))
+    draft.replace(path)
+
+
+def remove(data_dir: Path, control: Control) -> None:
+    """Take the record back, unless another control plane has written its own since."""
+    if read(data_dir) == control:
+        (data_dir / "control.json").unlink(missing_ok=True)
+
+
+class Lock:
+    """At most one control plane per data folder: a file lock that the kernel releases when its holder dies."""
+
+    def __init__(self, data_dir: Path) -> None:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = (data_dir / "control.lock").open("a")
+
+    def take(self) -> bool:
+        """True when this process now holds the folder."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def release(self) -> None:
+        self._file.close()

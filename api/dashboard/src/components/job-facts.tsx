@@ -1,0 +1,52 @@
+/** What a job is: its layout, its batch, where and when it runs. */
+
+import type { Plan } from "../services/events";
+import { duration, integer, loss, secondsBetween, short } from "../services/format";
+import type { Job, Summary } from "../services/jobs";
+import { Facts } from "./facts";
+import { TimeAgo } from "./time-ago";
+
+export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now: Date }) {
+  const ran = secondsBetween(job.startedAt, job.finishedAt ?? now);
+  const labels = Object.entries(job.labels);
+  return (
+    <Facts
+      title="Job"
+      facts={[
+        { name: "Layout", value: job.layout },
+        { name: "Batch", value: job.batch },
+        { name: "Ranks", value: job.worldSize === null ? null : `${job.worldSize}${job.device ? ` × ${job.device}` : ""}` },
+        { name: "Parameters", value: plan?.parameters ? short(plan.parameters) : null },
+        { name: "Tokens per step", value: plan?.tokensPerStep ? integer(plan.tokensPerStep) : null },
+        { name: "Corpus", value: plan?.trainTokens ? `${short(plan.trainTokens)} tokens` : null },
+        { name: "Created", value: <TimeAgo at={job.createdAt} now={now} /> },
+        { name: "Running for", value: job.startedAt && !job.finishedAt ? duration(ran) : null },
+        { name: "Ran for", value: job.startedAt && job.finishedAt ? duration(ran) : null },
+        { name: "Attempt", value: job.attempt > 1 ? `${job.attempt} (${job.restarts} restarts)` : null },
+        { name: "Checkpoint", value: !job.summary && job.checkpoint && <code>{job.checkpoint}</code> },
+        {
+          name: "Labels",
+          value: labels.length > 0 ? labels.map(([key, value]) => <code key={key} className="label">{key}={value}</code>) : null,
+        },
+        { name: "Id", value: <code>{job.id}</code> },
+      ]}
+    />
+  );
+}
+
+export function JobSummary({ summary }: { summary: Summary }) {
+  return (
+    <Facts
+      title="Summary"
+      facts={[
+        { name: "Training loss", value: `${loss(summary.firstLoss)} → ${loss(summary.lastLoss)}` },
+        { name: "Validation loss", value: loss(summary.validationLoss) },
+        { name: "Unigram model", value: summary.unigramLoss === null ? null : `${loss(summary.unigramLoss)} (same data)` },
+        { name: "Tokens", value: integer(summary.tokens) },
+        { name: "Tokens/s", value: integer(summary.tokensPerSecond) },
+        { name: "To first step", value: duration(summary.timeToFirstStep) },
+        { name: "Checkpoint", value: summary.checkpoint && <code>{summary.checkpoint}</code> },
+      ]}
+    />
+  );
+}

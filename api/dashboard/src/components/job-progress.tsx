@@ -1,0 +1,17 @@
+/** Steps done of all steps. */
+
+import { integer } from "../services/format";
+import type { Progress } from "../services/jobs";
+import "./job-progress.css";
+
+export function JobProgress({ progress, label }: { progress: Progress | null; label: string }) {
+  if (progress === null) return <span className="quiet">–</span>;
+  return (
+    <span className="job-progress">
+      <progress aria-label={label} max={progress.steps} value={progress.step} />
+      <span className="number">
+        {integer(progress.step)}<span className="quiet"> / {integer(progress.steps)}</span>
+      </span>
+    </span>
+  );
+}

@@ -1,0 +1,23 @@
+/** A job's state: a word and a colour, never a colour alone. */
+
+import type { State } from "../services/jobs";
+import "./state-badge.css";
+
+const TONES: Readonly<Record<string, string>> = {
+  queued: "wait",
+  paused: "wait",
+  placing: "move",
+  starting: "move",
+  recovering: "warn",
+  pausing: "warn",
+  preempting: "warn",
+  cancelling: "warn",
+  running: "run",
+  succeeded: "good",
+  failed: "bad",
+  cancelled: "off",
+};
+
+export function StateBadge({ state }: { state: State }) {
+  return <span className={`state-badge tone-${TONES[state] ?? "wait"}`}>{state}</span>;
+}

@@ -1,0 +1,65 @@
+/** What happened to a job, newest first: its states, checkpoints and incidents. */
+
+import type { Entry } from "../services/events";
+import { bytes, clock, duration, integer } from "../services/format";
+import { StateBadge } from "./state-badge";
+import "./timeline.css";
+
+export function Timeline({ entries }: { entries: readonly Entry[] }) {
+  return (
+    <section className="timeline card" aria-labelledby="timeline-title">
+      <div className="card-head">
+        <h2 id="timeline-title">Timeline</h2>
+      </div>
+      {entries.length === 0 && <p className="quiet pad">Nothing has happened yet.</p>}
+      <ol tabIndex={0} aria-labelledby="timeline-title">
+        {entries.toReversed().map((entry) => (
+          <li key={entry.id} className={`timeline-${entry.kind}`}>
+            {entry.at ? (
+              <time dateTime={entry.at.toISOString()} title={entry.at.toLocaleString()}>{clock(entry.at)}</time>
+            ) : (
+              <span />
+            )}
+            <div><What entry={entry} /></div>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function What({ entry }: { entry: Entry }) {
+  switch (entry.kind) {
+    case "state":
+      return (
+        <>
+          <StateBadge state={entry.state} /> {entry.reason && <span className="quiet">{entry.reason}</span>}
+          {entry.message && <p className="timeline-message">{firstLine(entry.message)}</p>}
+        </>
+      );
+    case "checkpoint":
+      return (
+        <>
+          <strong>Checkpoint</strong> at step {integer(entry.step)}
+          <span className="quiet"> · {bytes(entry.bytes)}, {duration(entry.seconds)}</span>
+        </>
+      );
+    case "incident":
+      return (
+        <>
+          <strong className="bad">Incident</strong> {entry.cause}
+          {entry.rank !== null && <span className="quiet"> · rank {entry.rank}</span>}
+          {entry.node && <span className="quiet"> · {entry.node}</span>}
+          {entry.message && <p className="timeline-message">{firstLine(entry.message)}</p>}
+          {entry.traceback && (
+            <details>
+              <summary>Traceback</summary>
+              <pre>{entry.traceback}</pre>
+            </details>
+          )}
+        </>
+      );
+  }
+}
+
+const firstLine = (text: string) => text.split("\n", 1)[0] ?? "";

@@ -1,0 +1,42 @@
+/** The button that ends a job, after asking. */
+
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Confirm } from "../components/confirm";
+import { ProblemNotice } from "../components/problem-notice";
+import { cancelJob, isFinal, type Job } from "../services/jobs";
+
+export function CancelJob({ job }: { job: Job }) {
+  const client = useQueryClient();
+  const [asking, setAsking] = useState(false);
+  const cancel = useMutation({
+    mutationFn: () => cancelJob(job.id),
+    onSuccess: () => { setAsking(false); },
+    onSettled: () => client.invalidateQueries({ queryKey: ["job"] }),
+  });
+  if (isFinal(job.state)) return null;
+  const underWay = job.state === "cancelling" || cancel.isSuccess;
+  return (
+    <>
+      <button className="button danger" disabled={underWay} onClick={() => { setAsking(true); }}>
+        {underWay ? "Cancelling…" : "Cancel job"}
+      </button>
+      {asking && (
+        <Confirm
+          title={`Cancel ${job.name}?`}
+          yes="Cancel the job"
+          no="Keep it running"
+          busy={cancel.isPending}
+          onYes={() => { cancel.mutate(); }}
+          onNo={() => { setAsking(false); }}
+        >
+          <p>
+            Its ranks stop within seconds. {job.checkpoint ? "Its newest checkpoint stays." : "It has no checkpoint yet."} A
+            cancelled job does not come back; a new one can resume from its checkpoint.
+          </p>
+          {cancel.error && <ProblemNotice problem={cancel.error} />}
+        </Confirm>
+      )}
+    </>
+  );
+}

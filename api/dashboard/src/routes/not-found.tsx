@@ -1,0 +1,17 @@
+/** An address that leads nowhere. */
+
+import { Link } from "wouter";
+import { Empty } from "../components/empty";
+import { useTitle } from "./use-title";
+
+export function NotFoundPage() {
+  useTitle("Not found");
+  return (
+    <main className="page">
+      <h1 className="unseen">Not found</h1>
+      <Empty title="There is no such page">
+        <Link className="button" href="/">All jobs</Link>
+      </Empty>
+    </main>
+  );
+}

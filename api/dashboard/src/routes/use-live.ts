@@ -1,0 +1,97 @@
+/** A job's live data: what there is so far, then its event stream, which goes on from there without a gap or a double. */
+
+import { useEffect, useReducer, useState } from "react";
+import { toTold, type Told } from "../services/events";
+import { Problem } from "../services/http";
+import { jobPath } from "../services/jobs";
+import { begin, hear, SILENT, type Live } from "../services/live";
+import { getMetrics, type Metrics } from "../services/metrics";
+import { follow, type Link } from "../services/sse";
+
+/** Drawing more often than this helps nobody, however fast the steps come. */
+const DRAW_MS = 200;
+
+type News = { metrics: Metrics } | { told: Told[] };
+
+const reduce = (live: Live, news: News): Live => ("metrics" in news ? begin(live, news.metrics) : hear(live, news.told));
+
+export interface LiveJob extends Live {
+  link: Link;
+  problem: Problem | null;
+}
+
+/** `onState` is called whenever the job may have moved. One mounted page is one job: remount it for another id. */
+export function useLive(id: string, onState: () => void): LiveJob {
+  const [live, tell] = useReducer(reduce, SILENT);
+  const [link, setLink] = useState<Link>("connecting");
+  const [problem, setProblem] = useState<Problem | null>(null);
+
+  useEffect(() => {
+    const ending = new AbortController();
+    const batch = new Batch((told) => {
+      tell({ told });
+      if (told.some((one) => one.is === "entry" && one.entry.kind === "state")) onState();
+    });
+    const run = async () => {
+      const metrics = await patiently(() => getMetrics(id, ending.signal), ending.signal);
+      tell({ metrics });
+      await follow(`${jobPath(id)}/events`, {
+        after: metrics.cursor,
+        signal: ending.signal,
+        onLink: setLink,
+        onFrame: (frame) => {
+          const told = toTold(frame);
+          if (told) batch.add(told);
+        },
+      });
+      batch.flush();
+      onState();
+    };
+    run().catch((error: unknown) => {
+      if (!ending.signal.aborted && error instanceof Problem) setProblem(error);
+    });
+    return () => {
+      ending.abort();
+      batch.stop();
+    };
+  }, [id, onState]);
+
+  return { ...live, link, problem };
+}
+
+/** Try again while the failure may pass. Raises the `Problem` that will not. */
+async function patiently<T>(act: () => Promise<T>, signal: AbortSignal): Promise<T> {
+  for (;;) {
+    try {
+      return await act();
+    } catch (error) {
+      if (signal.aborted || !(error instanceof Problem && error.passing)) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 2000));
+    }
+  }
+}
+
+/** What was told since the last drawing, handed on together. */
+class Batch {
+  #told: Told[] = [];
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(readonly hand: (told: Told[]) => void) {}
+
+  add(one: Told): void {
+    this.#told.push(one);
+    this.#timer ??= setTimeout(() => { this.flush(); }, DRAW_MS);
+  }
+
+  flush(): void {
+    this.stop();
+    const told = this.#told;
+    this.#told = [];
+    if (told.length > 0) this.hand(told);
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+}

@@ -1,0 +1,29 @@
+/** A job's newest log lines, kept up to date by asking for what comes after the last one. */
+
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect } from "react";
+import { continueLogs, type LogLine } from "../services/logs";
+
+const EVERY_MS = 1000;
+
+export interface Tail {
+  lines: readonly LogLine[];
+  problem: Error | null;
+  loading: boolean;
+}
+
+/** `ended`: the job writes nothing more, so asking stops, after a last time. */
+export function useLogs(id: string, rank: number | null, ended: boolean): Tail {
+  const client = useQueryClient();
+  const key = ["logs", id, rank];
+  const { data, error, isPending, refetch } = useQuery<readonly LogLine[]>({
+    queryKey: key,
+    queryFn: ({ signal }) => continueLogs(id, rank, client.getQueryData<readonly LogLine[]>(key) ?? [], signal),
+    structuralSharing: false,
+    refetchInterval: ended ? false : EVERY_MS,
+  });
+  useEffect(() => {
+    if (ended) void refetch();
+  }, [ended, refetch]);
+  return { lines: data ?? [], problem: error, loading: isPending };
+}

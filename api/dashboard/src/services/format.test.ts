@@ -1,0 +1,28 @@
+import { expect, test } from "vitest";
+import { ago, bytes, duration, integer, loss, short } from "./format";
+
+test.each([
+  [null, "–"], [5.55312, "5.5531"], [123.456, "123.5"], [0.00001234, "1.23e-5"], [0, "0.0000"], [2e6, "2.00e+6"], [NaN, "–"],
+])("loss %s is %s", (value, text) => { expect(loss(value)).toBe(text); });
+
+test.each([[0, "0"], [7, "7"], [7.25, "7.3"], [999, "999"], [14_230, "14.2k"], [7e9, "7.0B"], [124e6, "124M"], [null, "–"]])(
+  "%s is %s in short",
+  (value, text) => { expect(short(value)).toBe(text); },
+);
+
+test.each([[0, "0 B"], [1023, "1023 B"], [14_600_000, "13.9 MiB"], [2 ** 40, "1.0 TiB"], [null, "–"]])("%s bytes are %s", (value, text) => {
+  expect(bytes(value)).toBe(text);
+});
+
+test.each([
+  [0.42, "0.42 s"], [8.31, "8.3 s"], [59.7, "1 min 00 s"], [250, "4 min 10 s"], [11_100, "3 h 05 min"], [187_200, "2 d 4 h"], [null, "–"],
+])("%s seconds are %s", (value, text) => { expect(duration(value)).toBe(text); });
+
+test("integers are grouped", () => { expect(integer(1_234_567.4)).toBe("1,234,567"); });
+
+test("moments are told from now", () => {
+  const now = new Date("2026-11-21T12:00:00Z");
+  expect(ago(new Date("2026-11-21T11:59:58Z"), now)).toBe("just now");
+  expect(ago(new Date("2026-11-21T11:48:00Z"), now)).toBe("12 min ago");
+  expect(ago(new Date("2026-11-18T11:00:00Z"), now)).toBe("3 d ago");
+});

@@ -1,0 +1,63 @@
+/** Numbers and times as people read them. A value that is not there is an en dash. */
+
+const NONE = "–";
+
+export const integer = (value: number | null) => (value === null ? NONE : Math.round(value).toLocaleString("en-US"));
+
+/** A loss in nats: four decimals where they fit, exponent where they do not. */
+export function loss(value: number | null): string {
+  if (value === null || Number.isNaN(value)) return NONE;
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : value.toFixed(size >= 100 ? 1 : 4);
+}
+
+const SCALES: readonly (readonly [number, string])[] = [
+  [1e12, "T"],
+  [1e9, "B"],
+  [1e6, "M"],
+  [1e3, "k"],
+];
+
+/** `14.2k`, `7.0B`. */
+export function short(value: number | null): string {
+  if (value === null) return NONE;
+  for (const [scale, letter] of SCALES) {
+    if (Math.abs(value) >= scale) return `${(value / scale).toFixed(value / scale >= 100 ? 0 : 1)}${letter}`;
+  }
+  return Math.abs(value) >= 10 || Number.isInteger(value) ? String(Math.round(value)) : value.toFixed(1);
+}
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+export function bytes(value: number | null): string {
+  if (value === null) return NONE;
+  const power = value < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(value) / 10));
+  return `${(value / 1024 ** power).toFixed(power === 0 ? 0 : 1)} ${UNITS[power] ?? ""}`;
+}
+
+/** `0.42 s`, `8.3 s`, `4 min 10 s`, `3 h 05 min`, `2 d 4 h`. */
+export function duration(seconds: number | null): string {
+  if (seconds === null || !Number.isFinite(seconds)) return NONE;
+  if (seconds < 10) return `${seconds.toFixed(seconds < 1 ? 2 : 1)} s`;
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  const two = (n: number) => String(n).padStart(2, "0");
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  if (whole < 86_400) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`;
+  return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`;
+}
+
+/** `just now`, `12 min ago`, and the day for what is older than a week. */
+export function ago(then: Date, now: Date): string {
+  const seconds = (now.getTime() - then.getTime()) / 1000;
+  if (seconds < 5) return "just now";
+  if (seconds < 60) return `${Math.floor(seconds)} s ago`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ago`;
+  return seconds < 604_800 ? `${Math.floor(seconds / 86_400)} d ago` : then.toLocaleDateString();
+}
+
+export const clock = (at: Date) => at.toLocaleTimeString("en-GB");
+
+export const secondsBetween = (from: Date | null, to: Date | null) =>
+  from && to ? Math.max(0, (to.getTime() - from.getTime()) / 1000) : null;

@@ -1,0 +1,53 @@
+import { expect, test } from "vitest";
+import { toTold, type Told } from "./events";
+import { begin, ENTRIES, hear, SILENT } from "./live";
+
+function tell(event: string, id: string, data: object): Told {
+  const told = toTold({ event, id, data: JSON.stringify(data) });
+  if (told === null) throw new Error(`${event} is not shown`);
+  return told;
+}
+
+const STORY = [
+  tell("state", "1.0.0", { state: "queued", ts: 1_700_000_000 }),
+  tell("plan", "2.0.0", { parameters: 1000, tokens_per_step: 64, ts: 1_700_000_001 }),
+  tell("step", "2.1.0", { step: 1, loss: 5.5, tokens_per_s: 10 }),
+  tell("step", "2.2.0", { step: 2, loss: 5.4, tokens_per_s: 11 }),
+  tell("eval", "3.2.0", { step: 2, loss: 5.6 }),
+  tell("checkpoint", "4.2.0", { step: 2, path: "/c/step-2", bytes: 10, seconds: 0.1 }),
+  tell("incident", "5.2.0", { cause: "exception", rank: 1, node: "n", message: "boom", traceback: "tb" }),
+];
+
+test("a story is heard", () => {
+  const live = hear(SILENT, STORY);
+  expect(live.curve.points.map((p) => p.loss)).toEqual([5.5, 5.4]);
+  expect(live.evals).toEqual([{ step: 2, loss: 5.6 }]);
+  expect(live.plan?.parameters).toBe(1000);
+  expect(live.entries.map((e) => e.kind)).toEqual(["state", "checkpoint", "incident"]);
+  expect(live.entries[0]?.at).toEqual(new Date("2023-11-14T22:13:20Z"));
+});
+
+test("a story that is heard twice, cut anywhere, is the same story", () => {
+  const once = hear(SILENT, STORY);
+  for (let cut = 0; cut <= STORY.length; cut += 1) {
+    expect(hear(hear(SILENT, STORY.slice(0, cut)), STORY)).toEqual(once);
+  }
+});
+
+test("the metrics and the stream make one curve", () => {
+  const metrics = { points: [{ step: 1, loss: 5.5, tokensPerSecond: 10 }], evals: [{ step: 2, loss: 5.6 }], cursor: "0.1.0" };
+  const live = hear(begin(SILENT, metrics), STORY);
+  expect(live.curve.points.map((p) => p.step)).toEqual([1, 2]);
+  expect(live.evals).toHaveLength(1);
+});
+
+test("a timeline is bounded", () => {
+  const saves = Array.from({ length: ENTRIES + 50 }, (_, n) => tell("checkpoint", `${n + 1}.0.0`, { step: n, path: "p" }));
+  const { entries } = hear(SILENT, saves);
+  expect(entries).toHaveLength(ENTRIES);
+  expect(entries.at(-1)).toMatchObject({ step: ENTRIES + 49 });
+});
+
+test("kinds of a newer control plane are passed over", () => {
+  expect(toTold({ event: "weather", id: "1.0.0", data: "{}" })).toBeNull();
+});

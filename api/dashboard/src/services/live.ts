@@ -1,0 +1,52 @@
+/** All that the job page has been told so far, as one value; `hear` is the only function that makes the next one. */
+
+import { EMPTY, merge, type Curve, type Point } from "./curve";
+import type { Entry, Plan, Told } from "./events";
+import type { Summary } from "./jobs";
+import type { Eval, Metrics } from "./metrics";
+
+export interface Live {
+  curve: Curve;
+  /** By step. */
+  evals: readonly Eval[];
+  /** Oldest first. */
+  entries: readonly Entry[];
+  plan: Plan | null;
+  summary: Summary | null;
+}
+
+/** Timeline entries kept: a job may save every step. */
+export const ENTRIES = 500;
+
+export const SILENT: Live = { curve: EMPTY, evals: [], entries: [], plan: null, summary: null };
+
+export const begin = (live: Live, metrics: Metrics): Live => ({
+  ...live,
+  curve: merge(live.curve, metrics.points),
+  evals: metrics.evals.reduce(addEval, live.evals),
+});
+
+export function hear(live: Live, told: readonly Told[]): Live {
+  const points: Point[] = [];
+  let next = live;
+  for (const one of told) {
+    if (one.is === "step") points.push(one.point);
+    else if (one.is === "eval") next = { ...next, evals: addEval(next.evals, one.eval) };
+    else if (one.is === "plan") next = { ...next, plan: one.plan };
+    else if (one.is === "summary") next = { ...next, summary: one.summary };
+    else next = { ...next, entries: addEntry(next.entries, one.entry) };
+  }
+  return { ...next, curve: merge(next.curve, points) };
+}
+
+function addEval(evals: readonly Eval[], news: Eval): readonly Eval[] {
+  return [...evals.filter((known) => known.step !== news.step), news].sort((a, b) => a.step - b.step);
+}
+
+/** A stream's id is `events.steps.logs`: its first part numbers the events of a job. */
+const position = (entry: Entry) => entry.id.split(".")[0];
+
+function addEntry(entries: readonly Entry[], news: Entry): readonly Entry[] {
+  if (entries.some((known) => position(known) === position(news))) return entries;
+  return [...entries, news].slice(-ENTRIES);
+}

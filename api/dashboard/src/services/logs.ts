@@ -1,0 +1,58 @@
+/** Log lines by their job-wide position `n`: asking for what comes after the last one seen can miss and double nothing. */
+
+import { address, get } from "./http";
+import { jobPath } from "./jobs";
+
+export interface LogLine {
+  n: number;
+  rank: number;
+  stream: "stdout" | "stderr";
+  text: string;
+}
+
+interface LogLineWire {
+  n: number;
+  rank: number;
+  stream?: string | null;
+  text: string;
+}
+
+/** Lines kept on the page. */
+export const KEEP = 2000;
+const TAIL = 500;
+const BATCH = 1000;
+
+const toLine = (wire: LogLineWire): LogLine => ({
+  n: wire.n,
+  rank: wire.rank,
+  stream: wire.stream === "stderr" ? "stderr" : "stdout",
+  text: wire.text,
+});
+
+async function ask(id: string, query: Record<string, number | null>, signal?: AbortSignal): Promise<LogLine[]> {
+  const wire = (await get(address(`${jobPath(id)}/logs`, query), signal)) as { lines: LogLineWire[] };
+  return wire.lines.map(toLine);
+}
+
+/**
+ * `known` and what was written since, of one rank or of all (`rank` null): each position once, the newest `KEEP` of them.
+ * Raises `Problem`.
+ */
+export async function continueLogs(
+  id: string,
+  rank: number | null,
+  known: readonly LogLine[],
+  signal?: AbortSignal,
+): Promise<readonly LogLine[]> {
+  const last = known.at(-1);
+  if (last === undefined) return ask(id, { rank, tail: TAIL }, signal);
+  const news = await ask(id, { rank, after: last.n, limit: BATCH }, signal);
+  // More than a batch behind: what lies between would not be kept anyway once the newest `KEEP` lines are here.
+  return append(known, news.length < BATCH ? news : await ask(id, { rank, tail: KEEP }, signal));
+}
+
+function append(lines: readonly LogLine[], news: readonly LogLine[]): readonly LogLine[] {
+  const last = lines.at(-1)?.n ?? -1;
+  const fresh = news.filter((line) => line.n > last);
+  return fresh.length === 0 ? lines : [...lines, ...fresh].slice(-KEEP);
+}

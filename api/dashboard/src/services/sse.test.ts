@@ -1,0 +1,146 @@
+// @vitest-environment node
+import http from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterEach, expect, test } from "vitest";
+import { Problem } from "./http";
+import { follow, FrameReader, type Frame, type Link } from "./sse";
+
+const closing: (() => void)[] = [];
+
+afterEach(() => {
+  for (const close of closing.splice(0)) close();
+});
+
+/** A server whose nth connection is served by the nth handler (the last one for all that follow). */
+async function serve(...handlers: http.RequestListener[]): Promise<string> {
+  let connection = 0;
+  const server = http.createServer((request, response) => {
+    handlers[Math.min(connection++, handlers.length - 1)]?.(request, response);
+  });
+  closing.push(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/events`;
+}
+
+const frame = (n: number) => `id: 0.${n}.0\nevent: step\ndata: {"step": ${n}}\n\n`;
+const END = "event: end\ndata: {}\n\n";
+
+function start(response: http.ServerResponse): void {
+  response.writeHead(200, { "Content-Type": "text/event-stream" });
+}
+
+function listen(url: string, after: string | null = null, silence = 5000) {
+  const heard: Frame[] = [];
+  const links: Link[] = [];
+  const ending = new AbortController();
+  closing.push(() => { ending.abort(); });
+  const done = follow(url, {
+    after,
+    signal: ending.signal,
+    onFrame: (one) => heard.push(one),
+    onLink: (link) => links.push(link),
+    silence,
+    firstDelay: 5,
+  });
+  return { heard, links, done, ending };
+}
+
+test("frames are whole however the text is cut", () => {
+  const text = ": heartbeat\r\n\r\nid: 1.0.0\r\nevent: state\r\ndata: {\"a\":\r\ndata: 1}\r\n\r\ndata:x\n\n";
+  for (let size = 1; size <= text.length; size += 1) {
+    const reader = new FrameReader();
+    const heard: Frame[] = [];
+    for (let at = 0; at < text.length; at += size) heard.push(...reader.feed(text.slice(at, at + size)));
+    expect(heard, `cut every ${size}`).toEqual([
+      { id: "1.0.0", event: "state", data: '{"a":\n1}' },
+      { id: "1.0.0", event: "message", data: "x" },
+    ]);
+  }
+});
+
+test("a broken connection is resumed after the last whole event: no gap, no double", async () => {
+  const asked: (string | undefined)[] = [];
+  const url = await serve(
+    (request, response) => {
+      asked.push(request.headers["last-event-id"] as string | undefined);
+      start(response);
+      // The third event is cut in its middle.
+      response.write(frame(1) + frame(2) + frame(3).slice(0, 20), () => response.destroy());
+    },
+    (request, response) => {
+      asked.push(request.headers["last-event-id"] as string | undefined);
+      start(response);
+      response.end(frame(3) + frame(4) + END);
+    },
+  );
+  const { heard, links, done } = listen(url, "0.0.0");
+  await done;
+  expect(asked).toEqual(["0.0.0", "0.2.0"]);
+  expect(heard.map((one) => one.data)).toEqual([1, 2, 3, 4].map((n) => `{"step": ${n}}`));
+  expect(links).toEqual(["connecting", "live", "lost", "live", "ended"]);
+});
+
+test("a silent connection counts as broken", async () => {
+  const url = await serve(
+    (_, response) => {
+      start(response);
+      response.write(frame(1));
+    },
+    (_, response) => {
+      start(response);
+      response.end(frame(2) + END);
+    },
+  );
+  const { heard, done } = listen(url, null, 100);
+  await done;
+  expect(heard.map((one) => one.id)).toEqual(["0.1.0", "0.2.0"]);
+});
+
+test("heartbeats keep a connection alive", async () => {
+  let connections = 0;
+  const url = await serve((_, response) => {
+    connections += 1;
+    start(response);
+    const beat = setInterval(() => response.write(": still here\n\n"), 40);
+    setTimeout(() => {
+      clearInterval(beat);
+      response.end(END);
+    }, 400);
+  });
+  await listen(url, null, 200).done;
+  expect(connections).toBe(1);
+});
+
+test("a server that is not ready is asked again", async () => {
+  const url = await serve(
+    (_, response) => response.writeHead(503).end(),
+    (_, response) => {
+      start(response);
+      response.end(frame(1) + END);
+    },
+  );
+  const { heard, done } = listen(url);
+  await done;
+  expect(heard).toHaveLength(1);
+});
+
+test("a refusal is told and not asked again", async () => {
+  const body = JSON.stringify({ title: "No such job", status: 404, code: "job_not_found", detail: "There is no job x." });
+  const url = await serve((_, response) => response.writeHead(404).end(body));
+  const { done } = listen(url);
+  await expect(done).rejects.toEqual(new Problem(404, "job_not_found", "No such job", "There is no job x."));
+});
+
+test("following stops when it is told to", async () => {
+  const url = await serve((_, response) => {
+    start(response);
+    response.write(frame(1));
+  });
+  const { done, ending, heard } = listen(url);
+  await expect.poll(() => heard.length).toBe(1);
+  ending.abort();
+  await done;
+});

@@ -1,0 +1,23 @@
+/** Jobs for tests, as the wire has them. */
+
+import { toJob, type Job, type JobWire } from "../services/jobs";
+
+export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
+  id: "job-1",
+  name: "llama-nano",
+  state: "running",
+  labels: { team: "research" },
+  spec: { name: "llama-nano", train: { steps: 600 } },
+  layout: "data 2 (ZeRO-1) × tensor 2",
+  batch: "global batch 16 = 2 data × 2 micro-batches × 4 sequences",
+  world_size: 4,
+  device: "cpu",
+  attempt: 1,
+  restarts: 0,
+  created_at: "2026-11-21T12:00:00Z",
+  started_at: "2026-11-21T12:00:04Z",
+  progress: { step: 150, steps: 600, loss: 2.5, tokens_per_s: 10_342, eta_s: 250, tokens: 614_400 },
+  ...changes,
+});
+
+export const job = (changes: Partial<JobWire> = {}): Job => toJob(jobWire(changes));

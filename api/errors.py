@@ -1,0 +1,102 @@
+"""Errors of the door: a request that never becomes a question to the service. Each has a stable code and a remedy."""
+
+from pathlib import Path
+
+from ..service.errors import ShardyardError
+from ..workers.spec import MAX_SPEC_BYTES
+from .models import FieldError
+
+
+class SpecTooLarge(ShardyardError):
+    """The body is larger than 1 MiB."""
+
+    code = "spec_too_large"
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"The body is larger than {MAX_SPEC_BYTES} bytes.",
+            remedy="Name large inputs by path (train.data.files) instead of writing them into the spec.",
+        )
+
+
+class InvalidEncoding(ShardyardError):
+    """The body is not UTF-8 text."""
+
+    code = "invalid_encoding"
+
+
+class InvalidSyntax(ShardyardError):
+    """The body is not well-formed YAML or JSON of the kind that a spec is written in."""
+
+    code = "invalid_syntax"
+
+
+class InvalidDocument(ShardyardError):
+    """The document is not a job spec; each finding stands for itself."""
+
+    code = "invalid_spec"
+
+    def __init__(self, errors: list[FieldError]) -> None:
+        first = errors[0]
+        where = f"{first.field}: " if first.field else ""
+        more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
+        super().__init__(f"{where}{first.message}{more}", field=first.field, remedy=first.remedy)
+        self.errors = errors
+
+
+class UnsupportedMediaType(ShardyardError):
+    """The body's content type is neither YAML nor JSON."""
+
+    code = "unsupported_media_type"
+
+
+class RequestTimeout(ShardyardError):
+    """The body did not arrive in time."""
+
+    code = "request_timeout"
+
+
+class InvalidParameter(ShardyardError):
+    """A query parameter or header has not the form that it must have."""
+
+    code = "invalid_request"
+
+
+class SpecFileMissing(ShardyardError):
+    """The spec file cannot be read."""
+
+    code = "missing_file"
+
+
+class RemoteRefused(ShardyardError):
+    """The API would be open to other machines, without authentication."""
+
+    code = "remote_refused"
+
+
+class AlreadyRunning(ShardyardError):
+    """The data folder has a control plane already."""
+
+    code = "already_running"
+
+    def __init__(self, url: str | None, pid: int | None, data_dir: Path) -> None:
+        where = f" at {url} (pid {pid})" if url else ""
+        super().__init__(
+            f"The control plane of {data_dir} is already running{where}.",
+            remedy="Use it, or stop it with: shardyard down",
+        )
+
+
+class DidNotStart(ShardyardError):
+    """A background control plane ended, or was not ready in time."""
+
+    code = "did_not_start"
+
+    def __init__(self, told: str, log: str) -> None:
+        super().__init__(f"{told}\n{log}".rstrip(), remedy="See it start in the foreground with: shardyard up")
+
+
+class PortTaken(ShardyardError):
+    """Another process listens on the port."""
+
+    code = "port_taken"

@@ -1,0 +1,193 @@
+"""What goes over the wire, for the server and the client alike: plain values, UTC times, seconds, nats per token.
+
+Responses may grow fields: a client ignores what it does not know.
+"""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+#: A place in a job's story, as text: `event.step.log`.
+CursorText = Annotated[str, BeforeValidator(str)]
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, from_attributes=True)
+
+
+class Progress(_Wire):
+    """How far a job's training is. Losses are nats per token."""
+
+    step: int
+    steps: int
+    loss: float | None = None
+    tokens: int | None = None
+    tokens_per_s: float | None = None
+    eta_s: float | None = Field(None, description="Seconds to the last step at the pace of the last steps.")
+
+
+class Summary(_Wire):
+    """What a finished training tells. Losses are nats per token."""
+
+    first_loss: float | None = None
+    last_loss: float | None = None
+    validation_loss: float | None = None
+    unigram_loss: float | None = Field(None, description="Loss of a model that knows token frequencies alone.")
+    tokens: int | None = None
+    tokens_per_s: float | None = None
+    tokens_per_s_device: float | None = None
+    mfu: float | None = Field(
+        None, description="Share of the devices' peak FLOP/s, 0 to 1; null where that is not known."
+    )
+    mfu_formula: str | None = None
+    time_to_first_step_s: float | None = Field(None, description="From the job's creation to its first step.")
+    checkpoint: str | None = None
+    steps: int | None = None
+
+
+class Job(_Wire):
+    """A job as the store knows it."""
+
+    id: str
+    name: str
+    state: str = Field(description="queued, placing, starting, running, …, succeeded, failed, cancelled.")
+    reason: str | None = Field(None, description="Code of why the job is in this state.")
+    message: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    spec: dict[str, Any] = Field(default_factory=dict)
+    layout: str = Field("", description="The layout in words, such as `data 2 (ZeRO-1) × tensor 2`.")
+    batch: str = Field("", description="The batch maths in words.")
+    world_size: int = 1
+    device: str | None = Field(None, description="`cpu` or `cuda`, once decided.")
+    attempt: int = 0
+    restarts: int = 0
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    progress: Progress | None = None
+    summary: Summary | None = None
+    checkpoint: str | None = Field(None, description="Path of the newest complete checkpoint.")
+    cursor: CursorText = Field("0.0.0", description="The end of the job's story now: a stream after it misses nothing.")
+
+
+class Jobs(_Wire):
+    """One page of jobs, newest first; `next` is the cursor of the page after it."""
+
+    items: list[Job]
+    next: str | None = None
+
+
+class Step(_Wire):
+    """One optimizer step, over all ranks. Nats per token, seconds; a number that was not finite is null."""
+
+    step: int
+    attempt: int = 1
+    ts: float | None = Field(None, description="Unix seconds.")
+    loss: float | None = None
+    lr: float | None = None
+    grad_norm: float | None = None
+    loss_scale: float | None = None
+    skipped: bool = False
+    tokens: int | None = None
+    tokens_per_s: float | None = None
+    step_s: float | None = None
+    step_s_min: float | None = None
+    step_s_median: float | None = None
+    step_s_max: float | None = None
+    slowest_rank: int | None = None
+    mfu: float | None = Field(
+        None, description="Share of the devices' peak FLOP/s, 0 to 1; null where that is not known."
+    )
+
+
+class Evaluation(_Wire):
+    """One validation. Losses in nats per token."""
+
+    step: int
+    loss: float | None = None
+    unigram_loss: float | None = None
+    ts: float | None = Field(None, description="Unix seconds.")
+
+
+class Metrics(_Wire):
+    """Step records, oldest first. `downsampled` says that some steps were left out; extremes of the loss stay."""
+
+    points: list[Step]
+    last_step: int = 0
+    downsampled: bool = False
+    evals: list[Evaluation] = Field(default_factory=list)
+    cursor: CursorText = Field("0.0.0", description="An event stream after it continues the curve without a gap.")
+
+
+class LogLine(_Wire):
+    """One line of one rank. `n` is its place in the job's log, `line` its place in the rank's stream."""
+
+    n: int
+    rank: int
+    attempt: int = 1
+    line: int = 0
+    stream: str = "stdout"
+    text: str
+    ts: float | None = Field(None, description="Unix seconds.")
+
+
+class Logs(_Wire):
+    """Log lines in order; `next` is the `after` of the next request, null when there is no more for now."""
+
+    lines: list[LogLine]
+    next: int | None = None
+
+
+class Node(_Wire):
+    """One machine of the cluster."""
+
+    id: str
+    host: str
+    alive: bool
+    cpu: float
+    gpu: float
+    cpu_used: float = 0
+    gpu_used: float = 0
+    memory_bytes: int = 0
+    seen_at: datetime | None = None
+
+
+class Nodes(_Wire):
+    items: list[Node]
+
+
+class Health(_Wire):
+    status: str
+
+
+class Check(_Wire):
+    ok: bool
+    message: str | None = None
+
+
+class Readiness(_Wire):
+    """Whether this API can do its work: `status` is `ready` or `unready`."""
+
+    status: str
+    checks: dict[str, Check]
+
+
+class FieldError(_Wire):
+    """One thing that is wrong, and what to do. `field` is a dotted path into the body, or a parameter's name."""
+
+    field: str | None = None
+    message: str
+    remedy: str | None = None
+
+
+class Problem(_Wire):
+    """RFC 9457 problem details; `code` is stable, `detail` is for people."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    instance: str | None = None
+    errors: list[FieldError] = Field(default_factory=list)

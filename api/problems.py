@@ -1,0 +1,160 @@
+"""Every answer that is not a success is a problem+json body (RFC 9457) with a stable code; internals stay inside."""
+
+import logging
+import re
+import uuid
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from ..service.errors import ShardyardError
+from .errors import InvalidDocument
+from .models import FieldError, Problem
+from .remedies import parameter_errors
+
+log = logging.getLogger(__name__)
+
+#: code → (HTTP status, title). A service error of another code is the server's own trouble.
+CODES: dict[str, tuple[int, str]] = {
+    "invalid_encoding": (400, "The body is not UTF-8"),
+    "invalid_syntax": (400, "The body is not well-formed"),
+    "invalid_cursor": (400, "Unknown cursor"),
+    "foreign_origin": (403, "Asked from another site"),
+    "not_found": (404, "No such page"),
+    "job_not_found": (404, "No such job"),
+    "method_not_allowed": (405, "Method not allowed"),
+    "request_timeout": (408, "The body did not arrive in time"),
+    "idempotency_conflict": (409, "The idempotency key was used for another body"),
+    "state_changed": (409, "The job moved on meanwhile"),
+    "job_ended": (409, "The job has ended"),
+    "spec_too_large": (413, "The body is too large"),
+    "unsupported_media_type": (415, "Unsupported content type"),
+    "invalid_request": (422, "Invalid parameters"),
+    "invalid_spec": (422, "Invalid job spec"),
+    "invalid_layout": (422, "Impossible layout"),
+    "missing_file": (422, "A file is missing"),
+    "empty_corpus": (422, "The corpus is empty"),
+    "too_many_ranks": (422, "More ranks than devices"),
+    "unknown_checkpoint": (422, "Nothing to resume from"),
+    "internal_error": (500, "Internal error"),
+    "cluster_unreachable": (503, "The cluster does not answer"),
+    "database_unreachable": (503, "The database does not answer"),
+}
+
+_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
+
+
+def install(app: FastAPI) -> None:
+    """Give every kind of failure its problem body."""
+    app.add_exception_handler(ShardyardError, _shardyard_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _http_exception)
+    for away in (OperationalError, InterfaceError, PoolTimeout):
+        app.add_exception_handler(away, _database_away)
+    app.add_exception_handler(ClientDisconnect, _nobody)
+    app.add_exception_handler(Exception, _internal_error)
+
+
+def response(
+    request: Request,
+    code: str,
+    detail: str,
+    errors: list[FieldError] | None = None,
+    *,
+    status: int | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A problem+json answer for `code`; `status` overrides the table's."""
+    number, title = CODES.get(code, (500, "Internal error"))
+    body = Problem(
+        type=f"urn:shardyard:problem:{code}",
+        title=title,
+        status=status or number,
+        code=code,
+        detail=detail,
+        instance=request.url.path,
+        errors=errors or [],
+    )
+    content = body.model_dump(mode="json")
+    return JSONResponse(content, body.status, headers=dict(headers or {}), media_type="application/problem+json")
+
+
+def describe(*codes: str) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI `responses` for the codes that a route may answer with."""
+    described: dict[int | str, dict[str, Any]] = {}
+    for code in codes:
+        status, title = CODES[code]
+        content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        entry = described.setdefault(status, {"description": "", "content": content})
+        entry["description"] = "; ".join(filter(None, [entry["description"], f"`{code}`: {title.lower()}"]))
+    return described
+
+
+async def _shardyard_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ShardyardError)
+    if error.code not in CODES:
+        log.error("an error of the service that no user caused", exc_info=error)
+        return await _internal_error(request, error)
+    if isinstance(error, InvalidDocument):
+        return response(request, error.code, error.message, error.errors)
+    errors = [FieldError(field=error.field, message=error.message, remedy=error.remedy)]
+    return response(request, error.code, error.message, errors)
+
+
+async def _invalid_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    errors = parameter_errors(error.errors())
+    return response(request, "invalid_request", f"{errors[0].field}: {errors[0].message}", errors)
+
+
+async def _http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = _BY_STATUS.get(error.status_code)
+    headers = dict(error.headers or {})
+    if code == "not_found":
+        detail = f"There is nothing at {request.url.path}."
+        errors = [FieldError(message=detail, remedy="GET /docs lists what there is.")]
+    elif code == "method_not_allowed":
+        headers["Allow"] = _methods(request) or headers.get("Allow", "GET")
+        detail = f"{request.method} is not possible at {request.url.path}."
+        errors = [FieldError(message=detail, remedy=f"Use {headers['Allow']}.")]
+    else:
+        detail, errors = str(error.detail), []
+    phrase = code or HTTPStatus(error.status_code).name.lower()
+    return response(request, phrase, detail, errors, status=error.status_code, headers=headers)
+
+
+def _methods(request: Request) -> str:
+    """Every method of the path: the framework knows those of the first route that it finds."""
+    found: set[str] = set()
+    for template, operations in request.app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), request.url.path):
+            found |= {method.upper() for method in operations}
+    return ", ".join(sorted(found))
+
+
+async def _database_away(request: Request, error: Exception) -> Response:
+    log.error("the database did not answer %s %s", request.method, request.url.path, exc_info=error)
+    errors = [FieldError(message="The database does not answer.", remedy="Try again soon; the job queue is kept.")]
+    return response(request, "database_unreachable", errors[0].message, errors, headers={"Retry-After": "2"})
+
+
+async def _nobody(_request: Request, _error: Exception) -> Response:
+    """Whoever sent the body has gone; nobody reads this."""
+    return Response(status_code=400)
+
+
+async def _internal_error(request: Request, error: Exception) -> Response:
+    """The details go to the log (the server writes the traceback) under a number; the caller gets the number alone."""
+    number = uuid.uuid4().hex[:12]
+    log.error("error %s in %s %s: %s", number, request.method, request.url.path, type(error).__name__)
+    remedy = FieldError(message=f"Reference {number}.", remedy="Look for this reference in the control plane's log.")
+    return response(request, "internal_error", "Something went wrong on the server.", [remedy])

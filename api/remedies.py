@@ -1,0 +1,220 @@
+"""What pydantic finds wrong in a spec or a parameter, said by field and with what would work.
+
+The remedies come from the published JSON Schema itself, so that they name the fields and limits that really hold.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..service.spec import JobSpec
+from ..strategies.layout import Refusal
+from .document import Path, dotted, walk
+from .errors import InvalidDocument
+from .models import FieldError
+
+Schema = Mapping[str, Any]
+
+#: More than so many would not be read.
+MAX_ERRORS = 50
+
+
+@cache
+def job_schema() -> dict[str, Any]:
+    """JSON Schema of a job spec."""
+    schema = JobSpec.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def read_spec(document: Any) -> JobSpec:
+    """The job spec that a parsed body holds. Raises `InvalidDocument` with every finding, each by field and remedy.
+
+    Strict: `true` is no number and `"5"` is none either, as the published schema says.
+    """
+    findings = _non_finite(document)
+    try:
+        spec = JobSpec.model_validate(document, strict=True)
+    except ValidationError as error:
+        found = _expand(error.errors(include_url=False, include_input=False), ())
+        told = {finding.field for finding in findings}
+        findings += [_field_error(path, item, document) for path, item in found if dotted(path) not in told]
+    if findings:
+        raise InvalidDocument(findings[:MAX_ERRORS])
+    return spec
+
+
+def _non_finite(document: Any) -> list[FieldError]:
+    """NaN and infinities anywhere: no field of a spec may hold one."""
+    return [
+        FieldError(field=dotted(path), message=f"{value} is not a finite number.", remedy=_finite_remedy(path))
+        for path, value in walk(document)
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
+
+
+def parameter_errors(errors: Iterable[Mapping[str, Any]]) -> list[FieldError]:
+    """FastAPI's findings about query, path and header parameters; the field is the parameter's name."""
+    return [
+        FieldError(
+            field=dotted(tuple(item["loc"][1:])) or str(item["loc"][0]),
+            message=_sentence(item["msg"]),
+            remedy=_by_limits(item),
+        )
+        for item in errors
+    ][:MAX_ERRORS]
+
+
+def _expand(errors: Iterable[Any], prefix: Path) -> list[tuple[Path, Any]]:
+    """A validator may raise another model's errors: those are told at their place, not as one block of text."""
+    found: list[tuple[Path, Any]] = []
+    for item in errors:
+        path = tuple(part for part in (*prefix, *item["loc"]) if part != "[key]")
+        cause = item.get("ctx", {}).get("error")
+        if isinstance(cause, ValidationError):
+            found += _expand(cause.errors(include_url=False, include_input=False), path)
+        else:
+            found.append((path, item))
+    return found
+
+
+def _field_error(path: Path, item: Mapping[str, Any], document: Any) -> FieldError:
+    cause = item.get("ctx", {}).get("error")
+    if isinstance(cause, Refusal):
+        return FieldError(field=dotted((*path, cause.field)), message=cause.message, remedy=cause.remedy)
+    match item["type"]:
+        case "extra_forbidden":
+            known = sorted(_body(_at(path[:-1])).get("properties", {}))
+            return _finding(path, f"Unknown key {path[-1]!r}.", _did_you_mean(path[-1], known))
+        case "missing":
+            return _finding(path, "This key is missing.", _add(path))
+        case "literal_error" | "enum":
+            value = _value(document, path)
+            choices = [choice.strip(" '") for choice in item["ctx"]["expected"].replace(" or ", ",").split(",")]
+            return _finding(path, f"{_short(value)} is not a choice here.", _did_you_mean(value, choices))
+        case _:
+            return _finding(path, _message(path, item, document), _remedy(path, item))
+
+
+def _finding(path: Path, message: str, remedy: str) -> FieldError:
+    return FieldError(field=dotted(path) or None, message=message, remedy=remedy)
+
+
+def _message(path: Path, item: Mapping[str, Any], document: Any) -> str:
+    """pydantic's sentence, with the value in the place of its subject."""
+    if not path and item["type"] == "model_type":
+        return "A job spec is a mapping of keys to values."
+    given = _value(document, path)
+    told = item["msg"]
+    subject, _, rest = told.partition(" ")
+    if subject in {"Input", "String"} and isinstance(given, str | int | float | bool):
+        return f"{_short(given)} {rest}."
+    return _sentence(told)
+
+
+def _remedy(path: Path, item: Mapping[str, Any]) -> str:
+    if item["type"] == "finite_number":
+        return _finite_remedy(path)
+    if item["type"] == "value_error":
+        return f"Correct {dotted(path) or 'the spec'}; GET /v1/schema/job describes it."
+    hint = _by_limits(item)
+    says = _at(path).get("description")
+    return f"{hint} {says}" if says and not says.startswith(hint) else hint
+
+
+_TYPE_REMEDIES = {
+    "int": "Write a whole number without quotes.",
+    "float": "Write a number.",
+    "bool": "Write true or false.",
+    "string": "Write text, in quotes if it looks like a number.",
+    "list": "Write a list.",
+    "dict": "Write a mapping of keys to values.",
+    "model": "Write a mapping of keys to values.",
+    "too": "Write fewer items.",
+}
+
+
+def _by_limits(item: Mapping[str, Any]) -> str:
+    """The remedy that follows from the kind of finding and its limit."""
+    limits = item.get("ctx", {})
+    match item["type"]:
+        case "greater_than_equal":
+            return f"Use {limits['ge']} or more."
+        case "greater_than":
+            return f"Use more than {limits['gt']}."
+        case "less_than_equal":
+            return f"Use {limits['le']} or less."
+        case "less_than":
+            return f"Use less than {limits['lt']}."
+        case "string_pattern_mismatch":
+            return f"Use text that matches {limits['pattern']}."
+        case "string_too_long":
+            return f"Use at most {limits['max_length']} characters."
+        case "string_too_short":
+            return f"Use at least {limits['min_length']} characters."
+        case "too_long":
+            return f"Use at most {limits['max_length']} items."
+        case "missing":
+            return "Give it."
+        case kind:
+            return _TYPE_REMEDIES.get(kind.split("_")[0], "See GET /v1/schema/job.")
+
+
+def _finite_remedy(path: Path) -> str:
+    return f"Set {dotted(path)} to a finite number." if path else "Use a finite number."
+
+
+def _add(path: Path) -> str:
+    says = _at(path).get("description")
+    return f"Add {dotted(path)}" + (f": {says[0].lower()}{says[1:]}" if says else ".")
+
+
+def _did_you_mean(word: object, known: list[str]) -> str:
+    folded = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(str(word).lower(), folded, n=1, cutoff=0.6)
+    listed = ", ".join(known)
+    if not known:
+        return "Remove it."
+    return f"Did you mean {folded[close[0]]!r}? Known here: {listed}." if close else f"Known here: {listed}."
+
+
+def _sentence(text: str) -> str:
+    text = text.removeprefix("Value error, ").strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _value(data: Any, path: Path) -> Any:
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _at(path: Path) -> Schema:
+    """The schema of the field at `path`, with its own description. Empty where the schema does not say."""
+    node: Schema = job_schema()
+    for part in path:
+        body = _body(node)
+        node = body.get("items", {}) if isinstance(part, int) else body.get("properties", {}).get(part, {})
+    return node
+
+
+def _body(node: Schema) -> Schema:
+    """Follow `$ref` and the non-null branch of `anyOf`."""
+    for branch in node.get("anyOf", []):
+        if branch.get("type") != "null":
+            return _body(branch)
+    if "$ref" in node:
+        found: Schema = job_schema()["$defs"][node["$ref"].rsplit("/", 1)[-1]]
+        return found
+    return node

@@ -1,0 +1,47 @@
+"""The dashboard's files: `/` and all below `/jobs` is one page that finds its own way; assets never change."""
+
+from pathlib import Path
+
+from fastapi import APIRouter
+from fastapi.responses import FileResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException
+
+router = APIRouter(include_in_schema=False)
+
+DIST = Path(__file__).parent.parent / "dashboard" / "dist"
+
+_PAGE_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'self'; style-src 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+
+
+@router.get("/")
+@router.get("/jobs")
+@router.get("/jobs/{rest:path}")
+async def page() -> Response:
+    index = DIST / "index.html"
+    if not index.is_file():
+        told = "The dashboard is not built: run `make dashboard`, then load this page again.\nThe API is at /docs.\n"
+        return PlainTextResponse(told)
+    return FileResponse(index, headers=_PAGE_HEADERS)
+
+
+@router.get("/assets/{name:path}")
+async def asset(name: str) -> Response:
+    return _file(f"assets/{name}", _ASSET_HEADERS)
+
+
+@router.get("/favicon.svg")
+async def favicon() -> Response:
+    return _file("favicon.svg", {"Cache-Control": "no-cache"})
+
+
+def _file(name: str, headers: dict[str, str]) -> Response:
+    path = (DIST / name).resolve()
+    if not path.is_relative_to(DIST.resolve()) or not path.is_file():
+        raise HTTPException(404)
+    return FileResponse(path, headers=headers)

@@ -1,0 +1,145 @@
+"""Jobs: submit, list, read, cancel."""
+
+import asyncio
+import hashlib
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from ...service import jobs
+from ...service.spec import JobSpec
+from ...service.states import State
+from .. import body
+from ..context import Actor, In
+from ..document import Format, parse
+from ..errors import InvalidParameter
+from ..models import Job, Jobs
+from ..problems import describe
+from ..remedies import read_spec
+
+router = APIRouter(tags=["jobs"])
+
+_EXAMPLE: dict[str, Any] = {
+    "name": "quickstart",
+    "train": {
+        "model": {"family": "llama", "preset": "nano"},
+        "data": {"source": "python-stdlib", "seq_len": 256},
+        "layout": {"data": 2, "tensor": 2, "zero": 1},
+        "steps": 300,
+        "global_batch": 16,
+    },
+}
+_BODY = {
+    "required": True,
+    "content": {
+        kind: {"schema": {"$ref": "#/components/schemas/JobSpec"}, "examples": {"quickstart": {"value": _EXAMPLE}}}
+        for kind in ("application/json", "application/yaml")
+    },
+}
+_REFUSALS = describe(
+    "invalid_encoding",
+    "invalid_syntax",
+    "request_timeout",
+    "idempotency_conflict",
+    "spec_too_large",
+    "unsupported_media_type",
+    "invalid_request",
+    "invalid_spec",
+    "invalid_layout",
+    "missing_file",
+    "empty_corpus",
+    "too_many_ranks",
+    "unknown_checkpoint",
+)
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Any text of your own. The same key and body give the same job, however often they are sent.",
+    ),
+]
+
+
+@router.post(
+    "/jobs",
+    operation_id="submitJob",
+    summary="Submit a job",
+    status_code=201,
+    response_model=Job,
+    responses={200: {"model": Job, "description": "The job was there before: same key, same body."}, **_REFUSALS},
+    openapi_extra={"requestBody": _BODY},
+)
+async def submit(request: Request, answer: Response, context: In, actor: Actor, idempotency_key: Key = None) -> Job:
+    """Check a job spec (YAML or JSON) and queue it. A refused spec leaves nothing behind."""
+    form = body.format_of(request)
+    content = await body.read(request)
+    spec, digest = await asyncio.to_thread(_read_spec, content, form)
+    job, created = await jobs.submit(context.store, context.settings, spec, idempotency_key, digest, actor)
+    context.stir()
+    answer.status_code = 201 if created else 200
+    answer.headers["Location"] = f"/v1/jobs/{job.id}"
+    return Job.model_validate(job)
+
+
+@router.get(
+    "/jobs", operation_id="listJobs", summary="List jobs", responses=describe("invalid_cursor", "invalid_request")
+)
+async def list_jobs(
+    context: In,
+    state: Annotated[State | None, Query(description="Only jobs in this state.")] = None,
+    label: Annotated[
+        list[str] | None, Query(max_length=16, description="`key=value`; repeated, all must match.")
+    ] = None,
+    name: Annotated[str | None, Query(max_length=63, description="Only jobs of exactly this name.")] = None,
+    text: Annotated[str | None, Query(max_length=255, description="Found in id or name.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[str | None, Query(max_length=255, description="`next` of the page before.")] = None,
+) -> Jobs:
+    """One page of jobs, newest first."""
+    page = await jobs.list_jobs(
+        context.store, state=state, labels=_labels(label or []), name=name, text=text, cursor=cursor, limit=limit
+    )
+    return Jobs.model_validate(page)
+
+
+@router.get(
+    "/jobs/{job}", operation_id="getJob", summary="Read a job", responses=describe("job_not_found", "invalid_request")
+)
+async def get_job(job: str, context: In) -> Job:
+    """A job by its id, or the newest of that name."""
+    return Job.model_validate(await jobs.get_job(context.store, job))
+
+
+@router.post(
+    "/jobs/{job}/cancel",
+    operation_id="cancelJob",
+    summary="Cancel a job",
+    status_code=202,
+    responses=describe("job_not_found", "job_ended", "invalid_request"),
+)
+async def cancel(job: str, context: In, actor: Actor) -> Job:
+    """Ask for the job's end. Asking again is harmless; a job that succeeded or failed cannot be cancelled any more."""
+    found = await jobs.get_job(context.store, job)
+    cancelled = await jobs.cancel(context.store, found.id, actor)
+    context.stir()
+    return Job.model_validate(cancelled)
+
+
+def _read_spec(content: bytes, form: Format) -> tuple[JobSpec, str]:
+    """The spec, and a digest that is the same for the same document in YAML and JSON."""
+    document = parse(content, form)
+    spec = read_spec(document)
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return spec, hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _labels(pairs: list[str]) -> dict[str, str] | None:
+    wrong = next((pair for pair in pairs if not pair.partition("=")[0] or "=" not in pair), None)
+    if wrong is not None:
+        raise InvalidParameter(f"{wrong[:80]!r} is not key=value.", field="label", remedy="Such as label=team=search.")
+    return dict(pair.split("=", 1) for pair in pairs) or None

@@ -1,0 +1,87 @@
+"""The API as a server: a socket that is surely ours, and an end that does not wait for live streams."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from .errors import PortTaken
+
+#: Ports tried after the first.
+_MORE_PORTS = 50
+#: Seconds that open connections get to end.
+_GRACE_S = 3
+
+
+class Server(uvicorn.Server):
+    """uvicorn that leaves signals to its process, and ends live streams before it waits for connections."""
+
+    def __init__(self, app: FastAPI) -> None:
+        config = uvicorn.Config(
+            app,
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+        super().__init__(config)
+        self._hub = app.state.context.hub
+        self.listening = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._hub.close()
+        await super().shutdown(sockets)
+
+
+@asynccontextmanager
+async def serving(app: FastAPI, listener: socket.socket) -> AsyncIterator[asyncio.Task[None]]:
+    """The app answers on `listener` as long as the body runs. The task ends early only when the server fails."""
+    server = Server(app)
+    task = asyncio.create_task(server.serve(sockets=[listener]), name="HTTP server")
+    try:
+        listening = asyncio.create_task(server.listening.wait())
+        await asyncio.wait([listening, task], return_when=asyncio.FIRST_COMPLETED)
+        listening.cancel()
+        yield task
+    finally:
+        server.should_exit = True
+        await task
+
+
+def listen(host: str, port: int, *, exactly: bool = False) -> socket.socket:
+    """A listening socket on `port`, or the next free one unless `exactly`. Raises `PortTaken`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for candidate in [port] if exactly or port == 0 else range(port, min(port + _MORE_PORTS, 65536)):
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, candidate))
+            listener.listen(2048)
+        except OSError as error:
+            listener.close()
+            reason = error
+            continue
+        return listener
+    raise PortTaken(
+        f"{host}:{port} cannot be listened on: {reason.strerror}.",
+        field="port",
+        remedy="Free it, or choose another with: shardyard up --port PORT",
+    )
+
+
+def url_of(listener: socket.socket) -> str:
+    """`http://127.0.0.1:8400`."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

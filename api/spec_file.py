@@ -1,0 +1,61 @@
+"""A spec as a user wrote it becomes the document that is sent: parsed, with its relative paths made absolute.
+
+Relative paths count from the spec file's folder, so that a job means the same from wherever it is submitted.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from ..service.spec import JobSpec
+from .document import parse
+from .errors import SpecFileMissing
+
+
+def load(spec: JobSpec | Mapping[str, Any] | str | Path) -> Any:
+    """The document to send. A path is read (YAML, or JSON by its suffix); in a mapping, paths count from here."""
+    if isinstance(spec, JobSpec):
+        return absolute(spec.model_dump(mode="json", by_alias=True, exclude_unset=True), Path.cwd())
+    if isinstance(spec, Mapping):
+        return absolute(dict(spec), Path.cwd())
+    path = Path(spec).expanduser()
+    data = parse(_read(path), "json" if path.suffix == ".json" else "yaml")
+    return absolute(data, path.resolve().parent)
+
+
+def absolute(document: Any, folder: Path) -> Any:
+    """A copy whose file names are absolute. Whatever has not the shape of a spec is left for the server to refuse."""
+    document = deepcopy(document)
+    train = _mapping(document, "train")
+    data, model = _mapping(train, "data"), _mapping(train, "model")
+    if isinstance(data.get("files"), list):
+        data["files"] = [_join(folder, name) for name in data["files"]]
+    if data.get("tokenizer", "bytes") != "bytes":
+        data["tokenizer"] = _join(folder, data["tokenizer"])
+    for field in ("code", "from"):
+        if model.get(field):
+            model[field] = _join(folder, model[field])
+    source = train.get("resume_from")
+    if isinstance(source, str) and ("/" in source or source.startswith(("~", "."))):
+        train["resume_from"] = _join(folder, source)
+    return document
+
+
+def _mapping(owner: Any, key: str) -> dict[str, Any]:
+    found = owner.get(key) if isinstance(owner, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _join(folder: Path, name: Any) -> Any:
+    if not isinstance(name, str) or not name:
+        return name
+    return str(folder / Path(name).expanduser())
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or "cannot be read"
+        raise SpecFileMissing(f"{path}: {reason}.", remedy="Give the path of a YAML or JSON job spec.") from None

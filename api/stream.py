@@ -1,0 +1,152 @@
+"""Live streams: a watcher reads the store at its own pace; one shared poller tells it when there is news.
+
+Nothing is buffered for a watcher but the batch that it is sending: a slow one holds itself up and nobody else. The
+poller asks one query for the positions of all watched jobs, and only while somebody watches.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+
+from fastapi.responses import StreamingResponse
+from fastapi.sse import format_sse_event
+from pydantic_core import to_json
+from starlette.types import Receive, Scope, Send
+
+from ..service.records import Cursor, Tail, TailItem
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at the watched jobs' positions.
+POLL_S = 0.2
+#: Seconds of silence after which a comment tells both ends that the connection lives.
+HEARTBEAT_S = 10.0
+#: Milliseconds after which a browser's EventSource comes back.
+_RETRY_MS = 1000
+
+Positions = Callable[[Collection[str]], Awaitable[Mapping[str, object]]]
+Read = Callable[[Cursor], Awaitable[Tail]]
+
+
+class Watch:
+    """One watcher's bell. `closed`: the server ends, the watcher shall come back elsewhere."""
+
+    def __init__(self) -> None:
+        self._news = asyncio.Event()
+        self.closed = False
+
+    def ring(self) -> None:
+        self._news.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._news.set()
+
+    def clear(self) -> None:
+        """Before reading: what happens from now on rings again."""
+        if not self.closed:
+            self._news.clear()
+
+    async def wait(self, seconds: float) -> bool:
+        """True when the bell rang within so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        return self._news.is_set()
+
+
+class Hub:
+    """Rings each watcher whose job moved. One per process; `positions` gives a comparable value per watched job."""
+
+    def __init__(self, positions: Positions, interval_s: float = POLL_S) -> None:
+        self._positions = positions
+        self._interval_s = interval_s
+        self._watches: dict[str, set[Watch]] = {}
+        self._seen: dict[str, object] = {}
+        self._poller: asyncio.Task[None] | None = None
+
+    @property
+    def watched(self) -> int:
+        """How many watchers there are."""
+        return sum(len(watches) for watches in self._watches.values())
+
+    @property
+    def polling(self) -> bool:
+        return self._poller is not None
+
+    @asynccontextmanager
+    async def watch(self, job: str) -> AsyncIterator[Watch]:
+        watch = Watch()
+        self._watches.setdefault(job, set()).add(watch)
+        if self._poller is None:
+            self._poller = asyncio.create_task(self._poll(), name="watched jobs' positions")
+        try:
+            yield watch
+        finally:
+            self._forget(job, watch)
+
+    def _forget(self, job: str, watch: Watch) -> None:
+        self._watches[job].discard(watch)
+        if not self._watches[job]:
+            del self._watches[job]
+            self._seen.pop(job, None)
+        if not self._watches and self._poller is not None:
+            self._poller.cancel()
+            self._poller = None
+
+    def close(self) -> None:
+        """End every stream, so that the server can stop."""
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.close()
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                positions = await self._positions(tuple(self._watches))
+            except Exception:  # an outermost loop: a database that is away comes back
+                log.warning("the positions of watched jobs could not be read", exc_info=True)
+                await asyncio.sleep(1.0)
+                continue
+            for job, position in positions.items():
+                if self._seen.get(job) != position:
+                    self._seen[job] = position
+                    for watch in self._watches.get(job, ()):
+                        watch.ring()
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events of one job after a cursor; ends with the event `end` once the job's story is told."""
+
+    def __init__(self, hub: Hub, job: str, read: Read, cursor: Cursor) -> None:
+        # X-Accel-Buffering: a proxy such as nginx must not hold events back
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(iter(()), headers=headers, media_type="text/event-stream")
+        self._hub, self._job, self._read, self._cursor = hub, job, read, cursor
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._hub.watch(self._job) as watch, aclosing(self._records(watch)) as records:
+            self.body_iterator = records
+            await super().__call__(scope, receive, send)
+
+    async def _records(self, watch: Watch) -> AsyncGenerator[bytes, None]:
+        yield format_sse_event(comment="shardyard", retry=_RETRY_MS)
+        cursor = self._cursor
+        while not watch.closed:
+            watch.clear()
+            tail = await self._read(cursor)
+            cursor = tail.cursor
+            for item in tail.items:
+                yield _record(item)
+            if tail.done:
+                yield format_sse_event(event="end", data_str="{}", id=str(cursor))
+                return
+            if not tail.items and not await watch.wait(HEARTBEAT_S):
+                yield format_sse_event(comment="heartbeat")
+
+
+def _record(item: TailItem) -> bytes:
+    data = to_json({**item.data, "ts": item.ts}, inf_nan_mode="null").decode()
+    return format_sse_event(event=item.kind, data_str=data, id=str(item.cursor))

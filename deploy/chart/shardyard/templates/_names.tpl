@@ -1,0 +1,86 @@
+{{/* Names and labels. KubeRay cuts the name of a cluster's Service at 50 letters, so a name leaves room for its endings. */}}
+{{- define "shardyard.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 37 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "shardyard.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 37 | trimSuffix "-" -}}
+{{- else if contains (include "shardyard.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 37 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "shardyard.name" .) | trunc 37 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "shardyard.rayCluster" -}}
+{{- printf "%s-ray" (include "shardyard.fullname" .) -}}
+{{- end -}}
+
+{{- define "shardyard.rayAddress" -}}
+{{- if .Values.ray.create -}}
+{{- printf "ray://%s-head-svc:10001" (include "shardyard.rayCluster" .) -}}
+{{- else -}}
+{{- .Values.ray.address -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "shardyard.rayTokenSecret" -}}
+{{- default (include "shardyard.rayCluster" .) .Values.ray.tokenSecret -}}
+{{- end -}}
+
+{{- define "shardyard.databaseSecret" -}}
+{{- default (printf "%s-database" (include "shardyard.fullname" .)) .Values.database.secret.name -}}
+{{- end -}}
+
+{{- define "shardyard.claim" -}}
+{{- if .Values.storage.create -}}
+{{- printf "%s-storage" (include "shardyard.fullname" .) -}}
+{{- else -}}
+{{- .Values.storage.existingClaim -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "shardyard.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "shardyard.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "shardyard.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{- printf "%s@%s" .repository .digest -}}
+{{- else -}}
+{{- printf "%s:%s" .repository (default $.Chart.AppVersion .tag) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "shardyard.rayImage" -}}
+{{- with .Values.ray.image -}}
+{{- if or .repository .tag -}}
+{{- printf "%s:%s" (default $.Values.image.repository .repository) (coalesce .tag $.Values.image.tag $.Chart.AppVersion) -}}
+{{- else -}}
+{{- include "shardyard.image" $ -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What selects a pod: these never change over the life of a release. Takes (list $ component). */}}
+{{- define "shardyard.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ include "shardyard.name" $root }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "shardyard.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "shardyard.selector" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- end -}}

@@ -1,0 +1,140 @@
+{{/* What every pod of the chart has in common: who it runs as, what it may do, where it may run. */}}
+{{- define "shardyard.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: {{ .Values.security.uid }}
+runAsGroup: {{ .Values.security.gid }}
+fsGroup: {{ .Values.security.gid }}
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "shardyard.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* Takes (list $ values-of-the-component). */}}
+{{- define "shardyard.scheduling" -}}
+{{- with (index . 1).nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with (index . 1).tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with (index . 1).affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with (index . 0).Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "shardyard.databaseEnv" -}}
+- name: SHARDYARD_DATABASE_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "shardyard.databaseSecret" . }}
+      key: {{ .Values.database.secret.key }}
+{{- end -}}
+
+{{/* One pod of Ray's. Takes a dict: root, part (the values of head or worker), container, ports, gpus, mounts, volumes. */}}
+{{- define "shardyard.rayPod" -}}
+{{- $root := .root -}}
+metadata:
+  labels:
+    {{- include "shardyard.selector" (list $root .container) | nindent 4 }}
+  {{- with .part.podAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  serviceAccountName: {{ include "shardyard.serviceAccount" $root }}
+  automountServiceAccountToken: false
+  securityContext:
+    {{- include "shardyard.podSecurity" $root | nindent 4 }}
+  terminationGracePeriodSeconds: 60
+  {{- with include "shardyard.scheduling" (list $root .part) | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  containers:
+    - name: {{ .container }}
+      image: {{ include "shardyard.rayImage" $root }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      # tini reaps: a raylet that died and stays a zombie would keep its workers alive. KubeRay gives its command as a variable.
+      command: [/usr/bin/tini, -g, --, /bin/bash, -c]
+      args: ["ulimit -n 65536; exec $KUBERAY_GEN_RAY_START_CMD"]
+      ports:
+        {{- toYaml .ports | nindent 8 }}
+      env:
+        - name: HOME
+          value: /tmp
+        {{- range $name, $value := $root.Values.ray.env }}
+        - name: {{ $name }}
+          value: {{ $value | quote }}
+        {{- end }}
+      resources:
+        requests:
+          {{- toYaml .part.resources.requests | nindent 10 }}
+        limits:
+          {{- toYaml .part.resources.limits | nindent 10 }}
+          {{- if .gpus }}
+          nvidia.com/gpu: {{ .gpus }}
+          {{- end }}
+      startupProbe:
+        {{- include "shardyard.rayProbe" . | nindent 8 }}
+        periodSeconds: 5
+        failureThreshold: 60
+      readinessProbe:
+        {{- include "shardyard.rayProbe" . | nindent 8 }}
+        periodSeconds: 10
+        failureThreshold: 3
+      livenessProbe:
+        {{- include "shardyard.rayProbe" . | nindent 8 }}
+        periodSeconds: 10
+        failureThreshold: 12
+      securityContext:
+        {{- include "shardyard.containerSecurity" $root | nindent 8 }}
+      volumeMounts:
+        - {name: tmp, mountPath: /tmp}
+        - {name: shared-memory, mountPath: /dev/shm}
+        - {name: storage, mountPath: /var/lib/shardyard/checkpoints}
+        - {name: cache, mountPath: /var/cache/shardyard}
+        {{- with .part.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: tmp
+      emptyDir: {}
+    - name: shared-memory
+      emptyDir:
+        medium: Memory
+        sizeLimit: {{ .part.sharedMemory }}
+    - name: storage
+      persistentVolumeClaim:
+        claimName: {{ include "shardyard.claim" $root }}
+    - name: cache
+      emptyDir:
+        {{- if .part.cacheSize }}
+        sizeLimit: {{ .part.cacheSize }}
+        {{- else }} {}
+        {{- end }}
+    {{- with .part.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end -}}
+
+{{/* Ray's agent answers this one without the token. */}}
+{{- define "shardyard.rayProbe" -}}
+httpGet:
+  path: /api/local_raylet_healthz
+  port: agent
+timeoutSeconds: 5
+{{- end -}}

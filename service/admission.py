@@ -1,0 +1,98 @@
+"""The queue's policy carried out: who may start is leased and moved to `placing`, the others are told why they wait.
+
+All in one short transaction that one dispatcher at a time may have, so that two of them never give the same devices away.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+from sqlalchemy import text
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .identity import gang_name
+from .jobs import machine_of
+from .lifecycle import Word, move
+from .queue import Decision, Start, Wait, Waiting, decide
+from .settings import Settings
+from .states import State
+from .store import attempts, events, jobs, leases, nodes
+from .store.engine import Store
+from .store.leases import Lease
+
+#: So many of the queue's front are looked at; as each waiting one holds up those behind it, more would change little.
+FRONT = 200
+
+#: Any number, the same in every dispatcher.
+_LOCK = 7_382_945_103
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What one look at the queue led to: the leases of the jobs to start, and whether others wait."""
+
+    leases: list[Lease]
+    waiting: bool
+
+
+async def admit(store: Store, settings: Settings, owner: str, unreachable: str | None) -> Admission:
+    """Decide on the queue's front. `unreachable`: why nothing can be started now, None when the cluster answers."""
+    async with store.read() as tx:
+        if not await jobs.any_queued(tx):
+            return Admission([], False)
+    async with store.write() as tx:
+        if tx.dialect.name == "postgresql":
+            await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        front = {row["id"]: row for row in await jobs.queued(tx, FRONT)}
+        alive = [row for row in await nodes.all_nodes(tx) if row["alive"]]
+        decisions = await _decisions(tx, settings, list(front.values()), alive, unreachable)
+        known = [row["id"] for row in alive]
+        started = [await _carry_out(tx, settings, owner, front[each.id], each, known) for each in decisions]
+    taken = [lease for lease in started if lease is not None]
+    return Admission(taken, len(taken) < len(decisions))
+
+
+async def _decisions(
+    tx: AsyncConnection,
+    settings: Settings,
+    front: Sequence[RowMapping],
+    alive: Sequence[RowMapping],
+    unreachable: str | None,
+) -> list[Decision]:
+    if unreachable is not None:
+        return [Wait(row["id"], "cluster_unreachable", unreachable) for row in front]
+    waiting = [Waiting(row["id"], row["world_size"], row["tensor"], row["wanted_device"]) for row in front]
+    machines = [machine_of(row, settings) for row in alive]
+    return decide(waiting, machines, await jobs.held_ranks(tx), settings.max_ranks)
+
+
+async def _carry_out(
+    tx: AsyncConnection, settings: Settings, owner: str, job: RowMapping, decision: Decision, known: list[str]
+) -> Lease | None:
+    if isinstance(decision, Start):
+        return await _start(tx, settings, owner, job, decision, known)
+    if (job["reason"], job["message"]) != (decision.reason, decision.message):
+        await jobs.explain(tx, job["id"], decision.reason, decision.message)
+        await events.append(tx, job["id"], [_waits(job, owner, decision)])
+    return None
+
+
+def _waits(job: RowMapping, owner: str, wait: Wait) -> Mapping[str, object]:
+    data = {"state": State.QUEUED, "reason": wait.reason, "message": wait.message, "attempt": job["attempt"]}
+    return {"attempt": job["attempt"], "kind": "state", "ts": time.time(), "actor": owner, "data": data}
+
+
+async def _start(
+    tx: AsyncConnection, settings: Settings, owner: str, job: RowMapping, start: Start, known: list[str]
+) -> Lease | None:
+    lease = Lease(job["id"], uuid4().hex, owner)
+    if not await leases.take(tx, lease, settings.lease_s):
+        return None
+    now, number = time.time(), job["attempt"] + 1
+    also = {"attempt": number, "device": start.device}
+    await move(tx, job["id"], State.QUEUED, State.PLACING, Word(owner, now), token=lease.token, also=also)
+    attempt = {"job_id": job["id"], "number": number, "gang": gang_name(job["id"], number), "device": start.device}
+    await attempts.insert(tx, {**attempt, "nodes": known, "started_at": now})
+    return lease

@@ -1,0 +1,188 @@
+"""One attempt of one leased job, from its order to its cleared gang: load, act on the cluster, apply; never two at once.
+
+It may die at any line: the next dispatcher finds the state in the database and the gang by its name, and goes on. It holds
+no transaction while it waits for the cluster, and whatever it learnt there is stored only under its lease.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from sqlalchemy.engine import RowMapping
+
+from ..workers.spec import Run
+from .errors import ClusterError, GangLost, LeaseLost
+from .gangs import Cluster, GangOrder
+from .identity import gang_name
+from .intake import take_in
+from .lifecycle import Word
+from .recovery import lose_attempt
+from .settings import Settings
+from .states import State
+from .store import attempts, jobs, leases
+from .store.engine import Store
+from .store.leases import Lease
+
+log = logging.getLogger(__name__)
+
+#: So often a cluster that does not answer is asked to start or to clear a gang, before that is put off.
+_TRIES = 3
+#: Seconds between two questions to such a cluster: the first time, and at most; doubled in between.
+_FIRST_BACK_OFF_S, _LAST_BACK_OFF_S = 0.25, 5.0
+#: Seconds that clearing a gang may take before its cancelled job is told to be so.
+_CLEAR_S = 1.0
+
+T = TypeVar("T")
+
+
+class Attempt:
+    """Looks after one job under one lease until its attempt has ended. `cancel()` may be called at any time."""
+
+    def __init__(self, store: Store, settings: Settings, cluster: Cluster, lease: Lease) -> None:
+        self.store, self.settings, self.cluster, self.lease = store, settings, cluster, lease
+        self._cancelled = asyncio.Event()
+
+    def cancel(self) -> None:
+        """Somebody asked for the job's end; the database says so already."""
+        self._cancelled.set()
+
+    async def run(self) -> None:
+        """Until the attempt's gang is cleared away and the lease given back. Raises LeaseLost."""
+        job, attempt = await self._load()
+        if job["state"] == State.CANCELLING:
+            self.cancel()
+        try:
+            await self._cancellable(self._work(job, attempt), attempt["gang"])
+        except GangLost as lost:
+            await self._lose(await self._verdict(attempt, lost))
+        except ClusterError as error:
+            await self._lose(self._word("cluster_unreachable", error.message))
+        await self._clear(attempt["gang"])
+        async with self.store.write() as tx:
+            await leases.release(tx, [self.lease.token])
+
+    async def _load(self) -> tuple[RowMapping, RowMapping]:
+        async with self.store.read() as tx:
+            job = await jobs.by_id(tx, self.lease.job_id)
+            attempt = None if job is None else await attempts.get(tx, job["id"], job["attempt"])
+        if job is None or attempt is None or job["lease_token"] != self.lease.token:
+            raise LeaseLost(f"{self.lease.job_id}: another dispatcher looks after it now.")
+        return job, attempt
+
+    async def _work(self, job: RowMapping, attempt: RowMapping) -> None:
+        """Start the gang where that is still to do, and take in its events until the last. Raises GangLost, ClusterError."""
+        cursor = int(attempt["cursor"])
+        # A cursor says that the gang was there: a second one of its name would number its events anew.
+        if job["state"] == State.PLACING and cursor == 0:
+            await self._start(job, attempt)
+        ended = False
+        while not ended:
+            pull = await self._patiently(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
+            if not pull.events:
+                continue
+            taken = await take_in(self.store, self.lease, job["attempt"], pull.events)
+            cursor, ended = taken.cursor, taken.ended
+            if taken.state == State.CANCELLING:
+                self.cancel()
+
+    async def _start(self, job: RowMapping, attempt: RowMapping) -> None:
+        if attempt["number"] > 1:  # of a lost gang, ranks may live on for a while, and write into the job's checkpoints
+            await self._patiently(lambda: self.cluster.close_gang(gang_name(job["id"], attempt["number"] - 1)), _TRIES)
+        order = order_of(job, attempt, self.settings)
+        await self._patiently(lambda: self.cluster.start_gang(order), _TRIES)
+
+    async def _cancellable(self, work: Awaitable[None], gang: str) -> None:
+        """Do the work; once the job is to be cancelled, stop its gang, and clear it away when that takes too long."""
+        working = asyncio.ensure_future(work)
+        cancelled = asyncio.create_task(self._cancelled.wait())
+        stopping: asyncio.Task[None] | None = None
+        try:
+            await asyncio.wait({working, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                stopping = asyncio.create_task(self._stop(gang))
+                await asyncio.wait({working}, timeout=self.settings.cancel_s)
+            if working.done():
+                return working.result()
+        finally:
+            await _end_tasks(working, cancelled, stopping)
+        with contextlib.suppress(ClusterError, TimeoutError):
+            await asyncio.wait_for(self.cluster.close_gang(gang), _CLEAR_S)
+        raise GangLost(f"{gang} did not end by itself within {self.settings.cancel_s} s.")
+
+    async def _stop(self, gang: str) -> None:
+        """Until the gang has heard it: it may be just being made."""
+        while True:
+            try:
+                return await self.cluster.stop(gang, "cancel")
+            except (GangLost, ClusterError):
+                await asyncio.sleep(_FIRST_BACK_OFF_S)
+
+    async def _verdict(self, attempt: RowMapping, lost: GangLost) -> Word:
+        """Whether the gang alone is lost, or the whole cluster on which it was placed."""
+        if self._cancelled.is_set():
+            return self._word("gang_lost", lost.message)
+        alive = {node.id for node in await self._patiently(self.cluster.nodes) if node.alive}
+        if attempt["nodes"] and alive.isdisjoint(attempt["nodes"]):
+            return self._word("cluster_lost", "The Ray cluster that ran this attempt is gone.")
+        return self._word("gang_lost", lost.message)
+
+    def _word(self, reason: str, message: str) -> Word:
+        return Word(self.lease.owner, time.time(), reason, message)
+
+    async def _lose(self, word: Word) -> None:
+        async with self.store.write() as tx:
+            job = await jobs.locked(tx, self.lease.job_id, self.lease.token)
+            if job is None:
+                raise LeaseLost(f"{self.lease.job_id}: another dispatcher looks after it now.")
+            await lose_attempt(tx, job, word)
+
+    async def _clear(self, gang: str) -> None:
+        """What cannot be cleared now is swept later."""
+        with contextlib.suppress(ClusterError):
+            await self._patiently(lambda: self.cluster.close_gang(gang), _TRIES)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
+        """Ask again while the cluster does not answer: its gangs may well live. Raises ClusterError after so many tries."""
+        back_off_s = _FIRST_BACK_OFF_S
+        while True:
+            try:
+                return await ask()
+            except ClusterError as error:
+                tries = None if tries is None else tries - 1
+                if tries == 0:
+                    raise
+                log.warning("%s: the cluster does not answer: %s", self.lease.job_id, error)
+            await asyncio.sleep(back_off_s)
+            back_off_s = min(2 * back_off_s, _LAST_BACK_OFF_S)
+
+
+def order_of(job: RowMapping, attempt: RowMapping, settings: Settings) -> GangOrder:
+    """What the cluster is asked to run."""
+    run = Run(
+        job=job["id"],
+        attempt=attempt["number"],
+        train=job["spec"]["train"],
+        device=attempt["device"],
+        checkpoints=settings.storage / job["id"],
+        cache=settings.cache,
+        resume=job["resume"],
+    )
+    return GangOrder(
+        name=attempt["gang"],
+        run=run.model_dump(mode="json", by_alias=True),
+        world_size=job["world_size"],
+        tensor=job["tensor"],
+        device=attempt["device"],
+        submitted_at=job["created_at"],
+    )
+
+
+async def _end_tasks(*tasks: asyncio.Future[Any] | None) -> None:
+    running = [task for task in tasks if task is not None and not task.done()]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,360 @@
+"""Ray as the dispatcher sees it: an embedded head or a cluster that is there already, and the gangs on it.
+
+Rules that it keeps: nothing else in the service imports Ray, and this file only inside functions; the address is always
+explicit, so that no stray cluster is ever joined; every call has a time-out and raises ClusterError after it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ..workers.forkserver import ForkError
+from ..workers.gang import NAMESPACE, Order, Supervisor, rank_name, remove_remains
+from .errors import ClusterError, GangLost
+from .gangs import GangOrder, Node, Pull
+from .head import Head, HeadError, Record, idle_workers, lives
+from .settings import Settings
+
+T = TypeVar("T")
+
+ANSWER_S: Final = 20.0
+CONNECT_S: Final = 120.0
+#: Idle Ray workers kept for the next gang on the embedded head: eight ranks and their supervisor.
+WARM_WORKERS: Final = 9
+WARM_FOR_S: Final = 24 * 3600
+#: How often they are counted, and how long after a gang's start they are not: it needs the machine for itself.
+WARM_EVERY_S: Final = 10.0
+WARM_AFTER_START_S: Final = 5.0
+
+
+class Cluster:
+    """One connection to one Ray cluster; a process has at most one. Ray's blocking calls run in threads."""
+
+    def __init__(self, settings: Settings, entry: str = "") -> None:
+        """`entry`: `module:function` that trains instead of this package's own loop."""
+        self.settings = settings
+        self.entry = entry
+        self.head = Head(settings.data_dir) if settings.ray_address is None else None
+        self._record: Record | None = None
+        self._supervisors: dict[str, Any] = {}
+        self._warming: asyncio.Task[None] | None = None
+        self._cold = asyncio.Event()
+        self._started_at = 0.0  # the last gang, by the loop's clock
+
+    async def connect(self) -> None:
+        """Join the cluster; without an address, the data folder's own head, which is started or taken again."""
+        await self._let_cool()
+        self._supervisors.clear()
+        if self.head:
+            # Ray's import takes about as long as its start, so they run side by side.
+            os.environ.update(self.head.environment())
+            importing = asyncio.ensure_future(_in_thread(_import_ray, CONNECT_S))
+            self._record = await _in_thread(self.head.ensure, CONNECT_S)
+            await importing
+            assert self._record.address
+            await _in_thread(_join, CONNECT_S, self._record.address, True)
+            _restore_sigterm()
+            self._warming = asyncio.get_running_loop().create_task(self._keep_warm(self.head, self._record))
+            return
+        assert self.settings.ray_address
+        _explain_token(self.settings.ray_auth_token_path)
+        await _in_thread(_join, CONNECT_S, self.settings.ray_address)
+        _restore_sigterm()
+
+    async def nodes(self) -> list[Node]:
+        self._look_at_head()
+        return await _in_thread(_nodes, ANSWER_S)
+
+    async def start_gang(self, order: GangOrder) -> None:
+        """Start the gang's supervisor, which does the rest; harmless when it is there."""
+        detailed = Order(
+            name=order.name,
+            run=order.run,
+            world_size=order.world_size,
+            tensor=order.tensor,
+            device=order.device,
+            submitted_at=order.submitted_at,
+            cpus_per_rank=1 / self.settings.cpu_ranks_per_core,
+            entry=self.entry,
+        )
+        self._look_at_head()
+        self._started_at = asyncio.get_running_loop().time()
+        supervisor = await _in_thread(_make_supervisor, ANSWER_S, detailed)
+        self._supervisors[order.name] = supervisor
+        await self._ask(order.name, lambda gang: gang.begin.remote(), CONNECT_S)
+
+    async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
+        """Events after number `after`, which acknowledges those up to it; waits for the first. Raises GangLost."""
+        said = await self._ask(gang, lambda supervisor: supervisor.pull.remote(after, wait_s), wait_s + ANSWER_S)
+        return Pull(said["events"], said["last"])
+
+    async def stop(self, gang: str, reason: str) -> None:
+        """End a gang (`reason`: cancel, preempt); its last event says that it has. Raises GangLost."""
+        await self._ask(gang, lambda supervisor: supervisor.stop.remote(reason), ANSWER_S)
+
+    async def close_gang(self, gang: str) -> None:
+        """Clear away whatever is left of a gang; harmless when nothing is."""
+        with contextlib.suppress(GangLost):
+            await self._ask(gang, lambda supervisor: supervisor.close.remote(), ANSWER_S)
+        self._supervisors.pop(gang, None)
+        self._look_at_head()
+        await _in_thread(_clear_away, ANSWER_S, gang)
+        self._cold.set()
+
+    async def gangs(self) -> list[str]:
+        """Names of the gangs of which anything is left: a supervisor, a rank or a placement group."""
+        self._look_at_head()
+        return await _in_thread(_gangs, ANSWER_S)
+
+    async def disconnect(self) -> None:
+        """Leave the cluster; gangs live on."""
+        await self._let_cool()
+        self._supervisors.clear()
+        await _in_thread(_leave, ANSWER_S)
+
+    async def shut_down(self) -> None:
+        """Leave, and end the embedded head with everything on it: processes, ports, folder."""
+        try:
+            await self.disconnect()
+        finally:
+            self._record = None
+            if self.head:
+                await _in_thread(self.head.shut_down, ANSWER_S * 2)
+
+    def _look_at_head(self) -> None:
+        """Our own head's death is seen at once; a call to it would only end by its time-out."""
+        if self._record is not None and not lives(self._record):
+            raise ClusterError("the embedded Ray head has died", remedy="It is started again at the next connection.")
+
+    async def _ask(self, gang: str, call: Callable[[Any], Any], timeout_s: float) -> Any:
+        """Call the gang's supervisor. GangLost when there is none, ClusterError when it does not answer."""
+        from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
+
+        self._look_at_head()
+        supervisor = self._supervisors.get(gang) or await _in_thread(_find_supervisor, ANSWER_S, gang)
+        if supervisor is None:
+            raise GangLost(f"no supervisor {gang} on the cluster")
+        self._supervisors[gang] = supervisor
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await call(supervisor)
+        except (ActorUnavailableError, TimeoutError) as error:
+            raise ClusterError(
+                f"{gang} does not answer: {error}", remedy="Look at the Ray cluster's health."
+            ) from error
+        except ActorDiedError as error:
+            self._supervisors.pop(gang, None)
+            raise GangLost(f"the supervisor of {gang} died: {error}") from error
+        except RayError as error:
+            raise ClusterError(f"{gang}: {error}") from error
+
+    async def _keep_warm(self, head: Head, record: Record) -> None:
+        """Have workers and a fork server ready for the next gang, while nobody waits for them. Best effort."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if loop.time() - self._started_at > WARM_AFTER_START_S or not self._supervisors:
+                with contextlib.suppress(ClusterError):
+                    await _in_thread(head.warm_fork_server, ANSWER_S, record)
+                    await _in_thread(_prestart_workers, ANSWER_S, record, self.settings.cpu_ranks_per_core)
+            self._cold.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WARM_EVERY_S):
+                    await self._cold.wait()
+
+    async def _let_cool(self) -> None:
+        if self._warming:
+            self._warming.cancel()
+            await asyncio.wait([self._warming], timeout=ANSWER_S)
+            self._warming = None
+
+
+async def _in_thread(work: Callable[..., T], timeout_s: float, *arguments: Any) -> T:
+    """Run blocking work in a daemon thread: one that hangs in Ray must hang neither the loop nor the process's exit."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(result)  # type: ignore[arg-type]
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work(*arguments)
+        except Exception as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop may be gone by now
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name=f"ray {work.__name__}", daemon=True).start()
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await done
+    except TimeoutError as error:
+        raise ClusterError(f"the Ray cluster did not answer within {timeout_s:.0f} s") from error
+    except (ClusterError, GangLost):
+        raise
+    except (HeadError, ForkError, OSError, RuntimeError, ValueError) as error:
+        raise ClusterError(f"{type(error).__name__}: {error}", remedy="Look at the Ray cluster's health.") from error
+
+
+def _import_ray() -> None:
+    import ray  # noqa: F401
+
+
+def _explain_token(path: Path | None) -> None:
+    """Ray reads its token's place from the environment; said explicitly, or it would look into the home folder."""
+    if path is not None:
+        os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)})
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+
+
+def _join(address: str, loopback: bool = False) -> None:
+    import ray
+    from ray._private import ray_constants
+    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+
+    if loopback:
+        # What the head's environment says, for a process that had imported Ray before; `head.py` says why.
+        ray_constants.ENABLE_RAY_CLUSTER = False
+    if ray.is_initialized():
+        ray.shutdown()
+    AuthenticationTokenLoader.instance().reset_cache()  # another head has another token
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    ray.init(
+        address=address,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        logging_level="ERROR",
+        configure_logging=False,
+    )
+
+
+def _restore_sigterm() -> None:
+    """Ray's core has put its own handler (a stack dump, then death) in place of ours, behind Python's back."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+def _leave() -> None:
+    import ray
+
+    ray.shutdown()
+
+
+def _make_supervisor(order: Order) -> Any:
+    import ray
+
+    options = {
+        "name": order.name,
+        "namespace": NAMESPACE,
+        "lifetime": "detached",
+        "get_if_exists": True,
+        "num_cpus": 0,
+        "max_restarts": 0,
+    }
+    return ray.remote(Supervisor).options(**options).remote(order)
+
+
+def _find_supervisor(gang: str) -> Any:
+    import ray
+
+    try:
+        return ray.get_actor(gang, namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+def _gangs() -> list[str]:
+    from ray.util import list_named_actors, placement_group_table
+
+    names = {actor["name"].partition("-rank-")[0] for actor in list_named_actors(all_namespaces=True) if _ours(actor)}
+    groups = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
+    return sorted(names | {group["name"] for group in groups if group["name"].startswith(f"{NAMESPACE}-")})
+
+
+def _ours(actor: dict[str, str]) -> bool:
+    return actor.get("namespace") == NAMESPACE
+
+
+def _clear_away(gang: str) -> None:
+    import ray
+    from ray.util import list_named_actors
+
+    prefix = rank_name(gang, 0).removesuffix("0")
+    actors = []
+    for actor in list_named_actors(all_namespaces=True):
+        if _ours(actor) and (actor["name"] == gang or actor["name"].startswith(prefix)):
+            with contextlib.suppress(ValueError):
+                actors.append(ray.get_actor(actor["name"], namespace=NAMESPACE))
+    remove_remains(gang, actors)
+
+
+def _nodes() -> list[Node]:
+    import ray
+    from ray.util.client import ray as client
+
+    if client.is_connected():  # `ray://`: the state calls below work on the cluster alone
+        found: list[Node] = ray.get(ray.remote(num_cpus=0)(_nodes_seen_inside).remote(), timeout=ANSWER_S)
+        return found
+    return _nodes_seen_inside()
+
+
+def _nodes_seen_inside() -> list[Node]:
+    import ray
+    from ray._private.state import available_resources_per_node  # Ray has no public call for it per node
+
+    available = available_resources_per_node()
+    nodes = []
+    for node in ray.nodes():
+        total, free = node["Resources"], available.get(node["NodeID"], {})
+        alive = bool(node["Alive"])
+        cpu, gpu = float(total.get("CPU", 0)), float(total.get("GPU", 0))
+        nodes.append(
+            Node(
+                id=node["NodeID"],
+                host=node["NodeManagerHostname"],
+                alive=alive,
+                cpu=cpu,
+                gpu=gpu,
+                cpu_used=cpu - float(free.get("CPU", 0)) if alive else 0.0,
+                gpu_used=gpu - float(free.get("GPU", 0)) if alive else 0.0,
+                memory_bytes=int(total.get("memory", 0)),
+            )
+        )
+    return nodes
+
+
+def _prestart_workers(record: Record, ranks_per_core: int) -> None:
+    """Ask the raylet for idle workers, as many as its rank slots can use and as are not there yet.
+
+    `PrestartWorkers` is Ray's own call for it, without a public name; a Ray that lacks it starts gangs more slowly.
+    """
+    import grpc
+    import ray
+    from ray.core.generated import common_pb2, node_manager_pb2, node_manager_pb2_grpc
+
+    assert record.raylet
+    node = ray.nodes()[0]
+    slots = int(node["Resources"].get("CPU", 0)) * ranks_per_core
+    lacking = min(slots + 1, WARM_WORKERS) - len(idle_workers(record.raylet.pid))
+    if lacking <= 0:
+        return
+    token = Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text()
+    request = node_manager_pb2.PrestartWorkersRequest(
+        language=common_pb2.PYTHON, num_workers=lacking, keep_alive_duration_secs=WARM_FOR_S
+    )
+    with grpc.insecure_channel(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}") as channel:
+        stub = node_manager_pb2_grpc.NodeManagerServiceStub(channel)
+        with contextlib.suppress(grpc.RpcError):
+            stub.PrestartWorkers(request, metadata=[("authorization", f"Bearer {token}")], timeout=ANSWER_S)

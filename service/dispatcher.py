@@ -1,0 +1,205 @@
+"""The one controller that acts: it leases jobs, carries the queue's decisions out, and looks after every gang.
+
+Any number of dispatchers may run. When one dies, its leases expire and another goes on with its jobs; one that ends in
+order gives them back at once. Nothing that it knows is needed after its death.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from uuid import uuid4
+
+from .admission import admit
+from .attempt import Attempt
+from .errors import ClusterError, LeaseLost
+from .gangs import Cluster
+from .identity import job_of
+from .owner import Owner
+from .settings import Settings
+from .states import HOLDING
+from .store import jobs, leases, nodes
+from .store.engine import Store
+from .store.leases import Lease
+
+log = logging.getLogger(__name__)
+
+#: So many abandoned jobs are taken over at a time.
+_ADOPTIONS = 100
+#: Seconds that giving the leases back may take at the end.
+_RELEASE_S = 5.0
+#: A waiting job's devices are looked for this often, in seconds.
+_BUSY_NODES_S = 1.0
+
+
+@dataclass(frozen=True)
+class _Running:
+    attempt: Attempt
+    task: "asyncio.Task[None]"
+
+
+class Dispatcher:
+    """`run()` until it is cancelled. `wake`, set by whoever submits or cancels in this process, spares a poll."""
+
+    def __init__(self, store: Store, settings: Settings, cluster: Cluster, wake: asyncio.Event | None = None) -> None:
+        self.store, self.settings, self.cluster = store, settings, cluster
+        self.owner = str(Owner.of_this_process())
+        self._wake = wake or asyncio.Event()
+        self._look = asyncio.Event()  # at the nodes: something changed there
+        self._running: dict[str, _Running] = {}  # by lease token
+        self._connected = False
+        self._unreachable: str | None = None  # why, since the last look at the nodes
+        self._seen = False  # whether there was such a look
+        self._buried = False  # whether this machine's dead dispatchers have been looked for
+        self._waiting = False  # whether jobs wait in the queue
+
+    async def run(self) -> None:
+        """Dispatch until cancelled; then the leases are released, and the gangs live on."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_forever(self._watch_nodes, self._nodes_s, self._look), name="nodes")
+                group.create_task(_forever(self._schedule, lambda: self.settings.poll_s, self._wake), name="schedule")
+                group.create_task(_forever(self._renew, lambda: self.settings.lease_s / 3), name="leases")
+                group.create_task(_forever(self._sweep, lambda: self.settings.sweep_s), name="sweep")
+        finally:
+            await self._leave()
+
+    def _nodes_s(self) -> float:
+        return min(_BUSY_NODES_S, self.settings.nodes_s) if self._waiting else self.settings.nodes_s
+
+    async def _watch_nodes(self) -> None:
+        """Write down the cluster's nodes, and look at the queue again when they differ."""
+        try:
+            if not self._connected:
+                await self.cluster.connect()
+                self._connected = True
+            found = sorted(await self.cluster.nodes(), key=lambda node: node.id)
+        except ClusterError as error:
+            self._connected, self._seen, self._unreachable = False, True, error.message
+            log.warning("the cluster does not answer: %s", error)
+            return
+        now = time.time()
+        async with self.store.write() as tx:
+            before = [dict(row, seen_at=now) for row in await nodes.all_nodes(tx)]
+            rows = [asdict(node) | {"seen_at": now} for node in found]
+            await nodes.replace(tx, rows)
+        if not self._seen or self._unreachable or sorted(before, key=lambda row: str(row["id"])) != rows:
+            self._wake.set()
+        self._seen, self._unreachable = True, None
+
+    async def _schedule(self) -> None:
+        if not self._seen:
+            return
+        await self._cancel()
+        if self._unreachable is None:
+            await self._bury()
+            await self._adopt()
+        admission = await admit(self.store, self.settings, self.owner, self._unreachable)
+        self._waiting = admission.waiting
+        for lease in admission.leases:
+            self._look_after(lease)
+
+    async def _cancel(self) -> None:
+        if not self._running:
+            return
+        async with self.store.read() as tx:
+            tokens = await leases.cancelling(tx)
+        for token in tokens & self._running.keys():
+            self._running[token].attempt.cancel()
+
+    async def _bury(self) -> None:
+        """Once: what this machine's dead dispatchers held need not wait until their leases expire."""
+        if self._buried:
+            return
+        async with self.store.read() as tx:
+            owners = await leases.owners(tx)
+        dead = [text for text in owners if (owner := Owner.parse(text)) is not None and owner.certainly_dead]
+        if dead:
+            async with self.store.write() as tx:
+                await leases.release_all_of(tx, dead)
+        self._buried = True
+
+    async def _adopt(self) -> None:
+        """Take over the jobs of dispatchers that are gone; their gangs are found by name."""
+        async with self.store.read() as tx:
+            abandoned = await leases.abandoned(tx, _ADOPTIONS)
+        for job_id in abandoned:
+            lease = Lease(job_id, uuid4().hex, self.owner)
+            async with self.store.write() as tx:
+                taken = await leases.take(tx, lease, self.settings.lease_s)
+            if taken:
+                log.info("%s goes on under this dispatcher", job_id)
+                self._look_after(lease)
+
+    def _look_after(self, lease: Lease) -> None:
+        attempt = Attempt(self.store, self.settings, self.cluster, lease)
+        task = asyncio.create_task(attempt.run(), name=f"attempt of {lease.job_id}")
+        self._running[lease.token] = _Running(attempt, task)
+        task.add_done_callback(lambda done: self._ended(lease, done))
+
+    def _ended(self, lease: Lease, task: "asyncio.Task[None]") -> None:
+        self._running.pop(lease.token, None)
+        self._look.set()
+        self._wake.set()
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, LeaseLost):
+            log.info("%s", error)
+        elif error is not None:  # its lease runs out, and the job is taken up again where the database says it is
+            log.error("looking after %s failed", lease.job_id, exc_info=error)
+
+    async def _renew(self) -> None:
+        tokens = set(self._running)
+        if not tokens:
+            return
+        async with self.store.write() as tx:
+            held = await leases.renew(tx, tokens, self.settings.lease_s)
+        for token in (tokens - held) & self._running.keys():
+            self._running[token].task.cancel()
+
+    async def _sweep(self) -> None:
+        """Clear away gangs that nobody waits for: of jobs that ended, went on to another attempt, or are unknown."""
+        if not self._connected:
+            return
+        try:
+            gangs = {name: job for name in await self.cluster.gangs() if (job := job_of(name)) is not None}
+            async with self.store.read() as tx:  # after the gangs: a gang is made only after its row
+                placed = await jobs.placements(tx, sorted({job_id for job_id, _ in gangs.values()}))
+            for name, (job_id, number) in gangs.items():
+                state, attempt = placed.get(job_id, (None, None))
+                if state not in HOLDING or attempt != number:
+                    log.warning("sweeping %s, which no job waits for", name)
+                    await self.cluster.close_gang(name)
+        except ClusterError as error:
+            log.warning("gangs without a job could not be swept: %s", error)
+
+    async def _leave(self) -> None:
+        tokens = list(self._running)
+        running = [each.task for each in self._running.values()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if not tokens:
+            return
+        try:
+            async with asyncio.timeout(_RELEASE_S), self.store.write() as tx:
+                await leases.release(tx, tokens)
+        except Exception:  # the outermost end: without it, the leases run out by themselves
+            log.warning("the leases could not be given back", exc_info=True)
+
+
+async def _forever(
+    work: Callable[[], Awaitable[None]], every_s: Callable[[], float], bell: asyncio.Event | None = None
+) -> None:
+    """Work again after so many seconds, or as soon as the bell rings."""
+    bell = bell or asyncio.Event()
+    while True:
+        bell.clear()
+        try:
+            await work()
+        except Exception:  # an outermost loop: a database that is away comes back
+            log.exception("the dispatcher's %s failed; it goes on", work.__name__)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(every_s()):
+                await bell.wait()

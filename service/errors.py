@@ -1,0 +1,111 @@
+"""Every error of the service is a type with a stable code, a field, and a remedy. HTTP is not known here."""
+
+from typing import ClassVar
+
+
+class ShardyardError(Exception):
+    """Something that a user or operator can act on. `field` is dotted from the spec's root: `train.layout.tensor`."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, field: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.remedy = remedy
+
+
+class InvalidSpec(ShardyardError):
+    """The spec's parts do not go together."""
+
+    code = "invalid_spec"
+
+
+class InvalidLayout(ShardyardError):
+    """The model, the batch or the sequence length cannot be spread over this layout."""
+
+    code = "invalid_layout"
+
+
+class MissingFile(ShardyardError):
+    """A file that the spec names does not exist."""
+
+    code = "missing_file"
+
+
+class EmptyCorpus(ShardyardError):
+    """The files that the spec names hold no text."""
+
+    code = "empty_corpus"
+
+
+class TooManyRanks(ShardyardError):
+    """The layout needs more devices than the cluster has or can ever have."""
+
+    code = "too_many_ranks"
+
+
+class UnknownCheckpoint(ShardyardError):
+    """`resume_from` names neither a job with a complete checkpoint nor a complete checkpoint's folder."""
+
+    code = "unknown_checkpoint"
+
+
+class IdempotencyConflict(ShardyardError):
+    """The idempotency key was used before, for another body."""
+
+    code = "idempotency_conflict"
+
+
+class JobNotFound(ShardyardError):
+    """No job has this id or name."""
+
+    code = "job_not_found"
+
+
+class JobEnded(ShardyardError):
+    """The job has ended, so it cannot be changed any more."""
+
+    code = "job_ended"
+
+
+class InvalidCursor(ShardyardError):
+    """A page's or a stream's cursor is not one that the service gave out."""
+
+    code = "invalid_cursor"
+
+
+class InvalidDatabase(ShardyardError):
+    """The database's URL or schema is not one that this version can use."""
+
+    code = "invalid_database"
+
+
+class ClusterError(ShardyardError):
+    """The Ray cluster did not answer. Nothing is known about the gangs on it: they may live on."""
+
+    code = "cluster_unreachable"
+
+
+class GangLost(ShardyardError):
+    """The cluster answers and says that this gang's supervisor does not exist (any more)."""
+
+    code = "gang_lost"
+
+
+class LeaseLost(ShardyardError):
+    """Another dispatcher holds the job now; whatever this one knew of it is void."""
+
+    code = "lease_lost"
+
+
+class StateChanged(ShardyardError):
+    """The job moved on while this was being decided; look again."""
+
+    code = "state_changed"
+
+
+class IllegalMove(ShardyardError):
+    """The table of states has no such move: a bug."""
+
+    code = "illegal_move"

@@ -1,0 +1,61 @@
+"""What a dispatcher needs of a cluster: start, hear, stop and clear away gangs. Ray's way of it is `cluster.py`."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine: whole CPUs and GPUs, and how much of them is taken."""
+
+    id: str
+    host: str
+    alive: bool
+    cpu: float
+    gpu: float
+    cpu_used: float
+    gpu_used: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class GangOrder:
+    """One attempt: `world_size` ranks, each `tensor` neighbours of them on one node; `run` is a `workers.spec.Run`."""
+
+    name: str  # identity.gang_name
+    run: dict[str, Any]
+    world_size: int
+    tensor: int
+    device: str
+    submitted_at: float  # unix seconds of the job's creation
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Events in order, and the number of the last that the gang has told."""
+
+    events: list[dict[str, Any]]
+    last: int
+
+
+class Cluster(Protocol):
+    """Every method raises ClusterError when the cluster does not answer in time; its effect is unknown then."""
+
+    async def connect(self) -> None: ...
+
+    async def nodes(self) -> list[Node]: ...
+
+    async def start_gang(self, order: GangOrder) -> None:
+        """Harmless when the gang is there already."""
+
+    async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
+        """Events after number `after`, which acknowledges those up to it; waits for the first. Raises GangLost."""
+
+    async def stop(self, gang: str, reason: str) -> None:
+        """Ask a gang to end; its last event says that it has. Raises GangLost."""
+
+    async def close_gang(self, gang: str) -> None:
+        """Clear away whatever is left of a gang; harmless when nothing is."""
+
+    async def gangs(self) -> list[str]:
+        """Names of the gangs of which anything is left."""

@@ -1,0 +1,344 @@
+"""The embedded Ray head: processes of their own on loopback, which outlive the control plane and are found again by it.
+
+Rules that it keeps:
+
+- What was started is written down in `cluster.json` before and after: a start that was interrupted is cleared away, a head
+  that lives is taken again, and a stray cluster on the machine never is.
+- A file lock is held while anybody starts, adopts or ends it.
+- Every process that comes from it carries `SHARDYARD_NODE`, the head's own folder, in its environment. Ending the head
+  means killing exactly those, by process id, until none is left.
+- All its ports are free ones of the loopback interface, and its token lies in a file that only this user can read.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from ..workers import forkserver
+from ..workers.gang import Supervisor
+from ..workers.rank import NODE_FOLDER
+
+LOOPBACK: Final = "127.0.0.1"
+START_S: Final = 90.0
+END_S: Final = 20.0
+#: A UNIX socket's path has at most 107 bytes; Ray puts about 66 of its own below its temporary folder, `FOLDER/r`.
+LONGEST_FOLDER: Final = 107 - 70
+OBJECT_STORE_BYTES: Final = 128 << 20
+#: Ray workers that may start at once, and that may idle: a gang starts fast in those that are warm.
+MOST_STARTING: Final = 16
+MOST_IDLE: Final = 32
+#: Imported by idle workers before they are anybody's actor: Ray would import most of it for an actor's first answer.
+WARM_MODULES: Final = (
+    "numpy",
+    "psutil",
+    "pyarrow.json",
+    "ray._common.pydantic_compat",
+    "ray._private.arrow_serialization",
+    "ray.util.placement_group",
+    "ray.util.scheduling_strategies",
+    "starlette.datastructures",
+    Supervisor.__module__,
+)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that is certainly the same one: its id, and when it started, in clock ticks since boot."""
+
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """What `cluster.json` says. Without an address: somebody has begun to start it."""
+
+    folder: str  # private; also the mark of every process of this head
+    boot: str
+    address: str | None = None
+    raylet: Process | None = None
+    gcs: Process | None = None
+    code: str = ""  # fingerprint of what its idle workers have imported
+
+
+class HeadError(RuntimeError):
+    """Ray's own processes did not start; the message holds what `ray start` said."""
+
+
+class Head:
+    """The embedded head of one data folder. All methods block, and are safe between processes."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.file = data_dir / "cluster.json"
+        self.token = data_dir / "ray.token"
+
+    def ensure(self) -> Record:
+        """The head that lives, or a new one. Raises HeadError."""
+        with self._lock():
+            record = self._read()
+            if record and lives(record):
+                return self._renew(record)
+            if record:
+                self._clear(record)
+            return self._start()
+
+    def warm_fork_server(self, record: Record) -> None:
+        """See that trainers of today's code can be forked at once."""
+        assert record.raylet
+        folder = Path(record.folder)
+        with forkserver.connect(folder, record.raylet.pid, self._marked_environment(folder)):
+            pass
+
+    def shut_down(self) -> None:
+        """End it and everything that came from it; harmless when there is none."""
+        if not self.data_dir.is_dir():
+            return
+        with self._lock():
+            record = self._read()
+            if record:
+                self._clear(record)
+
+    def environment(self) -> dict[str, str]:
+        """What Ray's command and its drivers must have in their environment."""
+        return {
+            "RAY_AUTH_MODE": "token",  # said explicitly: without it, Ray decides by how it was started
+            "RAY_AUTH_TOKEN_PATH": str(self.token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # Ray replaces 127.0.0.1 by the machine's outer address and listens there, except where this says that
+            # there is no cluster of several machines. This head is for one machine, so it stays on loopback.
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+            # A driver would end its own process when the GCS has been gone for a minute: the control plane must not.
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "1000000",
+        }
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self.data_dir / "cluster.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _read(self) -> Record | None:
+        try:
+            data = json.loads(self.file.read_text())
+            for name in ("raylet", "gcs"):
+                data[name] = Process(**data[name]) if data[name] else None
+            return Record(**data)
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return None
+
+    def _write(self, record: Record) -> None:
+        new = self.file.with_suffix(".new")
+        with new.open("w") as file:
+            json.dump(asdict(record), file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(self.file)
+        _sync_folder(self.data_dir)
+
+    def _renew(self, record: Record) -> Record:
+        """A head that lives, without idle workers of another version of our code: what they hold would run next."""
+        code = forkserver.fingerprint()
+        if record.code == code:
+            return record
+        assert record.raylet
+        for worker in idle_workers(record.raylet.pid):
+            with contextlib.suppress(psutil.Error):
+                worker.kill()
+        record = replace(record, code=code)
+        self._write(record)
+        return record
+
+    def _start(self) -> Record:
+        folder = self._make_folder()
+        record = Record(str(folder), _boot(), code=forkserver.fingerprint())
+        self._write(record)
+        self._make_token()
+        try:
+            record = self._start_ray(record, folder, self._marked_environment(folder))
+        except (OSError, subprocess.TimeoutExpired, forkserver.ForkError, HeadError) as error:
+            self._clear(record)
+            raise HeadError(f"Ray did not start: {error}") from error
+        self._write(record)
+        return record
+
+    def _start_ray(self, record: Record, folder: Path, env: dict[str, str]) -> Record:
+        """Ray and the fork server start side by side; the fork server is given to the raylet when there is one."""
+        port = _free_port()
+        with forkserver.connect(folder, os.getpid(), env) as fork:
+            said = subprocess.run(
+                _command(folder, port),
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                timeout=START_S,
+                check=False,
+            )
+            found = _found(str(folder))
+            if said.returncode or not {"raylet", "gcs_server"} <= found.keys():
+                raise HeadError(said.stdout.decode("utf-8", "replace")[-4000:])
+            forkserver.adopt(fork, found["raylet"].pid)
+        return replace(record, address=f"{LOOPBACK}:{port}", raylet=found["raylet"], gcs=found["gcs_server"])
+
+    def _marked_environment(self, folder: Path) -> dict[str, str]:
+        """Ours, with the head's mark, without other clusters' and what is not for users' code (a database's password)."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SHARDYARD_"))}
+        tuning = {
+            "SPT_NOENV": "1",  # Ray's workers set their titles; without this, they overwrite their environment, our mark
+            "RAY_START_HOOK": f"{__name__}.adjust",
+            "RAY_num_workers_soft_limit": str(MOST_IDLE),
+            "RAY_worker_maximum_startup_concurrency": str(MOST_STARTING),
+            "RAY_preload_python_modules": ",".join(WARM_MODULES),
+        }
+        return env | self.environment() | tuning | {NODE_FOLDER: str(folder)}
+
+    def _make_folder(self) -> Path:
+        """Below the data folder; where that path is too long for a socket, a short one that the data folder links to."""
+        own = self.data_dir / "ray"
+        if own.is_symlink():
+            own.unlink()
+        if len(os.fsencode(own)) <= LONGEST_FOLDER:
+            shutil.rmtree(own, ignore_errors=True)
+            own.mkdir(mode=0o700)
+            return own
+        folder = Path(tempfile.mkdtemp(prefix="shardyard-", dir="/tmp"))
+        own.symlink_to(folder)
+        return folder
+
+    def _make_token(self) -> None:
+        self.token.unlink(missing_ok=True)
+        fd = os.open(self.token, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(secrets.token_hex(32))
+
+    def _clear(self, record: Record) -> None:
+        """Kill what carries the head's mark, until nothing does; then remove its folder."""
+        deadline = time.monotonic() + END_S
+        doomed: set[Process] = set()
+        # A process that is ending shows no environment any more, so those that were seen once are waited for too.
+        while alive := {process for process in doomed | marked(record.folder) if _process(process.pid) == process}:
+            if time.monotonic() > deadline:
+                raise HeadError(f"these processes of Ray do not end: {sorted(process.pid for process in alive)}")
+            for process in alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+            doomed = alive
+            time.sleep(0.02)
+        shutil.rmtree(record.folder, ignore_errors=True)
+        own = self.data_dir / "ray"
+        if own.is_symlink():
+            own.unlink()
+        self.token.unlink(missing_ok=True)
+        self.file.unlink(missing_ok=True)
+
+
+def adjust(parameters: Any, head: bool) -> None:
+    """Called by `ray start` (RAY_START_HOOK) before it starts anything: no server for Ray clients, no fixed ports."""
+    assert head
+    parameters.ray_client_server_port = None
+    parameters.dashboard_agent_listen_port = 0
+
+
+def _command(folder: Path, port: int) -> list[str]:
+    ray = Path(sys.executable).with_name("ray")
+    return [
+        *([str(ray)] if ray.exists() else [sys.executable, "-m", "ray.scripts.scripts"]),
+        "start",
+        "--head",
+        f"--node-ip-address={LOOPBACK}",
+        f"--port={port}",
+        f"--temp-dir={folder / 'r'}",  # Ray opens this one to everybody
+        f"--object-store-memory={OBJECT_STORE_BYTES}",
+        "--include-dashboard=false",
+        "--include-log-monitor=false",
+        "--no-monitor",
+        "--disable-usage-stats",
+        "--log-style=record",
+        "--log-color=false",
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def lives(record: Record) -> bool:
+    """Whether both of the head's processes are the ones that were written down, in this boot of the machine."""
+    wanted = (record.raylet, record.gcs)
+    return record.boot == _boot() and all(p is not None and _process(p.pid) == p for p in wanted)
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _process(pid: int) -> Process | None:
+    """None when it is gone, and when it is a zombie that nobody has reaped."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state in "ZX" else Process(pid, int(rest[18]))
+
+
+def idle_workers(raylet: int) -> list[psutil.Process]:
+    """Workers of this raylet that are nobody's: idle ones, by the title that Ray gives them, and starting ones."""
+    idle = []
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(raylet).children():
+            with contextlib.suppress(psutil.Error):
+                title = " ".join(child.cmdline())
+                if "ray::IDLE" in title or "default_worker.py" in title:
+                    idle.append(child)
+    return idle
+
+
+def marked(folder: str) -> set[Process]:
+    """Processes that carry the head's mark in their environment, zombies and this process aside."""
+    mark = f"{NODE_FOLDER}={folder}\0".encode()
+    processes = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                process = _process(int(entry.name))
+                if process and mark in (entry / "environ").read_bytes() + b"\0":
+                    processes.add(process)
+    return processes
+
+
+def _found(folder: str) -> dict[str, Process]:
+    """The head's marked processes by the name of their program."""
+    found = {}
+    for process in marked(folder):
+        with contextlib.suppress(OSError):
+            program = Path(f"/proc/{process.pid}/cmdline").read_bytes().partition(b"\0")[0]
+            found[Path(os.fsdecode(program)).name] = process
+    return found
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

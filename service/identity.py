@@ -1,0 +1,24 @@
+"""Names made here: a job's id sorts by the time of its submission, and a gang is named after job and attempt."""
+
+import secrets
+
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
+_GANG = "shardyard-"
+
+
+def new_job_id(now: float) -> str:
+    """`job-` and a ULID: 48 bits of milliseconds, 80 random bits. `now` is unix seconds."""
+    number = int(now * 1000) << 80 | secrets.randbits(80)
+    return "job-" + "".join(_DIGITS[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+def gang_name(job_id: str, attempt: int) -> str:
+    return f"{_GANG}{job_id}-{attempt}"
+
+
+def job_of(gang: str) -> tuple[str, int] | None:
+    """The job and attempt of a gang's name, None where it is not one of ours."""
+    job_id, _, attempt = gang.removeprefix(_GANG).rpartition("-")
+    if not gang.startswith(_GANG) or not job_id or not (attempt.isascii() and attempt.isdecimal()):
+        return None
+    return job_id, int(attempt)

@@ -1,0 +1,190 @@
+"""A batch of a gang's events lands in one transaction with its cursor: each event exactly once, whichever side dies.
+
+The transaction begins with the job's row, locked under the dispatcher's lease. What was stored before is left out by
+its number; what a dispatcher that lost its lease brings is refused as a whole.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ..workers.events import plain
+from .errors import LeaseLost
+from .lifecycle import Word, move, route
+from .recovery import INFRASTRUCTURE, lose_attempt
+from .states import FINAL, State
+from .store import attempts, events, jobs, logs, steps
+from .store.engine import Store
+from .store.leases import Lease
+
+_STEP_NUMBERS = (
+    "loss",
+    "lr",
+    "grad_norm",
+    "loss_scale",
+    "tokens_per_s",
+    "step_s",
+    "step_s_min",
+    "step_s_median",
+    "step_s_max",
+    "mfu",
+)
+
+#: How much of the newest step's time goes into the mean that the remaining time is told from.
+_NEWEST = 0.1
+
+
+@dataclass(frozen=True)
+class Taken:
+    """After a batch: the job's state, the number of the last event that is stored, and whether the gang has ended."""
+
+    state: State
+    cursor: int
+    ended: bool
+
+
+async def take_in(store: Store, lease: Lease, attempt: int, told: list[dict[str, Any]]) -> Taken:
+    """Store a batch of events of one attempt. Raises LeaseLost when the lease is another's; then nothing is stored."""
+    async with store.write() as tx:
+        job = await jobs.locked(tx, lease.job_id, lease.token)
+        row = await attempts.get(tx, lease.job_id, attempt)
+        if job is None or row is None or job["attempt"] != attempt:
+            raise LeaseLost(f"{lease.job_id}, attempt {attempt}: another dispatcher looks after it now.")
+        fresh = sorted((event for event in told if event["seq"] > row["cursor"]), key=lambda event: int(event["seq"]))
+        batch = _Batch(tx, job, int(row["cursor"]))
+        for event in fresh:
+            await batch.add(event)
+        return await batch.store()
+
+
+@dataclass
+class _Batch:
+    """The rows that a batch becomes. Events keep their order with the job's moves; steps and logs are gathered."""
+
+    tx: AsyncConnection
+    job: RowMapping
+    cursor: int
+    ended: bool = False
+    events: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    logs: list[dict[str, Any]] = field(default_factory=list)
+    columns: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.state = State(self.job["state"])
+        self.attempt = int(self.job["attempt"])
+
+    async def add(self, event: Mapping[str, Any]) -> None:
+        if self.ended or event["seq"] == self.cursor:
+            return
+        if event["seq"] != self.cursor + 1:
+            self._note("incident", time.time(), _gap(self.cursor, event["seq"]))
+        self.cursor = int(event["seq"])
+        kind, ts, data = str(event["kind"]), float(event["ts"]), storable(event["data"])
+        try:
+            await self._add(kind, ts, data)
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"Event {self.cursor} ({kind[:32]}) cannot be understood: {error!r}"
+            self._note("incident", ts, {"cause": "invalid_event", "message": message})
+
+    async def _add(self, kind: str, ts: float, data: dict[str, Any]) -> None:
+        if kind == "state":
+            await self._move(State(data["state"]), Word("gang", ts, data.get("reason"), data.get("message")))
+        elif kind == "step":
+            self.steps.append(self._step(ts, data))
+        elif kind == "log":
+            self.logs.extend(self._lines(ts, data))
+        else:
+            self._note(kind[:32], ts, data)
+            if kind == "checkpoint":
+                self.columns["checkpoint"] = str(data["path"])
+            if kind == "summary":
+                self.columns["summary"] = data
+
+    def _note(self, kind: str, ts: float, data: dict[str, Any]) -> None:
+        self.events.append({"attempt": self.attempt, "kind": kind, "ts": ts, "actor": "gang", "data": data})
+
+    async def _move(self, to: State, word: Word) -> None:
+        """Move the job as the gang says, after the events that it told before."""
+        await self._flush_events()
+        self.ended = to in FINAL
+        machines = to == State.FAILED and word.reason in INFRASTRUCTURE
+        unasked = to == State.CANCELLED and self.state != State.CANCELLING
+        if machines or unasked:
+            lost = Word(word.actor, word.now, word.reason if machines else "gang_lost", word.message)
+            self.state = await lose_attempt(self.tx, await self._reread(), lost)
+            return
+        if self.ended:
+            await attempts.end(self.tx, self.job["id"], self.attempt, word.reason or to, word.now)
+        for state in route(self.state, to):
+            await move(self.tx, self.job["id"], self.state, state, word, token=self.job["lease_token"])
+            self.state = state
+
+    async def _reread(self) -> RowMapping:
+        job = await jobs.locked(self.tx, self.job["id"], self.job["lease_token"])
+        assert job is not None
+        return job
+
+    def _step(self, ts: float, data: Mapping[str, Any]) -> dict[str, Any]:
+        row: dict[str, Any] = {name: _number(data.get(name)) for name in _STEP_NUMBERS}
+        row |= {"step": int(data["step"]), "attempt": self.attempt, "ts": ts, "skipped": bool(data.get("skipped"))}
+        return row | {name: _whole(data.get(name)) for name in ("tokens", "slowest_rank")}
+
+    def _lines(self, ts: float, data: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+        same = {"attempt": self.attempt, "rank": int(data["rank"]), "stream": str(data["stream"])[:8], "ts": ts}
+        first = int(data["first"])
+        return [{**same, "line": first + i, "text": str(text)} for i, text in enumerate(data["lines"])]
+
+    async def store(self) -> Taken:
+        await self._flush_events()
+        await steps.append(self.tx, self.job["id"], self.steps)
+        await logs.append(self.tx, self.job["id"], self.logs)
+        columns = self.columns | (self._progress() if self.steps else {})
+        if columns:
+            await jobs.set_columns(self.tx, self.job["id"], columns)
+        await attempts.advance(self.tx, self.job["id"], self.attempt, self.cursor)
+        return Taken(self.state, self.cursor, self.ended)
+
+    async def _flush_events(self) -> None:
+        await events.append(self.tx, self.job["id"], self.events)
+        self.events = []
+
+    def _progress(self) -> dict[str, Any]:
+        """Progress as of the newest step; the remaining time from a mean of the steps' seconds that forgets slowly."""
+        mean = self.job["mean_step_s"]
+        for row in self.steps:
+            if row["step_s"] is not None:
+                mean = row["step_s"] if mean is None else (1 - _NEWEST) * mean + _NEWEST * row["step_s"]
+        newest = self.steps[-1]
+        left = max(0, self.job["steps"] - newest["step"])
+        eta_s = None if mean is None or self.state in FINAL else left * mean
+        told = {name: newest[name] for name in ("step", "loss", "tokens", "tokens_per_s")}
+        return {**told, "mean_step_s": mean, "eta_s": eta_s}
+
+
+def _gap(cursor: int, seq: int) -> dict[str, Any]:
+    message = f"Events {cursor + 1} to {seq - 1} of this attempt were lost on the way."
+    return {"cause": "events_lost", "message": message}
+
+
+def storable(value: Any) -> Any:
+    """Strict JSON that both databases keep: no NaN, no null characters, no halves of surrogate pairs."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {storable(str(key)): storable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(item) for item in value]
+    return storable(plain(value)) if not isinstance(value, int | float | None) else plain(value)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)

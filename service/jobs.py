@@ -1,0 +1,340 @@
+"""What can be asked of jobs: the one door from the API to the store, in one or a few short transactions each."""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from heapq import merge
+from itertools import takewhile
+from math import inf
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from . import preflight, queue
+from .errors import IdempotencyConflict, InvalidCursor, InvalidSpec, JobEnded, JobNotFound, StateChanged
+from .identity import new_job_id
+from .lifecycle import Word, move
+from .records import (
+    Cursor,
+    Evaluation,
+    Job,
+    LogLine,
+    LogPage,
+    Metrics,
+    NodeRecord,
+    Page,
+    Progress,
+    Step,
+    Tail,
+    TailItem,
+)
+from .settings import Settings
+from .spec import JobSpec
+from .states import FINAL, State
+from .store import events as event_rows
+from .store import jobs as job_rows
+from .store import logs as log_rows
+from .store import nodes as node_rows
+from .store import steps as step_rows
+from .store.engine import Store
+
+_STEP_FIELDS = tuple(Step.__dataclass_fields__)
+
+
+async def submit(
+    store: Store, settings: Settings, spec: JobSpec, idempotency_key: str | None, body_hash: str, actor: str
+) -> tuple[Job, bool]:
+    """Check the spec against layout, files and cluster, and store it as `queued`.
+
+    False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile,
+    EmptyCorpus, TooManyRanks, UnknownCheckpoint, IdempotencyConflict; then nothing is stored.
+    """
+    if idempotency_key is not None:
+        async with store.read() as tx:
+            known = await job_rows.by_key(tx, idempotency_key)
+        if known is not None:
+            return _replayed(known, body_hash), False
+    row = await _new_row(store, settings, spec)
+    row |= {"idempotency_key": idempotency_key, "body_hash": body_hash, "actor": actor}
+    async with store.write() as tx:
+        created = await job_rows.insert(tx, row)
+        if created:
+            data = {"state": State.QUEUED, "reason": None, "message": None, "attempt": 0}
+            first = {"attempt": 0, "kind": "state", "ts": row["created_at"], "actor": actor, "data": data}
+            await event_rows.append(tx, row["id"], [first])
+        stored = await (job_rows.by_id(tx, row["id"]) if created else job_rows.by_key(tx, idempotency_key or ""))
+    assert stored is not None
+    return (_job(stored), True) if created else (_replayed(stored, body_hash), False)
+
+
+def _replayed(row: RowMapping, body_hash: str) -> Job:
+    if row["body_hash"] == body_hash:
+        return _job(row)
+    raise IdempotencyConflict(
+        f"This idempotency key belongs to {row['id']}, which was submitted with another body.",
+        field="Idempotency-Key",
+        remedy="Use a new key for a new job.",
+    )
+
+
+async def _new_row(store: Store, settings: Settings, spec: JobSpec) -> dict[str, Any]:
+    """The checked spec as a row of `jobs`."""
+    plain = spec.model_dump(mode="json", by_alias=True)
+    _refuse_null_characters(plain)
+    batch = await preflight.check(spec, settings)
+    async with store.read() as tx:
+        machines = [machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
+        source = await _find(tx, spec.train.resume_from) if spec.train.resume_from else None
+    resume = await asyncio.to_thread(_resume, settings, spec.train.resume_from, source)
+    preflight.check_ranks(spec, machines, settings.max_ranks)
+    now, layout = time.time(), spec.train.layout
+    return {
+        "id": new_job_id(now),
+        "name": spec.name,
+        "state": State.QUEUED,
+        "labels": spec.labels,
+        "spec": plain,
+        "layout": str(layout),
+        "batch": str(batch),
+        "world_size": layout.world_size,
+        "tensor": layout.tensor,
+        "wanted_device": spec.resources.device,
+        "max_restarts": spec.policy.max_restarts,
+        "resume": resume,
+        "created_at": now,
+        "steps": spec.train.steps,
+    }
+
+
+def _refuse_null_characters(value: Any, field: str = "") -> None:
+    """Neither databases nor file systems keep them. `value` is the spec as plain JSON."""
+    if isinstance(value, str) and "\0" in value:
+        raise InvalidSpec("The text holds a null character.", field=field, remedy="Remove it.")
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        _refuse_null_characters(name, field)
+        _refuse_null_characters(part, f"{field}.{name}".lstrip("."))
+
+
+def _resume(settings: Settings, wanted: str | None, source: RowMapping | None) -> str | None:
+    """The checkpoint that is meant by `wanted`, of which `source` is the job of that id or name."""
+    if wanted is None:
+        return None
+    if source is not None:
+        return preflight.resume_from_job(source["id"], source["checkpoint"], settings)
+    return preflight.resume_from_path(wanted, settings)
+
+
+def machine_of(row: RowMapping, settings: Settings) -> queue.Machine:
+    """A row of `nodes` as the queue's policy sees it."""
+    return queue.machine(row["cpu"], row["cpu_used"], row["gpu"], row["gpu_used"], settings.cpu_ranks_per_core)
+
+
+async def cancel(store: Store, job_id: str, actor: str) -> Job:
+    """Ask for the job's end; harmless when repeated. Raises JobNotFound, or JobEnded when it succeeded or failed."""
+    while True:
+        try:
+            async with store.write() as tx:
+                state = State((await _existing(tx, job_id))["state"])
+                if state in (State.SUCCEEDED, State.FAILED):
+                    raise JobEnded(f"{job_id} has {state} already.", remedy="Nothing is left to cancel.")
+                if state not in (State.CANCELLING, State.CANCELLED):
+                    to = State.CANCELLED if state in (State.QUEUED, State.PAUSED) else State.CANCELLING
+                    await move(tx, job_id, state, to, Word(actor, time.time(), "cancelled_by_user"))
+                return _job(await _existing(tx, job_id))
+        except StateChanged:
+            continue  # it moved between our look and our word; each time around something else made progress
+
+
+async def list_jobs(
+    store: Store,
+    *,
+    state: State | None = None,
+    labels: dict[str, str] | None = None,
+    name: str | None = None,
+    text: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page:
+    """Jobs, newest first, that match every filter. `text` is found in id or name. Raises InvalidCursor."""
+    if cursor is not None and not (cursor.startswith("job-") and len(cursor) == 30 and cursor[4:].isalnum()):
+        raise InvalidCursor(
+            f"{cursor[:80]!r} is not a cursor.", field="cursor", remedy="Use `next` of the page before."
+        )
+    filters = (name, text, *(labels or {}), *(labels or {}).values())
+    if any("\0" in part for part in filters if part):
+        return Page([], None)
+    wanted = job_rows.Filter(state, name, text, labels or {})
+    async with store.read() as tx:
+        rows = await job_rows.page(tx, wanted, cursor, limit + 1)
+    items = [_job(row) for row in rows[:limit]]
+    return Page(items, items[-1].id if len(rows) > limit else None)
+
+
+async def get_job(store: Store, id_or_name: str) -> Job:
+    """The job of this id, or the newest of this name. Raises JobNotFound."""
+    async with store.read() as tx:
+        return _job(await _existing(tx, id_or_name))
+
+
+async def _find(tx: AsyncConnection, id_or_name: str) -> RowMapping | None:
+    if "\0" in id_or_name:
+        return None
+    return await job_rows.by_id(tx, id_or_name) or await job_rows.newest_named(tx, id_or_name)
+
+
+async def _existing(tx: AsyncConnection, id_or_name: str) -> RowMapping:
+    row = await _find(tx, id_or_name)
+    if row is None:
+        raise JobNotFound(
+            f"There is no job {id_or_name[:80]!r}.", remedy="See `shardyard list` for the jobs that exist."
+        )
+    return row
+
+
+async def metrics(store: Store, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
+    """Step records after step `since`, at most `max_points` (2 to 10,000). `job` is an id. Raises JobNotFound."""
+    async with store.read() as tx:
+        row = await _existing(tx, job)
+        evals = await event_rows.of_kind(tx, row["id"], "eval", max_points)
+        span = await step_rows.span(tx, row["id"], since)
+        low, high = span or (since + 1, since)
+        whole = high - low < max_points
+        if whole:
+            steps = await step_rows.between(tx, row["id"], low, high)
+        else:
+            steps = await step_rows.extremes(tx, row["id"], low, high, max(1, (max_points - 2) // 2))
+    points = [_step(step) for step in steps]
+    return Metrics(points, high if span else since, not whole, _evaluations(evals, since), _cursor(row))
+
+
+def _evaluations(rows: Any, since: int) -> list[Evaluation]:
+    """In order of step; of a step that was validated again after a restart, the later one."""
+    told = {int(row["data"]["step"]): row for row in rows}
+    return [
+        Evaluation(step, row["data"].get("loss"), row["data"].get("unigram_loss"), row["ts"])
+        for step, row in sorted(told.items())
+        if step > since
+    ]
+
+
+async def logs(
+    store: Store, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None
+) -> LogPage:
+    """Log lines after position `after`, or the last `tail` ones, of one rank or all. Raises JobNotFound."""
+    async with store.read() as tx:
+        job_id = (await _existing(tx, job))["id"]
+        if tail is not None:
+            rows = await log_rows.last(tx, job_id, rank, tail)
+        else:
+            rows = await log_rows.after(tx, job_id, rank, after, limit + 1)
+    if tail is not None:
+        return LogPage([_line(row) for row in rows], None)
+    lines = [_line(row) for row in rows[:limit]]
+    return LogPage(lines, lines[-1].n if len(rows) > limit else None)
+
+
+async def tail(
+    store: Store, job: str, cursor: Cursor, *, with_logs: bool = False, rank: int | None = None, limit: int = 500
+) -> Tail:
+    """What happened to the job (an id) after `cursor`: call again with the cursor it returns until `done`.
+
+    One short query when nothing is new. Raises JobNotFound.
+    """
+    async with store.read() as tx:
+        # The state is read first: once it is final, nothing is stored any more, so short reads below are the end.
+        head = await job_rows.positions(tx, job)
+        if head is None:
+            raise JobNotFound(f"There is no job {job[:80]!r}.", remedy="See `shardyard list` for the jobs that exist.")
+        more_events = head["event_pos"] > cursor.event
+        events = await event_rows.after(tx, job, cursor.event, limit) if more_events else ()
+        steps = await step_rows.after(tx, job, cursor.step, limit) if head["step_pos"] > cursor.step else ()
+        more_logs = with_logs and head["log_pos"] > cursor.log
+        lines = await log_rows.after(tx, job, rank, cursor.log, limit) if more_logs else ()
+    items = _in_order(cursor, limit, events, steps, lines)
+    state = State(head["state"])
+    done = state in FINAL and max(len(events), len(steps), len(lines)) < limit
+    return Tail(items, items[-1].cursor if items else cursor, state, done)
+
+
+def _in_order(cursor: Cursor, limit: int, events: Any, steps: Any, lines: Any) -> list[TailItem]:
+    """By time, but each table in the order of its positions; of equal times the events last, so that an end is last."""
+    told = (
+        [TailItem("log", row["ts"], _log_data(row), Cursor(log=row["position"])) for row in lines],
+        [TailItem("step", row["ts"], _step_data(row), Cursor(step=row["position"])) for row in steps],
+        [TailItem(row["kind"], row["ts"], row["data"], Cursor(event=row["position"])) for row in events],
+    )
+    items = []
+    # A table that was cut at the limit may go on before what the others tell next: stop where the first of them ends.
+    cut = min((part[-1].ts for part in told if len(part) == limit), default=inf)
+    merged = list(merge(*told, key=attrgetter("ts")))
+    # A clock that was set back may leave nothing before the cut: then order is worth less than going on.
+    for item in list(takewhile(lambda item: item.ts <= cut, merged)) or merged:
+        cursor = Cursor(*map(max, cursor, item.cursor))
+        items.append(TailItem(item.kind, item.ts, item.data, cursor))
+    return items
+
+
+async def nodes(store: Store) -> list[NodeRecord]:
+    """The cluster's machines as last seen; empty until a dispatcher has seen them."""
+    async with store.read() as tx:
+        rows = await node_rows.all_nodes(tx)
+    return [NodeRecord(**{**row, "seen_at": _utc(row["seen_at"])}) for row in rows]
+
+
+def _job(row: RowMapping) -> Job:
+    return Job(
+        id=row["id"],
+        name=row["name"],
+        state=State(row["state"]),
+        reason=row["reason"],
+        message=row["message"],
+        labels=row["labels"],
+        spec=row["spec"],
+        layout=row["layout"],
+        batch=row["batch"],
+        world_size=row["world_size"],
+        device=row["device"],
+        attempt=row["attempt"],
+        restarts=row["restarts"],
+        created_at=_utc(row["created_at"]),
+        started_at=None if row["started_at"] is None else _utc(row["started_at"]),
+        finished_at=None if row["finished_at"] is None else _utc(row["finished_at"]),
+        progress=_progress(row),
+        summary=row["summary"],
+        checkpoint=row["checkpoint"],
+        cursor=_cursor(row),
+    )
+
+
+def _progress(row: RowMapping) -> Progress | None:
+    if row["step"] is None:
+        return None
+    return Progress(row["step"], row["steps"], row["loss"], row["tokens"], row["tokens_per_s"], row["eta_s"])
+
+
+def _cursor(row: RowMapping) -> Cursor:
+    return Cursor(row["event_pos"], row["step_pos"], row["log_pos"])
+
+
+def _step(row: RowMapping) -> Step:
+    return Step(**{name: row[name] for name in _STEP_FIELDS})
+
+
+def _step_data(row: RowMapping) -> dict[str, Any]:
+    return {name: row[name] for name in _STEP_FIELDS if name != "ts"}
+
+
+def _line(row: RowMapping) -> LogLine:
+    return LogLine(row["position"], row["rank"], row["attempt"], row["line"], row["stream"], row["text"], row["ts"])
+
+
+def _log_data(row: RowMapping) -> dict[str, Any]:
+    names = ("rank", "attempt", "line", "stream", "text")
+    return {"n": row["position"], **{name: row[name] for name in names}}
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

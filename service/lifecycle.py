@@ -1,0 +1,67 @@
+"""The one function that moves a job: compare-and-set on its state, with the audit event in the same transaction."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .errors import IllegalMove, LeaseLost, StateChanged
+from .states import FINAL, MOVES, State
+from .store import events, jobs
+
+#: What a healthy job passes through; a gang that tells a later one has passed the ones before.
+_FORWARD = (State.PLACING, State.STARTING, State.RUNNING)
+
+
+@dataclass(frozen=True)
+class Word:
+    """Who says that a job moves, when (unix seconds), and why: a stable code and a message for people."""
+
+    actor: str
+    now: float
+    reason: str | None = None
+    message: str | None = None
+
+
+async def move(
+    tx: AsyncConnection,
+    job_id: str,
+    before: State,
+    to: State,
+    word: Word,
+    *,
+    token: str | None = None,
+    also: dict[str, Any] | None = None,
+) -> None:
+    """Move the job from `before` to `to`; `also` are further columns that change with it.
+
+    Dispatchers pass their lease's token. Raises IllegalMove when the table has no such move (a bug), LeaseLost when the
+    lease is another's or the state is not `before`; StateChanged without a token. Then nothing is changed.
+    """
+    if to not in MOVES[before]:
+        raise IllegalMove(f"{job_id}: there is no move from {before} to {to}.")
+    values: dict[str, Any] = {"state": to, "reason": word.reason, "message": word.message, **(also or {})}
+    if to == State.STARTING:
+        values["started_at"] = jobs.once("started_at", word.now)
+    if to in FINAL:
+        values |= {"finished_at": word.now, "eta_s": None}
+    row = await jobs.change_state(tx, job_id, before, token, values)
+    if row is None:
+        raise (StateChanged if token is None else LeaseLost)(f"{job_id} is not {before} any more, or not ours.")
+    data = {"state": to, "reason": word.reason, "message": word.message, "attempt": row["attempt"]}
+    where = {"job_id": job_id, "position": row["event_pos"], "attempt": row["attempt"]}
+    await events.insert(tx, {**where, "kind": "state", "ts": word.now, "actor": word.actor, "data": data})
+
+
+def route(before: State, to: State) -> list[State]:
+    """The moves by which a gang's word that the job is `to` becomes true; empty when that is old news, or too late."""
+    if to in MOVES[before]:
+        return [to]
+    if before not in _FORWARD or to == before:
+        return []
+    passed: list[State] = []
+    for state in _FORWARD[_FORWARD.index(before) + 1 :]:
+        passed.append(state)
+        if to in MOVES[state]:
+            return [*passed, to]
+    return []

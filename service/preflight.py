@@ -1,0 +1,145 @@
+"""What can be refused before anything is stored: layout, files, checkpoint, and more ranks than there can ever be."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from ..strategies.layout import Batch, ModelFacts, Refusal
+from ..workers.data.corpus import sources
+from ..workers.data.errors import DataError
+from ..workers.spec import TrainSpec
+from . import queue
+from .errors import (
+    EmptyCorpus,
+    InvalidLayout,
+    InvalidSpec,
+    MissingFile,
+    ShardyardError,
+    TooManyRanks,
+    UnknownCheckpoint,
+)
+from .settings import Settings
+from .spec import JobSpec
+
+_DATA_ERRORS: dict[str, type[ShardyardError]] = {
+    "missing_file": MissingFile,
+    "no_match": MissingFile,
+    "not_a_file": MissingFile,
+    "unreadable_file": MissingFile,
+    "empty_corpus": EmptyCorpus,
+    "corpus_too_short": EmptyCorpus,
+}
+
+#: A checkpoint is complete when this file lies in its folder; it is written last.
+MANIFEST = "manifest.json"
+
+
+async def check(spec: JobSpec, settings: Settings) -> Batch:
+    """The batch maths of a spec that can run. Raises InvalidLayout, InvalidSpec, MissingFile, EmptyCorpus."""
+    vocab = 256 if spec.train.data.tokenizer == "bytes" else None
+    if settings.local_files:
+        vocab = await asyncio.to_thread(_check_files, spec.train)
+    return check_layout(spec.train, vocab, settings.local_files)
+
+
+def check_layout(train: TrainSpec, vocab: int | None, local_files: bool = True) -> Batch:
+    """`vocab` None: the tokenizer cannot be seen from here, so what depends on its size is left to the trainers.
+
+    So is all that a model's own files say where there are no `local_files`.
+    """
+    try:
+        unseen = train.model.from_ is not None and not local_files
+        facts = ModelFacts(None, None, None, None, None) if unseen else train.facts(vocab or 256)
+        if vocab is None and train.model.vocab is None:
+            facts = replace(facts, vocab=None)
+        return train.check_facts(facts)
+    except Refusal as refusal:
+        raise InvalidLayout(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
+
+
+def _check_files(train: TrainSpec) -> int:
+    """Look at every file that the spec names; returns the vocabulary's size."""
+    code = train.model.code
+    if code is not None and not _exists(code):
+        raise MissingFile(f"{code} does not exist.", field="train.model.code", remedy="Name the folder of the module.")
+    model = train.model.from_
+    if model is not None and not _exists(model):
+        remedy = "Name the folder of a Hugging Face model."
+        raise MissingFile(f"{model} does not exist.", field="train.model.from", remedy=remedy)
+    try:
+        if train.data.source == "text":
+            sources(train.data)
+        if train.data.tokenizer == "bytes":
+            return 256
+        from ..workers.data.tokenizer import vocab_size  # loads the tokenizers library
+
+        return vocab_size(train.data)
+    except DataError as error:
+        kind = _DATA_ERRORS.get(error.code, InvalidSpec)
+        raise kind(error.message, field=f"train.{error.field}", remedy=error.remedy) from None
+    except RuntimeError as error:  # ~somebody, whom this machine does not know
+        raise MissingFile(f"{error}", field="train.data", remedy="Write the path without ~.") from None
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).expanduser().exists()
+    except (OSError, RuntimeError):  # a name too long; ~somebody, whom this machine does not know
+        return False
+
+
+def check_ranks(spec: JobSpec, machines: list[queue.Machine], max_ranks: int | None) -> None:
+    """Raises TooManyRanks when the job can never fit; while no node is known, anything may."""
+    if not machines:
+        return
+    layout = spec.train.layout
+    waiting = queue.Waiting("", layout.world_size, layout.tensor, spec.resources.device)
+    never = queue.impossible(waiting, machines, max_ranks)
+    if never is not None:
+        remedy = "Use smaller degrees of layout, add nodes, or set SHARDYARD_MAX_RANKS when the cluster can grow."
+        raise TooManyRanks(never, field="train.layout", remedy=remedy)
+
+
+def newest_checkpoint(root: Path) -> Path | None:
+    """The newest complete checkpoint below a job's folder, or the folder itself when it is one."""
+    try:
+        root = root.expanduser().absolute()
+        if (root / MANIFEST).is_file():
+            return root
+        return max(
+            (manifest.parent for manifest in root.glob(f"*/{MANIFEST}")), default=None, key=lambda path: path.name
+        )
+    except OSError:  # a name too long, no permission
+        return None
+
+
+def resume_from_job(job_id: str, told: str | None, settings: Settings) -> str:
+    """The newest checkpoint of another job; `told` is the last that its gang told of. Raises UnknownCheckpoint."""
+    if settings.local_files:
+        found = newest_checkpoint(settings.storage / job_id)
+        told = None if found is None else str(found)
+    if told is None:
+        raise _unknown(
+            f"{job_id} has no complete checkpoint.", "Set checkpoint.every in that job, or wait for its end."
+        )
+    return told
+
+
+def resume_from_path(path: str, settings: Settings) -> str:
+    """A checkpoint's folder, or one that holds checkpoints. Raises UnknownCheckpoint."""
+    if not settings.local_files:
+        if Path(path).is_absolute():
+            return path  # seen by the trainers only
+        raise _unknown(
+            f"{path!r} is neither a job nor an absolute path.", "Name a job by id or name, or an absolute path."
+        )
+    found = newest_checkpoint(Path(path)) if _exists(path) else None
+    if found is None:
+        raise _unknown(
+            f"{path!r} is neither a job nor a complete checkpoint's folder.", "See `shardyard list` for jobs."
+        )
+    return str(found)
+
+
+def _unknown(message: str, remedy: str) -> UnknownCheckpoint:
+    return UnknownCheckpoint(message, field="train.resume_from", remedy=remedy)

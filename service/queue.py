@@ -1,0 +1,168 @@
+"""Who may start: a pure policy. It is given the queue, the nodes and what is held, and returns decisions.
+
+First come, first served: the first job of a device kind that has to wait makes those behind it wait too, so that no
+stream of small jobs overtakes a large one for ever. A job that is larger than the cluster can ever be holds up nobody.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import floor
+from typing import Literal
+
+Device = Literal["cpu", "cuda"]
+Wanted = Literal["auto", "cpu", "cuda"]
+
+_DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A queued job: `world_size` ranks, of which each `tensor` neighbours must stand on one node."""
+
+    id: str
+    world_size: int
+    tensor: int
+    wanted: Wanted
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A living node's devices by kind, in ranks: all of them, and those that nobody uses."""
+
+    capacity: Mapping[Device, int]
+    free: Mapping[Device, int]
+
+
+@dataclass(frozen=True)
+class Start:
+    id: str
+    device: Device
+
+
+@dataclass(frozen=True)
+class Wait:
+    id: str
+    reason: str
+    message: str
+
+
+Decision = Start | Wait
+
+
+def machine(cpu: float, cpu_used: float, gpu: float, gpu_used: float, cpu_ranks_per_core: int) -> Machine:
+    """A node's CPUs and GPUs in ranks: a GPU takes one, a core `cpu_ranks_per_core`."""
+    share = 1e-6  # of a rank: Ray's fractions do not add up exactly
+    return Machine(
+        {"cpu": floor(cpu) * cpu_ranks_per_core, "cuda": floor(gpu + share)},
+        {
+            "cpu": max(0, floor((floor(cpu) - cpu_used) * cpu_ranks_per_core + share)),
+            "cuda": max(0, floor(gpu - gpu_used + share)),
+        },
+    )
+
+
+def decide(
+    waiting: Sequence[Waiting], machines: Sequence[Machine], held: Mapping[str, int], max_ranks: int | None
+) -> list[Decision]:
+    """A decision for each waiting job, in the queue's order.
+
+    `held` is device → ranks of the jobs that were already placed: a gang that is just being built does not show in the
+    machines' numbers yet.
+    """
+    pools = {device: _Pool(device, machines, held, max_ranks) for device in _DEVICES}
+    blocked: set[Device] = set()
+    return [_decide(job, pools, blocked) for job in waiting]
+
+
+def _decide(job: Waiting, pools: "Mapping[Device, _Pool]", blocked: set[Device]) -> Decision:
+    device = resolve(job.wanted, job.world_size, {name: pool.capacity for name, pool in pools.items()})
+    room = pools[device]
+    never = room.never(job)
+    if never is not None:
+        return Wait(job.id, "too_many_ranks", never)
+    if device in blocked:
+        return Wait(job.id, "waiting_for_turn", "Waits for its turn: jobs that were submitted earlier go first.")
+    problem = room.problem(job)
+    if problem is not None:
+        blocked.add(device)
+        return problem
+    room.take(job)
+    return Start(job.id, device)
+
+
+def impossible(job: Waiting, machines: Sequence[Machine], max_ranks: int | None) -> str | None:
+    """Why the cluster can never run the job, as far as it is known, or None."""
+    pools = {device: _Pool(device, machines, {}, max_ranks) for device in _DEVICES}
+    return pools[resolve(job.wanted, job.world_size, {name: pool.capacity for name, pool in pools.items()})].never(job)
+
+
+def resolve(wanted: Wanted, world_size: int, capacity: Mapping[Device, int]) -> Device:
+    """`auto` is GPUs where the cluster has enough of them, or when CPUs would not be enough either; else CPUs."""
+    if wanted != "auto":
+        return wanted
+    if capacity["cuda"] >= world_size or (capacity["cuda"] and capacity["cpu"] < world_size):
+        return "cuda"
+    return "cpu"
+
+
+class _Pool:
+    """The devices of one kind while decisions are taken, one after the other."""
+
+    def __init__(
+        self, device: Device, machines: Sequence[Machine], held: Mapping[str, int], max_ranks: int | None
+    ) -> None:
+        self.word = "GPUs" if device == "cuda" else "CPU ranks"
+        self.capacity = sum(machine.capacity[device] for machine in machines)
+        self.largest = max((machine.capacity[device] for machine in machines), default=0)
+        self.max_ranks = max_ranks
+        self.known = bool(machines) or max_ranks is not None
+        self.free = sorted((machine.free[device] for machine in machines), reverse=True)
+        self.left = min(sum(self.free), self.capacity - held.get(device, 0))
+
+    def never(self, job: Waiting) -> str | None:
+        """Why the cluster can never run the job as far as it is known, or None."""
+        most = max(self.capacity, self.max_ranks or 0)
+        if not self.known:
+            return None  # whatever comes may be anything
+        if job.world_size > most:
+            return f"Needs {job.world_size} ranks; the cluster has {self.capacity} {self.word}{self._growth()}."
+        if job.tensor > self.largest and self.max_ranks is None:
+            return f"A tensor group of {job.tensor} needs one node; the largest node has {self.largest} {self.word}."
+        return None
+
+    def problem(self, job: Waiting) -> Wait | None:
+        """Why the job cannot start now, or None."""
+        needs = f"Needs {job.world_size} ranks"
+        if self.capacity < job.world_size:
+            lacking = job.world_size - self.capacity
+            has = f"the cluster has {self.capacity} {self.word}{self._growth()}"
+            return Wait(job.id, "waiting_for_nodes", f"{needs}, {has}; waiting for {lacking} more.")
+        if self.left < job.world_size:
+            lacking = job.world_size - max(0, self.left)
+            free = f"{max(0, self.left)} of {self.capacity} {self.word} are free"
+            return Wait(job.id, "waiting_for_devices", f"{needs}, {free}; waiting for {lacking} more.")
+        if self._pack(job) is None:
+            free = f"no nodes have {job.world_size // job.tensor} groups of {job.tensor} free {self.word}"
+            return Wait(job.id, "waiting_for_devices", f"{needs} in tensor groups of {job.tensor}, {free}.")
+        return None
+
+    def take(self, job: Waiting) -> None:
+        packed = self._pack(job)
+        assert packed is not None
+        self.free = packed
+        self.left -= job.world_size
+
+    def _growth(self) -> str:
+        if self.max_ranks is None or self.max_ranks <= self.capacity:
+            return ""
+        return f" and may grow to {self.max_ranks}"
+
+    def _pack(self, job: Waiting) -> list[int] | None:
+        """What is free on each node after the job's tensor groups, each whole on one node, took their places."""
+        groups = job.world_size // job.tensor
+        after = []
+        for free in self.free:
+            here = min(groups, free // job.tensor)
+            groups -= here
+            after.append(free - here * job.tensor)
+        return None if groups else sorted(after, reverse=True)

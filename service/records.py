@@ -1,0 +1,167 @@
+"""What the service gives out: plain frozen values, in UTC times and seconds, without a trace of SQL or HTTP."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from .errors import InvalidCursor
+from .gangs import Node
+from .states import State
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is, as of its newest step. `tokens` counts all steps so far."""
+
+    step: int
+    steps: int
+    loss: float | None
+    tokens: int | None
+    tokens_per_s: float | None
+    eta_s: float | None
+
+
+class Cursor(NamedTuple):
+    """How far a reader of one job's story is: the last event, step and log position it has seen. Text: `e.s.l`."""
+
+    event: int = 0
+    step: int = 0
+    log: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.event}.{self.step}.{self.log}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        """Raises `InvalidCursor` for anything but three counting numbers."""
+        parts = text.split(".")
+        if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+            remedy = "Use an id that the stream gave, or leave it out."
+            raise InvalidCursor(f"{text[:80]!r} is not a cursor.", field="after", remedy=remedy)
+        return cls(*(int(part) for part in parts))
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as of one moment. `attempt` is 0 until the first placement; `cursor` is the end of its story then."""
+
+    id: str
+    name: str
+    state: State
+    reason: str | None
+    message: str | None
+    labels: dict[str, str]
+    spec: dict[str, Any]
+    layout: str
+    batch: str
+    world_size: int
+    device: str | None
+    attempt: int
+    restarts: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    progress: Progress | None
+    summary: dict[str, Any] | None
+    checkpoint: str | None
+    cursor: Cursor
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of jobs, newest first; `next` is the cursor of the following page, None at the end."""
+
+    items: list[Job]
+    next: str | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step's record. Seconds; loss in nats per token; `mfu` from 0 to 1; a number that was not finite is None."""
+
+    step: int
+    attempt: int
+    ts: float
+    loss: float | None
+    lr: float | None
+    grad_norm: float | None
+    loss_scale: float | None
+    skipped: bool
+    tokens: int | None
+    tokens_per_s: float | None
+    step_s: float | None
+    step_s_min: float | None
+    step_s_median: float | None
+    step_s_max: float | None
+    slowest_rank: int | None
+    mfu: float | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    step: int
+    loss: float | None
+    unigram_loss: float | None
+    ts: float
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """A job's curve. `points` are in order of step; when `downsampled`, each bucket keeps its lowest and highest loss.
+
+    A stream that starts after `cursor` continues the curve without a gap.
+    """
+
+    points: list[Step]
+    last_step: int
+    downsampled: bool
+    evals: list[Evaluation]
+    cursor: Cursor
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line: `n` is its position in the whole job's log, `line` its number within its rank's attempt."""
+
+    n: int
+    rank: int
+    attempt: int
+    line: int
+    stream: str
+    text: str
+    ts: float
+
+
+@dataclass(frozen=True)
+class LogPage:
+    """Lines in order of `n`. `next`: pass it as `after` for the lines that follow; None when there are none yet."""
+
+    lines: list[LogLine]
+    next: int | None
+
+
+@dataclass(frozen=True)
+class TailItem:
+    """One thing that happened. `kind` is an event's kind, `step` or `log`; `cursor` resumes right after it."""
+
+    kind: str
+    ts: float
+    data: dict[str, Any]
+    cursor: Cursor
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What happened after a cursor. `done`: the job has ended and nothing will ever follow these items."""
+
+    items: list[TailItem]
+    cursor: Cursor
+    state: State
+    done: bool
+
+
+@dataclass(frozen=True)
+class NodeRecord(Node):
+    """A machine of the cluster, as a dispatcher last saw it at `seen_at`."""
+
+    seen_at: datetime

@@ -1,0 +1,66 @@
+"""The environment is read here and nowhere else, once, into one frozen value that is passed on."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _database(data: dict[str, Any]) -> SecretStr:
+    return SecretStr(f"sqlite+aiosqlite:///{data['data_dir']}/shardyard.db")
+
+
+def _below(name: str) -> Any:
+    def path(data: dict[str, Any]) -> Path:
+        return Path(data["data_dir"]) / name
+
+    return path
+
+
+class Settings(BaseSettings):
+    """All settings, from `SHARDYARD_…` variables. Seconds where a name ends in `_s`."""
+
+    model_config = SettingsConfigDict(env_prefix="SHARDYARD_", frozen=True, extra="forbid")
+
+    data_dir: Path = Field(Path("~/.shardyard"), validate_default=True, description="Where everything lies by default.")
+    database_url: SecretStr = Field(
+        default_factory=_database, description="`sqlite+aiosqlite:///FILE`, or `postgresql+psycopg://…` in production."
+    )
+    storage: Path = Field(default_factory=_below("checkpoints"), description="Jobs' checkpoints, seen by every node.")
+    cache: Path = Field(default_factory=_below("cache"), description="Token caches, one folder per node.")
+
+    ray_address: str | None = Field(None, description="An existing Ray cluster; unset: an embedded one is started.")
+    ray_auth_token_path: Path | None = Field(None, description="File (0600) with the Ray cluster's token.")
+    cpu_ranks_per_core: int = Field(4, ge=1, le=64, description="CPU ranks that share one core.")
+    max_ranks: int | None = Field(None, ge=1, description="Devices the cluster may grow to; unset: it does not grow.")
+
+    url: str | None = Field(None, description="The API that client and CLI ask; unset: the data folder's own.")
+    host: str = "127.0.0.1"
+    port: int = Field(8400, ge=0, le=65535)
+    insecure_allow_remote: bool = Field(False, description="Serve beyond loopback, without authentication.")
+    local_files: bool = Field(False, description="The API sees the trainers' files, so it checks that they exist.")
+
+    lease_s: float = Field(15.0, gt=0, description="A dispatcher silent for so long loses its jobs.")
+    poll_s: float = Field(0.5, gt=0, description="How often a dispatcher looks at the queue when nothing wakes it.")
+    pull_s: float = Field(10.0, gt=0, description="Longest wait of one pull of a gang's events.")
+    nodes_s: float = Field(3.0, gt=0, description="How often the nodes are looked at.")
+    sweep_s: float = Field(10.0, gt=0, description="How often gangs without a job are looked for.")
+    cancel_s: float = Field(3.5, gt=0, description="So long a cancelled gang may take to end by itself.")
+
+    @field_validator("data_dir", "storage", "cache", "ray_auth_token_path")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        return None if path is None else path.expanduser().absolute()
+
+    @property
+    def database(self) -> str:
+        """The database's URL with its password, for drivers only."""
+        return self.database_url.get_secret_value()
+
+    @property
+    def database_shown(self) -> str:
+        """The database's URL without its password, for logs and messages."""
+        from sqlalchemy.engine import make_url  # the command line reads settings too, and never needs a database
+
+        return make_url(self.database).render_as_string(hide_password=True)

@@ -1,0 +1,40 @@
+"""The job spec: what a user submits. The training itself (`train`) is the workers' `TrainSpec`. Imports no torch and no Ray."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from ..workers.spec import TrainSpec
+
+Label = Annotated[
+    str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")
+]
+LabelValue = Annotated[str, StringConstraints(max_length=255)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Resources(_Part):
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: GPUs where the cluster has them.")
+
+
+class Policy(_Part):
+    max_restarts: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Restarts after an infrastructure fault; an exception of the training code is not retried.",
+    )
+
+
+class JobSpec(_Part):
+    """A training job, as YAML or JSON."""
+
+    name: Name = Field(description="Lower-case letters, digits and dashes.")
+    train: TrainSpec
+    resources: Resources = Resources()
+    policy: Policy = Policy()
+    labels: dict[Label, LabelValue] = Field(default_factory=dict, max_length=64)

@@ -1,0 +1,61 @@
+"""The states of a job as one table. A move that is not in the table does not exist; a state without moves is final.
+
+state        what it is                                   who moves it on, and what a crash there leaves
+queued       stored, waiting for its turn                 a dispatcher; nothing was started
+placing      a dispatcher asks the cluster for its gang   the dispatcher; a half-made gang is found by name and re-adopted or swept
+starting     ranks exist, groups form, model is built     the gang's events; the gang lives on without the control plane
+running      steps happen                                 the gang's events; the gang lives on without the control plane
+recovering   an attempt was lost, the next is prepared    the dispatcher; the job's checkpoints are on storage
+pausing      told to save and stop                        the gang's events
+paused       saved, holds no device                       a user
+preempting   told to save and make room                   the gang's events
+cancelling   told to stop                                 the dispatcher, once the gang is gone
+succeeded    all steps done, results stored               nobody
+failed       ended by an error, which is stored           nobody
+cancelled    ended by a user                              nobody
+"""
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    PLACING = "placing"
+    STARTING = "starting"
+    RUNNING = "running"
+    RECOVERING = "recovering"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    PREEMPTING = "preempting"
+    CANCELLING = "cancelling"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+_S = State
+
+#: from → to
+MOVES: dict[State, frozenset[State]] = {
+    _S.QUEUED: frozenset({_S.PLACING, _S.CANCELLED, _S.FAILED}),
+    _S.PLACING: frozenset({_S.STARTING, _S.QUEUED, _S.CANCELLING, _S.PREEMPTING, _S.FAILED}),
+    _S.STARTING: frozenset(
+        {_S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}
+    ),
+    _S.RUNNING: frozenset({_S.SUCCEEDED, _S.FAILED, _S.RECOVERING, _S.PAUSING, _S.PREEMPTING, _S.CANCELLING}),
+    _S.RECOVERING: frozenset({_S.QUEUED, _S.STARTING, _S.RUNNING, _S.CANCELLING, _S.PAUSING, _S.PREEMPTING, _S.FAILED}),
+    _S.PAUSING: frozenset({_S.PAUSED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING, _S.RECOVERING}),
+    _S.PAUSED: frozenset({_S.QUEUED, _S.CANCELLED}),
+    _S.PREEMPTING: frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING}),
+    _S.CANCELLING: frozenset({_S.CANCELLED, _S.SUCCEEDED, _S.FAILED}),
+    _S.SUCCEEDED: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.CANCELLED: frozenset(),
+}
+
+FINAL: frozenset[State] = frozenset(state for state, moves in MOVES.items() if not moves)
+
+#: States in which a gang may hold devices.
+HOLDING: frozenset[State] = frozenset(
+    {_S.PLACING, _S.STARTING, _S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.PREEMPTING, _S.CANCELLING}
+)

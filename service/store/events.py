@@ -1,0 +1,48 @@
+"""SQL of the table `events`: everything that happened to a job except its steps and log lines."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .jobs import take_positions
+from .tables import events
+
+
+async def insert(tx: AsyncConnection, row: Mapping[str, Any]) -> None:
+    """Store one event whose position was taken with its job's move."""
+    await tx.execute(events.insert().values(row))
+
+
+async def append(tx: AsyncConnection, job_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store events (attempt, kind, ts, actor, data) at the job's next positions."""
+    if not rows:
+        return
+    first = await take_positions(tx, job_id, "event_pos", len(rows)) + 1
+    await tx.execute(events.insert(), [{**row, "job_id": job_id, "position": first + i} for i, row in enumerate(rows)])
+
+
+async def after(tx: AsyncConnection, job_id: str, position: int, limit: int) -> Sequence[RowMapping]:
+    statement = select(events).where(events.c.job_id == job_id, events.c.position > position)
+    return (await tx.execute(statement.order_by(events.c.position).limit(limit))).mappings().all()
+
+
+async def of_kind(tx: AsyncConnection, job_id: str, kind: str, limit: int) -> Sequence[RowMapping]:
+    """Events of one kind in order; when there are more than `limit`, evenly thinned, the last one always among them."""
+    mine = (events.c.job_id == job_id, events.c.kind == kind)
+    count = int((await tx.execute(select(func.count()).select_from(events).where(*mine))).scalar_one())
+    stride = max(1, -(-count // limit))
+    numbered = (
+        select(events.c.position, func.row_number().over(order_by=events.c.position.desc()).label("from_end"))
+        .where(*mine)
+        .subquery()
+    )
+    statement = (
+        select(events)
+        .join(numbered, numbered.c.position == events.c.position)
+        .where(*mine, (numbered.c.from_end - 1) % stride == 0)
+        .order_by(events.c.position)
+    )
+    return (await tx.execute(statement)).mappings().all()

@@ -1,0 +1,146 @@
+"""SQL of the tables `jobs` and `labels`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, func, or_, select, update
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ..states import HOLDING, State
+from .dialect import insert as dialect_insert
+from .dialect import unix_now
+from .tables import jobs, labels
+
+
+async def insert(tx: AsyncConnection, values: Mapping[str, Any]) -> bool:
+    """Store a job and its labels; False when its idempotency key is taken, then nothing is stored."""
+    statement = dialect_insert(tx, jobs).values(values).on_conflict_do_nothing(index_elements=["idempotency_key"])
+    if (await tx.execute(statement.returning(jobs.c.id))).first() is None:
+        return False
+    if values["labels"]:
+        rows = [{"job_id": values["id"], "key": key, "value": value} for key, value in values["labels"].items()]
+        await tx.execute(labels.insert(), rows)
+    return True
+
+
+async def by_id(tx: AsyncConnection, job_id: str) -> RowMapping | None:
+    return (await tx.execute(select(jobs).where(jobs.c.id == job_id))).mappings().first()
+
+
+async def newest_named(tx: AsyncConnection, name: str) -> RowMapping | None:
+    statement = select(jobs).where(jobs.c.name == name).order_by(jobs.c.id.desc()).limit(1)
+    return (await tx.execute(statement)).mappings().first()
+
+
+async def by_key(tx: AsyncConnection, idempotency_key: str) -> RowMapping | None:
+    return (await tx.execute(select(jobs).where(jobs.c.idempotency_key == idempotency_key))).mappings().first()
+
+
+async def positions(tx: AsyncConnection, job_id: str) -> RowMapping | None:
+    """State and the last positions: what a live reader asks most often."""
+    columns = (jobs.c.state, jobs.c.event_pos, jobs.c.step_pos, jobs.c.log_pos)
+    return (await tx.execute(select(*columns).where(jobs.c.id == job_id))).mappings().first()
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which jobs: all that is set must hold. `text` is part of the id or the name."""
+
+    state: State | None = None
+    name: str | None = None
+    text: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+async def page(tx: AsyncConnection, wanted: Filter, before: str | None, limit: int) -> Sequence[RowMapping]:
+    """At most `limit` jobs with an id below `before`, newest first."""
+    statement = _filtered(wanted).order_by(jobs.c.id.desc()).limit(limit)
+    if before is not None:
+        statement = statement.where(jobs.c.id < before)
+    return (await tx.execute(statement)).mappings().all()
+
+
+def _filtered(wanted: Filter) -> Select[*tuple[Any, ...]]:
+    statement = select(jobs)
+    if wanted.state is not None:
+        statement = statement.where(jobs.c.state == wanted.state)
+    if wanted.name is not None:
+        statement = statement.where(jobs.c.name == wanted.name)
+    if wanted.text is not None:
+        part = wanted.text.lower()
+        statement = statement.where(
+            or_(jobs.c.id.contains(part, autoescape=True), jobs.c.name.contains(part, autoescape=True))
+        )
+    for key, value in wanted.labels.items():
+        having = select(labels.c.job_id).where(labels.c.key == key, labels.c.value == value)
+        statement = statement.where(jobs.c.id.in_(having))
+    return statement
+
+
+async def change_state(
+    tx: AsyncConnection, job_id: str, before: State, token: str | None, values: Mapping[str, Any]
+) -> RowMapping | None:
+    """Compare-and-set: only from `before` and, when `token` is given, under that lease. Takes an event position."""
+    statement = update(jobs).where(jobs.c.id == job_id, jobs.c.state == before)
+    if token is not None:
+        statement = statement.where(jobs.c.lease_token == token)
+    statement = statement.values(event_pos=jobs.c.event_pos + 1, **values)
+    return (await tx.execute(statement.returning(jobs.c.event_pos, jobs.c.attempt))).mappings().first()
+
+
+def once(column: str, value: float) -> ColumnElement[float]:
+    """`value` for a column that keeps the first value it gets."""
+    return func.coalesce(jobs.c[column], value)
+
+
+async def explain(tx: AsyncConnection, job_id: str, reason: str, message: str) -> None:
+    """Say why the job waits where it is."""
+    await tx.execute(update(jobs).where(jobs.c.id == job_id).values(reason=reason, message=message))
+
+
+async def take_positions(tx: AsyncConnection, job_id: str, counter: str, count: int) -> int:
+    """Allocate `count` positions of `event_pos`, `step_pos` or `log_pos`; returns the one before the first."""
+    column = jobs.c[counter]
+    statement = update(jobs).where(jobs.c.id == job_id).values({counter: column + count}).returning(column)
+    return int((await tx.execute(statement)).scalar_one()) - count
+
+
+async def locked(tx: AsyncConnection, job_id: str, token: str) -> RowMapping | None:
+    """The row, locked until the transaction's end, if the lease still holds."""
+    statement = select(jobs).where(jobs.c.id == job_id, jobs.c.lease_token == token).with_for_update()
+    return (await tx.execute(statement)).mappings().first()
+
+
+async def set_columns(tx: AsyncConnection, job_id: str, values: Mapping[str, Any]) -> None:
+    await tx.execute(update(jobs).where(jobs.c.id == job_id).values(values))
+
+
+def unleased(tx: AsyncConnection) -> ColumnElement[bool]:
+    return or_(jobs.c.lease_token.is_(None), jobs.c.lease_until < unix_now(tx))
+
+
+async def queued(tx: AsyncConnection, limit: int) -> Sequence[RowMapping]:
+    """The queue's front, first submitted first, without the jobs whose last attempt is still being cleared away."""
+    wanted = ("id", "world_size", "tensor", "wanted_device", "reason", "message", "attempt")
+    statement = select(*(jobs.c[name] for name in wanted)).where(jobs.c.state == State.QUEUED, unleased(tx))
+    return (await tx.execute(statement.order_by(jobs.c.id).limit(limit))).mappings().all()
+
+
+async def any_queued(tx: AsyncConnection) -> bool:
+    return (await tx.execute(select(jobs.c.id).where(jobs.c.state == State.QUEUED).limit(1))).first() is not None
+
+
+async def held_ranks(tx: AsyncConnection) -> dict[str, int]:
+    """Device → ranks of the jobs that may hold devices now."""
+    statement = (
+        select(jobs.c.device, func.sum(jobs.c.world_size)).where(jobs.c.state.in_(HOLDING)).group_by(jobs.c.device)
+    )
+    return {device: int(ranks) for device, ranks in await tx.execute(statement) if device is not None}
+
+
+async def placements(tx: AsyncConnection, job_ids: Sequence[str]) -> dict[str, tuple[State, int]]:
+    """Job → its state and attempt, for those of the ids that exist."""
+    statement = select(jobs.c.id, jobs.c.state, jobs.c.attempt).where(jobs.c.id.in_(job_ids))
+    return {row.id: (State(row.state), row.attempt) for row in await tx.execute(statement)}

@@ -1,0 +1,68 @@
+"""SQL of leases, which are columns of `jobs`: a token for the dispatcher that looks after the job, and when it expires.
+
+Whatever a dispatcher learnt outside of a transaction is stored only where its token is still in the row.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ..states import HOLDING, State
+from .dialect import unix_now
+from .jobs import unleased
+from .tables import jobs
+
+
+@dataclass(frozen=True)
+class Lease:
+    job_id: str
+    token: str
+    owner: str
+
+
+async def take(tx: AsyncConnection, lease: Lease, seconds: float) -> bool:
+    """Compare-and-set: only where nobody holds the job, or holds it no longer."""
+    statement = (
+        update(jobs)
+        .where(jobs.c.id == lease.job_id, unleased(tx))
+        .values(lease_owner=lease.owner, lease_token=lease.token, lease_until=unix_now(tx) + seconds)
+        .returning(jobs.c.id)
+    )
+    return (await tx.execute(statement)).first() is not None
+
+
+async def renew(tx: AsyncConnection, tokens: Iterable[str], seconds: float) -> set[str]:
+    """Prolong these leases; returns those that still hold."""
+    statement = update(jobs).where(jobs.c.lease_token.in_(list(tokens))).values(lease_until=unix_now(tx) + seconds)
+    return {row.lease_token for row in await tx.execute(statement.returning(jobs.c.lease_token))}
+
+
+async def release(tx: AsyncConnection, tokens: Iterable[str]) -> None:
+    statement = update(jobs).where(jobs.c.lease_token.in_(list(tokens)))
+    await tx.execute(statement.values(lease_owner=None, lease_token=None, lease_until=None))
+
+
+async def owners(tx: AsyncConnection) -> list[str]:
+    """Whoever holds a lease."""
+    statement = select(jobs.c.lease_owner).where(jobs.c.lease_token.is_not(None)).distinct()
+    return [owner for owner in (await tx.execute(statement)).scalars() if owner is not None]
+
+
+async def release_all_of(tx: AsyncConnection, owners: Iterable[str]) -> None:
+    """Of dispatchers that are known to be dead."""
+    statement = update(jobs).where(jobs.c.lease_token.is_not(None), jobs.c.lease_owner.in_(list(owners)))
+    await tx.execute(statement.values(lease_owner=None, lease_token=None, lease_until=None))
+
+
+async def abandoned(tx: AsyncConnection, limit: int) -> list[str]:
+    """Jobs that may hold devices and that no dispatcher looks after."""
+    statement = select(jobs.c.id).where(jobs.c.state.in_(HOLDING), unleased(tx)).order_by(jobs.c.id).limit(limit)
+    return list((await tx.execute(statement)).scalars())
+
+
+async def cancelling(tx: AsyncConnection) -> set[str]:
+    """Tokens of the leased jobs whose end was asked for."""
+    statement = select(jobs.c.lease_token).where(jobs.c.state == State.CANCELLING, jobs.c.lease_token.is_not(None))
+    return set((await tx.execute(statement)).scalars())

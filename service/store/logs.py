@@ -1,0 +1,35 @@
+"""SQL of the table `logs`: one row per line; positions run through all ranks and attempts of a job."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Select, select
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .jobs import take_positions
+from .tables import logs
+
+
+async def append(tx: AsyncConnection, job_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store lines (attempt, rank, stream, line, text, ts) at the job's next positions."""
+    if not rows:
+        return
+    first = await take_positions(tx, job_id, "log_pos", len(rows)) + 1
+    await tx.execute(logs.insert(), [{**row, "job_id": job_id, "position": first + i} for i, row in enumerate(rows)])
+
+
+async def after(tx: AsyncConnection, job_id: str, rank: int | None, position: int, limit: int) -> Sequence[RowMapping]:
+    statement = _of(job_id, rank).where(logs.c.position > position).order_by(logs.c.position).limit(limit)
+    return (await tx.execute(statement)).mappings().all()
+
+
+async def last(tx: AsyncConnection, job_id: str, rank: int | None, count: int) -> Sequence[RowMapping]:
+    """The last `count` lines, in order."""
+    statement = _of(job_id, rank).order_by(logs.c.position.desc()).limit(count)
+    return (await tx.execute(statement)).mappings().all()[::-1]
+
+
+def _of(job_id: str, rank: int | None) -> Select[*tuple[Any, ...]]:
+    statement = select(logs).where(logs.c.job_id == job_id)
+    return statement if rank is None else statement.where(logs.c.rank == rank)

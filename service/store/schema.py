@@ -1,0 +1,46 @@
+"""The schema is brought up to date by Alembic's migrations, in one transaction, by one process at a time."""
+
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, text
+
+from .engine import Store
+from .tables import METADATA
+
+#: Any number, the same in every process that migrates.
+_LOCK = 7_382_945_102
+
+
+async def upgrade(url: str) -> None:
+    """Bring the database to this version's schema; harmless when repeated or done by several processes at once."""
+    store = Store(url)
+    try:
+        async with store.write() as tx:
+            if tx.dialect.name == "postgresql":
+                await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            await tx.run_sync(_upgrade)
+    finally:
+        await store.close()
+
+
+def _upgrade(connection: Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes |= {"connection": connection, "metadata": METADATA}
+    command.upgrade(config, "head")
+
+
+async def differences(store: Store) -> list[Any]:
+    """What the database lacks of the tables in code or has beyond them; empty when the migrations are complete."""
+    async with store.read() as tx:
+        return await tx.run_sync(_differences)
+
+
+def _differences(connection: Connection) -> list[Any]:
+    options = {"compare_type": True}
+    return list(compare_metadata(MigrationContext.configure(connection, opts=options), METADATA))

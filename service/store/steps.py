@@ -1,0 +1,73 @@
+"""SQL of the table `steps`: one record per job and step, which a step that is told again never doubles.
+
+Told again by the same attempt, the first record stays. Trained again by a later attempt (from a checkpoint), the later
+record replaces it, at a new position, so that live readers hear of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Integer, cast, func, literal, select, union_all
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .dialect import insert
+from .jobs import take_positions
+from .tables import steps
+
+_KEY = ("job_id", "step")
+
+
+async def append(tx: AsyncConnection, job_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store step records (all columns but job_id and position). Call only with the job's row locked."""
+    if not rows:
+        return
+    first = await take_positions(tx, job_id, "step_pos", len(rows)) + 1
+    statement = insert(tx, steps)
+    replaced = {column.name: statement.excluded[column.name] for column in steps.c if column.name not in _KEY}
+    statement = statement.on_conflict_do_update(
+        index_elements=list(_KEY), set_=replaced, where=steps.c.attempt < statement.excluded.attempt
+    )
+    await tx.execute(statement, [{**row, "job_id": job_id, "position": first + i} for i, row in enumerate(rows)])
+
+
+async def after(tx: AsyncConnection, job_id: str, position: int, limit: int) -> Sequence[RowMapping]:
+    """Records in the order in which they were stored."""
+    statement = select(steps).where(steps.c.job_id == job_id, steps.c.position > position)
+    return (await tx.execute(statement.order_by(steps.c.position).limit(limit))).mappings().all()
+
+
+async def span(tx: AsyncConnection, job_id: str, since: int) -> tuple[int, int] | None:
+    """The lowest and the highest step beyond `since`, or None."""
+    mine = (steps.c.job_id == job_id, steps.c.step > since)
+    row = (await tx.execute(select(func.min(steps.c.step), func.max(steps.c.step)).where(*mine))).one()
+    return None if row[0] is None else (int(row[0]), int(row[1]))
+
+
+async def between(tx: AsyncConnection, job_id: str, low: int, high: int) -> Sequence[RowMapping]:
+    statement = select(steps).where(steps.c.job_id == job_id, steps.c.step.between(low, high))
+    return (await tx.execute(statement.order_by(steps.c.step))).mappings().all()
+
+
+async def extremes(tx: AsyncConnection, job_id: str, low: int, high: int, buckets: int) -> Sequence[RowMapping]:
+    """Of each of `buckets` equal ranges of steps the records of lowest and highest loss; and the first and last of all.
+
+    Every bucket is two bounded walks along the primary key inside the database, so that a million steps neither travel
+    nor are sorted.
+    """
+    width = -(-(high - low + 1) // buckets)
+    bucket = select(literal(low).label("start")).cte("bucket", recursive=True)
+    bucket = bucket.union_all(select(bucket.c.start + width).where(bucket.c.start + width <= high))
+
+    def pick(*order: Any) -> Any:
+        inside = steps.c.step.between(bucket.c.start, bucket.c.start + (width - 1))
+        lowest = select(steps.c.step).where(steps.c.job_id == job_id, inside, steps.c.loss.is_not(None))
+        best = lowest.order_by(*order, steps.c.step).limit(1).correlate(bucket).scalar_subquery()
+        return select(best).select_from(bucket)
+
+    picks = union_all(
+        pick(steps.c.loss), pick(steps.c.loss.desc()), select(literal(low)), select(cast(literal(high), Integer))
+    )
+    chosen = {int(step) for step in (await tx.execute(picks)).scalars() if step is not None}
+    statement = select(steps).where(steps.c.job_id == job_id, steps.c.step.in_(chosen))
+    return (await tx.execute(statement.order_by(steps.c.step))).mappings().all()

@@ -1,0 +1,178 @@
+"""The tables, and nothing but the tables. Times are unix seconds (UTC).
+
+A job's events, steps and log lines are numbered by *positions*. A position is allocated by raising a counter in the
+job's row, inside the transaction that writes the record: the row's lock makes
+positions appear in the order in which they are committed, so a reader that goes on after position `n` misses nothing.
+Positions grow; they may have gaps.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _counter(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default="0")
+
+
+def _job_id(*, primary_key: bool = True) -> Column[str]:
+    return Column("job_id", String(40), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=primary_key)
+
+
+jobs = Table(
+    "jobs",
+    METADATA,
+    Column("id", String(40), primary_key=True),  # sorts by time of submission
+    Column("name", String(63), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("reason", String(64)),
+    Column("message", Text),
+    Column("labels", JSON, nullable=False),
+    Column("spec", JSON, nullable=False),
+    Column("layout", Text, nullable=False),
+    Column("batch", Text, nullable=False),
+    Column("world_size", Integer, nullable=False),
+    Column("tensor", Integer, nullable=False),
+    Column("wanted_device", String(8), nullable=False),  # auto, cpu, cuda
+    Column("device", String(8)),  # what a placement made of it
+    Column("max_restarts", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("restarts", Integer, nullable=False, server_default="0"),  # those that used up max_restarts
+    Column("resume", Text),  # another job's checkpoint
+    Column("actor", Text, nullable=False),
+    Column("idempotency_key", String(255), unique=True),
+    Column("body_hash", String(128)),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    # the dispatcher that looks after the job
+    Column("lease_owner", Text),
+    Column("lease_token", String(40)),
+    Column("lease_until", Double),
+    # the last positions that were given out
+    _counter("event_pos"),
+    _counter("step_pos"),
+    _counter("log_pos"),
+    # progress, as of the newest step
+    Column("steps", BigInteger, nullable=False),
+    Column("step", BigInteger),
+    Column("loss", Double),
+    Column("tokens", BigInteger),
+    Column("tokens_per_s", Double),
+    Column("mean_step_s", Double),
+    Column("eta_s", Double),
+    Column("checkpoint", Text),
+    Column("summary", JSON),
+    Index(None, "name", "id"),
+    Index(None, "state", "id"),
+    Index(None, "lease_token"),
+)
+
+labels = Table(
+    "labels",
+    METADATA,
+    _job_id(),
+    Column("key", String(63), primary_key=True),
+    Column("value", String(255), nullable=False),
+    Index(None, "key", "value", "job_id"),
+)
+
+attempts = Table(
+    "attempts",
+    METADATA,
+    _job_id(),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("gang", Text, nullable=False),
+    Column("device", String(8), nullable=False),
+    Column("nodes", JSON, nullable=False),  # ids of the nodes that were alive when it was placed
+    _counter("cursor"),  # the last of the gang's events that is stored
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("outcome", String(64)),  # code of why it ended
+)
+
+events = Table(
+    "events",
+    METADATA,
+    _job_id(),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("ts", Double, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("data", JSON, nullable=False),
+    Index(None, "job_id", "kind", "position"),
+)
+
+steps = Table(
+    "steps",
+    METADATA,
+    _job_id(),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("ts", Double, nullable=False),
+    Column("loss", Double),
+    Column("lr", Double),
+    Column("grad_norm", Double),
+    Column("loss_scale", Double),
+    Column("skipped", Boolean, nullable=False),
+    Column("tokens", BigInteger),
+    Column("tokens_per_s", Double),
+    Column("step_s", Double),
+    Column("step_s_min", Double),
+    Column("step_s_median", Double),
+    Column("step_s_max", Double),
+    Column("slowest_rank", Integer),
+    Column("mfu", Double),  # null where the devices' peak is not known
+    Index(None, "job_id", "position", unique=True),
+    sqlite_with_rowid=False,  # rows lie in order of job and step, so that a curve is read in one walk
+)
+
+logs = Table(
+    "logs",
+    METADATA,
+    _job_id(),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("stream", String(8), nullable=False),
+    Column("line", BigInteger, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("ts", Double, nullable=False),
+    Index(None, "job_id", "rank", "position"),
+)
+
+nodes = Table(
+    "nodes",
+    METADATA,
+    Column("id", String(80), primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("alive", Boolean, nullable=False),
+    Column("cpu", Double, nullable=False),
+    Column("gpu", Double, nullable=False),
+    Column("cpu_used", Double, nullable=False),
+    Column("gpu_used", Double, nullable=False),
+    Column("memory_bytes", BigInteger, nullable=False),
+    Column("seen_at", Double, nullable=False),
+)

@@ -1,0 +1,41 @@
+"""Gradient accumulation without a pipeline: micro-batches one after the other, gradients summed (the naive twin of a pipeline schedule)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from .data import DataStrategy
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class Accumulate:
+    """Runs the micro-batches of a step through the whole model."""
+
+    last = True
+
+    def __init__(self, model: nn.Module, data: DataStrategy, microbatches: int, loss: Loss) -> None:
+        self._model, self._data, self._microbatches, self._loss = model, data, microbatches, loss
+
+    def plan(self) -> dict[str, Any]:
+        """Nothing to add to the `plan` event."""
+        return {}
+
+    def train(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; returns the summed loss."""
+        losses = []
+        pairs = zip(inputs.chunk(self._microbatches), targets.chunk(self._microbatches), strict=True)
+        for number, (x, y) in enumerate(pairs, start=1):
+            loss = self._loss(self._model(x), y)
+            self._data.before_backward(last=number == self._microbatches)
+            loss.backward()
+            losses.append(loss.detach())
+        return torch.stack(losses).sum()
+
+    @torch.no_grad()
+    def validate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The summed loss, forward only."""
+        pairs = zip(inputs.chunk(self._microbatches), targets.chunk(self._microbatches), strict=True)
+        return torch.stack([self._loss(self._model(x), y) for x, y in pairs]).sum()

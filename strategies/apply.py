@@ -1,0 +1,137 @@
+"""The order in which strategies are applied, once, with its reasons.
+
+pipeline split → tensor → context → experts → recompute → compile → activation offload → materialise → data/ZeRO → schedule.
+The split comes first so that the rest sees only this rank's modules; tensor, context and experts before recompute, whose wrapped forward
+must contain their communication; recompute before compile, which must see what is kept; activation offload around both, so that a block
+that recomputes moves its input alone; values come in before data parallelism, which keeps copies of them (stage 3 takes them block by
+block, so that no rank ever holds the whole model) and whose hooks lie outside all wrapped forwards: parameters are there when a block runs,
+and when it runs again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from .accumulate import Accumulate
+from .compile import apply_compile
+from .context import apply_context
+from .cost.stages import ModuleCosts
+from .data import DataStrategy, Replicated
+from .expert import Tally, apply_experts
+from .layout import Batch
+from .mesh import Mesh
+from .offload import offload_activations
+from .overlap import Overlap
+from .piece import Parameter, parameters, rectangle
+from .pipeline.schedule import Loss, Pipeline
+from .pipeline.split import module_costs, split
+from .pipeline.tied import over_both_ends, share
+from .precision import Precision
+from .recompute import apply_recompute
+from .savings import Savings
+from .shard import FullyShard, blocks
+from .tensor import apply_tensor
+from .zero import ShardedOptimizer
+
+#: (parameter name, whole shape, offset, size) → the initial values of that rectangle, on the CPU.
+Initial = Callable[[str, torch.Size, Sequence[int], Sequence[int]], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """A model on its mesh, ready to train."""
+
+    parts: list[nn.Module]
+    data: DataStrategy
+    runner: Accumulate | Pipeline
+    tally: Tally
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to spread: `build()` gives the whole model (on the meta device where `initial` will give its values)."""
+
+    build: Callable[[], nn.Module]
+    initial: Initial | None
+    batch: Batch
+    precision: Precision
+    savings: Savings
+    loss: Loss
+    overlap: Overlap
+    share: Callable[[], float]  # what a token's loss is multiplied by in a backward pass
+    costs: ModuleCosts | None = None  # work per module, by which a pipeline is split; default: by parameters
+
+
+def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
+    """Apply the mesh's layout to the model. Raises `Refusal` for what the model cannot do."""
+    stages = mesh.layout.stages_of(mesh.index("pipeline"))
+    costs = recipe.costs or (module_costs(recipe.build()) if mesh.layout.stages > 1 else None)
+    parts = [recipe.build() if costs is None else split(recipe.build(), stage, mesh.layout, costs) for stage in stages]
+    tally = Tally(mesh)
+    for part in parts:
+        apply_tensor(part, mesh)
+        apply_context(part, mesh)
+        apply_experts(part, mesh, recipe.share, tally)
+        _apply_savings(list(blocks(part)), recipe.savings, mesh)
+    share(parts)
+    data = over_both_ends(_apply_data(parts, recipe, mesh), parts, mesh)
+    if mesh.layout.stages > 1:
+        assert costs is not None
+        return Parallel(parts, data, Pipeline(parts, mesh, recipe.batch.microbatches, recipe.loss, costs), tally)
+    (whole,) = parts
+    return Parallel(parts, data, Accumulate(whole, data, recipe.batch.microbatches, recipe.loss), tally)
+
+
+def _apply_savings(blocks: Sequence[nn.Module], savings: Savings, mesh: Mesh) -> None:
+    """What memory is saved on, block by block."""
+    apply_recompute(blocks, savings.recompute)
+    if savings.compile:
+        apply_compile(blocks, mesh.device)
+    if savings.offload.activations:
+        offload_activations(blocks)
+
+
+def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrategy:
+    stage, precision = mesh.layout.zero, recipe.precision
+    fill = _filler(parts, recipe, mesh, precision.master if stage == 3 else precision.compute)
+    if stage == 3:
+        return FullyShard(parts, mesh, precision, fill, recipe.overlap, on_host=recipe.savings.offload.parameters)
+    for part in parts:
+        fill(part)
+    if stage:
+        return ShardedOptimizer(parts, mesh, precision, stage, recipe.overlap)
+    return Replicated(parameters(parts, mesh), mesh, precision, recipe.overlap)
+
+
+def _filler(parts: list[nn.Module], recipe: Recipe, mesh: Mesh, dtype: torch.dtype) -> Callable[[nn.Module], None]:
+    """What gives a module's parameters their memory on this rank's device, in `dtype`, and this rank's part of the initial values."""
+    initial = recipe.initial
+    if initial is None:
+        for part in parts:
+            part.to(device=mesh.device, dtype=dtype)
+        return lambda _: None
+    known = {p.value: p for p in parameters(parts, mesh)}
+    filled: dict[nn.Parameter, nn.Parameter] = {}
+
+    def fill(module: nn.Module) -> None:
+        for owner in module.modules():
+            for key, value in list(owner.named_parameters(recurse=False, remove_duplicate=False)):
+                if value in known and value not in filled:
+                    filled[value] = _filled(known[value], initial, mesh.device, dtype)
+                if value in filled:
+                    setattr(owner, key, filled[value])
+
+    return fill
+
+
+def _filled(parameter: Parameter, initial: Initial, device: torch.device, dtype: torch.dtype) -> nn.Parameter:
+    old = parameter.value
+    shape = torch.Size(parameter.shape)
+    values = initial(parameter.name, shape, *rectangle(shape, parameter.cuts))
+    local = values.to(device, dtype, copy=True).contiguous()
+    if isinstance(old, DTensor):
+        local = DTensor.from_local(local, old.device_mesh, old.placements, shape=old.shape, stride=old.stride())
+    return nn.Parameter(local)

@@ -1,0 +1,169 @@
+"""Gradient buckets: parameters grouped in the order in which backward finishes them, so that sending overlaps with computing.
+
+A bucket is sent when all of its gradients are there, and buckets are always sent in the same order: ranks never disagree on which
+collective comes next (Li et al., 2006.15704, section 3.2). A gradient moves into its bucket, in the dtype that computes, as soon as
+backward has made it, and is dropped: no second copy of all gradients ever lives.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from .piece import Parameter
+
+
+def fill_buckets(parameters: Sequence[Parameter], element_bytes: int, limit: int) -> list[list[Parameter]]:
+    """Group parameters, last used first, into buckets of at most `limit` bytes (a larger parameter has its own).
+
+    The parameters of a bucket have the same `replicas`: it is one message on that axis.
+    """
+    buckets: list[list[Parameter]] = []
+    filling: dict[str, list[Parameter]] = {}
+    room: dict[str, int] = {}
+    for parameter in reversed(parameters):
+        axis, size = parameter.replicas, parameter.local.numel() * element_bytes
+        if axis not in filling or size > room[axis]:
+            filling[axis], room[axis] = [], limit
+            buckets.append(filling[axis])
+        filling[axis].append(parameter)
+        room[axis] -= size
+    return buckets
+
+
+def chunk(tensor: torch.Tensor, parts: int, index: int) -> tuple[int, int, int]:
+    """Rows per chunk, and first row and number of rows of chunk `index`, as `torch.chunk` cuts dimension 0."""
+    rows = tensor.shape[0]
+    size = -(-rows // parts)
+    start = min(index * size, rows)
+    return size, start, min(size, rows - start)
+
+
+class Bucket:
+    """A matrix [parts, width] whose row r is the concatenation of every parameter's chunk r, padded to equal size.
+
+    `rows` holds gradients between the first that arrives and `clear`.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], parts: int) -> None:
+        self.parameters, self.parts = list(parameters), parts
+        self.replicas = self.parameters[0].replicas
+        self._locals = [p.local for p in self.parameters]
+        self.widths = [chunk(t, parts, 0)[0] * (t.numel() // max(1, t.shape[0])) for t in self._locals]
+        self.width = sum(self.widths)
+        self._starts = [sum(self.widths[:i]) for i in range(len(self.widths))]
+        self.rows: torch.Tensor | None = None
+        self._filled = [False] * len(self.parameters)
+
+    @property
+    def bytes(self) -> int:
+        return 0 if self.rows is None else self.rows.nbytes
+
+    def take(self, number: int, last: bool) -> None:
+        """Move gradient `number` in, or add it. One that is still partial over the tensor axis waits for its last micro-batch."""
+        parameter = self.parameters[number]
+        grad = parameter.value.grad
+        if grad is None or (not last and _is_partial(parameter, grad)):
+            return
+        plain = parameter.gradient()
+        assert plain is not None
+        self._put(number, plain.reshape(-1))
+        parameter.value.grad = None
+
+    def _put(self, number: int, flat: torch.Tensor) -> None:
+        slot = self._slot(number)
+        width = self.widths[number]
+        full = flat.numel() // width if width else 0
+        if not self._filled[number]:
+            slot[:full].copy_(flat[: full * width].view(full, width))
+            if full < self.parts:
+                slot[full:].zero_()
+                slot[full, : flat.numel() - full * width].copy_(flat[full * width :])
+        else:
+            slot[:full].add_(flat[: full * width].view(full, width))
+            if full < self.parts:
+                slot[full, : flat.numel() - full * width].add_(flat[full * width :])
+        self._filled[number] = True
+
+    def _slot(self, number: int) -> torch.Tensor:
+        if self.rows is None:
+            like = self._locals[0]
+            self.rows = torch.empty(self.parts, self.width, dtype=like.dtype, device=like.device)
+        return self.rows.narrow(1, self._starts[number], self.widths[number])
+
+    def finish(self) -> torch.Tensor:
+        """All gradients of the bucket, zeros for those that had no part in the loss."""
+        for number in range(len(self.parameters)):
+            self.take(number, last=True)
+            if not self._filled[number]:
+                self._slot(number).zero_()
+        assert self.rows is not None
+        return self.rows
+
+    def clear(self) -> None:
+        self.rows, self._filled = None, [False] * len(self.parameters)
+
+    def spread(self, rows: torch.Tensor) -> None:
+        """Give every parameter its new values from the gathered `rows`."""
+        for local, start, width in zip(self._locals, self._starts, self.widths, strict=True):
+            columns = rows.narrow(1, start, width)
+            if local.numel() == columns.numel():
+                local.view(columns.shape).copy_(columns)
+            else:
+                local.copy_(columns.reshape(-1)[: local.numel()].view_as(local))
+
+
+def _is_partial(parameter: Parameter, grad: torch.Tensor) -> bool:
+    if not isinstance(grad, DTensor):
+        return False
+    assert isinstance(parameter.value, DTensor)
+    return grad.placements != parameter.value.placements
+
+
+class BucketOrder:
+    """Fills buckets as backward makes gradients, and calls `send(i)` for bucket 0, 1, … as they complete.
+
+    `flush` sends what no hook announced.
+    """
+
+    def __init__(self, buckets: Sequence[Bucket], send: Callable[[int], None]) -> None:
+        self._buckets, self._send = buckets, send
+        self._armed = self.sending = False
+        self._next = 0
+        self._waiting = [len(bucket.parameters) for bucket in buckets]
+        for number, bucket in enumerate(buckets):
+            for index, parameter in enumerate(bucket.parameters):
+                parameter.value.register_post_accumulate_grad_hook(self._hook(number, index))
+
+    def _hook(self, number: int, index: int) -> Callable[[torch.Tensor], None]:
+        bucket = self._buckets[number]
+
+        def ready(_: nn.Parameter) -> None:
+            if not self._armed:
+                return
+            with torch.no_grad():
+                bucket.take(index, last=self.sending)
+                if self.sending:
+                    self._waiting[number] -= 1
+                    self._send_ready()
+
+        return ready  # type: ignore[return-value]
+
+    def _send_ready(self) -> None:
+        while self._next < len(self._buckets) and self._waiting[self._next] <= 0:
+            self._send(self._next)
+            self._next += 1
+
+    def arm(self, sending: bool) -> None:
+        """Let the next backward pass fill, and send."""
+        self._armed, self.sending, self._next = True, sending, 0
+        self._waiting = [len(bucket.parameters) for bucket in self._buckets]
+
+    @torch.no_grad()
+    def flush(self) -> None:
+        """Send the buckets that are left (parameters without gradient, schedules that bypass hooks) and disarm."""
+        while self._next < len(self._buckets):
+            self._send(self._next)
+            self._next += 1
+        self._armed, self.sending, self._next = False, False, 0

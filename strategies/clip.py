@@ -1,0 +1,41 @@
+"""Gradient norm and clipping over every mesh axis: each rectangle of each parameter counts exactly once (Pascanu et al., 1211.5063)."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+from .mesh import Mesh
+from .piece import Piece
+
+
+def sum_over_ranks(pieces: Sequence[Piece], loss: torch.Tensor, counts_loss: bool, mesh: Mesh) -> tuple[float, float]:
+    """The global loss and the squared gradient norm, in one all-reduce of two numbers over the world.
+
+    `loss` is this rank's share of the loss; it counts where `counts_loss` (one tensor rank of the last pipeline stage).
+    """
+    numbers = torch.zeros(2, dtype=torch.float64, device=mesh.device)
+    if counts_loss:
+        numbers[0] = loss.detach().double()
+    numbers[1] = _square_sum(
+        [p.tensor.grad for p in pieces if p.tensor.grad is not None and p.owned(mesh)], mesh.device
+    )
+    if mesh.layout.world_size > 1:
+        dist.all_reduce(numbers)
+    total, squares = numbers.tolist()
+    return total, squares
+
+
+def _square_sum(gradients: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    if not gradients:
+        return torch.zeros((), dtype=torch.float64, device=device)
+    # Offloaded parameters leave their gradients on the host.
+    norms = torch.stack([norm.to(device) for norm in torch._foreach_norm(list(gradients), 2)])
+    return norms.double().square().sum()
+
+
+def scale_gradients(pieces: Sequence[Piece], factor: float) -> None:
+    """Multiply every reduced gradient by `factor`."""
+    gradients = [p.tensor.grad for p in pieces if p.tensor.grad is not None]
+    if factor != 1.0 and gradients:
+        torch._foreach_mul_(gradients, factor)

@@ -1,0 +1,86 @@
+"""Collectives as the strategies need them, one place per backend.
+
+gloo's `reduce_scatter_tensor` is an all-reduce inside and moves twice the bytes; an all-to-all and a local sum move the right number,
+and sum in rank order, which makes the result the same on every run.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from .traffic import stands_for
+
+#: Waits for an operation and returns its result.
+Pending = Callable[[], torch.Tensor]
+
+
+def all_reduce(flat: torch.Tensor, group: dist.ProcessGroup) -> Pending:
+    """Start to sum `flat` [n] over `group` in place. 2·n·(N−1)/N elements leave each rank."""
+    work = dist.all_reduce(flat, group=group, async_op=True)
+
+    def wait() -> torch.Tensor:
+        work.wait()
+        return flat
+
+    return wait
+
+
+def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup) -> Pending:
+    """Start to sum `rows` [N, n] over `group`; the result [n] is this rank's row. n·(N−1) elements leave each rank.
+
+    Half precision is summed in fp32, which the result then is: its rounding does not grow with N.
+    """
+    half = rows.dtype.itemsize == 2
+    if half or dist.get_backend(group) == "gloo":
+        received = torch.empty_like(rows)
+        with stands_for("reduce_scatter"):
+            work = dist.all_to_all_single(received, rows, group=group, async_op=True)
+
+        def wait() -> torch.Tensor:
+            work.wait()
+            return received.sum(0, dtype=torch.float32 if half else None)
+
+        return wait
+    mine = rows.new_empty(rows.shape[1])
+    work = dist.reduce_scatter_single(mine, rows.flatten(), group=group, async_op=True)
+
+    def wait_mine() -> torch.Tensor:
+        work.wait()
+        return mine
+
+    return wait_mine
+
+
+def all_gather(mine: torch.Tensor, group: dist.ProcessGroup) -> Pending:
+    """Start to gather every rank's `mine` [n]; the result is [N, n]. n·(N−1) elements leave each rank."""
+    parts = dist.get_world_size(group)
+    rows = mine.new_empty(parts * mine.numel())
+    work = dist.all_gather_single(rows, mine, group=group, async_op=True)
+
+    def wait() -> torch.Tensor:
+        work.wait()
+        return rows.view(parts, -1)
+
+    return wait
+
+
+def shift(tensor: torch.Tensor, group: dist.ProcessGroup) -> Pending:
+    """Start to send `tensor` to the next rank of `group`, around in a ring; the result is the previous rank's, of the same shape.
+
+    `tensor` must be contiguous and stay as it is until the result is there.
+    """
+    received = torch.empty_like(tensor)
+    rank, size = group.rank(), group.size()
+    messages = [
+        dist.P2POp(dist.isend, tensor, group=group, group_peer=(rank + 1) % size),
+        dist.P2POp(dist.irecv, received, group=group, group_peer=(rank - 1) % size),
+    ]
+    works = dist.batch_isend_irecv(messages)
+
+    def wait() -> torch.Tensor:
+        for work in works:
+            work.wait()
+        return received
+
+    return wait

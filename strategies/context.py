@@ -1,0 +1,73 @@
+"""Context parallelism: each rank holds some positions of every sequence; attention alone needs the others'.
+
+The degree is a product: neighbours exchange heads for positions (Ulysses, inside), and keys travel around a ring of such groups (outside).
+Ring rank r of R has chunks r and 2R−1−r of 2R (`ring.py` says why), of which Ulysses rank u of U has the u-th part. Whatever else
+a model does is done token by token, with its positions as they are in the whole sequence.
+
+Memory: activations ÷ C; parameters, gradients and optimizer state as with data parallelism, whose ZeRO stages cut over data × context.
+Traffic per rank, layer and micro-batch: that of `ulysses.py` for sequence · U/C tokens, and that of `ring.py` with 1/U of the heads.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from .layout import Layout, Refusal
+from .mesh import Mesh
+from .ring import ring_attention
+from .ulysses import Attend, ulysses_attention
+
+#: (number of local tokens, device) → their positions in the whole sequence [local tokens], int64.
+Positions = Callable[[int, torch.device], Tensor]
+
+
+@runtime_checkable
+class ContextSpread(Protocol):
+    """A model that lets its attention be replaced and be told its tokens' positions."""
+
+    def spread_context(self, spread: Callable[[Attend], Attend], positions: Positions) -> None:
+        """Attend with `spread(attend)` wherever it did with `attend`, and count positions with `positions`."""
+
+
+def apply_context(part: nn.Module, mesh: Mesh) -> None:
+    """Spread `part`'s attention over the context axis. Raises `Refusal` for a model that has no `spread_context`."""
+    if mesh.layout.context == 1:
+        return
+    if not isinstance(part, ContextSpread):
+        raise Refusal(
+            "layout.context",
+            f"{type(part).__name__} gives no spread_context(spread, positions), so its attention cannot be replaced.",
+            "Set layout.context to 1, or let the module give it.",
+        )
+    layout, index = mesh.layout, mesh.index("context")
+
+    def positions(length: int, device: torch.device) -> Tensor:
+        return positions_of(layout, index, length * layout.context).to(device)
+
+    part.spread_context(lambda attend: _spread(attend, mesh), positions)
+
+
+def _spread(attend: Attend, mesh: Mesh) -> Attend:
+    if mesh.layout.ring > 1:
+        attend = functools.partial(ring_attention, group=mesh.group("ring"))
+    if mesh.layout.ulysses > 1:
+        attend = functools.partial(ulysses_attention, group=mesh.group("ulysses"), attend=attend)
+    return attend
+
+
+def share(tokens: Tensor, mesh: Mesh) -> Tensor:
+    """This rank's positions of `tokens` [rows, sequence]: [rows, sequence/C]."""
+    if mesh.layout.context == 1:
+        return tokens
+    return tokens[:, positions_of(mesh.layout, mesh.index("context"), tokens.shape[1])]
+
+
+def positions_of(layout: Layout, index: int, sequence: int) -> Tensor:
+    """The positions [sequence/C] (int64) of rank `index` of the context axis, in the order in which it holds them."""
+    ring, part = divmod(index, layout.ulysses)
+    chunks = torch.arange(sequence).chunk(2 * layout.ring) if layout.ring > 1 else (torch.arange(sequence),)
+    held = torch.cat((chunks[ring], chunks[-1 - ring])) if layout.ring > 1 else chunks[0]
+    return held.chunk(layout.ulysses)[part]

@@ -1,0 +1,145 @@
+"""Expert parallelism: the experts of each layer are spread over a group of neighbouring replicas (GShard, 2006.16668, section 3).
+
+Each rank routes its own tokens, sends every row to the rank that holds its expert, and gets the result back: two uneven all-to-alls
+per layer in the forward pass and two in the backward pass, each of k·n·dim·(E−1)/E elements out of a rank with n tokens (when they
+are spread evenly), beside the row counts (experts integers). Memory per rank: expert parameters, gradients and optimizer state ÷ E,
+to begin with. What a rank's experts learn is summed over its group's tokens by the exchange itself, so their gradients are summed
+over the expert replicas only. Nothing is approximated: every row meets the same expert as on one process.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from .mesh import EXPERT_REPLICA, Mesh
+from .piece import Cut, cut_by_hand
+
+#: rows [n, dim] sorted by expert, counts [experts held here] → results [n, dim]
+Compute = Callable[[Tensor, Tensor], Tensor]
+
+
+@runtime_checkable
+class Mixture(Protocol):
+    """A layer of experts: the own parameters of `experts` are stacked [experts, …].
+
+    It passes rows to `experts` through `exchange`, weighs its auxiliary losses by `share()` (they are sums over tokens), adds up
+    counts of a sequence's tokens by `over_sequence`, over the `sequence_ranks` that share each sequence, and tells `tally` of
+    every forward pass without gradients.
+    """
+
+    experts: nn.Module
+    exchange: Callable[[Tensor, Tensor, Compute], Tensor]
+    share: Callable[[], float]
+    over_sequence: Callable[[Tensor], Tensor]
+    sequence_ranks: int
+    tally: Callable[[Tensor], None]
+
+
+class Tally:
+    """How evenly the mixtures of this rank routed in validation: sums over tokens and layers, in float64."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self.layers = 0  # that tell
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was told so far, such as by a schedule that tries shapes out."""
+        self._sums = torch.zeros(4, dtype=torch.float64, device=self._mesh.device)
+
+    def __call__(self, sums: Tensor) -> None:
+        """`sums` [4]: balance loss, z-loss, dropped choices ÷ top_k, tokens; of one layer."""
+        self._sums += sums
+
+    def means(self) -> dict[str, float]:
+        """Means over all layers and tokens of all ranks, without coefficients; empty without mixtures. Collective over the world."""
+        if not self.layers:
+            return {}
+        sums = self._sums if self._mesh.index("tensor") == 0 else torch.zeros_like(self._sums)
+        if self._mesh.layout.world_size > 1:
+            dist.all_reduce(sums)
+        balance, z, dropped, tokens = sums.tolist()
+        return {"balance_loss": balance / tokens, "router_z_loss": z / tokens, "dropped": dropped / tokens}
+
+
+def apply_experts(part: nn.Module, mesh: Mesh, share: Callable[[], float], tally: Tally) -> None:
+    """Spread the experts of `part` over the expert axis. `share()` is what a token's loss is multiplied by in a backward pass."""
+    for module in part.modules():
+        if not isinstance(module, Mixture):
+            continue
+        module.tally = tally
+        tally.layers += 1
+        # Under tensor parallelism each of t ranks adds the whole auxiliary gradient, and their gradients are summed.
+        module.share = _divided(share, mesh.size("tensor"))
+        if mesh.layout.degrees["context"] > 1:
+            module.over_sequence, module.sequence_ranks = _summed(mesh.group("context")), mesh.size("context")
+        if mesh.layout.expert > 1:
+            for name, _ in list(module.experts.named_parameters(recurse=False)):
+                cut = Cut("expert", 0, mesh.size("expert"), mesh.index("expert"))
+                cut_by_hand(module.experts, name, cut, EXPERT_REPLICA)
+            module.exchange = Exchange(mesh.group("expert"))
+
+
+def _divided(share: Callable[[], float], parts: int) -> Callable[[], float]:
+    return lambda: share() / parts
+
+
+def _summed(group: dist.ProcessGroup) -> Callable[[Tensor], Tensor]:
+    def over_group(counts: Tensor) -> Tensor:
+        dist.all_reduce(counts, group=group)
+        return counts
+
+    return over_group
+
+
+class Exchange:
+    """Rows to the ranks of their experts and back. Rank r of the group holds the experts r·m … (r+1)·m−1."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group, self._ranks = group, dist.get_world_size(group)
+
+    def __call__(self, rows: Tensor, counts: Tensor, experts: Compute) -> Tensor:
+        """`rows` [n, dim] sorted by expert, `counts` [all experts] int64 → `experts`' results [n, dim], in the same order."""
+        arriving = torch.empty_like(counts)
+        dist.all_to_all_single(arriving, counts, group=self._group)
+        arriving = arriving.view(self._ranks, -1)  # [from rank, expert held here]
+        out = counts.view(self._ranks, -1).sum(1).tolist()
+        into = arriving.sum(1).tolist()
+        received = all_to_all(rows, out, into, self._group)
+        order = _by_expert(arriving)
+        done = experts(received.index_select(0, order), arriving.sum(0))
+        return all_to_all(done.index_select(0, order.argsort()), into, out, self._group)
+
+
+def _by_expert(arriving: Tensor) -> Tensor:
+    """The order that sorts by expert what arrived sorted by rank and then by expert, `arriving` [ranks, experts] of them."""
+    expert = torch.arange(arriving.shape[1], device=arriving.device).repeat(arriving.shape[0])
+    return expert.repeat_interleave(arriving.flatten()).argsort(stable=True)
+
+
+def all_to_all(rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup) -> Tensor:
+    """Send `out[r]` consecutive rows of [Σ out, dim] to each rank r; the result [Σ into, dim] holds `into[r]` rows from each r."""
+    received: Tensor = _AllToAll.apply(rows, out, into, group)  # type: ignore[no-untyped-call]
+    return received
+
+
+class _AllToAll(torch.autograd.Function):
+    """Its gradient goes back the way that the rows came."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup) -> Tensor:
+        ctx.out, ctx.into, ctx.group = out, into, group
+        return _send(rows, out, into, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        return _send(grads[0], ctx.into, ctx.out, ctx.group), None, None, None
+
+
+def _send(rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup) -> Tensor:
+    received = rows.new_empty(sum(into), *rows.shape[1:])
+    dist.all_to_all_single(received, rows.contiguous(), into, out, group=group)
+    return received

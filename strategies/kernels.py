@@ -1,0 +1,112 @@
+"""Attention kernels that also give the log-sum-exp of their scores, which is what blocks of one softmax are merged by.
+
+A block is softmax(q·kᵀ/√size)·v over some of the keys. Torch's public attention keeps its log-sum-exp to itself, so the fused kernels are
+called by their operators, in this file alone and only for the versions of torch that were tried; `MATH` says the same in plain
+tensor operations, holds all scores of a block at once, and serves everywhere else.
+
+Shapes: q, out [batch, heads, queries, size]; k, v [batch, key heads, keys, size], where key heads divide heads and neighbours share one;
+log-sum-exp [batch, heads, queries] in fp32 (fp64 for fp64). A causal block has as many queries as keys.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Gradients = tuple[Tensor, Tensor, Tensor]
+
+_TRIED = ("2.13.",)
+_HALVES = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`forward(q, k, v, causal)` → out, log-sum-exp; `backward(grad, q, k, v, out, lse, causal)` → gradients of q, k and v.
+
+    `out` and `lse` of the backward pass may be those of a softmax over more keys than the block's: the gradients are then the
+    block's share (Dao, 2307.08691, algorithm 2).
+    """
+
+    forward: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
+    backward: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, bool], Gradients]
+
+
+def kernel_for(q: Tensor) -> Kernel:
+    """The fastest kernel that is known to be right for q's device and dtype."""
+    if not torch.__version__.startswith(_TRIED):
+        return MATH
+    if q.device.type == "cpu":
+        return CPU_FLASH
+    if q.device.type == "cuda" and q.dtype in _HALVES and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256:
+        return CUDA_FLASH
+    return MATH
+
+
+def _math_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+    scores = _scores(q, k, causal)
+    lse = scores.logsumexp(-1)
+    out = (scores - lse.unsqueeze(-1)).exp() @ _shared(v, q).to(scores.dtype)
+    return out.to(q.dtype), lse
+
+
+def _math_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool) -> Gradients:
+    weights = (_scores(q, k, causal) - lse.unsqueeze(-1)).exp()
+    wide = grad.to(weights.dtype)
+    of_weights = wide @ _shared(v, q).to(weights.dtype).mT
+    of_scores = weights * (of_weights - (wide * out).sum(-1, keepdim=True)) / math.sqrt(q.shape[-1])
+    of_q = of_scores @ _shared(k, q).to(weights.dtype)
+    of_k, of_v = of_scores.mT @ q.to(weights.dtype), weights.mT @ wide
+    return of_q.to(q.dtype), _summed(of_k, k).to(k.dtype), _summed(of_v, v).to(v.dtype)
+
+
+def _scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    """q·kᵀ/√size [batch, heads, queries, keys], at least fp32; −∞ where a query comes before its key."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores: Tensor = q.to(wide) @ _shared(k, q).to(wide).mT / math.sqrt(q.shape[-1])
+    if not causal:
+        return scores
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+    return scores.masked_fill(later, -torch.inf)
+
+
+def _shared(k: Tensor, q: Tensor) -> Tensor:
+    """k with a head for each of q's."""
+    return k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+
+
+def _summed(gradient: Tensor, k: Tensor) -> Tensor:
+    """The gradients of the copies that `_shared` made, summed for each of k's heads."""
+    summed: Tensor = gradient.unflatten(1, (k.shape[1], -1)).sum(2)
+    return summed
+
+
+def _cpu_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
+    return out, lse
+
+
+def _cpu_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool) -> Gradients:
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    of_q, of_k, of_v = backward(grad, q, k, v, out, lse, 0.0, causal)
+    return of_q, of_k, of_v
+
+
+def _cuda_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+    out, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)
+    return out, lse
+
+
+def _cuda_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool) -> Gradients:
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
+    # Of a dense batch there are no cumulative lengths, and without dropout the random state is not read.
+    unread = torch.zeros(2, dtype=torch.uint64, device=q.device)
+    lengths = (None, None, q.shape[2], k.shape[2], 0.0, causal, unread, unread[0])
+    of_q, of_k, of_v = backward(grad, q, k, v, out, lse.contiguous(), *lengths)
+    return of_q, of_k, of_v
+
+
+MATH = Kernel(_math_forward, _math_backward)
+CPU_FLASH = Kernel(_cpu_forward, _cpu_backward)
+CUDA_FLASH = Kernel(_cuda_forward, _cuda_backward)

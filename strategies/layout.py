@@ -1,0 +1,381 @@
+"""The layout: how many ranks stand on each mesh axis, and which combinations are legal. Imports no torch.
+
+Everything that can be refused from numbers alone is refused here, before any machine is taken: each refusal names the
+field, says what is wrong, and gives the nearest value that would work.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]
+
+#: Schedules whose stages go down the ranks and back up: the first rank holds the first stage and the last.
+V_SCHEDULES = ("zbv", "dualpipev")
+
+#: Mesh axes from the outermost (slowest link) to the innermost (fastest link): ranks of one tensor group are neighbours.
+AXES = ("pipeline", "data", "context", "tensor")
+
+
+class Refusal(ValueError):
+    """A combination that cannot run: `field` (dotted, inside the train spec), what is wrong, and the nearest thing that works."""
+
+    def __init__(self, field: str, message: str, remedy: str) -> None:
+        super().__init__(f"{field}: {message} {remedy}")
+        self.field = field
+        self.message = message
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a layout must know of a model. `None` where a model of the user's own does not tell."""
+
+    layers: int | None
+    heads: int | None
+    kv_heads: int | None
+    hidden: int | None  # the feed-forward width
+    vocab: int | None
+    tied: bool = False  # embedding and head share one parameter
+    experts: int | None = None  # per mixture-of-experts layer
+    capacity: bool = False  # experts drop tokens beyond a capacity per sequence
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`global_batch = data × microbatches × micro_batch`, in sequences."""
+
+    global_batch: int
+    data: int
+    microbatches: int
+    micro_batch: int
+
+    def __str__(self) -> str:
+        return (
+            f"global batch {self.global_batch} = {self.data} data × "
+            f"{self.microbatches} micro-batches × {self.micro_batch} sequences"
+        )
+
+
+class Layout(BaseModel):
+    """The degrees and variants of parallelism. The world size is `data × context × tensor × pipeline`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: int = Field(
+        1, ge=1, le=65536, description="Data-parallel degree: replicas of the model (sharded when `zero` > 0)."
+    )
+    zero: Literal[0, 1, 2, 3] = Field(
+        0,
+        description="ZeRO stage over data × context: 0 replicates, 1 shards optimizer state, 2 also gradients, 3 also parameters.",
+    )
+    shard: int | None = Field(
+        None,
+        ge=2,
+        le=65536,
+        description="ZeRO-3 only: shard inside groups of this many neighbouring replicas, replicate across groups (HSDP).",
+    )
+    tensor: int = Field(
+        1, ge=1, le=1024, description="Tensor-parallel degree (Megatron column/row split of each block)."
+    )
+    sequence: bool = Field(
+        True, description="Sequence parallelism over the tensor axis; without effect when `tensor` is 1."
+    )
+    context: int = Field(
+        1, ge=1, le=1024, description="Context-parallel degree: parts of each sequence on different ranks."
+    )
+    ulysses: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="Part of `context` that exchanges heads for positions (Ulysses); the rest, context / ulysses, is a ring.",
+    )
+    pipeline: int = Field(
+        1, ge=1, le=1024, description="Pipeline-parallel degree: consecutive layers on different ranks."
+    )
+    schedule: Schedule = Field("1f1b", description="Pipeline schedule; without effect when `pipeline` is 1.")
+    virtual: int = Field(
+        2,
+        ge=2,
+        le=16,
+        description="Stages per rank of the `interleaved` and `interleaved-zb` schedules (`zbv` and `dualpipev` have two).",
+    )
+    expert: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="Expert-parallel degree: the experts of each layer spread over that many neighbouring replicas (model family `moe`).",
+    )
+    micro_batch: int | None = Field(
+        None,
+        ge=1,
+        description="Sequences per micro-batch. Default: the whole share of a data rank, or what fills the pipeline.",
+    )
+
+    @property
+    def world_size(self) -> int:
+        return self.data * self.context * self.tensor * self.pipeline
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """Mesh axis → degree, in the order of `AXES`."""
+        return {"pipeline": self.pipeline, "data": self.data, "context": self.context, "tensor": self.tensor}
+
+    @property
+    def ring(self) -> int:
+        """The part of the context degree around which keys and values travel."""
+        return self.context // self.ulysses
+
+    @property
+    def stages_per_rank(self) -> int:
+        if self.pipeline == 1:
+            return 1
+        if self.schedule in V_SCHEDULES:
+            return 2
+        return self.virtual if self.schedule.startswith("interleaved") else 1
+
+    @property
+    def stages(self) -> int:
+        return self.pipeline * self.stages_per_rank
+
+    def stages_of(self, pipeline_rank: int) -> list[int]:
+        """The stages a pipeline rank holds: r, r+p, … for loops; r and 2p−1−r for the V of ZBV (2401.10241, section 6) and DualPipeV."""
+        if self.pipeline > 1 and self.schedule in V_SCHEDULES:
+            return [pipeline_rank, 2 * self.pipeline - 1 - pipeline_rank]
+        return [pipeline_rank + self.pipeline * turn for turn in range(self.stages_per_rank)]
+
+    def __str__(self) -> str:
+        """Short text such as `data 2 (ZeRO-1) × tensor 2 × pipeline 2 (1f1b)`."""
+        parts = []
+        if self.data > 1 or self.zero or self.world_size == 1:
+            groups = f" in groups of {self.shard}" if self.shard else ""
+            parts.append(f"data {self.data}" + (f" (ZeRO-{self.zero}{groups})" if self.zero else ""))
+        if self.context > 1:
+            kinds = [f"{kind} {n}" for kind, n in (("ring", self.ring), ("Ulysses", self.ulysses)) if n > 1]
+            parts.append(f"context {self.context} ({' × '.join(kinds)})")
+        if self.tensor > 1:
+            parts.append(f"tensor {self.tensor}" + ("" if self.sequence else " (no sequence parallel)"))
+        if self.pipeline > 1:
+            parts.append(f"pipeline {self.pipeline} ({self.schedule})")
+        spread = f", experts over {self.expert} replicas" if self.expert > 1 else ""
+        return " × ".join(parts) + spread
+
+    def batch(self, global_batch: int) -> Batch:
+        """Derive the batch maths once. Raises `Refusal` where `global_batch` cannot be divided so."""
+        share, rest = divmod(global_batch, self.data)
+        if rest or share == 0:
+            nearest = max(self.data, round(global_batch / self.data) * self.data)
+            raise Refusal(
+                "global_batch",
+                f"{global_batch} sequences do not divide over {self.data} data ranks.",
+                f"Use a multiple of {self.data}, for example {nearest}.",
+            )
+        micro = self.micro_batch or self._default_micro_batch(share)
+        microbatches, rest = divmod(share, micro)
+        if rest or microbatches == 0:
+            raise Refusal(
+                "layout.micro_batch",
+                f"a data rank's share of {share} sequences does not divide into micro-batches of {micro}.",
+                f"Use a divisor of {share}: {_divisors(share)}.",
+            )
+        self._check_microbatches(microbatches, share)
+        return Batch(global_batch, self.data, microbatches, micro)
+
+    def _default_micro_batch(self, share: int) -> int:
+        """Without a pipeline the whole share; with one, the largest micro-batch that still fills it twice over."""
+        if self.pipeline == 1:
+            return share
+        legal = [d for d in _divisors(share) if self._microbatch_problem(share // d) is None]
+        full = [d for d in legal if share // d >= 2 * self.pipeline]
+        return max(full or legal or [1])
+
+    @property
+    def least_microbatches(self) -> int:
+        """The fewest micro-batches of a step: one per rank, in DualPipeV one per stage; GPipe, like no pipeline, takes any number."""
+        if self.pipeline == 1 or self.schedule == "gpipe":
+            return 1
+        return self.stages if self.schedule == "dualpipev" else self.pipeline
+
+    def _microbatch_problem(self, microbatches: int) -> str | None:
+        """Why the schedule cannot run that many micro-batches, or None. Rules of torch's schedules (see docs/architecture.md)."""
+        if self.pipeline == 1 or self.schedule == "gpipe":
+            return None
+        if microbatches < self.least_microbatches:
+            return f"the {self.schedule} schedule needs at least {self.least_microbatches} micro-batches to fill its pipeline"
+        if self.schedule.startswith("interleaved") and microbatches % (microbatches // self.pipeline):
+            return f"the {self.schedule} schedule runs its micro-batches in equal rounds"
+        return None
+
+    def _check_microbatches(self, microbatches: int, share: int) -> None:
+        problem = self._microbatch_problem(microbatches)
+        if problem is None:
+            return
+        legal = [d for d in _divisors(share) if self._microbatch_problem(share // d) is None]
+        if legal:
+            remedy = f"Set layout.micro_batch to one of {legal}."
+            raise Refusal("layout.micro_batch", f"{microbatches} micro-batches: {problem}.", remedy)
+        raise Refusal(
+            "global_batch",
+            f"{microbatches} micro-batches: {problem}.",
+            f"Use a global_batch of at least {self.data * self.least_microbatches}, a multiple of it, or layout.schedule: gpipe.",
+        )
+
+    def check(self, facts: ModelFacts, global_batch: int, seq_len: int) -> Batch:
+        """Refuse what this model cannot do on this layout; return the batch maths. Raises `Refusal`."""
+        self._check_zero()
+        self._check_context(facts, seq_len)
+        self._check_tensor(facts, seq_len // self.context)
+        self._check_pipeline(facts)
+        self._check_expert(facts)
+        return self.batch(global_batch)
+
+    def _check_zero(self) -> None:
+        if self.zero and self.data * self.context == 1:
+            raise Refusal(
+                "layout.zero",
+                f"ZeRO-{self.zero} shards over the data and context axes, whose degrees are 1.",
+                "Set layout.data to 2 or more, or layout.zero to 0.",
+            )
+        self._check_shard()
+
+    def _check_shard(self) -> None:
+        """HSDP: groups of equal size, smaller than all replicas together."""
+        if self.shard is None:
+            return
+        if self.zero != 3:
+            raise Refusal(
+                "layout.shard",
+                f"only ZeRO-3 shards inside groups of replicas; layout.zero is {self.zero}.",
+                "Set layout.zero to 3, or leave layout.shard out.",
+            )
+        if self.expert > 1:
+            raise Refusal(
+                "layout.shard",
+                f"experts spread over {self.expert} replicas are cut over their own replicas.",
+                "Leave layout.shard out, or set layout.expert to 1.",
+            )
+        replicas = self.degrees["data"] * self.degrees["context"]
+        legal = [d for d in _divisors(replicas) if 1 < d < replicas]
+        if self.shard not in legal:
+            near = min(legal, key=lambda d: abs(d - (self.shard or 0)), default=None)
+            raise Refusal(
+                "layout.shard",
+                f"{replicas} replicas do not fall into two or more groups of {self.shard}.",
+                "Leave layout.shard out." if near is None else f"Use {near}, or one of {legal}.",
+            )
+
+    def _check_context(self, facts: ModelFacts, seq_len: int) -> None:
+        if self.context % self.ulysses:
+            raise Refusal(
+                "layout.ulysses",
+                f"{self.ulysses} does not divide the context degree {self.context}.",
+                f"Use one of {_divisors(self.context)}, or layout.context: {self.ulysses}.",
+            )
+        self._check_ulysses_heads(facts)
+        parts = self._sequence_parts(self.ring)
+        if seq_len % parts:
+            legal = [c for c in range(1, self.context) if not self._cannot_cut(c, seq_len)]
+            raise Refusal(
+                "layout.context",
+                f"a sequence of {seq_len} tokens does not cut into {parts} equal parts"
+                + (" (a ring gives each rank an early and a late one)." if self.ring > 1 else "."),
+                f"Use a data.seq_len that is a multiple of {parts}, for example {-(-seq_len // parts) * parts}; "
+                f"context degrees that work with ulysses {self.ulysses}: {legal}.",
+            )
+
+    def _check_ulysses_heads(self, facts: ModelFacts) -> None:
+        """Every Ulysses rank takes an equal part of the heads that tensor parallelism leaves."""
+        for what, number in (("attention heads", facts.heads), ("key/value heads", facts.kv_heads)):
+            if self.ulysses > 1 and number is not None and number % (self.ulysses * self.tensor):
+                numbers = [n for n in (facts.heads, facts.kv_heads) if n is not None]
+                legal = [u for u in _divisors(self.context) if all(n % (u * self.tensor) == 0 for n in numbers)]
+                raise Refusal(
+                    "layout.ulysses",
+                    f"{number} ({what}) is not divisible by ulysses {self.ulysses} × tensor {self.tensor}.",
+                    f"Ulysses degrees that work here: {legal or [1]}; the rest of the context is a ring.",
+                )
+
+    def _sequence_parts(self, ring: int) -> int:
+        """What `seq_len` must be a multiple of: zigzag cuts 2·ring chunks, and Ulysses each rank's two into `ulysses` equal parts."""
+        return 1 if ring * self.ulysses == 1 else math.lcm(ring * self.ulysses, 2 * ring if ring > 1 else 1)
+
+    def _cannot_cut(self, context: int, seq_len: int) -> bool:
+        return context % self.ulysses != 0 or seq_len % self._sequence_parts(context // self.ulysses) != 0
+
+    def _check_tensor(self, facts: ModelFacts, seq_len: int) -> None:
+        t = self.tensor
+        if t == 1:
+            return
+        checks = (
+            ("attention heads", facts.heads),
+            ("key/value heads", facts.kv_heads),
+            ("feed-forward width", facts.hidden),
+            ("vocabulary", facts.vocab),
+            ("sequence length" + " of a context rank" * (self.context > 1), seq_len if self.sequence else None),
+        )
+        for what, number in checks:
+            if number is not None and number % t:
+                legal = self._legal_tensor(facts, seq_len)
+                raise Refusal(
+                    "layout.tensor",
+                    f"{number} ({what}) is not divisible by {t}.",
+                    f"Tensor degrees that divide this model: {legal}.",
+                )
+
+    def _legal_tensor(self, facts: ModelFacts, seq_len: int) -> list[int]:
+        numbers = [n for n in (facts.heads, facts.kv_heads, facts.hidden, facts.vocab) if n is not None]
+        if self.sequence:
+            numbers.append(seq_len)
+        return [d for d in _divisors(min(numbers, default=1)) if all(n % d == 0 for n in numbers)]
+
+    def _check_pipeline(self, facts: ModelFacts) -> None:
+        if self.pipeline == 1:
+            return
+        if facts.tied and self.zero == 3 and self.schedule in V_SCHEDULES:
+            raise Refusal(
+                "layout.zero",
+                f"under {self.schedule} one rank holds the tied embedding and head as one parameter, which stage 3 cannot cut twice.",
+                "Set layout.zero to 2, layout.schedule to 1f1b, or model.tied to false.",
+            )
+        if facts.layers is not None and self.stages > facts.layers:
+            fits = max(1, facts.layers // self.stages_per_rank)
+            raise Refusal(
+                "layout.pipeline",
+                f"{self.stages} stages ({self.pipeline} ranks × {self.stages_per_rank}) are more than the model's {facts.layers} layers.",
+                f"Use layout.pipeline of at most {fits}.",
+            )
+
+    def _check_expert(self, facts: ModelFacts) -> None:
+        replicas = self.degrees["data"] * self.degrees["context"]
+        if facts.experts is not None and facts.capacity and self.degrees["context"] > 1:
+            raise Refusal(
+                "model.capacity_factor",
+                "a capacity counts the tokens of whole sequences, which a context degree above 1 cuts.",
+                "Set model.capacity_factor to null (no token is dropped), or layout.context to 1.",
+            )
+        if self.expert == 1:
+            return
+        if facts.experts is None:
+            raise Refusal(
+                "layout.expert",
+                f"the model has no experts to spread over {self.expert} ranks.",
+                "Set layout.expert to 1, or model.family to moe.",
+            )
+        if facts.experts % self.expert or replicas % self.expert:
+            legal = [d for d in _divisors(facts.experts) if replicas % d == 0]
+            raise Refusal(
+                "layout.expert",
+                f"{self.expert} must divide the model's {facts.experts} experts and the {replicas} replicas (data × context).",
+                f"Legal expert degrees here: {legal}.",
+            )
+
+    def with_(self, **changes: object) -> Self:
+        """A changed copy, validated again."""
+        return type(self).model_validate({**self.model_dump(), **changes})
+
+
+def _divisors(n: int) -> list[int]:
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})

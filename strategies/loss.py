@@ -1,0 +1,126 @@
+"""The token loss: summed over tokens, divided once by the step's global token count, whole or with the vocabulary cut.
+
+Per token with logits x [V], target y and log Z = log Σ exp x:  (1 − ε)(log Z − x_y) + ε(log Z − mean x) + ζ·log²Z, with label smoothing
+ε (1512.00567, section 7) and z-loss ζ (2204.02311, section 5).
+
+Where a model's head leaves its output cut over the tensor axis (a DTensor with Shard(-1)), whole logits never exist: two all-reduces,
+of one and of two (with smoothing three) numbers per token, find max, Σ exp, x_y and Σ x (Megatron-LM, 1909.08053, section 3). The
+backward pass sends nothing. Memory: V/t instead of V numbers per token, of the logits and of what the backward pass keeps.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.autograd.function import once_differentiable
+from torch.distributed.tensor import DTensor, Shard
+from torch.nn import functional
+
+from .precision import LossScale
+
+
+class TokenLoss:
+    """The loss of a micro-batch as its share of the step's, times the loss scale where there is one.
+
+    Without gradients (validation) it is the cross-entropy alone, which compares between runs and with the unigram loss.
+    """
+
+    def __init__(
+        self, tokens: int, scale: LossScale | None = None, label_smoothing: float = 0.0, z_loss: float = 0.0
+    ) -> None:
+        self.tokens, self.scale = tokens, scale
+        self.label_smoothing, self.z_loss = label_smoothing, z_loss
+
+    @property
+    def factor(self) -> float:
+        return 1.0 if self.scale is None else self.scale.scale
+
+    def share(self) -> float:
+        """What one token's loss is multiplied by."""
+        return self.factor / self.tokens
+
+    def __call__(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """`logits` [batch, seq, vocab], `targets` [batch, seq] int64 → scalar in fp32 (fp64 for fp64 logits), alike on all tensor ranks."""
+        if logits.dim() != 3 or logits.shape[:2] != targets.shape:
+            raise ValueError(
+                f"the model returned {tuple(logits.shape)}; logits must be [batch, seq, vocab] for targets {tuple(targets.shape)}"
+            )
+        terms = (self.label_smoothing, self.z_loss) if torch.is_grad_enabled() else (0.0, 0.0)
+        sum_of = sum_cut if isinstance(logits, DTensor) else sum_whole
+        return sum_of(logits, targets, *terms) * self.share()
+
+
+def sum_whole(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, z_loss: float) -> torch.Tensor:
+    """The summed loss of whole `logits` [batch, seq, V]: the naive twin of `sum_cut`."""
+    wide = _wide(logits).flatten(0, 1)
+    total = functional.cross_entropy(wide, targets.flatten(), reduction="sum", label_smoothing=smoothing)
+    return total + z_loss * wide.logsumexp(-1).square().sum() if z_loss else total
+
+
+def sum_cut(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, z_loss: float) -> torch.Tensor:
+    """The summed loss of `logits` [batch, seq, V], a DTensor on one mesh axis that is cut by vocabulary. Collective over that axis."""
+    assert isinstance(logits, DTensor)
+    (placement,) = logits.placements
+    if placement not in (Shard(logits.dim() - 1), Shard(-1)):
+        return sum_whole(logits.full_tensor(), targets, smoothing, z_loss)
+    mesh = logits.device_mesh
+    vocab = logits.shape[-1]
+    start = -(-vocab // mesh.size()) * mesh.get_local_rank()  # as torch.chunk cuts
+    own = logits.to_local().flatten(0, 1)
+    total: torch.Tensor = _CutCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        own, targets.flatten() - start, vocab, (smoothing, z_loss), mesh.get_group()
+    )
+    return total
+
+
+def _wide(logits: torch.Tensor) -> torch.Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+class _CutCrossEntropy(torch.autograd.Function):
+    """Forward keeps the softmax of the own columns; backward is softmax·(1 + 2ζ·log Z) − (1 − ε)·onehot − ε/V, all of it local."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: torch.Tensor,
+        targets: torch.Tensor,
+        vocab: int,
+        terms: tuple[float, float],
+        group: dist.ProcessGroup,
+    ) -> torch.Tensor:
+        """`logits` [n, own], `targets` [n] counted from the first own column (outside 0…own−1: another rank's)."""
+        smoothing, z_loss = terms
+        shifted = _wide(logits)
+        highest = shifted.amax(-1)
+        dist.all_reduce(highest, dist.ReduceOp.MAX, group=group)
+        shifted = shifted - highest.unsqueeze(-1)
+        mine = (targets >= 0) & (targets < logits.shape[-1])
+        column = torch.where(mine, targets, 0)
+        at_target = shifted.gather(-1, column.unsqueeze(-1)).squeeze(-1).masked_fill(~mine, 0)
+        sums = [at_target, shifted.sum(-1)] if smoothing else [at_target]
+        softmax = shifted.exp_()
+        partial = torch.stack([softmax.sum(-1), *sums])
+        dist.all_reduce(partial, group=group)
+        z, at_target = partial[0], partial[1]
+        log_z = z.log()
+        loss = log_z - (1 - smoothing) * at_target
+        if smoothing:
+            loss = loss - smoothing / vocab * partial[2]
+        if z_loss:
+            loss = loss + z_loss * (log_z + highest).square()
+        ctx.save_for_backward(softmax.div_(z.unsqueeze(-1)), column, mine, log_z + highest)
+        ctx.terms, ctx.vocab, ctx.dtype = terms, vocab, logits.dtype
+        return loss.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, given: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        softmax, column, mine, log_z = ctx.saved_tensors
+        smoothing, z_loss = ctx.terms
+        gradient = softmax * (1 + 2 * z_loss * log_z).unsqueeze(-1)
+        at_target = (mine.to(gradient.dtype) * (smoothing - 1)).unsqueeze(-1)
+        gradient.scatter_add_(-1, column.unsqueeze(-1), at_target)
+        if smoothing:
+            gradient -= smoothing / ctx.vocab
+        return (gradient * given).to(ctx.dtype), None, None, None, None

@@ -1,0 +1,179 @@
+"""A piece: this rank's rectangle of one named parameter, whatever the layout. Everything after the backward pass knows pieces only.
+
+The optimizer, clipping and checkpoints see plain tensors with a name, the whole parameter's shape and an offset into it, so that none
+of them asks which strategy cut the parameter.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, Shard
+
+from .mesh import REPLICA, SHARD, SHARD_REPLICA, Mesh
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One division of a parameter: dimension `dim` into `parts` chunks as `torch.chunk` cuts them, of which this rank has `index`."""
+
+    axis: str
+    dim: int
+    parts: int
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """`tensor` is the rectangle at `offset` of the parameter `name`, whose whole shape is `shape`.
+
+    The parameter is cut over the mesh `axes` and replicated over the others; `replicas` is the axis of its data strategy.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    tensor: torch.Tensor
+    axes: frozenset[str]
+    replicas: str = REPLICA
+    borrowed: bool = False  # another pipeline rank's piece of the same name owns the rectangle
+
+    @property
+    def is_matrix(self) -> bool:
+        """Weight decay applies to matrices, not to norms and biases."""
+        return len(self.shape) > 1
+
+    def like(self, name: str, tensor: torch.Tensor) -> "Piece":
+        """Another tensor of the same rectangle, such as an optimizer moment."""
+        return replace(self, name=name, tensor=tensor)
+
+    def owned(self, mesh: Mesh) -> bool:
+        """True on exactly one rank of those that hold the same rectangle."""
+        replicas = SHARD_REPLICA if SHARD in self.axes else self.replicas
+        first = all(mesh.index(axis) == 0 for axis in (replicas, "tensor") if axis not in self.axes)
+        return first and not self.borrowed
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of this rank's model part with the cuts that tensor and expert parallelism made.
+
+    `replicas` is the mesh axis over which it is replicated: its gradient is summed over that axis, which ZeRO cuts. Only
+    experts that are spread over ranks have another one than the rest.
+    """
+
+    name: str
+    value: nn.Parameter
+    cuts: tuple[Cut, ...]
+    shape: tuple[int, ...]
+    replicas: str = REPLICA
+    borrowed: bool = False  # held by an earlier pipeline stage under the same name: a tied head
+
+    @property
+    def local(self) -> torch.Tensor:
+        """The plain tensor that the model computes with, at least one-dimensional, sharing its memory."""
+        data = self.value.detach()
+        return _at_least_1d(data.to_local() if isinstance(data, DTensor) else data)
+
+    def gradient(self) -> torch.Tensor | None:
+        """The plain local gradient; what is still partial over the tensor axis is reduced here."""
+        grad = self.value.grad
+        if isinstance(grad, DTensor):
+            assert isinstance(self.value, DTensor)
+            grad = grad.redistribute(placements=self.value.placements).to_local()
+        return None if grad is None else _at_least_1d(grad)
+
+    def piece(self, tensor: torch.Tensor, *more: Cut) -> Piece:
+        """The piece that `tensor` is after the further cuts `more`."""
+        cuts = (*self.cuts, *more)
+        offset, size = rectangle(self.shape, cuts)
+        assert tuple(tensor.shape) == size, (self.name, tuple(tensor.shape), size)
+        axes = frozenset(cut.axis for cut in cuts)
+        return Piece(self.name, self.shape, offset, tensor, axes, self.replicas, self.borrowed)
+
+
+def parameters(modules: Sequence[nn.Module], mesh: Mesh) -> list[Parameter]:
+    """All trainable parameters of this rank's model parts, before any data strategy, in order of use, each once."""
+    found: dict[nn.Parameter, Parameter] = {}
+    for module in modules:
+        by_hand, tied = noted_by_hand(module), tied_names(module)
+        for own, value in module.named_parameters():
+            if not value.requires_grad or value in found:
+                continue
+            name, borrowed = tied.get(own, own), tied.get(own, own) != own
+            if own in by_hand:
+                placed = by_hand[own]
+                found[value] = Parameter(name, value, placed.cuts, placed.shape, placed.replicas, borrowed)
+            else:
+                cuts = _tensor_cuts(value, mesh)
+                found[value] = Parameter(name, value, cuts, tuple(value.shape) or (1,), borrowed=borrowed)
+    return list(found.values())
+
+
+def tied_names(part: nn.Module) -> dict[str, str]:
+    """Names in `part` of weights that the first and the last pipeline stage share → the weight's one name; set by the split."""
+    found: dict[str, str] = getattr(part, "tied_names", {})
+    return found
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What `cut_by_hand` did to a parameter: its whole shape, its cuts, and the axis over which it is now replicated."""
+
+    shape: tuple[int, ...]
+    cuts: tuple[Cut, ...]
+    replicas: str
+
+
+def noted_by_hand(module: nn.Module) -> dict[str, Placed]:
+    """Parameter name in `module` → what `cut_by_hand` did to it."""
+    return {
+        f"{prefix}.{key}" if prefix else key: placed
+        for prefix, owner in module.named_modules()
+        for key, placed in getattr(owner, "cut_by_hand", {}).items()
+    }
+
+
+def cut_by_hand(owner: nn.Module, name: str, cut: Cut, replicas: str = REPLICA) -> None:
+    """Leave this rank's part of the module's own parameter `name`, and note it in `owner.cut_by_hand` for `parameters`.
+
+    The parameter stays a plain tensor: no DTensor stands on an axis of experts, whose mesh shares no parent with the others.
+    """
+    whole = owner.get_parameter(name)
+    notes: dict[str, Placed] = owner.__dict__.setdefault("cut_by_hand", {})
+    before = notes.get(name, Placed(tuple(whole.shape), (), replicas))
+    own = narrow(whole.detach(), *rectangle(whole.shape, (cut,))).clone()
+    owner.register_parameter(name, nn.Parameter(own, whole.requires_grad))
+    notes[name] = Placed(before.shape, (*before.cuts, cut), replicas)
+
+
+def _tensor_cuts(value: nn.Parameter, mesh: Mesh) -> tuple[Cut, ...]:
+    if not isinstance(value, DTensor):
+        return ()
+    (placement,) = value.placements
+    if not isinstance(placement, Shard):
+        return ()
+    return (Cut("tensor", placement.dim, mesh.size("tensor"), mesh.index("tensor")),)
+
+
+def rectangle(shape: Sequence[int], cuts: Sequence[Cut]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Offset and size of what remains of `shape` after `cuts`, applied in order."""
+    offset, size = [0] * len(shape), list(shape)
+    for cut in cuts:
+        chunk = -(-size[cut.dim] // cut.parts)
+        start = min(cut.index * chunk, size[cut.dim])
+        offset[cut.dim] += start
+        size[cut.dim] = min(chunk, size[cut.dim] - start)
+    return tuple(offset), tuple(size)
+
+
+def narrow(whole: torch.Tensor, offset: Sequence[int], size: Sequence[int]) -> torch.Tensor:
+    """The rectangle of `whole` as a view."""
+    for dim, (start, length) in enumerate(zip(offset, size, strict=True)):
+        whole = whole.narrow(dim, start, length)
+    return whole
+
+
+def _at_least_1d(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.reshape(1) if tensor.dim() == 0 else tensor

@@ -1,0 +1,120 @@
+"""Pipeline schedules as torch implements them: GPipe (1811.06965), 1F1B and interleaved 1F1B (2104.04473), interleaved zero-bubble
+(ZB1P) and ZBV (2401.10241), DualPipeV (2412.19437).
+
+The bubble is (p−1)/m of the ideal time for GPipe and 1F1B, divided by the stages per rank when interleaved; zero-bubble schedules fill it
+with gradients of weights, which can wait. 1F1B holds the activations of p − i micro-batches on 0-based rank i, GPipe those of all m.
+Each micro-batch moves [micro-batch, seq, dim] over each boundary between ranks, forward and back.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import (
+    Schedule1F1B,
+    ScheduleDualPipeV,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble,
+)
+
+from ..cost.stages import ModuleCosts, stage_blocks, stage_costs
+from ..layout import Layout
+from ..mesh import Mesh
+from .order import Order, order_of
+from .relay import Relay
+from .simulate import Timeline, evenly, simulate
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+_SCHEDULES: dict[str, Any] = {
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+    "interleaved-zb": ScheduleInterleavedZeroBubble,
+    "zbv": ScheduleZBVZeroBubble,
+    "dualpipev": ScheduleDualPipeV,
+}
+
+
+class Pipeline:
+    """Runs the micro-batches of a step through the stages. Gradients are summed over micro-batches and not yet reduced."""
+
+    def __init__(
+        self, parts: Sequence[nn.Module], mesh: Mesh, microbatches: int, loss: Loss, costs: ModuleCosts
+    ) -> None:
+        layout, group = mesh.layout, mesh.group("pipeline")
+        indices = layout.stages_of(mesh.index("pipeline"))
+        self.stages = [
+            PipelineStage(part, index, layout.stages, mesh.device, group=group)
+            for part, index in zip(parts, indices, strict=True)
+        ]
+        self._first, self.last = 0 in indices, layout.stages - 1 in indices
+        self._schedule = _make(layout, self.stages, microbatches, loss)
+        self._relay, self._loss, self._microbatches = Relay(parts, mesh, microbatches), loss, microbatches
+        self._layout, self._costs, self._device = layout, costs, mesh.device
+
+    @property
+    def order(self) -> Order:
+        """What every rank of the pipeline does in a step, from the schedule that does it."""
+        return order_of(self._schedule, self._layout.schedule, self._layout.pipeline, self._microbatches)
+
+    def timeline(self) -> Timeline:
+        """The order simulated with each stage's work, messages taking no time."""
+        return simulate(self.order, evenly(stage_costs(self._costs, stage_blocks(self._layout, self._costs))))
+
+    def plan(self) -> dict[str, Any]:
+        """For the `plan` event: `stage_blocks`, [first, one past the last] per stage, and `bubble_simulated`, a share of the step."""
+        blocks = stage_blocks(self._layout, self._costs)
+        return {
+            "stage_blocks": [[part.start, part.stop] for part in blocks],
+            "bubble_simulated": self.timeline().bubble,
+        }
+
+    def train(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; the summed loss (0 off the last stage)."""
+        losses: list[torch.Tensor] = []
+        given = (inputs,) if self._first else ()
+        if not self.last:
+            self._schedule.step(*given, return_outputs=False)
+            return torch.zeros((), device=inputs.device)
+        self._schedule.step(*given, target=targets, losses=losses, return_outputs=False)
+        return torch.stack([loss.detach() for loss in losses]).sum()
+
+    @torch.no_grad()
+    def validate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The summed loss, forward only (0 off the last stage)."""
+        losses = [torch.zeros((), device=inputs.device)]
+        expected = targets.chunk(self._microbatches)
+        self._relay.run(inputs, lambda number, output: losses.append(self._loss(output, expected[number])))
+        return torch.stack([loss.double() for loss in losses]).sum()
+
+
+def _make(layout: Layout, stages: Sequence[Any], microbatches: int, loss: Loss) -> Any:
+    several = layout.schedule not in ("gpipe", "1f1b")
+    given = list(stages) if several else stages[0]
+    return _SCHEDULES[layout.schedule](given, microbatches, loss_fn=loss, scale_grads=False)
+
+
+@dataclass
+class _Place:
+    """All that a schedule must know of a stage to make its order, without ranks and without a model."""
+
+    stage_index: int
+    num_stages: int
+    group_size: int
+    group_rank: int
+    submod: nn.Module
+    stage_index_to_group_rank: Any = None
+
+
+def planned_order(layout: Layout, microbatches: int) -> Order:
+    """The order that `layout` will run with so many micro-batches, before there are any ranks. Raises `ValueError` for too few."""
+    rank, nothing = 0, nn.Identity()
+    places = [_Place(s, layout.stages, layout.pipeline, rank, nothing) for s in layout.stages_of(rank)]
+    schedule = _make(layout, places, microbatches, lambda output, _: output)
+    return order_of(schedule, layout.schedule, layout.pipeline, microbatches)

@@ -1,0 +1,144 @@
+"""What a pipeline's order costs: start and end of every action, the makespan and the bubble. Pure, without torch.
+
+A rank computes one thing at a time, in its order. A message leaves when what it carries is computed and takes `communication`; it
+keeps no rank busy, and the action that needs it waits for it. Between two stages of one rank nothing is sent.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .order import COMPUTES, Action, Order
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Times per stage, in any one unit, for one micro-batch; a whole backward pass takes both halves' time."""
+
+    forward: Sequence[float]
+    backward_input: Sequence[float]
+    backward_weight: Sequence[float]
+    communication: float = 0.0
+
+    def of(self, action: Action) -> float:
+        """How long `action` takes."""
+        stage = action.stage
+        match action.kind:
+            case "F":
+                return self.forward[stage]
+            case "I":
+                return self.backward_input[stage]
+            case "W":
+                return self.backward_weight[stage]
+            case "B":
+                return self.backward_input[stage] + self.backward_weight[stage]
+        return self.communication
+
+
+@dataclass(frozen=True)
+class Timed:
+    """An action with its times. A receive lasts from its message's departure to its arrival."""
+
+    action: Action
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Every rank's actions in its order, with times from 0."""
+
+    ranks: tuple[tuple[Timed, ...], ...]
+
+    @property
+    def makespan(self) -> float:
+        return max((timed.end for rank in self.ranks for timed in rank), default=0.0)
+
+    def busy(self, rank: int) -> float:
+        """How long a rank computes."""
+        return sum(timed.end - timed.start for timed in self.ranks[rank] if timed.action.kind in COMPUTES)
+
+    @property
+    def bubble(self) -> float:
+        """The share of all ranks' time in which they compute nothing: (p−1)/(m+p−1) for GPipe and 1F1B with equal stages."""
+        whole = self.makespan * len(self.ranks)
+        return 1 - sum(map(self.busy, range(len(self.ranks)))) / whole if whole else 0.0
+
+
+class Stuck(ValueError):
+    """An order in which ranks wait for each other for ever; the message names the actions that wait."""
+
+
+def evenly(work: Sequence[float]) -> Durations:
+    """Durations of stages with that much work: a forward pass and either half of a backward pass each take a third of it."""
+    third = [share / 3 for share in work]
+    return Durations(third, third, third)
+
+
+def simulate(order: Order, durations: Durations) -> Timeline:
+    """Run `order`. Raises `Stuck` where it cannot come to its end."""
+    owners = {action.stage: rank for rank, actions in enumerate(order) for action in actions if action.kind == "F"}
+    waiting = [[action for action in actions if action.kind in COMPUTES] for actions in order]
+    position, clock = [0] * len(order), [0.0] * len(order)
+    times: dict[_Done, Timed] = {}
+    progress = True
+    while progress:
+        progress = False
+        for rank, actions in enumerate(waiting):
+            while position[rank] < len(actions):
+                action = actions[position[rank]]
+                arrival = _arrival(action, times, owners, durations.communication)
+                if arrival is None:
+                    break
+                start = max(clock[rank], arrival)
+                clock[rank] = start + durations.of(action)
+                times[_done(action)] = Timed(action, start, clock[rank])
+                position[rank] += 1
+                progress = True
+    stuck = [str(actions[at]) for actions, at in zip(waiting, position, strict=True) if at < len(actions)]
+    if stuck:
+        raise Stuck(f"these wait for each other: {', '.join(stuck)}")
+    return Timeline(tuple(tuple(_timed(a, times, durations.communication) for a in actions) for actions in order))
+
+
+#: What an action finishes: ("F" | "B" | "W", stage, micro-batch). The gradient of the input counts as the backward pass to those who wait.
+_Done = tuple[str, int, int]
+
+
+def _done(action: Action) -> _Done:
+    return ("B" if action.kind == "I" else action.kind, action.stage, action.microbatch)
+
+
+def _source(action: Action, last: int) -> _Done | None:
+    """What of another stage `action` needs."""
+    if action.kind in ("F", "RECV_F") and action.stage > 0:
+        return ("F", action.stage - 1, action.microbatch)
+    if action.kind in ("B", "I", "RECV_B") and action.stage < last:
+        return ("B", action.stage + 1, action.microbatch)
+    return None
+
+
+def _arrival(
+    action: Action, times: Mapping[_Done, Timed], owners: Mapping[int, int], communication: float
+) -> float | None:
+    """When `action` has what it needs, or None while that is not known."""
+    own: _Done | None = None
+    if action.kind in ("B", "I", "W"):
+        own = ("F" if action.kind != "W" else "B", action.stage, action.microbatch)
+    source = _source(action, len(owners) - 1)
+    if any(needed is not None and needed not in times for needed in (own, source)):
+        return None
+    ready = times[own].end if own is not None else 0.0
+    if source is None:
+        return ready
+    message = communication if owners[source[1]] != owners[action.stage] else 0.0
+    return max(ready, times[source].end + message)
+
+
+def _timed(action: Action, times: Mapping[_Done, Timed], communication: float) -> Timed:
+    if action.kind in COMPUTES:
+        return times[_done(action)]
+    kind, stage = action.kind.removeprefix("SEND_"), action.stage
+    if kind.startswith("RECV_"):
+        kind, stage = kind.removeprefix("RECV_"), stage + (-1 if kind == "RECV_F" else 1)
+    departure = times[(kind, stage, action.microbatch)].end
+    return Timed(action, departure, departure + communication)

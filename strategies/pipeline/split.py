@@ -1,0 +1,66 @@
+"""Pipeline split: consecutive blocks go to consecutive stages. A stage keeps the global names of what it holds."""
+
+from typing import cast
+
+from torch import nn
+
+from ..cost.stages import ModuleCosts, stage_blocks
+from ..layout import Layout, Refusal
+
+
+def module_costs(model: nn.Module) -> ModuleCosts:
+    """Work by number of parameters, for a model that tells no FLOPs: 6 per token and weight; looking up an embedding costs none."""
+    blocks, head = _whole(model)
+    return ModuleCosts(0, tuple(_weights(block) for block in blocks.values()), _weights(head))
+
+
+def split(model: nn.Module, stage: int, layout: Layout, costs: ModuleCosts) -> nn.Module:
+    """Cut `model` down, in place, to one stage. Raises `Refusal` for a module that is not embed → blocks → norm → head."""
+    if layout.stages == 1:
+        return model
+    blocks, head = _whole(model)
+    if len(blocks) < layout.stages:
+        raise Refusal(
+            "layout.pipeline",
+            f"{layout.stages} stages are more than the {len(blocks)} blocks of {type(model).__name__}.",
+            f"Use layout.pipeline of at most {max(1, len(blocks) // layout.stages_per_rank)}.",
+        )
+    mine = stage_blocks(layout, costs)[stage]
+    first, last = stage == 0, stage == layout.stages - 1
+    embed = getattr(model, "embed", None)
+    if embed is not None and getattr(embed, "weight", None) is getattr(head, "weight", ()):
+        _note_tie(model, first, last)
+    for index, name in enumerate(list(blocks)):
+        if index not in mine:
+            del blocks[name]
+    if not first:
+        _drop(model, "embed", "positions")
+    if not last:
+        _drop(model, "norm", "head")
+    return model
+
+
+def _whole(model: nn.Module) -> tuple[nn.ModuleDict, nn.Module]:
+    if not isinstance(getattr(model, "blocks", None), nn.ModuleDict) or not hasattr(model, "head"):
+        raise Refusal(
+            "layout.pipeline",
+            f"{type(model).__name__} cannot be split: it is not embed → blocks (a ModuleDict) → norm → head.",
+            "Set layout.pipeline to 1, or give the module that shape.",
+        )
+    return cast(nn.ModuleDict, model.blocks), cast(nn.Module, model.head)
+
+
+def _note_tie(model: nn.Module, first: bool, last: bool) -> None:
+    """Both ends hold the shared weight, as `embed.weight` (see `tied.py`)."""
+    ends = {"embed.weight": first, "head.weight": last}
+    model.__dict__["tied_names"] = {own: "embed.weight" for own, here in ends.items() if here}
+
+
+def _weights(module: nn.Module) -> int:
+    return 6 * sum(value.numel() for value in module.parameters())
+
+
+def _drop(model: nn.Module, *names: str) -> None:
+    for name in names:
+        if hasattr(model, name):
+            setattr(model, name, None)

@@ -1,0 +1,71 @@
+"""A tied embedding under a pipeline: the first and the last stage both hold the weight, under its one name (Megatron-LM, 1909.08053).
+
+Each of the two ranks has the gradient of its own use; after the data strategy has reduced it, the pieces are swapped and added, so that
+both optimizers make the same update, to the bit (a + b = b + a). Where one rank holds both stages (ZBV, DualPipeV) both modules share
+the parameter itself, and nothing is sent.
+
+Memory: vocab · dim parameters and their state on one more rank. Traffic per step: vocab · dim elements each way, divided by the tensor
+degree and, from ZeRO-1 on, by the number of replicas. Clipping and checkpoints count the first stage's piece alone.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ..data import DataStrategy
+from ..mesh import Mesh
+from ..piece import Piece, tied_names
+
+
+def share(parts: Sequence[nn.Module]) -> None:
+    """Give the last stage's head the first stage's own parameter, where this rank holds both."""
+    first, last = parts[0], parts[-1]
+    if len(parts) > 1 and "embed.weight" in tied_names(first) and "head.weight" in tied_names(last):
+        cast(nn.Linear, last.head).weight = cast(nn.Embedding, first.embed).weight
+
+
+class TiedEnds:
+    """A data strategy that adds up the two stages' gradients of the tied weights `names` after reducing them."""
+
+    def __init__(self, data: DataStrategy, names: frozenset[str], mesh: Mesh) -> None:
+        self._data, self._group = data, mesh.group("pipeline")
+        self.pieces: list[Piece] = data.pieces
+        self._tied = sorted((p for p in data.pieces if p.name in names), key=lambda p: p.name)
+        last = mesh.size("pipeline") - 1
+        self._other = last - mesh.index("pipeline")  # of the two ends
+        self.before_backward, self.publish = data.before_backward, data.publish
+        self.after_validation = data.after_validation
+        self.settle = data.settle
+
+    @property
+    def gradient_peak(self) -> int:
+        return self._data.gradient_peak
+
+    @gradient_peak.setter
+    def gradient_peak(self, value: int) -> None:
+        self._data.gradient_peak = value
+
+    def reduce(self) -> None:
+        """Reduce over the replicas, then over the two ends."""
+        self._data.reduce()
+        for piece in self._tied:
+            assert piece.tensor.grad is not None
+            piece.tensor.grad.add_(self._swapped(piece.tensor.grad.contiguous()))
+
+    def _swapped(self, mine: torch.Tensor) -> torch.Tensor:
+        theirs = torch.empty_like(mine)
+        send = dist.P2POp(dist.isend, mine, group=self._group, group_peer=self._other)
+        receive = dist.P2POp(dist.irecv, theirs, group=self._group, group_peer=self._other)
+        for work in dist.batch_isend_irecv([send, receive]):
+            work.wait()
+        return theirs
+
+
+def over_both_ends(data: DataStrategy, parts: Sequence[nn.Module], mesh: Mesh) -> DataStrategy:
+    """`data`, with tied weights summed over the two ranks that hold them; `data` itself elsewhere."""
+    names = frozenset(name for part in parts for name in tied_names(part).values())
+    both = {own for part in parts for own in tied_names(part)} >= {"embed.weight", "head.weight"}
+    return TiedEnds(data, names, mesh) if names and not both else data

@@ -1,0 +1,65 @@
+"""Precision: which dtype computes, which one is kept, and the dynamic loss scale of fp16.
+
+Weights and optimizer state are kept in fp32 (fp64 for proofs); bf16 and fp16 compute with a copy (Micikevicius et al., 1710.03740).
+"""
+
+from dataclasses import asdict, dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Precision:
+    """`compute`: dtype of the model's weights and activations. `master`: dtype of reduction and optimizer."""
+
+    name: str
+    compute: torch.dtype
+    master: torch.dtype
+
+    @property
+    def mixed(self) -> bool:
+        return self.compute != self.master
+
+
+PRECISIONS = {
+    "fp64": Precision("fp64", torch.float64, torch.float64),
+    "fp32": Precision("fp32", torch.float32, torch.float32),
+    "bf16": Precision("bf16", torch.bfloat16, torch.float32),
+    "fp16": Precision("fp16", torch.float16, torch.float32),
+}
+
+
+@dataclass
+class LossScale:
+    """Dynamic loss scale: halved when a gradient overflows (the step is skipped), doubled after `interval` good steps.
+
+    It never falls below `floor` and never ends a run; at the floor steps go on being skipped and reported.
+    """
+
+    scale: float = 2.0**16
+    good_steps: int = 0
+    interval: int = 2000
+    floor: float = 1.0
+    ceiling: float = 2.0**24
+
+    def update(self, overflow: bool) -> None:
+        if overflow:
+            self.scale = max(self.floor, self.scale / 2)
+            self.good_steps = 0
+            return
+        self.good_steps += 1
+        if self.good_steps >= self.interval:
+            self.scale = min(self.ceiling, self.scale * 2)
+            self.good_steps = 0
+
+    def state(self) -> dict[str, float]:
+        return asdict(self)
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Continue from what `state` gave."""
+        self.scale, self.good_steps = float(state["scale"]), int(state["good_steps"])
+
+
+def loss_scale_for(precision: Precision) -> LossScale | None:
+    """Only fp16's narrow exponent needs a loss scale."""
+    return LossScale() if precision.name == "fp16" else None

@@ -1,0 +1,96 @@
+"""Ring attention: keys and values travel around the ranks that share a sequence, and every query meets each of them once (2310.01889).
+
+Exact and causal. The sequence is cut into 2R chunks and rank r holds chunks r and 2R−1−r (zigzag), so that all ranks have the
+same work at each step: first their own tokens under the causal mask; then, of an earlier rank's keys, the first chunk against all own
+queries, or, of a later rank's keys, both chunks against the own second chunk; neither needs a mask. Blocks are merged by the log-sum-exp
+of their scores (online softmax, 2205.14135). The next keys are on their way while a block is computed.
+
+Memory per rank and layer: 1/R of the sequence's activations, and two blocks of keys and values.
+Traffic per rank, layer and micro-batch, with n = batch · sequence/R · key heads · head size: 2n(R−1) elements forward; backward 2n(R−1)
+again and as many gradients, in fp32 or wider, which travel along with their keys and go on home.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .collectives import Pending, shift
+from .kernels import Kernel, kernel_for
+
+
+def ring_attention(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, kernel: Kernel | None = None) -> Tensor:
+    """This rank's rows of softmax(q·kᵀ/√size)·v under the causal mask of the whole sequence.
+
+    q [batch, heads, sequence/R, size], k and v with a divisor of its heads; in zigzag order over the ranks of `group`. `kernel` computes
+    the blocks; by default the fastest.
+    """
+    out: Tensor = _RingAttention.apply(q, k, v, group, kernel or kernel_for(q))  # type: ignore[no-untyped-call]
+    return out
+
+
+class _RingAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, kernel: Kernel) -> Tensor:
+        wide = torch.promote_types(q.dtype, torch.float32)
+        out = torch.zeros(q.shape, dtype=wide, device=q.device)
+        lse = torch.full(q.shape[:3], -torch.inf, dtype=wide, device=q.device)
+        held = torch.stack((k, v))
+        for step in range(group.size()):
+            coming = _next(held, step, group)
+            rows, columns = _meeting(step, group.rank(), q.shape[2])
+            keys, values = held[:, :, :, columns].unbind()
+            block = kernel.forward(q[:, :, rows], keys, values, step == 0)
+            _merge(out[:, :, rows], lse[:, :, rows], *block)
+            held = coming()
+        narrow = out.to(q.dtype)
+        ctx.save_for_backward(q, k, v, narrow, lse)
+        ctx.group, ctx.kernel = group, kernel
+        return narrow
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, lse = ctx.saved_tensors
+        group: dist.ProcessGroup = ctx.group
+        of_q = torch.zeros(q.shape, dtype=lse.dtype, device=q.device)
+        held = torch.stack((k, v))
+        # The gradient of the keys that are held now, as far as the ranks that held them before have summed it.
+        summed: Pending | None = None
+        own = torch.zeros(held.shape, dtype=lse.dtype, device=q.device)
+        for step in range(group.size()):
+            coming = _next(held, step, group)
+            rows, columns = _meeting(step, group.rank(), q.shape[2])
+            keys, values = held[:, :, :, columns].unbind()
+            ours = (grad[:, :, rows], q[:, :, rows])
+            shares = ctx.kernel.backward(*ours, keys, values, out[:, :, rows], lse[:, :, rows], step == 0)
+            of_q[:, :, rows] += shares[0]
+            total = own if step == 0 else torch.zeros_like(own) if summed is None else summed()
+            total[:, :, :, columns] += torch.stack(shares[1:])
+            if step > 0:
+                summed = shift(total, group)
+            held = coming()
+        if summed is not None:
+            own += summed()
+        of_k, of_v = own.to(k.dtype).unbind()
+        return of_q.to(q.dtype), of_k, of_v, None, None
+
+
+def _next(held: Tensor, step: int, group: dist.ProcessGroup) -> Pending:
+    """Start to hand `held` on, but in the last step."""
+    return shift(held, group) if step < group.size() - 1 else lambda: held
+
+
+def _meeting(step: int, rank: int, length: int) -> tuple[slice, slice]:
+    """Which own queries meet which of the keys that came `step` ranks far. Only step 0 needs the causal mask."""
+    whole, half = slice(0, length), length // 2
+    if step == 0:
+        return whole, whole
+    return (whole, slice(0, half)) if step <= rank else (slice(half, length), whole)
+
+
+def _merge(out: Tensor, lse: Tensor, block: Tensor, block_lse: Tensor) -> None:
+    """Take a block into `out` and `lse`, in place: each is weighted by its share of the common denominator."""
+    both = torch.logaddexp(lse, block_lse)
+    out.mul_((lse - both).exp().unsqueeze(-1)).add_(block * (block_lse - both).exp().unsqueeze(-1))
+    lse.copy_(both)

@@ -1,0 +1,121 @@
+"""Savings: what a run trades for memory, as values that check themselves. Imports no torch.
+
+Time buys memory (`Recompute`), traffic to the host buys it (`Offload`), and compiling buys time back. What does not go together is
+refused here from numbers alone, like everything in `layout.py`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from .layout import Layout, Refusal
+
+Mode = Literal["none", "full", "selective"]
+
+#: Schedules that run a block's backward pass in two halves: gradients of inputs first, of weights later.
+SPLIT_BACKWARD = ("zbv", "interleaved-zb", "dualpipev")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Recompute(_Part):
+    """Which activations a block does not keep. Reads plain words too: `none`, `full`, `selective`, `every-3` (full, each third)."""
+
+    mode: Mode = Field(
+        "none",
+        description="`none` keeps all; `full` keeps a block's input; `selective` keeps the results of linear layers, fused attention "
+        "and communication, and computes the rest again.",
+    )
+    every: int = Field(1, ge=1, le=1024, description="Recompute every so many blocks; the others keep all.")
+
+
+class Offload(_Part):
+    """What lies in the host's memory instead of the device's."""
+
+    optimizer: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Share of the parameters whose optimizer state and step are the host's.",
+    )
+    parameters: bool = Field(
+        False, description="Parameters, gradients and the whole optimizer on the host (ZeRO-3 only)."
+    )
+    activations: bool = Field(False, description="What blocks keep for the backward pass.")
+
+
+@dataclass(frozen=True)
+class Savings:
+    """All that a run saves on, and whether its blocks are compiled."""
+
+    recompute: Recompute = field(default_factory=Recompute)
+    offload: Offload = field(default_factory=Offload)
+    compile: bool = False
+
+
+def read_recompute(given: Any) -> Any:
+    """The object that a plain word stands for; anything else as it is."""
+    if not isinstance(given, str):
+        return given
+    word, _, number = given.partition("-")
+    return {"mode": "full", "every": int(number)} if word == "every" and number.isdecimal() else {"mode": given}
+
+
+RecomputeChoice = Annotated[
+    Recompute,
+    BeforeValidator(
+        read_recompute, json_schema_input_type=Recompute | Mode | Annotated[str, Field(pattern=r"^every-\d+$")]
+    ),
+]
+
+
+def check_savings(layout: Layout, savings: Savings) -> None:
+    """Refuse what does not go together. Raises `Refusal` with the nearest thing that works."""
+    recompute, offload, compiled = savings.recompute, savings.offload, savings.compile
+    split = layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD
+    if compiled and split:
+        raise Refusal(
+            "compile",
+            f"torch cannot compile under the {layout.schedule} schedule, which splits the backward pass (pytorch issue 161904).",
+            "Set compile to false, or layout.schedule to interleaved or 1f1b.",
+        )
+    if compiled and offload.activations:
+        raise Refusal(
+            "compile",
+            "a compiled block chooses by itself what it keeps, out of offload.activations' sight.",
+            "Set compile or offload.activations to false.",
+        )
+    if recompute.mode == "selective" and split:
+        raise Refusal(
+            "recompute",
+            f"the {layout.schedule} schedule goes back through a block twice, selectively kept results can be used once.",
+            "Set recompute to full or none, or layout.schedule to interleaved or 1f1b.",
+        )
+    if recompute.mode == "selective" and offload.activations:
+        raise Refusal(
+            "offload.activations",
+            "selective recompute keeps its results on the device, where offload.activations cannot take them.",
+            "Set recompute to full or none.",
+        )
+    _check_offload(layout, offload)
+
+
+def _check_offload(layout: Layout, offload: Offload) -> None:
+    if not offload.parameters:
+        return
+    if layout.zero != 3:
+        raise Refusal(
+            "offload.parameters",
+            f"only ZeRO-3 gathers parameters when they are used; layout.zero is {layout.zero}.",
+            "Set layout.zero to 3 (with layout.data of 2 or more), or offload.parameters to false.",
+        )
+    if offload.optimizer:
+        raise Refusal(
+            "offload.optimizer",
+            "offload.parameters already keeps all optimizer state and its step on the host.",
+            "Set offload.optimizer to 0.",
+        )

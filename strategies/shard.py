@@ -1,0 +1,163 @@
+"""ZeRO stage 3: parameters, gradients and optimizer state cut over the data axis by torch's `fully_shard` (1910.02054, section 5.3).
+
+Memory per rank: 16Ψ/N bytes and a gathered block, and `prefetch` more in the forward pass. Traffic per step and micro-batch: 2Ψ(N−1)/N
+gathered and Ψ(N−1)/N reduce-scattered elements. In groups that shard (HSDP; `layout.shard` = S of N replicas) the same with S for N, and
+2(Ψ/S)(N/S−1)/(N/S) all-reduced between groups, for 16Ψ/S bytes. Gathered values have the dtype that computes, gradients are reduced in
+the master's dtype, which is that of the shards. Under a
+pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), as a
+schedule comes back to them soon. Scalars, which cannot be cut, are replicated.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from .collectives import reduce_scatter
+from .data import Replicated
+from .mesh import REPLICA, SHARD, Mesh
+from .overlap import Overlap
+from .piece import Cut, Piece, Placed, parameters, tied_names
+from .precision import Precision
+
+
+class FullyShard:
+    """Shards each block, then what is left of its part.
+
+    `fill(module)` gives a module its values just before it is cut, so that no rank ever holds the whole model. With `on_host`, shards and
+    their gradients lie in the host's memory, and the optimizer with them: the device holds one gathered block.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[nn.Module],
+        mesh: Mesh,
+        precision: Precision,
+        fill: Callable[[nn.Module], None],
+        overlap: Overlap,
+        on_host: bool = False,
+    ) -> None:
+        whole = parameters(parts, mesh)
+        self._sharded = [
+            _shard(module, mesh, precision, fill, on_host)
+            for part in parts
+            for module in (*_cut_by_hand(part, mesh), *blocks(part), part)
+        ]
+        for part in parts:
+            _prefetch(part, overlap.prefetch)
+        values = {tied_names(part).get(name, name): value for part in parts for name, value in part.named_parameters()}
+        now = [replace(p, value=values[p.name]) for p in whole]
+        self._pairs = [(p, p.piece(p.local, _cut(p.replicas, mesh))) for p in now if p.value.dim()]
+        kept = Precision(precision.name, precision.master, precision.master)
+        self._scalars = Replicated([p for p in now if not p.value.dim()], mesh, kept, overlap)
+        self.gradient_peak = 0
+        self.pieces: list[Piece] = [piece for _, piece in self._pairs if piece.tensor.numel()]
+        self.pieces += self._scalars.pieces
+
+    def before_backward(self, last: bool) -> None:
+        """Every micro-batch is reduced at once: whole gradients never exist, but for scalars."""
+        self._scalars.before_backward(last)
+
+    def reduce(self) -> None:
+        self._scalars.reduce()
+        for parameter, piece in self._pairs:
+            grad = parameter.value.grad
+            assert grad is None or isinstance(grad, DTensor)
+            own = torch.zeros_like(piece.tensor) if grad is None else grad.to_local()
+            piece.tensor.grad = own.view_as(piece.tensor)
+        held = sum(piece.tensor.grad.nbytes for piece in self.pieces if piece.tensor.grad is not None)
+        self.gradient_peak = max(self.gradient_peak, held)
+
+    def publish(self) -> None:
+        self._scalars.publish()
+        for parameter, piece in self._pairs:
+            parameter.value.grad = piece.tensor.grad = None
+
+    def settle(self) -> None:
+        """Each block gathers its parameters when it needs them."""
+
+    def after_validation(self) -> None:
+        """Drop gathered parameters, which only a backward pass would drop: they would be stale after the next update."""
+        for module in self._sharded:
+            module.reshard()
+
+
+def _cut(replicas: str, mesh: Mesh) -> Cut:
+    if mesh.hybrid is not None:
+        return Cut(SHARD, 0, mesh.size(SHARD), mesh.index(SHARD))
+    return Cut(replicas, 0, mesh.size(replicas), mesh.index(replicas))
+
+
+def _cut_by_hand(part: nn.Module, mesh: Mesh) -> Iterator[nn.Module]:
+    """Modules whose parameters have replicas of their own: experts that are spread. They are cut apart from their block."""
+    if mesh.layout.expert > 1:
+        yield from (module for module in part.modules() if hasattr(module, "cut_by_hand"))
+
+
+def _replicas(module: nn.Module) -> str:
+    placed: dict[str, Placed] = getattr(module, "cut_by_hand", {})
+    return next((p.replicas for p in placed.values()), REPLICA)
+
+
+def _shard(
+    module: nn.Module, mesh: Mesh, precision: Precision, fill: Callable[[nn.Module], None], on_host: bool
+) -> FSDPModule:
+    fill(module)
+    policy = MixedPrecisionPolicy()
+    if precision.mixed:
+        policy = MixedPrecisionPolicy(param_dtype=precision.compute, reduce_dtype=precision.master)
+    shard = fully_shard(
+        module,
+        mesh=mesh.hybrid or mesh.axis(_replicas(module)),
+        mp_policy=policy,
+        offload_policy=CPUOffloadPolicy(pin_memory=mesh.device.type == "cuda") if on_host else OffloadPolicy(),
+        reshard_after_forward=mesh.size("pipeline") == 1,
+        ignored_params={value for value in module.parameters() if not value.dim()},
+    )
+    assert isinstance(shard, FSDPModule)
+    # The loss is already divided by the global token count: gradients are summed.
+    shard.set_gradient_divide_factor(1.0)
+    shard.set_force_sum_reduction_for_comms(True)
+    if mesh.device.type == "cpu":
+        shard.set_custom_reduce_scatter(cast(Any, GlooReduceScatter()))
+    return shard
+
+
+def _prefetch(part: nn.Module, depth: int) -> None:
+    """Let each block ask for the `depth` blocks after it, before it computes. One is what torch does by itself."""
+    order: list[FSDPModule] = [block for block in blocks(part) if isinstance(block, FSDPModule)]
+    if depth > 1:
+        for number, block in enumerate(order):
+            block.set_modules_to_forward_prefetch(order[number + 1 : number + 1 + depth])
+
+
+class GlooReduceScatter:
+    """For `set_custom_reduce_scatter`: gloo's own reduce-scatter is an all-reduce inside (see `collectives.py`)."""
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: object,  # noqa: ARG002  (torch's signature)
+        async_op: bool = False,  # noqa: ARG002
+    ) -> None:
+        """Sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is a sum: see `_shard`."""
+        rows = input_tensor.view(dist.get_world_size(group), -1)
+        output_tensor.copy_(reduce_scatter(rows, group)().view_as(output_tensor))
+
+
+def blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """The repeated blocks of a model: the children of its first container of modules."""
+    for child in module.children():
+        if isinstance(child, nn.ModuleList | nn.ModuleDict | nn.Sequential):
+            yield from child.children()
+            return

@@ -1,0 +1,58 @@
+"""Tensor parallelism: each block's matrices cut by column, then by row (1909.08053), with sequence parallelism between (2205.05198).
+
+The plan is the model's own data (module pattern → style). Per block and micro-batch, forward and backward move 2 all-reduces of
+[batch, seq, dim] each; with sequence parallelism the same bytes as all-gathers and reduce-scatters, and norms and residuals shrink to 1/t.
+Every parameter becomes a DTensor, those that are not cut as replicas, so that none is forgotten; only what a style cut by hand and
+noted (`piece.cut_by_hand`: experts, which stand on an axis of their own as well) stays a plain tensor.
+"""
+
+from typing import Protocol, runtime_checkable
+
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
+
+from .layout import Refusal
+from .mesh import Mesh
+from .piece import noted_by_hand
+
+
+@runtime_checkable
+class TensorPlanned(Protocol):
+    """A model that says how its modules are cut."""
+
+    def tensor_plan(self, sequence: bool) -> dict[str, ParallelStyle]:
+        """Module pattern (`blocks.*.attention.q`) → style, covering every parameter."""
+
+
+def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
+    """Cut `part` over the tensor axis by its model's plan. Raises `Refusal` where there is none, or it leaves a parameter out."""
+    if mesh.size("tensor") == 1:
+        return
+    if not isinstance(part, TensorPlanned):
+        raise Refusal(
+            "layout.tensor",
+            f"{type(part).__name__} gives no tensor_plan(sequence), so it cannot be cut.",
+            "Set layout.tensor to 1, or let the module give a plan.",
+        )
+    parallelize_module(part, mesh.axis("tensor"), _present(part, part.tensor_plan(mesh.layout.sequence)))
+    tie = getattr(part, "tie", None)
+    if callable(tie):
+        tie()  # cutting replaced parameters one module at a time
+    plain = [
+        name
+        for name, value in part.named_parameters()
+        if not isinstance(value, DTensor) and name not in noted_by_hand(part)
+    ]
+    if plain:
+        raise Refusal(
+            "layout.tensor",
+            f"the tensor plan of {type(part).__name__} leaves out {plain[0]}.",
+            "Name every parameter in it.",
+        )
+
+
+def _present(part: nn.Module, plan: dict[str, ParallelStyle]) -> dict[str, ParallelStyle]:
+    """The plan without the modules that a pipeline put on other ranks."""
+    gone = {name for name, child in part._modules.items() if child is None}
+    return {pattern: style for pattern, style in plan.items() if pattern.split(".")[0] not in gone}

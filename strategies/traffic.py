@@ -1,0 +1,159 @@
+"""Traffic: the logical bytes that one rank sends per mesh axis and collective, counted where torch starts each collective.
+
+Logical means what the algorithm moves, whatever the backend does (gloo's reduce-scatter moves twice that). For N ranks and n elements (of
+the whole vector for reduce-scatter, all-gather and all-reduce): n(N−1)/N for reduce-scatter, all-gather, all-to-all, scatter, gather;
+2n(N−1)/N for all-reduce; n for a message between two ranks; n(N−1)/N for broadcast and reduce, the mean over ranks. (Thakur et al., 2005.)
+What compiled code sends without the dispatcher is not seen.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .mesh import Mesh
+
+#: What an all-to-all within stands for: it counts as that collective.
+_STANDS_FOR: ContextVar[str | None] = ContextVar("stands_for", default=None)
+
+
+@contextmanager
+def stands_for(collective: str) -> Iterator[None]:
+    """Collectives started within count as `collective`, whose algorithm they carry out."""
+    token = _STANDS_FOR.set(collective)
+    try:
+        yield
+    finally:
+        _STANDS_FOR.reset(token)
+
+
+@dataclass
+class Moved:
+    """Sums over collectives of one kind on one axis, per rank. Elements are exact where N divides them."""
+
+    calls: int = 0
+    elements: float = 0.0
+    bytes: float = 0.0
+
+    def add(self, elements: float, element_bytes: int) -> None:
+        self.calls += 1
+        self.elements += elements
+        self.bytes += elements * element_bytes
+
+
+def _first(args: Sequence[Any]) -> list[torch.Tensor]:
+    return _tensors(args[0])
+
+
+def _second(args: Sequence[Any]) -> list[torch.Tensor]:
+    return _tensors(args[1])
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, list | tuple) else []
+
+
+#: Operator → (collective, the tensors that make up the whole vector, whether they are one rank's share of it).
+_OPERATORS: dict[str, tuple[str, Callable[[Sequence[Any]], list[torch.Tensor]], bool]] = {
+    "c10d::allreduce_": ("all_reduce", _first, False),
+    "c10d::allreduce_coalesced_": ("all_reduce", _first, False),
+    "c10d::_allgather_base_": ("all_gather", _first, False),
+    "c10d::allgather_": ("all_gather", _first, False),
+    "c10d::allgather_coalesced_": ("all_gather", _first, False),
+    "c10d::allgather_into_tensor_coalesced_": ("all_gather", _first, False),
+    "c10d::_reduce_scatter_base_": ("reduce_scatter", _second, False),
+    "c10d::reduce_scatter_": ("reduce_scatter", _second, False),
+    "c10d::reduce_scatter_tensor_coalesced_": ("reduce_scatter", _second, False),
+    "c10d::alltoall_base_": ("all_to_all", _second, False),
+    "c10d::alltoall_": ("all_to_all", _second, False),
+    "c10d::broadcast_": ("broadcast", _first, False),
+    "c10d::reduce_": ("reduce", _first, False),
+    "c10d::scatter_": ("scatter", _second, False),
+    "c10d::gather_": ("gather", _first, False),
+    "c10d::send": ("send", _first, False),
+    "_c10d_functional::all_reduce": ("all_reduce", _first, False),
+    "_c10d_functional::all_reduce_": ("all_reduce", _first, False),
+    "_c10d_functional::all_reduce_coalesced": ("all_reduce", _first, False),
+    "_c10d_functional::all_reduce_coalesced_": ("all_reduce", _first, False),
+    "_c10d_functional::all_gather_into_tensor": ("all_gather", _first, True),
+    "_c10d_functional::all_gather_into_tensor_out": ("all_gather", _first, True),
+    "_c10d_functional::all_gather_into_tensor_coalesced": ("all_gather", _first, True),
+    "_c10d_functional::reduce_scatter_tensor": ("reduce_scatter", _first, False),
+    "_c10d_functional::reduce_scatter_tensor_out": ("reduce_scatter", _first, False),
+    "_c10d_functional::reduce_scatter_tensor_coalesced": ("reduce_scatter", _first, False),
+    "_c10d_functional::all_to_all_single": ("all_to_all", _first, False),
+    "_c10d_functional::broadcast": ("broadcast", _first, False),
+    "_c10d_functional::broadcast_": ("broadcast", _first, False),
+    "_c10d_functional::isend": ("send", _first, False),
+}
+
+
+class Traffic(TorchDispatchMode):
+    """Counts while it is entered. `axes` names groups; others count under their own name, the default group under `world`."""
+
+    def __init__(self, axes: Mapping[str, str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._axes = axes
+        self.moved: dict[str, dict[str, Moved]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # it comes again, as plain tensors
+        if func.namespace in ("c10d", "_c10d_functional"):
+            self._count(func, args)
+        return func(*args, **(kwargs or {}))
+
+    def _count(self, func: Any, args: Sequence[Any]) -> None:
+        name = f"{func.namespace}::{func._opname}"
+        if name not in _OPERATORS:
+            return  # barriers, waits, and the receiving side of a message
+        collective, vector, is_share = _OPERATORS[name]
+        group = _group(args)
+        parts, tensors = group.size(), vector(args)
+        collective = _STANDS_FOR.get() or collective
+        whole = sum(t.numel() for t in tensors) * (parts if is_share else 1)
+        axis = self._axes.get(group.group_name, "world" if group is dist.group.WORLD else group.group_name)
+        moved = self.moved.setdefault(axis, {}).setdefault(collective, Moved())
+        moved.add(logical(collective, whole, parts), tensors[0].element_size() if tensors else 0)
+
+    def plain(self) -> dict[str, dict[str, dict[str, float]]]:
+        """Axis → collective → `{"calls", "elements", "bytes"}`."""
+        return {
+            axis: {name: {"calls": m.calls, "elements": m.elements, "bytes": m.bytes} for name, m in kinds.items()}
+            for axis, kinds in self.moved.items()
+        }
+
+
+def logical(collective: str, elements: int, parts: int) -> float:
+    """Elements that leave each of `parts` ranks when `collective` works on a whole vector of `elements`."""
+    if collective == "send":
+        return float(elements)
+    return elements * (parts - 1) / parts * (2 if collective == "all_reduce" else 1)
+
+
+def axes_of(mesh: Mesh) -> dict[str, str]:
+    """Group name → mesh axis. Where axes share a group, its common name is the one that a spec uses."""
+    names: dict[str, str] = {}
+    for axis in sorted(mesh.axes, key=lambda axis: axis in mesh.layout.degrees):
+        if mesh.size(axis) > 1 or mesh.layout.world_size == 1:
+            names[mesh.group(axis).group_name] = axis
+    return names
+
+
+def _group(args: Sequence[Any]) -> dist.ProcessGroup:
+    """The process group among an operator's arguments: boxed for c10d, by name for functional collectives."""
+    for argument in args:
+        if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
+            group: dist.ProcessGroup = dist.ProcessGroup.unbox(argument)
+            return group
+    name = next(argument for argument in reversed(args) if isinstance(argument, str))
+    found: dist.ProcessGroup = torch._C._distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type]
+    return found

@@ -1,0 +1,79 @@
+"""Ulysses: ranks exchange heads for positions around attention, so that each attends with some heads over all positions (2309.14509).
+
+Each of U ranks holds 1/U of the positions with all heads; an all-to-all makes that all positions with 1/U of the heads, attention
+runs as on one rank, and another all-to-all goes back. Heads and key/value heads must be multiples of U; rank u takes the u-th part of
+both, so that groups of query heads stay with their key head.
+
+Traffic per rank, layer and micro-batch, with n = batch · sequence/U · head size · (2·heads + 2·key heads): n(U−1)/U elements
+forward and as many backward. It falls with U, where a ring's keys do not. Memory: as on one rank, ÷ U.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .layout import Refusal
+
+#: q [batch, heads, queries, size], k and v with a divisor of its heads → causal attention's output, of q's shape.
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def ulysses_attention(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, attend: Attend) -> Tensor:
+    """`attend` over the positions of all ranks of `group`, which hold consecutive parts of them.
+
+    q [batch, heads, sequence/U, size], k and v with a divisor of its heads; returns q's shape.
+    """
+    parts = group.size()
+    for number in (q.shape[1], k.shape[1]):
+        if number % parts:
+            raise Refusal("layout.ulysses", f"{number} heads are not divisible by {parts}.", "Use a divisor of them.")
+    # One exchange for all three: the u-th part of each, side by side.
+    packed = torch.cat([x.unflatten(1, (parts, -1)) for x in (q, k, v)], dim=2).flatten(1, 2)
+    heads = [x.shape[1] // parts for x in (q, k, v)]
+    whole = attend(*_ToHeads.apply(packed, group).split(heads, dim=1))  # type: ignore[no-untyped-call]
+    out: Tensor = _ToPositions.apply(whole, group)  # type: ignore[no-untyped-call]
+    return out
+
+
+def to_heads(x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """[batch, heads, sequence/U, size] → [batch, heads/U, sequence, size]."""
+    rows = x.unflatten(1, (group.size(), -1)).movedim(1, 0)
+    return _exchange(rows, group).movedim(0, 2).flatten(2, 3)
+
+
+def to_positions(x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """[batch, heads/U, sequence, size] → [batch, heads, sequence/U, size]: `to_heads` undone."""
+    rows = x.unflatten(2, (group.size(), -1)).movedim(2, 0)
+    return _exchange(rows, group).movedim(0, 1).flatten(1, 2)
+
+
+def _exchange(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """Row r of the result is what rank r held in this rank's row."""
+    received = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device)
+    dist.all_to_all_single(received, rows.contiguous(), group=group)
+    return received
+
+
+class _ToHeads(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return to_heads(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return to_positions(grad, ctx.group), None
+
+
+class _ToPositions(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return to_positions(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return to_heads(grad, ctx.group), None

@@ -1,0 +1,195 @@
+"""ZeRO stages 1 and 2: optimizer state, and gradients, cut over the data axis (Rajbhandari et al., 1910.02054, sections 5.1 and 5.2).
+
+Each rank updates its chunk of every parameter (dimension 0 cut as `torch.chunk` does) and gathers the others'.
+
+Traffic per step: Ψ(N−1)/N reduce-scattered + Ψ(N−1)/N gathered elements in the dtype that computes. Stage 1 adds micro-batches up where
+they are made and sends once; stage 2 reduces each micro-batch's at once and keeps its own chunk only, so its reduce-scatter repeats per
+micro-batch. Under a pipeline both reduce after the last micro-batch: a schedule interleaves micro-batches, and whole gradients must exist
+until then.
+
+Memory in mixed precision (K = 12: fp32 values and two moments): stage 1 holds 4Ψ + 12Ψ/N bytes, stage 2 2Ψ + 14Ψ/N, and at most
+`prefetch` buckets on their way. To hold that, gradients travel and lie in the dtype that computes, as the paper counts them; the sum
+over ranks is made in fp32 and rounded once. The optimizer's step sees the own chunk's gradient in fp32: 4Ψ/N bytes that live from
+`reduce` to `publish`.
+
+Reduction overlaps with the backward pass. Gathering overlaps with the next forward pass: a block waits for its own parameters when it is
+called. A model of another shape than embed → blocks → norm → head waits for all of them at its start.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import nn
+
+from .buckets import Bucket, BucketOrder, chunk, fill_buckets
+from .collectives import Pending, all_gather, reduce_scatter
+from .mesh import Mesh
+from .overlap import Overlap
+from .piece import Cut, Piece, parameters
+from .precision import Precision
+
+
+class ShardedOptimizer:
+    """Buckets of gradients on their way out during backward, buckets of parameters on their way in during forward."""
+
+    def __init__(
+        self, parts: Sequence[nn.Module], mesh: Mesh, precision: Precision, stage: int, overlap: Overlap
+    ) -> None:
+        self._mesh, self._precision, self._prefetch = mesh, precision, overlap.prefetch
+        self._each_microbatch = stage == 2 and mesh.size("pipeline") == 1
+        filled = fill_buckets(parameters(parts, mesh), precision.compute.itemsize, overlap.bucket_bytes)
+        self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas)) for bucket in filled]
+        self._masters = [self._master(bucket) for bucket in self._buckets]
+        self._pieces = [self._own_pieces(*pair) for pair in zip(self._buckets, self._masters, strict=True)]
+        self.pieces = [piece for bucket in self._pieces for piece in bucket if piece.tensor.numel()]
+        self._order = BucketOrder(self._buckets, self._send)
+        self._sent: deque[tuple[int, Pending]] = deque()
+        self._sums: list[torch.Tensor | None] = [None] * len(self._buckets)
+        self._uses = _uses(parts)
+        self._turns = sorted(range(len(self._buckets)), key=self._first_use)
+        self._unasked: deque[int] = deque()
+        self._coming: deque[tuple[int, Pending]] = deque()
+        self._watch(parts)
+        self.gradient_peak = 0
+
+    def _master(self, bucket: Bucket) -> torch.Tensor:
+        """This rank's row of values, which the optimizer updates in place."""
+        device = bucket.parameters[0].local.device
+        return torch.zeros(bucket.width, dtype=self._precision.master, device=device)
+
+    def _own_pieces(self, bucket: Bucket, master: torch.Tensor) -> list[Piece]:
+        index, found = self._mesh.index(bucket.replicas), []
+        cut = Cut(bucket.replicas, 0, bucket.parts, index)
+        for parameter, part in zip(bucket.parameters, master.split(bucket.widths), strict=True):
+            _, start, length = chunk(parameter.local, bucket.parts, index)
+            own = parameter.local.narrow(0, start, length)
+            tensor = part[: own.numel()].view_as(own)
+            found.append(parameter.piece(tensor.copy_(own), cut))
+        return found
+
+    def before_backward(self, last: bool) -> None:
+        self.settle()
+        if self._order.sending:  # the micro-batch before
+            self._order.flush()
+            self._receive_all()
+        self._order.arm(sending=last or self._each_microbatch)
+
+    def _send(self, number: int) -> None:
+        bucket = self._buckets[number]
+        rows = bucket.finish()
+        self.gradient_peak = max(self.gradient_peak, self._gradient_bytes())
+        while len(self._sent) >= self._prefetch:
+            self._receive()
+        self._sent.append((number, reduce_scatter(rows, self._mesh.group(bucket.replicas))))
+
+    def _receive(self) -> None:
+        """Wait for the oldest bucket on its way and add it to this rank's sums."""
+        number, wait = self._sent.popleft()
+        arrived, so_far = wait(), self._sums[number]
+        self._sums[number] = arrived.to(self._precision.compute) if so_far is None else so_far.add_(arrived)
+        self._buckets[number].clear()
+
+    def _receive_all(self) -> None:
+        while self._sent:
+            self._receive()
+
+    def _gradient_bytes(self) -> int:
+        rows = sum(bucket.bytes for bucket in self._buckets)
+        return rows + sum(row.nbytes for row in self._sums if row is not None) + _left_on(self._buckets)
+
+    @torch.no_grad()
+    def reduce(self) -> None:
+        self.settle()
+        self._order.flush()
+        self._receive_all()
+        for number, pieces in enumerate(self._pieces):
+            row = self._sums[number]
+            assert row is not None
+            self._sums[number] = None
+            parts = row.to(self._precision.master).split(self._buckets[number].widths)
+            for piece, part in zip(pieces, parts, strict=True):
+                piece.tensor.grad = part[: piece.tensor.numel()].view_as(piece.tensor)
+
+    def publish(self) -> None:
+        """Start to gather the updated parameters, in the order in which the next forward pass uses them."""
+        for piece in self.pieces:
+            piece.tensor.grad = None
+        for bucket in self._buckets:
+            for parameter in bucket.parameters:
+                parameter.value.grad = None
+        self.settle()
+        self._unasked.extend(self._turns)
+        self._ask()
+
+    def _ask(self) -> None:
+        while self._unasked and len(self._coming) < self._prefetch:
+            number = self._unasked.popleft()
+            row = self._masters[number].to(self._precision.compute)
+            self._coming.append((number, all_gather(row, self._mesh.group(self._buckets[number].replicas))))
+
+    @torch.no_grad()
+    def settle(self, needed: Iterable[int] | None = None) -> None:
+        """Wait until the buckets `needed` (default: all) have their new values."""
+        missing = {number for number, _ in self._coming} | set(self._unasked)
+        if needed is not None:
+            missing &= set(needed)
+        while missing:
+            number, wait = self._coming.popleft()
+            self._buckets[number].spread(wait())
+            missing.discard(number)
+            self._ask()
+
+    def _first_use(self, number: int) -> int:
+        return min(self._uses[parameter.value] for parameter in self._buckets[number].parameters)
+
+    def _watch(self, parts: Sequence[nn.Module]) -> None:
+        for turn, module in enumerate(_callers(parts)):
+            needed = [
+                number
+                for number, bucket in enumerate(self._buckets)
+                if any(self._uses[p.value] == turn for p in bucket.parameters)
+            ]
+            if needed:
+                module.register_forward_pre_hook(self._hook(needed))
+
+    def _hook(self, needed: Sequence[int]) -> Callable[[nn.Module, object], None]:
+        def before_forward(_: nn.Module, __: object) -> None:
+            if self._coming:
+                self.settle(needed)
+
+        hook: Callable[[nn.Module, object], None] = torch.compiler.disable(before_forward)
+        return hook
+
+    def after_validation(self) -> None:
+        """Nothing was gathered for it alone."""
+
+
+def _left_on(buckets: Sequence[Bucket]) -> int:
+    """Bytes of gradients that no bucket has taken yet."""
+    grads = [p.value.grad for bucket in buckets for p in bucket.parameters]
+    return sum(grad.numel() * grad.element_size() for grad in grads if grad is not None)
+
+
+def _callers(parts: Sequence[nn.Module]) -> list[nn.Module]:
+    """The modules that wait for their parameters, in order of use: each part, then its blocks, where it surely calls them."""
+    found: list[nn.Module] = []
+    for part in parts:
+        blocks = getattr(part, "blocks", None)
+        found += [part, *(blocks.values() if isinstance(blocks, nn.ModuleDict) else ())]
+    return found
+
+
+def _uses(parts: Sequence[nn.Module]) -> dict[nn.Parameter, int]:
+    """Parameter → which of `_callers` waits for it: its block, or the part if it is in none (or in several)."""
+    uses: dict[nn.Parameter, int] = {}
+    turn = 0
+    for part in parts:
+        blocks = getattr(part, "blocks", None)
+        inside = list(blocks) if isinstance(blocks, nn.ModuleDict) else []
+        turns = {f"blocks.{key}": number for number, key in enumerate(inside, turn + 1)}
+        for name, value in part.named_parameters(remove_duplicate=False):
+            number = turns.get(".".join(name.split(".")[:2]), turn)
+            uses[value] = number if uses.get(value, number) == number else turn
+        turn += 1 + len(inside)
+    return uses

@@ -1,0 +1,27 @@
+"""Control planes for the tests. Whatever happens, nothing of them stays."""
+
+from collections.abc import Iterator
+
+import pytest
+from harness.plane import Plane
+
+
+@pytest.fixture
+def fresh_plane() -> Iterator[Plane]:
+    """A data folder in which nothing runs yet."""
+    plane = Plane()
+    try:
+        yield plane
+    finally:
+        plane.end()
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[Plane]:
+    """A control plane that the tests of a module share."""
+    plane = Plane()
+    try:
+        plane.up()
+        yield plane
+    finally:
+        plane.end()

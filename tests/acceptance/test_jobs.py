@@ -1,0 +1,147 @@
+"""A job's life seen from outside: it trains, it is cancelled, it fails with its story, and leaves nothing behind."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from harness.plane import Plane, spec, until
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def trainers(plane: Plane) -> list[psutil.Process]:
+    """Trainer and rank processes of the plane's cluster, by Ray's names for actors and ours for trainers."""
+    names = ("shardyard-trainer", "ray::Rank", "ray::Supervisor", "ray::Gang")
+    return [p for p in psutil.process_iter() if any(name in " ".join(_title(p)) for name in names) and _of(p, plane)]
+
+
+def _title(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _of(process: psutil.Process, plane: Plane) -> bool:
+    try:
+        return str(plane.data) in " ".join(process.environ().values())
+    except psutil.Error:
+        return False
+
+
+def test_trains_to_the_end_and_tells_every_step_once(plane: Plane) -> None:
+    with plane.client() as client:
+        job = client.submit(spec("four-ranks", steps=12, layout={"data": 2, "tensor": 2, "zero": 1}))
+        done = client.wait(job.id, timeout_s=120)
+        assert done.state == "succeeded", done.message
+        points = client.metrics(job.id).points
+        assert [point.step for point in points] == list(range(1, 13))
+        assert points[-1].loss < points[0].loss
+        assert done.summary is not None
+        assert Path(done.summary.checkpoint or "", "manifest.json").exists()
+
+
+def test_the_gang_and_torchrun_train_the_same_bits(plane: Plane, tmp_path: Path) -> None:
+    document = spec("same-bits", steps=6, layout={"data": 2, "zero": 2}, checkpoint={"final": False})
+    file = tmp_path / "spec.yaml"
+    file.write_text(yaml.safe_dump(document))
+    command = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "127.0.0.1:0",
+    ]
+    command += ["-m", "shardyard.workers.local", str(file), "--json", "--out", str(tmp_path)]
+    out = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120, check=True).stdout
+    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    with plane.client() as client:
+        job = client.wait(client.submit(document).id, timeout_s=120)
+        stored = client.metrics(job.id).points
+    assert [point.loss for point in stored] == [e["data"]["loss"] for e in events if e["kind"] == "step"]
+
+
+def test_cancel_ends_a_running_job_within_five_seconds_and_leaves_nothing(plane: Plane) -> None:
+    with plane.client() as client:
+        job = client.submit(spec("endless", steps=1_000_000, layout={"data": 4}))
+        until(lambda: client.job(job.id).state == "running", 60, "the job to run")
+        assert trainers(plane)
+        began = time.monotonic()
+        client.cancel(job.id)
+        until(lambda: client.job(job.id).state == "cancelled", 10, "cancelled")
+        assert time.monotonic() - began < 5
+        until(lambda: not trainers(plane), 5, "trainers and actors to be gone")
+        until(lambda: all(node.cpu_used == 0 for node in client.nodes()), 15, "devices to be free")
+
+
+RAISES = """
+import torch, torch.distributed
+from torch import nn
+
+
+class Raises(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.calls = nn.Embedding(256, 256), 0
+
+    def forward(self, tokens):
+        self.calls += 1
+        if self.calls > 3 and torch.distributed.get_rank() == 1:
+            raise RuntimeError("the cheese is finished")
+        return self.embed(tokens)
+
+
+def make():
+    return Raises()
+"""
+
+
+def test_a_rank_that_raises_fails_the_job_with_its_story(plane: Plane, tmp_path: Path) -> None:
+    (tmp_path / "cheese.py").write_text(RAISES)
+    document = spec("raises")
+    document["train"]["model"] = {"import": "cheese:make", "code": str(tmp_path)}
+    with plane.client() as client:
+        job = client.wait(client.submit(document).id, timeout_s=60)
+        assert job.state == "failed"
+        assert job.reason == "exception"
+        for part in ("RuntimeError: the cheese is finished", "rank 1", "Traceback", "cheese.py"):
+            assert part in job.message, job.message
+        until(lambda: not trainers(plane), 10, "trainers and actors to be gone")
+        assert client.wait(client.submit(spec("after-it", steps=2)).id, timeout_s=60).state == "succeeded"
+
+
+def test_resumes_a_job_on_another_layout(plane: Plane) -> None:
+    with plane.client() as client:
+        first = client.wait(client.submit(spec("part-one", steps=4)).id, timeout_s=60)
+        assert first.state == "succeeded", first.message
+        second = client.submit(spec("part-two", steps=6, layout={"tensor": 2}, resume_from="part-one"))
+        done = client.wait(second.id, timeout_s=60)
+        assert done.state == "succeeded", done.message
+        assert [point.step for point in client.metrics(second.id).points] == [5, 6]
+
+
+def test_what_the_models_print_is_in_the_logs(plane: Plane, tmp_path: Path) -> None:
+    (tmp_path / "chatty.py").write_text(
+        "from torch import nn\nimport torch.distributed\n\ndef make():\n"
+        "    print('hello from rank', torch.distributed.get_rank())\n    return nn.Embedding(256, 256)\n"
+    )
+    document = spec("chatty", steps=1)
+    document["train"]["model"] = {"import": "chatty:make", "code": str(tmp_path)}
+    with plane.client() as client:
+        job = client.wait(client.submit(document).id, timeout_s=60)
+        for rank in (0, 1):
+            texts = [line.text for line in client.logs(job.id, rank=rank).lines]
+            assert f"hello from rank {rank}" in texts
+
+
+def test_a_job_larger_than_the_cluster_is_refused(plane: Plane) -> None:
+    with plane.client() as client, pytest.raises(Exception, match="ranks"):
+        client.submit(spec("giant", layout={"data": 1024}, global_batch=1024))

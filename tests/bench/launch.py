@@ -1,0 +1,218 @@
+"""How long from submit to the first step, and what the gang costs per step: Shardyard, torchrun and Ray Train on the same model.
+
+    python tests/bench/launch.py [--ranks 4 8] [--rounds 5]
+
+All contenders take turns within each round, so that a busy machine is busy for all of them; ratios are taken per round, and their
+median, minimum and maximum are printed. Ray Train runs on a Ray cluster that is already up, as the warm control plane does.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from harness.plane import CLI, Plane  # noqa: E402
+
+STEPS = 30
+
+
+def spec(ranks: int) -> dict[str, Any]:
+    """The quickstart's model over `ranks` data-parallel ranks."""
+    return {
+        "name": "bench",
+        "train": {
+            "model": {"preset": "nano"},
+            "data": {"seq_len": 128},
+            "layout": {"data": ranks},
+            "optimizer": {"lr": 3e-3},
+            "steps": STEPS,
+            "global_batch": 32,
+            "eval": {"batches": 1},
+            "checkpoint": {"final": False},
+        },
+    }
+
+
+def warm(plane: Plane, ranks: int) -> tuple[float, float]:
+    """Submit over REST to a running control plane; seconds to the first step, and median seconds per step."""
+    with plane.client() as client:
+        began = time.time()
+        job = client.submit(spec(ranks))
+        done = client.wait(job.id, timeout_s=300)
+        assert done.state == "succeeded", done.message
+        points = client.metrics(job.id).points
+    assert points[0].ts is not None
+    return points[0].ts - began, statistics.median(point.step_s for point in points[5:])
+
+
+def cold(ranks: int) -> tuple[float, float]:
+    """`shardyard run` with nothing running: control plane, Ray head and job."""
+    plane = Plane()
+    try:
+        file = plane.data / "spec.json"
+        file.write_text(json.dumps(spec(ranks)))
+        began = time.time()
+        command = [*CLI, "run", str(file)]
+        with subprocess.Popen(
+            command, env=plane.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as run:
+            first = _first(run, lambda line: line.startswith("step "))
+            run.communicate(timeout=300)
+        assert run.returncode == 0
+        return first - began, float("nan")
+    finally:
+        plane.end()
+
+
+def torchrun(folder: Path, ranks: int) -> tuple[float, float]:
+    """Plain torchrun of the same loop."""
+    file = folder / "spec.json"
+    file.write_text(json.dumps(spec(ranks)))
+    endpoint = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *endpoint]
+    command += ["-m", "shardyard.workers.local", str(file), "--json", "--out", str(folder)]
+    steps: list[float] = []
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    began = time.time()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as run:
+        first = _first(run, lambda line: line.startswith("{") and json.loads(line)["kind"] == "step")
+        out, _ = run.communicate(timeout=300)
+    for line in out.splitlines():
+        event = json.loads(line)
+        if event["kind"] == "step":
+            steps.append(event["data"]["step_s"])
+    assert run.returncode == 0
+    return first - began, statistics.median(steps[5:])
+
+
+def _first(run: "subprocess.Popen[str]", is_step: Callable[[str], bool]) -> float:
+    """When the first line came that tells of a step."""
+    assert run.stdout is not None
+    for line in run.stdout:
+        if is_step(line):
+            return time.time()
+    raise RuntimeError("ended without a step")
+
+
+RAY_TRAIN = """
+import json, sys, time
+import ray, torch
+from ray.train import ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+
+folder, address, ranks, document = sys.argv[1:5]
+
+
+def loop(config):
+    import pathlib, torch
+    from shardyard.workers.loop import train_on
+    from shardyard.workers.spec import Run
+
+    torch.set_num_threads(1)
+    run = Run.model_validate(config["run"])
+    def tell(kind, data):
+        if kind == "step" and "loss" in data:
+            with (pathlib.Path(config["folder"]) / "steps.jsonl").open("a") as out:
+                out.write(json.dumps({"ts": time.time(), "step_s": data["step_s"]}) + "\\n")
+    train_on(run, torch.device("cpu"), tell, lambda: False)
+
+
+ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+run = {"job": "bench", "train": json.loads(document)["train"], "checkpoints": folder + "/checkpoints", "cache": folder + "/cache"}
+scaling = ScalingConfig(num_workers=int(ranks), resources_per_worker={"CPU": 0.2})
+began = time.time()
+trainer = TorchTrainer(loop, train_loop_config={"run": run, "folder": folder}, torch_config=TorchConfig(backend="gloo"),
+                       scaling_config=scaling, run_config=ray.train.RunConfig(storage_path=folder + "/ray-train"))
+trainer.fit()
+print(json.dumps({"began": began}))
+"""
+
+
+def ray_train(folder: Path, address: str, env: dict[str, str], ranks: int) -> tuple[float, float]:
+    """Ray Train's TorchTrainer with the same loop on a running cluster; timed from `TorchTrainer(…)`, after `ray.init`."""
+    (folder / "steps.jsonl").unlink(missing_ok=True)
+    script = folder / "ray_train.py"
+    script.write_text(RAY_TRAIN)
+    command = [sys.executable, str(script), str(folder), address, str(ranks), json.dumps(spec(ranks))]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-3000:])
+    began = json.loads(done.stdout.splitlines()[-1])["began"]
+    steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+    return steps[0]["ts"] - began, statistics.median(step["step_s"] for step in steps[5:])
+
+
+@contextlib.contextmanager
+def ray_cluster(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A local cluster for Ray Train alone, ended by `ray stop`'s own means: the pids below its folder."""
+    from shardyard.service.head import Head
+
+    head = Head(folder)
+    record = head.ensure()
+    try:
+        yield record.address, {**os.environ, **head.environment()}
+    finally:
+        head.shut_down()
+
+
+def measure(ranks: int, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """`{contender: [(seconds to the first step, seconds per step)]}`, one entry per round."""
+    folder = Path(tempfile.mkdtemp(prefix="sb-"))
+    plane = Plane()
+    found: dict[str, list[tuple[float, float]]] = {"warm": [], "torchrun": [], "ray train": [], "cold": []}
+    try:
+        plane.up()
+        warm(plane, ranks)  # fills the token cache and the page cache
+        with ray_cluster(folder / "rt") as (address, env):
+            for number in range(rounds):
+                found["warm"].append(warm(plane, ranks))
+                found["torchrun"].append(torchrun(folder, ranks))
+                found["ray train"].append(ray_train(folder, address, env, ranks))
+                found["cold"].append(cold(ranks))
+                last = ", ".join(f"{name} {times[-1][0]:.1f} s" for name, times in found.items())
+                print(f"  round {number + 1}: {last}", flush=True)
+    finally:
+        plane.end()
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def ratio(above: list[float], below: list[float]) -> str:
+    ratios = [a / b for a, b in zip(above, below, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[4, 8])
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    for ranks in options.ranks:
+        print(f"{ranks} ranks, {options.rounds} rounds", flush=True)
+        found = measure(ranks, options.rounds)
+        first = {name: [time for time, _ in times] for name, times in found.items()}
+        for name, times in first.items():
+            print(
+                f"  {name:<10} {statistics.median(times):6.2f} s to the first step ({min(times):.2f}–{max(times):.2f})"
+            )
+        print(f"  warm / torchrun    {ratio(first['warm'], first['torchrun'])}   target ≤ 0.35")
+        print(f"  warm / ray train   {ratio(first['warm'], first['ray train'])}   target ≤ 0.15")
+        print(f"  cold / torchrun    {ratio(first['cold'], first['torchrun'])}")
+        seconds = {name: [step for _, step in times] for name, times in found.items()}
+        print(f"  steps/s of the gang / torchrun {ratio(seconds['torchrun'], seconds['warm'])}   target ≥ 0.98")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""A real control plane in a folder of its own, and Debian's Chromium; both are gone when the tests are."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.plane import Plane, until
+from playwright.sync_api import Browser, sync_playwright
+
+from shardyard.api import control
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+DIST = Path(control.__file__).parent / "dashboard" / "dist"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[Plane]:
+    """`shardyard up`, with a Ray of its own, ready to take jobs."""
+    if not (DIST / "index.html").is_file():
+        pytest.fail("the dashboard is not built: run `make dashboard`")
+    plane = Plane()
+    try:
+        plane.up()
+        with plane.client() as client:
+            until(lambda: client.readiness().status == "ready", 90, "a ready control plane")
+        yield plane
+    finally:
+        plane.end()
+
+
+@pytest.fixture(scope="module")
+def url(plane: Plane) -> str:
+    """Where the dashboard is."""
+    found = control.read(plane.data)
+    assert found is not None
+    return found.url
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not Path(CHROMIUM).exists():
+        pytest.fail("there is no Chromium: run `make system-deps`")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()

@@ -1,0 +1,244 @@
+"""A user at the dashboard of a real control plane: a job appears, learns, writes, and is cancelled by its button."""
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.plane import Plane, spec
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+
+#: Milliseconds for what the cluster must do first; it may share its cores with other tests.
+SLOW = 90_000
+
+MODEL = '''
+import torch
+import torch.distributed as dist
+
+
+class Chatty(torch.nn.Module):
+    """Says on every tenth call which rank it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(256, 16)
+        self.head = torch.nn.Linear(16, 256)
+        self.calls = 0
+
+    def forward(self, tokens):
+        self.calls += 1
+        if self.calls % 10 == 1:
+            print(f"call {self.calls} on rank {dist.get_rank()}", flush=True)
+        return self.head(self.embed(tokens))
+
+
+def build() -> torch.nn.Module:
+    return Chatty()
+'''
+
+#: Keeps the number of every step that the event stream brings to the page, as `window.steps`.
+RECORDER = """
+window.steps = [];
+const ask = window.fetch;
+window.fetch = async (...call) => {
+  const answer = await ask(...call);
+  if (!String(call[0]).endsWith("/events") || !answer.ok) return answer;
+  const [kept, read] = answer.body.tee();
+  const record = async () => {
+    let text = "";
+    for await (const chunk of read.pipeThrough(new TextDecoderStream())) {
+      const frames = (text + chunk.replaceAll("\\r", "")).split("\\n\\n");
+      text = frames.pop();
+      for (const frame of frames) {
+        if (frame.includes("event: step")) window.steps.push(JSON.parse(frame.match(/^data: (.*)$/m)[1]).step);
+      }
+    }
+  };
+  record().catch(() => undefined);
+  return new Response(kept, { status: answer.status, headers: answer.headers });
+};
+"""
+
+
+@pytest.fixture
+def page(browser: Browser, url: str) -> Iterator[Page]:
+    """A fresh page of the dashboard; what it complains of on its console fails the test."""
+    complaints: list[str] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            complaints.append(f"{message.type}: {message.text} ({message.location.get('url')})")
+
+    context = browser.new_context(base_url=url, viewport={"width": 1280, "height": 1000})
+    opened = context.new_page()
+    opened.on("console", heard)
+    opened.on("pageerror", lambda error: complaints.append(f"uncaught: {error}"))
+    opened.on("request", lambda request: complaints.append(request.url) if _foreign(request.url, url) else None)
+    yield opened
+    context.close()
+    assert complaints == []
+
+
+def _foreign(asked: str, url: str) -> bool:
+    return not asked.startswith(f"{url}/")
+
+
+def submit(url: str, spec: dict[str, Any]) -> str:
+    """Submit by REST; the job's id."""
+    request = urllib.request.Request(
+        f"{url}/v1/jobs", json.dumps(spec).encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(json.load(answer)["id"])
+
+
+def chatty_job(folder: Path) -> dict[str, Any]:
+    """Two ranks, small steps, far more of them than anyone waits for."""
+    (folder / "chatty.py").write_text(MODEL)
+    text = folder / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog\n" * 2000)
+    return {
+        "name": "chatty",
+        "labels": {"team": "browser"},
+        "train": {
+            "model": {"import": "chatty:build", "code": str(folder)},
+            "data": {"source": "text", "files": [str(text)], "seq_len": 32},
+            "layout": {"data": 2},
+            "optimizer": {"lr": 0.001},
+            "steps": 1_000_000,
+            "global_batch": 4,
+            "eval": {"every": 20, "batches": 1},
+            "checkpoint": {"every": 1000},
+        },
+    }
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def step(page: Page) -> float:
+    shown = page.locator(".job-head-progress strong").text_content() or "0"
+    return number(shown)
+
+
+@pytest.mark.slow
+def test_a_job_from_its_first_row_to_its_cancellation(page: Page, url: str, tmp_path: Path) -> None:
+    page.goto("/")
+    expect(page.get_by_text("No jobs yet")).to_be_visible()
+    expect(page.get_by_text("shardyard submit examples/quickstart.yaml")).to_be_visible()
+
+    job = submit(url, chatty_job(tmp_path))
+    row = page.get_by_role("row").filter(has_text="chatty")
+    expect(row).to_be_visible(timeout=10_000)
+    expect(row).to_contain_text("data 2")
+    row.get_by_role("link", name="chatty").click()
+    expect(page).to_have_url(f"{url}/jobs/{job}")
+
+    it_learns(page)
+    its_ranks_write(page)
+    it_tells_what_happened(page)
+    it_is_cancelled(page)
+
+    page.get_by_role("link", name="Shardyard").click()
+    expect(page.get_by_role("row").filter(has_text="chatty")).to_contain_text("cancelled")
+
+
+def it_learns(page: Page) -> None:
+    expect(page.locator(".job-head .state-badge")).to_have_text("running", timeout=SLOW)
+    expect(page.get_by_role("figure", name=re.compile("Loss"))).to_be_visible(timeout=SLOW)
+    loss = page.locator("[data-fact='Loss']")
+    before_loss, before_step = loss.text_content() or "", step(page)
+    expect(loss).not_to_have_text(before_loss, timeout=SLOW)
+    page.wait_for_function(
+        "before => Number(document.querySelector('.job-head-progress strong').textContent.replaceAll(',', '')) > before + 20",
+        arg=before_step,
+        timeout=SLOW,
+    )
+    assert 0 < number(loss.text_content() or "") < 7
+    expect(page.locator("[data-fact='Validation loss']")).not_to_have_text("–", timeout=SLOW)
+    assert page.locator(".chart canvas").count() == 2
+
+
+def its_ranks_write(page: Page) -> None:
+    log = page.get_by_role("log")
+    expect(log.locator(".log-line").first).to_be_visible(timeout=SLOW)
+    expect(log).to_contain_text("on rank 0", timeout=SLOW)
+    expect(log).to_contain_text("on rank 1", timeout=SLOW)
+    page.get_by_label("Rank").select_option("1")
+    expect(log).not_to_contain_text("on rank 0")
+    expect(log).to_contain_text("on rank 1")
+    lines = log.locator(".log-line").all_text_contents()
+    assert len(lines) == len(set(lines)), "a line is shown twice"
+
+
+def it_tells_what_happened(page: Page) -> None:
+    timeline = page.get_by_role("region", name="Timeline")
+    for state in ("queued", "starting", "running"):
+        expect(timeline.get_by_text(state, exact=True)).to_be_visible()
+    spec = page.get_by_role("region", name="Spec")
+    expect(spec.get_by_role("tabpanel")).to_contain_text("import: chatty:build")
+    spec.get_by_role("tab", name="JSON").click()
+    shown = json.loads(spec.get_by_role("tabpanel").text_content() or "")
+    assert shown["name"] == "chatty"
+
+
+def it_is_cancelled(page: Page) -> None:
+    page.get_by_role("button", name="Cancel job").click()
+    dialog = page.get_by_role("dialog", name="Cancel chatty?")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(page.locator(".job-head .state-badge")).to_have_text("running")
+    page.get_by_role("button", name="Cancel job").click()
+    dialog.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator(".job-head .state-badge")).to_have_text("cancelled", timeout=20_000)
+    expect(page.get_by_role("button", name="Cancel job")).to_have_count(0)
+    stopped = step(page)
+    page.wait_for_timeout(1000)
+    assert step(page) == stopped
+
+
+@pytest.mark.slow
+def test_a_page_outlives_its_control_plane(browser: Browser, plane: Plane, url: str) -> None:
+    """`kill -9` and a new start: the open page goes on by itself, and no step is missing or there twice."""
+    page = browser.new_page()
+    page.add_init_script(RECORDER)
+    page.goto(f"{url}/jobs/{submit(url, spec('outlives', steps=1_000_000))}")
+    page.wait_for_function("() => window.steps.length > 20", timeout=SLOW)
+    plane.kill()
+    expect(page.get_by_text("connection lost")).to_be_visible()
+    plane.up()
+    before = page.evaluate("window.steps.length")
+    page.wait_for_function("before => window.steps.length > before + 20", arg=before, timeout=SLOW)
+    expect(page.get_by_text("connection lost")).to_be_hidden()
+    steps = page.evaluate("window.steps")
+    assert steps == list(range(steps[0], steps[0] + len(steps)))
+    page.get_by_role("button", name="Cancel job").click()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator(".job-head .state-badge")).to_have_text("cancelled", timeout=20_000)
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_narrow_screen(browser: Browser, url: str, scheme: Any) -> None:
+    context = browser.new_context(base_url=url, viewport={"width": 360, "height": 740}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto("/")
+    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).every(part => part < 60)")
+    assert dark == (scheme == "dark")
+    context.close()
+
+
+def test_a_job_that_is_not_there_is_said(browser: Browser, url: str) -> None:
+    context = browser.new_context(base_url=url)
+    page = context.new_page()
+    page.goto("/jobs/nobody")
+    expect(page.get_by_role("alert")).to_contain_text("nobody")
+    page.get_by_role("link", name="All jobs").click()
+    expect(page).to_have_url(f"{url}/")
+    context.close()

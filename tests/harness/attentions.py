@@ -1,0 +1,63 @@
+"""Attention over the ranks of a context group, compared with attention over the whole sequence in one place."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from harness.ranks import group
+
+
+def heads(kv_heads: int, sequence: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """q, k, v and a gradient of the output: two sequences, four heads of size 6."""
+    generator = torch.Generator().manual_seed(kv_heads)
+    shapes = ((2, 4, sequence, 6), (2, kv_heads, sequence, 6), (2, kv_heads, sequence, 6), (2, 4, sequence, 6))
+    q, k, v, grad = (torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes)
+    return q, k, v, grad
+
+
+def whole(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> list[Tensor]:
+    """Output and gradients of q, k and v by torch's attention."""
+    inputs = [x.detach().clone().requires_grad_() for x in (q, k, v)]
+    group_size = q.shape[1] // k.shape[1]
+    keys, values = (x.repeat_interleave(group_size, dim=1) for x in inputs[1:])
+    out = functional.scaled_dot_product_attention(inputs[0], keys, values, is_causal=True)
+    out.backward(grad)
+    return [out.detach(), *(x.grad for x in inputs)]
+
+
+def context_differences(rank: int, world: int, port: int, cases: list[dict[str, Any]]) -> list[list[float]]:
+    """For each case (layout, kv_heads, kernel), this rank's largest differences: output, gradients of q, k and v."""
+    from shardyard.strategies.layout import Layout
+    from shardyard.strategies.mesh import make_mesh
+
+    device = group(rank, world, port)
+    found = []
+    for case in cases:
+        mesh = make_mesh(Layout(context=world, ulysses=case["ulysses"]), device)
+        found.append(_difference(mesh, case))
+    return found
+
+
+def _difference(mesh: Any, case: dict[str, Any]) -> list[float]:
+    from shardyard.strategies import kernels
+    from shardyard.strategies.context import positions_of
+    from shardyard.strategies.ring import ring_attention
+    from shardyard.strategies.ulysses import ulysses_attention
+
+    dtype = getattr(torch, case.get("dtype", "float64"))
+    everything = heads(case["kv_heads"], case.get("sequence", 24), dtype)
+    mine = positions_of(mesh.layout, mesh.index("context"), everything[0].shape[2])
+    q, k, v, grad = (x[:, :, mine].clone() for x in everything)
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    kernel = getattr(kernels, case["kernel"])
+
+    def ring(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return ring_attention(q, k, v, mesh.group("ring"), kernel)
+
+    out = ulysses_attention(*inputs, mesh.group("ulysses"), ring) if mesh.layout.ulysses > 1 else ring(*inputs)
+    out.backward(grad)
+    ours = [out.detach(), *(x.grad for x in inputs)]
+    expected = whole(*(x.double() for x in everything))
+    return [(a.double() - b[:, :, mine]).abs().max().item() for a, b in zip(ours, expected, strict=True)]

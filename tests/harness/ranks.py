@@ -1,0 +1,149 @@
+"""Runs a training spec on N real processes over gloo and brings back its losses and its final parameters."""
+
+import multiprocessing
+import os
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardyard.workers.spec import Run, TrainSpec
+
+PRELOAD = [
+    "torch",
+    "torch.distributed.fsdp",
+    "torch.distributed.pipelining",
+    "torch.distributed.checkpoint",
+    "shardyard.workers.loop",
+]
+TIMEOUT_S = 240
+
+Result = dict[str, Any]
+
+
+def train(
+    spec: dict[str, Any], root: Path, name: str = "job", resume: Path | None = None, device: str = "cpu"
+) -> Result:
+    """`{"losses": [per step], "events": [(kind, data)] of rank 0, "parameters": {name: array}}` of the run."""
+    run = Run(
+        job=name,
+        train=TrainSpec.model_validate(spec),
+        checkpoints=root / "checkpoints" / name,
+        cache=root / "cache",
+        resume=resume,
+        device=device,
+    )
+    results = spawn(_train_rank, run.train.layout.world_size, run.model_dump_json())
+    events = results[0]["events"]
+    return {
+        "events": events,
+        "losses": [data["loss"] for kind, data in events if kind == "step"],
+        "norms": [data["grad_norm"] for kind, data in events if kind == "step"],
+        "parameters": _assemble([piece for result in results for piece in result["pieces"]]),
+    }
+
+
+def spawn(work: Any, world: int, *arguments: Any) -> list[Any]:
+    """`work(rank, world, port, *arguments)` on `world` processes forked from one warm server.
+
+    A rank that fails fails the call with its traceback.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    import torch.distributed as dist
+
+    store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
+    pipes, processes = [], []
+    try:
+        for rank in range(world):
+            mine, theirs = context.Pipe()
+            process = context.Process(
+                target=_enter, args=(theirs, work, rank, world, store.port, arguments), daemon=True
+            )
+            process.start()
+            theirs.close()
+            pipes.append(mine)
+            processes.append(process)
+        return _collect(pipes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join(10)
+        for pipe in pipes:
+            pipe.close()
+
+
+def _collect(pipes: list[Any]) -> list[Any]:
+    results: list[Any] = [None] * len(pipes)
+    waiting = {pipe: rank for rank, pipe in enumerate(pipes)}
+    while waiting:
+        ready = multiprocessing.connection.wait(list(waiting), TIMEOUT_S)
+        if not ready:
+            raise TimeoutError(f"ranks {sorted(waiting.values())} gave no result within {TIMEOUT_S} s")
+        for pipe in ready:
+            rank = waiting.pop(pipe)
+            try:
+                failed, results[rank] = pipe.recv()
+            except EOFError:
+                raise RuntimeError(f"rank {rank} died without a word") from None
+            if failed:
+                raise RuntimeError(f"rank {rank}:\n{results[rank]}")
+    return results
+
+
+def _enter(pipe: Any, work: Any, rank: int, world: int, port: int, arguments: tuple[Any, ...]) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        pipe.send((False, work(rank, world, port, *arguments)))
+    except BaseException:
+        pipe.send((True, traceback.format_exc()))
+    # Leave without waiting for peers or threads: the result is out.
+    pipe.close()
+    os._exit(0)
+
+
+def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
+    """Form the world's group on the harness' store, gloo or (one GPU per rank) NCCL; returns the device."""
+    from datetime import timedelta
+
+    import torch
+    import torch.distributed as dist
+
+    from shardyard.workers.groups import BACKENDS
+
+    torch.set_num_threads(1)
+    store = dist.TCPStore("127.0.0.1", port, None, is_master=False, timeout=timedelta(seconds=120))
+    device = torch.device("cpu")
+    if kind == "cuda":
+        device = torch.device("cuda", rank)
+        torch.cuda.set_device(device)
+    dist.init_process_group(BACKENDS[kind], store=store, rank=rank, world_size=world, timeout=timedelta(seconds=120))
+    return device
+
+
+def _train_rank(rank: int, world: int, port: int, orders: str) -> Result:
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.build import build
+    from shardyard.workers.loop import Loop
+
+    run = Run.model_validate_json(orders)
+    device = group(rank, world, port, run.device)
+    events: list[Any] = []
+    mesh = make_mesh(run.train.layout, device)
+    built = build(run, mesh)
+    Loop(built, lambda kind, data: events.append((kind, data)), lambda: False).run()
+    pieces = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in built.parallel.data.pieces if p.owned(mesh)]
+    return {"events": events, "pieces": pieces}
+
+
+def _assemble(pieces: list[Any]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    for name, shape, offset, tensor in pieces:
+        target = whole.setdefault(name, np.full(shape, np.nan, dtype=tensor.dtype))
+        where = tuple(slice(start, start + length) for start, length in zip(offset, tensor.shape, strict=True))
+        assert np.isnan(target[where]).all(), f"{name}: two ranks own the same rectangle"
+        target[where] = tensor
+    for name, value in whole.items():
+        assert not np.isnan(value).any(), f"{name}: a rectangle that nobody owns"
+    return whole

@@ -1,0 +1,170 @@
+"""The real app over a real SQLite store; a gang's news are stored the way a dispatcher stores them, without Ray."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from shardyard.api.app import create_app
+from shardyard.api.client import Client
+from shardyard.api.server import listen, serving, url_of
+from shardyard.service.admission import admit
+from shardyard.service.intake import take_in
+from shardyard.service.settings import Settings
+from shardyard.service.store import nodes
+from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+from shardyard.service.store.schema import upgrade
+
+SPEC: dict[str, Any] = {
+    "name": "tiny",
+    "train": {"steps": 20, "global_batch": 8, "layout": {"data": 2}, "data": {"seq_len": 64}},
+    "labels": {"team": "search"},
+}
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings whose data folder is the test's own; other SHARDYARD_ variables are not seen."""
+    monkeypatch.delenv("SHARDYARD_URL", raising=False)
+    monkeypatch.delenv("SHARDYARD_DATABASE_URL", raising=False)
+    monkeypatch.setenv("SHARDYARD_DATA_DIR", str(tmp_path / "data"))
+    return Settings(local_files=True)
+
+
+@pytest.fixture
+async def api(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the app in this process."""
+    await upgrade(settings.database)
+    store = Store(settings.database)
+    transport = httpx2.ASGITransport(create_app(settings, store), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        yield client
+    await store.close()
+
+
+@dataclass
+class Plane:
+    """A served API in a thread of its own, which can be stopped and started again on the same port."""
+
+    settings: Settings
+    url: str = ""
+    store: Store = field(init=False)
+    loop: asyncio.AbstractEventLoop = field(init=False)
+    app: Any = field(init=False)
+    _stop: asyncio.Event = field(init=False)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True)
+        self._thread.start()
+        assert ready.wait(20)
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self.loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(20)
+            assert not self._thread.is_alive()
+            self._thread = None
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in the server's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
+
+    async def _serve(self, ready: threading.Event) -> None:
+        await upgrade(self.settings.database)
+        self.store = Store(self.settings.database)
+        self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self.app = create_app(self.settings, self.store)
+        port = int(self.url.rpartition(":")[2]) if self.url else 0
+        listener = listen("127.0.0.1", port, exactly=True)
+        self.url = url_of(listener)
+        async with serving(self.app, listener):
+            ready.set()
+            await self._stop.wait()
+        await self.store.close()
+
+
+@pytest.fixture
+def plane(settings: Settings) -> Iterator[Plane]:
+    """A served API; its url is where `Client()` looks."""
+    served = Plane(settings)
+    served.start()
+    try:
+        yield served
+    finally:
+        served.stop()
+
+
+@pytest.fixture
+def client(plane: Plane) -> Iterator[Client]:
+    with Client(plane.url, patience_s=20) as opened:
+        yield opened
+
+
+def until(true: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not become true in time"
+        time.sleep(0.02)
+
+
+class Gang:
+    """Tells a job's story into the store as its dispatcher would, without a cluster."""
+
+    def __init__(self, plane: Plane, job: str) -> None:
+        self._plane = plane
+        self._number = 0
+        self._lease = plane.do(self._place(job))
+
+    async def _place(self, job: str) -> Lease:
+        node = {"id": "n1", "host": "here", "alive": True, "cpu": 8.0, "gpu": 0.0, "cpu_used": 0.0, "gpu_used": 0.0}
+        async with self._plane.store.write() as tx:
+            await nodes.replace(tx, [{**node, "memory_bytes": 1 << 30, "seen_at": time.time()}])
+        admission = await admit(self._plane.store, self._plane.settings, "test", None)
+        return next(lease for lease in admission.leases if lease.job_id == job)
+
+    def tell(self, *told: tuple[str, dict[str, Any]]) -> None:
+        """Store a batch of (kind, data)."""
+        events = []
+        for kind, data in told:
+            self._number += 1
+            events.append({"seq": self._number, "ts": time.time(), "kind": kind, "data": data})
+        self._plane.do(take_in(self._plane.store, self._lease, 1, events))
+
+    def state(self, state: str, reason: str | None = None, message: str | None = None) -> None:
+        self.tell(("state", {"state": state, "reason": reason, "message": message}))
+
+    def steps(self, first: int, last: int) -> None:
+        self.tell(*(("step", step(number)) for number in range(first, last + 1)))
+
+    def log(self, rank: int, first: int, *lines: str) -> None:
+        self.tell(("log", {"rank": rank, "stream": "stdout", "first": first, "lines": list(lines)}))
+
+
+def step(number: int) -> dict[str, Any]:
+    """A step's record whose loss falls."""
+    times = {"step_s": 0.1, "step_s_min": 0.1, "step_s_median": 0.1, "step_s_max": 0.1, "slowest_rank": 1}
+    numbers = {"loss": 5.0 / number, "lr": 1e-3, "grad_norm": 1.0, "loss_scale": None, "skipped": False}
+    return {"step": number, "tokens": 512, "tokens_per_s": 5120.0, **numbers, **times}
+
+
+SUMMARY: dict[str, Any] = {
+    "first_loss": 5.0,
+    "last_loss": 0.25,
+    "validation_loss": 0.5,
+    "unigram_loss": 3.0,
+    "tokens": 10240,
+    "tokens_per_s": 5120.0,
+    "time_to_first_step_s": 1.5,
+    "checkpoint": "/somewhere/step-00000020",
+    "steps": 20,
+}

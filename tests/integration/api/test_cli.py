@@ -1,0 +1,295 @@
+"""The command line against a served API: output, exit codes, and what to type next."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shardyard import __version__ as shardyard_version
+from shardyard.api.cli.commands import run
+from shardyard.api.client import Client
+
+from .conftest import SPEC, SUMMARY, Gang, Plane, until
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(SPEC))
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+
+
+def finish(gang: Gang) -> None:
+    gang.tell(("summary", SUMMARY), ("state", {"state": "succeeded", "reason": None, "message": None}))
+
+
+def shardyard(*arguments: str) -> "subprocess.Popen[str]":
+    """The command line as a process of its own."""
+    command = [sys.executable, "-m", "shardyard.api.cli", *arguments]
+    # A shell starts background jobs with SIGINT ignored, which children inherit: these can be interrupted all the same.
+    command = ["env", "--default-signal=INT", *command]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def out(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_submit_list_show_cancel(client: Client, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["submit", spec]) == 0
+    told = capsys.readouterr()
+    job = client.job("tiny")
+    assert told.out == f"{job.id}  tiny  queued\n"
+    assert f"shardyard watch {job.id}" in told.err
+
+    assert run(["list"]) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["ID", "NAME", "STATE"]
+    assert row.split()[:3] == [job.id, "tiny", "queued"]
+
+    assert run(["show", "tiny"]) == 0
+    shown = capsys.readouterr().out
+    for expected in ("llama nano", "data 2  (2 ranks)", job.batch, "team=search", "python-stdlib, bytes", "queued"):
+        assert expected in shown
+
+    assert run(["cancel", job.id]) == 0
+    assert capsys.readouterr().out == f"{job.id}  tiny  cancelled\n"
+    assert run(["watch", job.id]) == 103
+    assert "cancelled" in capsys.readouterr().out
+
+
+def test_reading_commands_speak_json(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    job = client.submit(SPEC)
+    Gang(plane, job.id).log(0, 1, "hello")
+    assert run(["list", "--json"]) == 0
+    assert [item["id"] for item in out(capsys)["items"]] == [job.id]
+    assert run(["show", job.id, "--json"]) == 0
+    assert out(capsys)["spec"]["train"]["steps"] == 20
+    assert run(["logs", job.id, "--json"]) == 0
+    assert out(capsys)["text"] == "hello"
+    assert run(["nodes", "--json"]) == 0
+    assert out(capsys)[0]["host"] == "here"
+    assert run(["schema"]) == 0
+    assert out(capsys)["title"] == "JobSpec"
+    assert run(["cancel", job.id, "--json"]) == 0
+    assert out(capsys)["state"] == "cancelling"
+
+
+def test_list_filters_and_pages(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [client.submit({**SPEC, "name": f"n{number}"}) for number in range(3)]
+    assert run(["list", "--limit", "2"]) == 0
+    assert f"shardyard list --cursor {jobs[1].id}" in capsys.readouterr().err
+    assert run(["list", "--name", "n0", "--label", "team=search", "--state", "queued"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == jobs[0].id
+    assert run(["list", "--name", "nobody"]) == 0
+    assert "shardyard submit" in capsys.readouterr().err
+
+
+def test_watch_shows_progress_and_the_summary(plane: Plane, client: Client) -> None:
+    job = client.submit(SPEC)
+    with shardyard("watch", job.id) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            gang = Gang(plane, job.id)
+            gang.state("running")
+            gang.steps(1, 20)
+            gang.tell(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0, "tokens": 10}))
+            finish(gang)
+            told, remarks = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "step 20/20 · loss 0.2500 · 5,120 tokens/s" in remarks
+    assert "validation at step 20: 0.5000 nats/token (byte frequencies alone: 3.0000)" in remarks
+    assert "\x1b" not in told + remarks
+    expected = {
+        "training loss        5.0000 → 0.2500 nats/token",
+        "validation loss      0.5000 nats/token",
+        "byte-frequency loss  3.0000 nats/token",
+        "tokens               10,240",
+        "tokens/s             5,120",
+        "time to first step   1.5 s",
+        "checkpoint           /somewhere/step-00000020",
+    }
+    assert expected <= {line.strip() for line in told.splitlines()}
+
+
+def test_interrupting_watch_leaves_the_job(plane: Plane, client: Client) -> None:
+    job = client.submit(SPEC)
+    with shardyard("watch", job.id) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            process.send_signal(signal.SIGINT)
+            _, remarks = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert f"shardyard watch {job.id}" in remarks
+    assert client.job(job.id).state == "queued"
+
+
+def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: str) -> None:
+    with shardyard("run", spec) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            process.send_signal(signal.SIGINT)
+            told, remarks = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    assert process.returncode == 103
+    assert "Cancelling" in remarks
+    assert "cancelled" in told
+    assert client.job("tiny").state == "cancelled"
+
+
+def test_the_second_interrupt_leaves_the_job(plane: Plane, client: Client, spec: str) -> None:
+    with shardyard("run", spec) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            Gang(plane, client.job("tiny").id)
+            process.send_signal(signal.SIGINT)
+            until(lambda: client.job("tiny").state == "cancelling")
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+            _, remarks = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "shardyard watch" in remarks
+
+
+def test_a_failed_job_says_why(plane: Plane, client: Client, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    job = client.submit(spec)
+    message = 'rank 1: ValueError: [boom]\nTraceback (most recent call last):\n  File "x.py", line 1'
+    Gang(plane, job.id).state("failed", "exception", message)
+    assert run(["watch", job.id]) == 100
+    told = capsys.readouterr().err
+    assert message in told
+    assert f"shardyard logs {job.id}" in told
+    assert run(["show", job.id]) == 0
+    assert message in capsys.readouterr().err
+
+
+def test_submit_waits_for_the_result(plane: Plane, client: Client, spec: str) -> None:
+    with shardyard("submit", spec, "--wait", "--json") as process:
+        try:
+            until(lambda: len(client.jobs().items) == 1)
+            finish(Gang(plane, client.job("tiny").id))
+            told, _ = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert json.loads(told)["summary"]["validation_loss"] == 0.5
+
+
+def test_logs_follow_without_gap_to_the_end(plane: Plane, client: Client) -> None:
+    job = client.submit(SPEC)
+    gang = Gang(plane, job.id)
+    gang.log(0, 1, *(f"line {number}" for number in range(1, 51)))
+    with shardyard("logs", "-f", "--rank", "0", "--tail", "10", job.id) as process:
+        try:
+            assert process.stdout is not None
+            read = [process.stdout.readline() for _ in range(10)]
+            gang.log(1, 1, "another rank's")
+            gang.log(0, 51, "line 51", "line 52")
+            finish(gang)
+            rest, _ = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "".join(read) + rest == "".join(f"line {number}\n" for number in range(41, 53))
+
+
+def test_logs_name_the_rank(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    job = client.submit(SPEC)
+    Gang(plane, job.id).log(1, 1, "a", "b")
+    assert run(["logs", job.id]) == 0
+    assert capsys.readouterr().out == "[rank 1] a\n[rank 1] b\n"
+
+
+def test_watch_as_json_lines(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    job = client.submit(SPEC)
+    gang = Gang(plane, job.id)
+    gang.steps(1, 2)
+    finish(gang)
+    assert run(["watch", job.id, "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "step"] == [1, 2]
+    assert lines[-1]["state"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["show", "nobody"], "shardyard list"),
+        (["cancel", "nobody"], "shardyard list"),
+        (["submit", "/nowhere.yaml"], "/nowhere.yaml: No such file"),
+        (["list", "--url", "http://127.0.0.1:1"], "shardyard up"),
+        (["run", "/nowhere.yaml", "--url", "http://127.0.0.1:1"], "/nowhere.yaml"),
+        (["list", "--url", "nonsense"], "http://127.0.0.1:8400"),
+        (["list", "--state", "sleeping"], "state"),
+        (["list", "--limit", "0"], "--limit"),
+        (["lst"], "list"),
+        (["show"], "JOB"),
+    ],
+)
+def test_errors_are_1_and_say_what_to_type(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 1
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.out == ""
+
+
+def test_a_refused_spec_names_every_field(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(spec).write_text(yaml.safe_dump({**SPEC, "polcy": 1, "train": {**SPEC["train"], "stps": 3}}))
+    assert run(["submit", spec]) == 1
+    told = capsys.readouterr().err
+    assert "polcy" in told and "Did you mean 'policy'?" in told
+    assert "train.stps" in told and "Did you mean 'steps'?" in told
+    assert "shardyard schema" in told
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for command in ("up", "down", "run", "submit", "list", "show", "watch", "logs", "cancel", "schema", "migrate"):
+        assert command in shown
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"{shardyard_version}\n"
+
+
+def test_a_closed_pipe_is_no_traceback(client: Client) -> None:
+    client.submit(SPEC)
+    command = f"{sys.executable} -m shardyard.api.cli schema | head -c 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30, check=False)
+    assert "Traceback" not in done.stderr
+
+
+def test_colours_need_a_terminal_and_consent(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.cancel(client.submit(SPEC).id)
+    master, slave = os.openpty()
+    try:
+        for colour, expected in ((None, True), ("1", False)):
+            environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"} | ({"NO_COLOR": colour} if colour else {})
+            command = [sys.executable, "-m", "shardyard.api.cli", "list"]
+            subprocess.run(command, stdout=slave, env=environment, timeout=30, check=True)
+            shown = os.read(master, 65536).decode()
+            assert ("\x1b[33mcancelled" in shown) is expected
+    finally:
+        os.close(master)
+        os.close(slave)

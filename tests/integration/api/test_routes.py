@@ -1,0 +1,201 @@
+"""Reading and cancelling over HTTP, and how everything else fails."""
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from shardyard.api.app import create_app
+from shardyard.api.errors import RemoteRefused
+from shardyard.api.routes import dashboard
+from shardyard.service.settings import Settings
+from shardyard.service.store.engine import Store
+
+from .conftest import SPEC
+from .test_submit import problem
+
+
+async def submitted(api: httpx2.AsyncClient, **changes: Any) -> dict[str, Any]:
+    job: dict[str, Any] = (await api.post("/v1/jobs", json={**SPEC, **changes})).json()
+    return job
+
+
+async def test_pages_are_newest_first_and_without_gaps(api: httpx2.AsyncClient) -> None:
+    ids = [(await submitted(api, name=f"job-{number}"))["id"] for number in range(5)]
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = (await api.get("/v1/jobs", params={"limit": 2, **({"cursor": cursor} if cursor else {})})).json()
+        found += [job["id"] for job in page["items"]]
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert found == ids[::-1]
+
+
+async def test_filters(api: httpx2.AsyncClient) -> None:
+    await submitted(api, name="one", labels={"team": "a", "x": "1=2"})
+    await submitted(api, name="two", labels={"team": "b"})
+
+    async def names(**params: Any) -> list[str]:
+        return [job["name"] for job in (await api.get("/v1/jobs", params=params)).json()["items"]]
+
+    assert await names(label="team=a") == ["one"]
+    assert await names(label=["team=a", "x=1=2"]) == ["one"]
+    assert await names(label=["team=a", "x=2"]) == []
+    assert await names(name="two") == ["two"]
+    assert await names(text="two") == ["two"]
+    assert await names(state="queued") == ["two", "one"]
+    assert await names(state="running") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code", "field"),
+    [
+        ("/v1/jobs?state=sleeping", 422, "invalid_request", "state"),
+        ("/v1/jobs?limit=0", 422, "invalid_request", "limit"),
+        ("/v1/jobs?limit=many", 422, "invalid_request", "limit"),
+        ("/v1/jobs?label=nothing", 422, "invalid_request", "label"),
+        ("/v1/jobs?cursor=nonsense", 400, "invalid_cursor", "cursor"),
+        ("/v1/jobs/nobody", 404, "job_not_found", None),
+        ("/v1/jobs/%00", 404, "job_not_found", None),
+        ("/v1/jobs/nobody/events", 404, "job_not_found", None),
+        ("/v1/jobs/nobody/metrics", 404, "job_not_found", None),
+        ("/v1/jobs/nobody/logs", 404, "job_not_found", None),
+        ("/v1/jobs/nobody/metrics?max_points=1", 422, "invalid_request", "max_points"),
+        ("/v1/jobs/nobody/metrics?since=-1", 422, "invalid_request", "since"),
+        ("/v1/jobs/nobody/metrics?since=99999999999999999999", 422, "invalid_request", "since"),
+        ("/v1/jobs/nobody/metrics?since=9223372036854775807", 422, "invalid_request", "since"),
+        ("/v1/jobs/nobody/events?after=1.2.9223372036854775808", 400, "invalid_cursor", "after"),
+        ("/v1/jobs/nobody/logs?rank=-1", 422, "invalid_request", "rank"),
+        ("/v1/jobs/nobody/events?after=1.2", 400, "invalid_cursor", "after"),
+        ("/v1/jobs/nobody/events?logs=perhaps", 422, "invalid_request", "logs"),
+        ("/v1/nothing", 404, "not_found", None),
+        ("/v1/jobs/", 404, "not_found", None),
+        ("/assets/nothing.js", 404, "not_found", None),
+        ("/assets/../../../app.py", 404, "not_found", None),
+        ("/assets/%2e%2e/%2e%2e/%2e%2e/app.py", 404, "not_found", None),
+    ],
+)
+async def test_refused_reads(api: httpx2.AsyncClient, path: str, status: int, code: str, field: str | None) -> None:
+    [error, *_] = problem(await api.get(path), status, code)["errors"]
+    assert error["field"] == field
+    assert error["message"] and error["remedy"]
+
+
+async def test_a_wrong_method_says_the_right_one(api: httpx2.AsyncClient) -> None:
+    answer = await api.put("/v1/nodes")
+    [error] = problem(answer, 405, "method_not_allowed")["errors"]
+    assert answer.headers["allow"] == "GET"
+    assert "GET" in error["remedy"]
+    both = await api.delete("/v1/jobs")
+    assert both.headers["allow"] == "GET, POST"
+    assert (await api.patch("/v1/jobs/some/cancel")).headers["allow"] == "POST"
+
+
+async def test_cancel_is_idempotent(api: httpx2.AsyncClient) -> None:
+    job = await submitted(api)
+    for _ in range(2):
+        answer = await api.post(f"/v1/jobs/{job['id']}/cancel")
+        assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
+    assert answer.json()["finished_at"]
+    problem(await api.post("/v1/jobs/nobody/cancel"), 404, "job_not_found")
+
+
+async def test_an_internal_error_tells_a_reference_and_nothing_else(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(settings.database)  # its tables were never made
+    app = create_app(settings, store)
+
+    async def broken() -> None:
+        raise RuntimeError("a secret in sqlite")
+
+    app.add_api_route("/broken", broken)
+    transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as api:
+        answer = await api.get("/broken")
+        away = await api.get("/v1/jobs")
+        ready = await api.get("/readyz")
+    await store.close()
+    [error] = problem(answer, 500, "internal_error")["errors"]
+    assert "sqlite" not in answer.text.lower() and "Traceback" not in answer.text
+    reference = error["message"].split()[-1].strip(".")
+    assert reference in caplog.text
+    problem(away, 503, "database_unreachable")
+    assert "jobs" not in away.json()["detail"] and away.headers["retry-after"]
+    assert (ready.status_code, ready.json()["status"]) == (503, "unready")
+    assert ready.json()["checks"]["database"]["ok"] is False
+
+
+async def test_health(api: httpx2.AsyncClient) -> None:
+    assert (await api.get("/healthz")).json() == {"status": "ok"}
+    ready = await api.get("/readyz")
+    assert (ready.status_code, ready.json()["status"]) == (200, "degraded")  # no dispatcher has seen a cluster
+    assert (await api.get("/v1/nodes")).json() == {"items": []}
+
+
+async def test_the_schema_is_published(api: httpx2.AsyncClient) -> None:
+    schema = (await api.get("/v1/schema/job")).json()
+    assert schema["additionalProperties"] is False
+    assert {"name", "train", "resources", "policy", "labels"} == schema["properties"].keys()
+
+
+async def test_openapi_is_complete(api: httpx2.AsyncClient) -> None:
+    document = (await api.get("/openapi.json")).json()
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    ids = [operation["operationId"] for operation in operations]
+    assert len(set(ids)) == len(ids)
+    assert "submitJob" in ids
+    assert all(operation["summary"] and operation["tags"] for operation in operations)
+    names = document["components"]["schemas"]
+    references = {part.split('"')[0] for part in str(document).replace("'", '"').split("#/components/schemas/")[1:]}
+    assert references <= names.keys()
+    assert "HTTPValidationError" not in references
+    submit = document["paths"]["/v1/jobs"]["post"]
+    assert {"200", "201", "400", "409", "413", "415", "422", "500"} <= submit["responses"].keys()
+    assert submit["requestBody"]["content"].keys() == {"application/json", "application/yaml"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "127.0.0.1:8400"}, 202),
+        ({"Host": "localhost"}, 202),
+        ({"Host": "[::1]:8400"}, 202),
+        ({"Host": "127.0.0.1:8400", "Origin": "http://127.0.0.1:8400"}, 202),
+        ({"Host": "127.0.0.1:8400", "Origin": "http://evil.example"}, 403),
+        ({"Host": "127.0.0.1:8400", "Origin": "null"}, 403),
+    ],
+)
+async def test_other_sites_are_kept_out(api: httpx2.AsyncClient, headers: dict[str, str], status: int) -> None:
+    job = await submitted(api)
+    answer = await api.post(f"/v1/jobs/{job['id']}/cancel", headers=headers)
+    assert answer.status_code == status
+    if status == 403:
+        problem(answer, 403, "foreign_origin")
+        assert (await api.get(f"/v1/jobs/{job['id']}")).json()["state"] == "queued"
+
+
+async def test_an_open_api_is_refused_without_consent(settings: Settings) -> None:
+    store = Store(settings.database)
+    with pytest.raises(RemoteRefused):
+        create_app(settings.model_copy(update={"host": "0.0.0.0"}), store)
+    create_app(settings.model_copy(update={"host": "0.0.0.0", "insecure_allow_remote": True}), store)
+    await store.close()
+
+
+async def test_the_dashboard_is_one_page(api: httpx2.AsyncClient, monkeypatch: Any, tmp_path: Any) -> None:
+    monkeypatch.setattr(dashboard, "DIST", tmp_path)
+    assert "not built" in (await api.get("/")).text
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "index.html").write_text("<html>page</html>")
+    (tmp_path / "assets" / "app.js").write_text("1")
+    for path in ("/", "/jobs", "/jobs/job-1", "/jobs/a/b"):
+        answer = await api.get(path)
+        assert (answer.status_code, answer.text) == (200, "<html>page</html>")
+        assert "frame-ancestors" in answer.headers["content-security-policy"]
+    asset = await api.get("/assets/app.js")
+    assert "immutable" in asset.headers["cache-control"]
+    assert "javascript" in asset.headers["content-type"]

@@ -1,0 +1,158 @@
+"""Submitting over HTTP: what is good is stored once, what is bad is refused with field and remedy and leaves nothing."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+
+from .conftest import SPEC
+
+
+def train(**changes: Any) -> dict[str, Any]:
+    return {**SPEC, "train": {**SPEC["train"], **changes}}
+
+
+async def stored(api: httpx2.AsyncClient) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = (await api.get("/v1/jobs")).json()["items"]
+    return items
+
+
+def problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
+    """The checked problem body of a refusal."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = answer.json()
+    assert (answer.status_code, body["status"], body["code"]) == (status, status, code), body
+    assert body["title"] and body["detail"]
+    assert body["type"] == f"urn:shardyard:problem:{code}"
+    return body
+
+
+async def test_yaml_and_json_are_taken(api: httpx2.AsyncClient) -> None:
+    first = await api.post("/v1/jobs", json=SPEC)
+    assert first.status_code == 201
+    job = first.json()
+    assert first.headers["location"] == f"/v1/jobs/{job['id']}"
+    assert (job["name"], job["state"], job["world_size"], job["layout"]) == ("tiny", "queued", 2, "data 2")
+    assert job["batch"] == "global batch 8 = 2 data × 1 micro-batches × 4 sequences"
+    assert job["labels"] == {"team": "search"}
+    assert job["created_at"].endswith(("Z", "+00:00"))
+    second = await api.post("/v1/jobs", content=yaml.safe_dump(SPEC), headers={"Content-Type": "application/yaml"})
+    assert second.status_code == 201
+    assert second.json()["spec"] == job["spec"]
+    assert (await api.get(f"/v1/jobs/{job['id']}")).json() == job
+    assert (await api.get("/v1/jobs/tiny")).json()["id"] == second.json()["id"]
+
+
+REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
+    ({**SPEC, "polcy": {}}, "invalid_spec", "polcy", "policy"),
+    (train(layuot={}), "invalid_spec", "train.layuot", "layout"),
+    (train(layout={"data": 3}), "invalid_layout", "train.global_batch", "multiple of 3"),
+    (train(layout={"tensor": 3}), "invalid_layout", "train.layout.tensor", "1, 2"),
+    (train(layout={"pipeline": 8}, global_batch=64), "invalid_layout", "train.layout.pipeline", "at most 4"),
+    (train(layout={"data": 2, "micro_batch": 3}), "invalid_layout", "train.layout.micro_batch", "divisor"),
+    (train(layout={"zero": 1}), "invalid_layout", "train.layout.zero", "layout.data"),
+    (train(optimizer={"lr": float("nan")}), "invalid_spec", "train.optimizer.lr", "finite"),
+    (train(optimizer={"lr": float("inf")}), "invalid_spec", "train.optimizer.lr", "finite"),
+    (train(data={"source": "text", "files": ["/nowhere/a.txt"]}), "missing_file", "train.data.files", ""),
+    (train(data={"tokenizer": "/nowhere/tokenizer.json"}), "missing_file", "train.data.tokenizer", ""),
+    (train(resume_from="/nowhere"), "unknown_checkpoint", "train.resume_from", ""),
+]
+
+
+@pytest.mark.parametrize(("document", "code", "field", "remedy"), REFUSED)
+@pytest.mark.parametrize("form", ["json", "yaml"])
+async def test_a_bad_spec_is_refused(
+    api: httpx2.AsyncClient, document: dict[str, Any], code: str, field: str, remedy: str, form: str
+) -> None:
+    content = json.dumps(document) if form == "json" else yaml.safe_dump(document)
+    answer = await api.post("/v1/jobs", content=content, headers={"Content-Type": f"application/{form}"})
+    found = next(error for error in problem(answer, 422, code)["errors"] if error["field"].startswith(field))
+    assert found["message"]
+    assert found["remedy"] and remedy in found["remedy"]
+    assert await stored(api) == []
+
+
+async def test_an_empty_corpus_is_refused(api: httpx2.AsyncClient, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    answer = await api.post("/v1/jobs", json=train(data={"source": "text", "files": [f"{tmp_path}/*.txt"]}))
+    [found] = problem(answer, 422, "empty_corpus")["errors"]
+    assert found["field"].startswith("train.data") and found["remedy"]
+    assert await stored(api) == []
+
+
+async def test_ten_megabytes_are_refused(api: httpx2.AsyncClient) -> None:
+    body = json.dumps({**SPEC, "labels": {"a": "x" * (10 << 20)}}).encode()
+    answer = await api.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    [found] = problem(answer, 413, "spec_too_large")["errors"]
+    assert "train.data.files" in found["remedy"]
+    assert await stored(api) == []
+
+
+async def test_an_endless_body_is_not_read_to_its_end(api: httpx2.AsyncClient) -> None:
+    read = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal read
+        while read < 1 << 30:
+            read += 1 << 20
+            yield b" " * (1 << 20)
+
+    answer = await api.post("/v1/jobs", content=endless(), headers={"Content-Type": "application/yaml"})
+    problem(answer, 413, "spec_too_large")
+    assert read < 1 << 26
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "code"),
+    [
+        (b'{"name": "\xff"}', "application/json", 400, "invalid_encoding"),
+        (b"\xfe\xffname", "application/yaml", 400, "invalid_encoding"),
+        (b"{", "application/json", 400, "invalid_syntax"),
+        (b"a: 1\na: 2", "application/yaml", 400, "invalid_syntax"),
+        (b"a: &a 1\nb: *a", "application/yaml", 400, "invalid_syntax"),
+        (b"", "application/json", 400, "invalid_syntax"),
+        (b"", "application/yaml", 422, "invalid_spec"),
+        (b"[]", "application/json", 422, "invalid_spec"),
+        (b"{}", "text/plain", 415, "unsupported_media_type"),
+        (b"{}", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),
+        (b"{}", "application/json; charset=latin-1", 415, "unsupported_media_type"),
+        (b"{}", "", 415, "unsupported_media_type"),
+    ],
+)
+async def test_a_body_that_is_no_document(
+    api: httpx2.AsyncClient, body: bytes, kind: str, status: int, code: str
+) -> None:
+    answer = await api.post("/v1/jobs", content=body, headers={"Content-Type": kind} if kind else {})
+    errors = problem(answer, status, code)["errors"]
+    assert errors and all(error["remedy"] for error in errors)
+    assert await stored(api) == []
+
+
+async def test_a_compressed_body_is_refused(api: httpx2.AsyncClient) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    problem(await api.post("/v1/jobs", content=b"\x1f\x8b", headers=headers), 415, "unsupported_media_type")
+
+
+async def test_an_idempotency_key_gives_one_job(api: httpx2.AsyncClient) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    first = await api.post("/v1/jobs", json=SPEC, headers=key)
+    again = await api.post(
+        "/v1/jobs", content=yaml.safe_dump(SPEC), headers={**key, "Content-Type": "application/yaml"}
+    )
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json()["id"] == again.json()["id"]
+    other = await api.post("/v1/jobs", json=train(steps=21), headers=key)
+    [found] = problem(other, 409, "idempotency_conflict")["errors"]
+    assert found["field"] == "Idempotency-Key" and found["remedy"]
+    assert len(await stored(api)) == 1
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "a b"])
+async def test_an_impossible_key_is_refused(api: httpx2.AsyncClient, key: str) -> None:
+    answer = await api.post("/v1/jobs", json=SPEC, headers={"Idempotency-Key": key})
+    assert problem(answer, 422, "invalid_request")["errors"][0]["field"] == "Idempotency-Key"
+    assert await stored(api) == []

@@ -1,0 +1,172 @@
+"""Real processes: the control plane in the background, its death and return, jobs on its own Ray, and an end without leftovers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+import yaml
+
+from shardyard.api import control
+from shardyard.api.client import Client
+from shardyard.service.head import Head
+
+from .conftest import until
+
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "train": {
+        "model": {"layers": 1, "dim": 32, "heads": 2, "kv_heads": 2, "hidden": 64},
+        "data": {"source": "text", "files": ["corpus.txt"], "seq_len": 16},
+        "layout": {"data": 2},
+        "steps": 5,
+        "global_batch": 4,
+        "eval": {"batches": 1},
+    },
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A data folder whose processes are ended after the test, whatever it did."""
+    for name in ("SHARDYARD_URL", "SHARDYARD_DATABASE_URL", "SHARDYARD_RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    data = tmp_path / "data"
+    monkeypatch.setenv("SHARDYARD_DATA_DIR", str(data))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "corpus.txt").write_text("to be or not to be, that is the question. " * 200)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    monkeypatch.chdir("/")  # a relative path in a spec counts from the spec
+    yield data
+    found = control.read(data)
+    if found is not None and found.process is not None:
+        found.process.kill()
+    Head(data).shut_down()
+
+
+class _Healthy(BaseHTTPRequestHandler):
+    """Answers as a control plane does, and takes nothing."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"status": "ok"}')
+
+
+@pytest.fixture
+def somebody_else() -> Iterator[None]:
+    """Somebody else's control plane on the default port (or whatever listens there already)."""
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", urlsplit(control.DEFAULT_URL).port or 0), _Healthy)
+    except OSError:
+        yield
+        return
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+def shardyard(*arguments: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end and check its exit code."""
+    command = [sys.executable, "-m", "shardyard.api.cli", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def ours(data: Path) -> set[int]:
+    """Processes that carry the data folder in their environment or on their command line."""
+    found = set()
+    for process in psutil.process_iter():
+        try:
+            told = " ".join([*process.cmdline(), *process.environ().values()])
+        except psutil.Error:
+            continue
+        if str(data) in told and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+            found.add(process.pid)
+    return found
+
+
+def test_nothing_to_stop(folder: Path) -> None:
+    assert "Nothing was running" in shardyard("down").stdout
+    assert not folder.exists()
+
+
+def test_migrate_twice(folder: Path) -> None:
+    for _ in range(2):
+        assert "up to date" in shardyard("migrate").stdout
+
+
+def test_a_taken_port_is_refused_when_it_was_asked_for(folder: Path) -> None:
+    from shardyard.api.server import listen
+
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert "--port" in shardyard("up", "--port", str(port), code=1).stderr
+        with listen("127.0.0.1", port) as other:
+            assert other.getsockname()[1] > port
+
+
+def test_run_needs_no_control_plane_to_refuse_a_bad_spec(folder: Path) -> None:
+    (folder.parent / "bad.yaml").write_text(yaml.safe_dump({**TINY, "polcy": 1}))
+    assert "Did you mean 'policy'?" in shardyard("run", str(folder.parent / "bad.yaml"), code=1).stderr
+    assert not (folder / "control.log").exists()
+
+
+@pytest.mark.slow
+def test_run_starts_what_it_needs_and_stops_it(folder: Path, somebody_else: None) -> None:
+    done = shardyard("run", "--json", str(folder.parent / "tiny.yaml"))
+    job = json.loads(done.stdout)
+    assert (job["state"], job["summary"]["steps"]) == ("succeeded", 5)
+    assert Path(job["summary"]["checkpoint"]).is_dir()
+    assert job["summary"]["unigram_loss"] > 0
+    assert "step 5/5" in done.stderr
+    assert control.read(folder) is None
+    assert ours(folder) == set()
+
+
+@pytest.mark.slow
+def test_up_die_up_down(folder: Path) -> None:
+    first = json.loads(shardyard("up", "--detach", "--json").stdout)
+    assert first["url"].startswith("http://127.0.0.1:")
+    assert "already running" in shardyard("up", code=1).stderr
+    assert "already running" in shardyard("up", "--detach", code=1).stderr
+    assert json.loads(shardyard("nodes", "--json").stdout)[0]["alive"]
+
+    train = {**TINY["train"], "steps": 100_000, "eval": {}, "checkpoint": {"final": False}}
+    (folder.parent / "long.yaml").write_text(yaml.safe_dump({**TINY, "name": "long", "train": train}))
+    shardyard("submit", str(folder.parent / "long.yaml"))
+    with Client() as client:
+        until(lambda: client.job("long").progress is not None, 60)
+        os.kill(first["pid"], signal.SIGKILL)
+        until(lambda: control.read(folder) is None)
+        assert "shardyard up" in shardyard("list", code=1).stderr
+    second = json.loads(shardyard("up", "--detach", "--json").stdout)
+    with Client() as client:
+        before = client.job("long")
+        assert before.progress is not None
+        step = before.progress.step
+        until(lambda: (client.job("long").progress or before.progress).step > step, 30)  # type: ignore[union-attr]
+        steps = [point.step for point in client.metrics("long", max_points=10_000).points]
+        assert steps == sorted(set(steps))
+        assert client.job("long").attempt == 1
+
+    assert "--yes" in shardyard("down", code=1).stderr  # a job is active
+    assert psutil.pid_exists(second["pid"])
+    assert "1 active job" in shardyard("down", "--yes").stdout
+    assert control.read(folder) is None
+    assert ours(folder) == set()

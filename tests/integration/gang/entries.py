@@ -1,0 +1,80 @@
+"""What trainers run in these tests instead of the training loop: real all-reduces, and misbehaviour when asked for."""
+
+import os
+import subprocess
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from shardyard.workers.coords import Coords
+
+
+def work(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
+    """All-reduce the rank numbers `steps` times. `run` may hold: steps, pause, folder, misbehave {rank, step, how}."""
+    reduce = _form_group(coords)
+    if "folder" in run:
+        Path(run["folder"], f"{coords.rank}.pid").write_text(str(os.getpid()))
+    if coords.rank == 0:
+        tell("plan", {"world_size": coords.world_size})
+    print(f"rank {coords.rank} starts", flush=True)
+    for step in range(1, run.get("steps", 5) + 1):
+        if stop():
+            return
+        if run.get("misbehave", {}).items() >= {"rank": coords.rank, "step": step}.items():
+            MISBEHAVIOUR[run["misbehave"]["how"]](run)
+        began = time.monotonic()
+        total = reduce(coords.rank)
+        time.sleep(run.get("pause", 0.0))
+        record: dict[str, Any] = {"step": step, "step_s": time.monotonic() - began}
+        tell("step", record | ({"loss": total} if coords.rank == 0 else {}))
+    if coords.rank == 0:
+        tell("summary", {"steps": run.get("steps", 5)})
+
+
+def _form_group(coords: Coords) -> Any:
+    import torch
+    import torch.distributed as dist
+
+    timeout = timedelta(seconds=60)
+    store = dist.TCPStore(
+        coords.master_host,
+        coords.master_port,
+        coords.world_size,
+        is_master=coords.rank == 0,
+        timeout=timeout,
+        wait_for_workers=False,
+        master_listen_fd=coords.master_fd,
+    )
+    if coords.interface:
+        os.environ["GLOO_SOCKET_IFNAME"] = coords.interface
+    dist.init_process_group("gloo", store=store, rank=coords.rank, world_size=coords.world_size, timeout=timeout)
+
+    def reduce(number: float) -> float:
+        tensor = torch.tensor([float(number)])
+        dist.all_reduce(tensor)
+        return float(tensor)
+
+    return reduce
+
+
+def _raise(_: dict[str, Any]) -> None:
+    raise ValueError("no such luck")
+
+
+def _exit(_: dict[str, Any]) -> None:
+    os._exit(3)
+
+
+def _shout(_: dict[str, Any]) -> None:
+    for number in range(100_000):
+        print(f"line {number} " + "x" * 60)
+
+
+def _breed(run: dict[str, Any]) -> None:
+    """Leave a child of one's own behind that would outlive us."""
+    child = subprocess.Popen(["sleep", "600"])
+    Path(run["folder"], "child.pid").write_text(str(child.pid))
+
+
+MISBEHAVIOUR = {"raise": _raise, "exit": _exit, "shout": _shout, "breed": _breed}

@@ -1,0 +1,79 @@
+"""A gang's story as a test reads it: events by number, and what processes it leaves."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from shardyard.service.cluster import Cluster
+from shardyard.service.gangs import GangOrder
+
+Event = dict[str, Any]
+FINAL = ("succeeded", "failed", "cancelled")
+
+
+def order(name: str, ranks: int = 4, **run: Any) -> GangOrder:
+    return GangOrder(f"shardyard-{name}-1", run, ranks, 1, "cpu", time.time())
+
+
+async def follow(cluster: Cluster, gang: str, after: int = 0, until: Any = None, timeout_s: float = 60) -> list[Event]:
+    """Events after `after` until the final state, or until `until(event)` holds."""
+    events: list[Event] = []
+    deadline = time.monotonic() + timeout_s
+    while not events or not _ends(events[-1], until):
+        assert time.monotonic() < deadline, events[-5:]
+        for event in (await cluster.pull(gang, after, 5.0)).events:
+            events.append(event)
+            after = event["seq"]
+            if _ends(event, until):
+                break
+    return events
+
+
+def _ends(event: Event, until: Any) -> bool:
+    return bool(until and until(event)) or is_final(event)
+
+
+def is_final(event: Event) -> bool:
+    return event["kind"] == "state" and event["data"]["state"] in FINAL
+
+
+def is_step(number: int) -> Any:
+    return lambda event: event["kind"] == "step" and event["data"]["step"] >= number
+
+
+def states(events: list[Event]) -> list[str]:
+    return [event["data"]["state"] for event in events if event["kind"] == "state"]
+
+
+def pids(folder: Path, ranks: int = 4) -> list[int]:
+    return [int((folder / f"{rank}.pid").read_text()) for rank in range(ranks)]
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+async def gone(pids: list[int], within_s: float = 5.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while any(lives(pid) for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.05)
+    return True
+
+
+async def closed(cluster: Cluster, gang: str, pids: list[int]) -> None:
+    """Close a gang and see that nothing of it is left: actors, placement group, CPUs, trainers."""
+    await cluster.close_gang(gang)
+    assert await gone(pids)
+    for _ in range(100):
+        nodes = await cluster.nodes()
+        if gang not in await cluster.gangs() and sum(node.cpu_used for node in nodes) < 1e-6:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError((await cluster.gangs(), nodes))

@@ -1,0 +1,156 @@
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shardyard.service.cluster import Cluster
+from shardyard.service.errors import GangLost
+
+from .story import Event, closed, follow, gone, is_final, is_step, order, pids, states
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_a_gang_tells_its_story_once_and_in_order(cluster: Cluster, tmp_path: Path) -> None:
+    gang = order("story", steps=20, folder=str(tmp_path))
+    await cluster.start_gang(gang)
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name)
+
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert states(events) == ["starting", "running", "succeeded"]
+    assert is_final(events[-1])
+    steps = [event["data"] for event in events if event["kind"] == "step"]
+    assert [step["step"] for step in steps] == list(range(1, 21))
+    assert all(step["loss"] == 0 + 1 + 2 + 3 for step in steps)
+    assert all(step["step_s_min"] <= step["step_s_median"] <= step["step_s_max"] for step in steps)
+    assert {step["slowest_rank"] for step in steps} <= {0, 1, 2, 3}
+    kinds = [event["kind"] for event in events if event["kind"] != "log"]
+    assert kinds[-2:] == ["summary", "state"] and kinds.index("plan") < kinds.index("step")
+    summary = next(event["data"] for event in events if event["kind"] == "summary")
+    assert 0 < summary["time_to_first_step_s"] < 60
+    logs = [event["data"] for event in events if event["kind"] == "log"]
+    assert {log["rank"] for log in logs} == {0, 1, 2, 3}
+    assert {line for log in logs for line in log["lines"]} == {f"rank {rank} starts" for rank in range(4)}
+    await closed(cluster, gang.name, pids(tmp_path))
+
+
+async def test_a_pull_can_be_repeated_and_acknowledges_only_what_it_names(cluster: Cluster) -> None:
+    gang = order("replay", ranks=2, steps=5)
+    await cluster.start_gang(gang)
+    events: list[Event] = []
+    while not events or not is_final(events[-1]):
+        await asyncio.sleep(0.1)
+        before, events = events, (await cluster.pull(gang.name, 0, 5.0)).events
+        assert events[: len(before)] == before
+    assert (await cluster.pull(gang.name, events[-4]["seq"], 0.0)).events == events[-3:]
+    assert (await cluster.pull(gang.name, events[-4]["seq"], 0.0)).events == events[-3:]
+    assert (await cluster.pull(gang.name, events[-1]["seq"], 0.0)).events == []
+    await closed(cluster, gang.name, [])
+    with pytest.raises(GangLost):
+        await cluster.pull(gang.name, 0, 0.0)
+
+
+async def test_an_exception_ends_the_gang_with_rank_and_traceback(cluster: Cluster, tmp_path: Path) -> None:
+    misbehave = {"rank": 2, "step": 3, "how": "raise"}
+    gang = order("raises", steps=1000, pause=0.01, folder=str(tmp_path), misbehave=misbehave)
+    await cluster.start_gang(gang)
+    *_, incident, final = await follow(cluster, gang.name)
+
+    assert incident["kind"] == "incident"
+    assert incident["data"]["cause"] == "exception" and incident["data"]["rank"] == 2
+    assert "in _raise" in incident["data"]["traceback"]
+    assert final["data"]["state"] == "failed" and final["data"]["reason"] == "exception"
+    assert "rank 2: ValueError: no such luck" in final["data"]["message"]
+    assert "Traceback (most recent call last)" in final["data"]["message"]
+    await closed(cluster, gang.name, pids(tmp_path))
+
+
+async def test_a_killed_trainer_is_noticed_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    gang = order("killed", steps=100_000, pause=0.01, folder=str(tmp_path))
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name, until=is_step(3))
+    os.kill(pids(tmp_path)[1], signal.SIGKILL)
+    killed = time.time()
+    *_, incident, final = await follow(cluster, gang.name, after=events[-1]["seq"])
+
+    assert incident["data"]["cause"] == "rank_lost" and incident["data"]["rank"] == 1
+    assert "SIGKILL" in incident["data"]["message"]
+    assert (final["data"]["state"], final["data"]["reason"]) == ("failed", "rank_lost")
+    assert final["ts"] - killed < 2 + 3  # the bound is 2 s; a shared machine gets some more
+    await closed(cluster, gang.name, pids(tmp_path))
+
+
+async def test_a_killed_actor_takes_its_trainer_along(cluster: Cluster, tmp_path: Path) -> None:
+    gang = order("actor", steps=100_000, pause=0.01, folder=str(tmp_path))
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name, until=is_step(3))
+    actors = [p for p in psutil.process_iter(["cmdline"]) if "ray::Rank" in " ".join(p.info["cmdline"] or [])]
+    assert len(actors) >= 4
+    actors[0].kill()
+    *_, final = await follow(cluster, gang.name, after=events[-1]["seq"])
+    assert (final["data"]["state"], final["data"]["reason"]) == ("failed", "rank_lost")
+    await closed(cluster, gang.name, pids(tmp_path))
+
+
+async def test_a_trainer_that_leaves_without_a_word_is_lost(cluster: Cluster) -> None:
+    gang = order("exits", ranks=2, misbehave={"rank": 1, "step": 2, "how": "exit"})
+    await cluster.start_gang(gang)
+    *_, final = await follow(cluster, gang.name)
+    assert final["data"]["reason"] == "rank_lost" and "status 3" in final["data"]["message"]
+    await closed(cluster, gang.name, [])
+
+
+async def test_a_frozen_trainer_can_be_stopped(cluster: Cluster, tmp_path: Path) -> None:
+    gang = order("frozen", steps=100_000, pause=0.01, folder=str(tmp_path))
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name, until=is_step(2))
+    os.kill(pids(tmp_path)[3], signal.SIGSTOP)
+    began = time.monotonic()
+    await cluster.stop(gang.name, "cancel")
+    assert time.monotonic() - began < 5
+    *_, final = await follow(cluster, gang.name, after=events[-1]["seq"])
+    assert (final["data"]["state"], final["data"]["reason"]) == ("cancelled", "cancel")
+    assert await gone(pids(tmp_path))
+    await closed(cluster, gang.name, pids(tmp_path))
+
+
+async def test_a_gang_can_be_stopped_while_it_waits_for_room(cluster: Cluster) -> None:
+    first, second = order("first", ranks=8, steps=100_000, pause=0.01), order("second", ranks=8)
+    await cluster.start_gang(first)
+    await follow(cluster, first.name, until=is_step(1))
+    await cluster.start_gang(second)
+    assert (await cluster.pull(second.name, 0, 0.5)).events == []
+    await cluster.stop(second.name, "preempt")
+    events = await follow(cluster, second.name)
+    assert [(event["data"]["state"], event["data"]["reason"]) for event in events] == [("cancelled", "preempt")]
+    await asyncio.gather(cluster.close_gang(first.name), cluster.close_gang(second.name))
+    await closed(cluster, first.name, [])
+
+
+async def test_too_many_log_lines_are_dropped_and_counted_but_no_step_is(cluster: Cluster) -> None:
+    gang = order("shouts", ranks=2, steps=30, misbehave={"rank": 0, "step": 1, "how": "shout"})
+    await cluster.start_gang(gang)
+    await asyncio.sleep(3.0)  # nobody listens meanwhile
+    events = await follow(cluster, gang.name)
+    assert [event["data"]["step"] for event in events if event["kind"] == "step"] == list(range(1, 31))
+    numbers, kept, dropped = 1, 0, 0
+    for log in (event["data"] for event in events if event["kind"] == "log" and event["data"]["rank"] == 0):
+        assert log["first"] == numbers
+        numbers += len(log["lines"])
+        kept += sum(line.startswith("line ") for line in log["lines"])
+        dropped += sum(int(line.split()[1]) for line in log["lines"] if "lines dropped" in line)
+    assert kept + dropped >= 100_000
+    await closed(cluster, gang.name, [])
+
+
+async def test_what_a_trainer_started_ends_with_it(cluster: Cluster, tmp_path: Path) -> None:
+    gang = order("breeds", ranks=2, folder=str(tmp_path), misbehave={"rank": 1, "step": 1, "how": "breed"})
+    await cluster.start_gang(gang)
+    assert states(await follow(cluster, gang.name))[-1] == "succeeded"
+    assert await gone([int((tmp_path / "child.pid").read_text())])
+    await closed(cluster, gang.name, pids(tmp_path, 2))

@@ -1,0 +1,157 @@
+"""A cluster without Ray, in this process: it keeps the rules of `service/gangs.py`, and can be made to break like a real one."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from shardyard.service.errors import ClusterError, GangLost
+from shardyard.service.gangs import GangOrder, Node, Pull
+
+
+class Gang:
+    """What a supervisor is: it numbers what it tells and keeps it until it is acknowledged."""
+
+    def __init__(self, order: GangOrder) -> None:
+        self.order = order
+        self.history: list[dict[str, Any]] = []
+        self.acknowledged = 0
+        self.stopped = asyncio.Event()
+        self.changed = asyncio.Condition()
+        self.stubborn = False  # does not end when it is told to
+
+    async def tell(self, kind: str, **data: Any) -> None:
+        async with self.changed:
+            seq = len(self.history) + 1
+            self.history.append({"seq": seq, "ts": time.time(), "kind": kind, "data": data})
+            self.changed.notify_all()
+
+    async def state(self, state: str, reason: str | None = None, message: str | None = None) -> None:
+        await self.tell("state", state=state, reason=reason, message=message)
+
+    async def step(self, step: int, loss: float | None = None) -> None:
+        loss = 5.0 / step if loss is None else loss
+        await self.tell(
+            "step", step=step, loss=loss, lr=1e-3, grad_norm=1.0, loss_scale=None, skipped=False, tokens=64 * step,
+            tokens_per_s=640.0, step_s=0.1, step_s_min=0.1, step_s_median=0.1, step_s_max=0.2, slowest_rank=1,
+        )  # fmt: skip
+
+
+Script = Callable[[Gang], Awaitable[None]]
+
+
+async def train(gang: Gang) -> None:
+    """A healthy gang: it starts, takes its steps, and succeeds."""
+    await gang.state("starting", "placed")
+    for step in range(1, gang.order.run["train"]["steps"] + 1):
+        if step == 1:
+            await gang.state("running", "first_step")
+        await gang.step(step)
+    await gang.tell("summary", first_loss=5.0, last_loss=1.0, steps=step)
+    await gang.state("succeeded", "completed")
+
+
+async def run_until_stopped(gang: Gang) -> None:
+    """A gang that trains for ever, with a step every now and then."""
+    await gang.state("starting")
+    await gang.state("running")
+    step = 0
+    while not gang.stopped.is_set():
+        step += 1
+        await gang.step(step)
+        await asyncio.sleep(0.02)
+
+
+class InProcessCluster:
+    """`script` is what gangs do from now on. `reachable`, `repeats` and `lost_replies` are its ways to break."""
+
+    def __init__(self, cpus: int = 1, script: Script = train) -> None:
+        self.script = script
+        self.machines = [Node("node-1", "host-1", True, float(cpus), 0.0, 0.0, 0.0, 1 << 30)]
+        self.living: dict[str, Gang] = {}
+        self.orders: list[GangOrder] = []
+        self.closed: list[str] = []
+        self.reachable = True
+        self.repeats = False  # pull gives acknowledged events again, too
+        self.lost_replies = 0  # so many pulls happen, but their answers are lost
+        self._scripts: dict[str, asyncio.Task[None]] = {}
+
+    async def connect(self) -> None:
+        self._answer()
+
+    async def nodes(self) -> list[Node]:
+        self._answer()
+        return list(self.machines)
+
+    async def start_gang(self, order: GangOrder) -> None:
+        self._answer()
+        self.orders.append(order)
+        if order.name not in self.living:
+            gang = self.living[order.name] = Gang(order)
+            self._scripts[order.name] = asyncio.ensure_future(self.script(gang))
+
+    async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
+        told = self._gang(gang)
+        assert after >= told.acknowledged, "somebody went back behind what it had acknowledged"
+        told.acknowledged = after
+        try:
+            async with asyncio.timeout(wait_s), told.changed:
+                await told.changed.wait_for(lambda: len(told.history) > after or gang not in self.living)
+        except TimeoutError:
+            return Pull([], after)
+        self._gang(gang)
+        await asyncio.sleep(0)
+        if self.lost_replies:
+            self.lost_replies -= 1
+            raise ClusterError("the answer was lost")
+        events = told.history[0 if self.repeats else after :][: after + 7]
+        return Pull(list(events), len(told.history))
+
+    async def stop(self, gang: str, reason: str) -> None:
+        told = self._gang(gang)
+        if told.stubborn:
+            await asyncio.sleep(3600)
+        self._scripts[gang].cancel()
+        told.stopped.set()
+        await told.state("cancelled", reason)
+
+    async def close_gang(self, gang: str) -> None:
+        self._answer()
+        self.closed.append(gang)
+        await self.kill(gang)
+
+    async def gangs(self) -> list[str]:
+        self._answer()
+        return sorted(self.living)
+
+    async def kill(self, gang: str) -> None:
+        """The supervisor dies, with all that nobody has pulled."""
+        told = self.living.pop(gang, None)
+        if told is None:
+            return
+        task = self._scripts.pop(gang)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        async with told.changed:
+            told.changed.notify_all()
+
+    async def replace_all_nodes(self) -> None:
+        """The whole cluster is gone and another one stands there."""
+        for gang in list(self.living):
+            await self.kill(gang)
+        node = self.machines[0]
+        self.machines = [Node(node.id + "x", node.host, True, node.cpu, 0.0, 0.0, 0.0, node.memory_bytes)]
+
+    async def end(self) -> None:
+        for gang in list(self.living):
+            await self.kill(gang)
+
+    def _answer(self) -> None:
+        if not self.reachable:
+            raise ClusterError("the cluster does not answer")
+
+    def _gang(self, name: str) -> Gang:
+        self._answer()
+        if name not in self.living:
+            raise GangLost(f"there is no {name}")
+        return self.living[name]

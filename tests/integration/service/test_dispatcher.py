@@ -1,0 +1,400 @@
+"""The dispatcher over real databases and a scriptable cluster: whichever side dies, each event lands exactly once."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from shardyard.service import jobs
+from shardyard.service.dispatcher import Dispatcher
+from shardyard.service.owner import Owner
+from shardyard.service.records import Cursor, Job
+from shardyard.service.settings import Settings
+from shardyard.service.spec import JobSpec
+from shardyard.service.states import FINAL, State
+from shardyard.service.store import leases
+from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+
+from ..inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
+
+
+@pytest.fixture
+def settings(tmp_path: Any) -> Settings:
+    fast = {"lease_s": 1.0, "poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "sweep_s": 0.1, "cancel_s": 0.4}
+    return Settings(data_dir=tmp_path, cpu_ranks_per_core=4, **fast)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[InProcessCluster]:
+    made = InProcessCluster()
+    yield made
+    await made.end()
+
+
+@contextlib.asynccontextmanager
+async def dispatching(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> AsyncIterator["asyncio.Task[None]"]:
+    task = asyncio.create_task(Dispatcher(store, settings, cluster).run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def spec(steps: int = 20, data: int = 1, max_restarts: int = 0, name: str = "try") -> JobSpec:
+    training = {"steps": steps, "global_batch": 4 * data, "layout": {"data": data}}
+    return JobSpec.model_validate({"name": name, "train": training, "policy": {"max_restarts": max_restarts}})
+
+
+async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:
+    job, _ = await jobs.submit(store, settings, spec(**numbers), None, "", "tester")
+    return job
+
+
+async def until(store: Store, job: Job, holds: Callable[[Job], bool], seconds: float = 15.0) -> Job:
+    async with asyncio.timeout(seconds):
+        while not holds(now := await jobs.get_job(store, job.id)):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return now
+
+
+async def ended(store: Store, job: Job) -> Job:
+    return await until(store, job, lambda now: now.state in FINAL)
+
+
+def reached(state: State) -> Callable[[Job], bool]:
+    return lambda job: job.state == state
+
+
+async def story(store: Store, job: Job) -> list[Any]:
+    tail = await jobs.tail(store, job.id, Cursor(), with_logs=True, limit=100_000)
+    return tail.items
+
+
+async def states(store: Store, job: Job) -> list[str]:
+    return [item.data["state"] for item in await story(store, job) if item.kind == "state"]
+
+
+async def steps(store: Store, job: Job) -> list[int]:
+    return [item.data["step"] for item in await story(store, job) if item.kind == "step"]
+
+
+async def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_a_job_runs_from_queue_to_success(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
+    job = await submit(store, settings, steps=20)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+        await eventually(lambda: not cluster.living)
+    assert await states(store, job) == ["queued", "placing", "starting", "running", "succeeded"]
+    assert await steps(store, job) == list(range(1, 21))
+    assert job.progress is not None
+    assert (job.progress.step, job.progress.steps, job.progress.tokens) == (20, 20, 20 * 64)
+    assert job.summary == {"first_loss": 5.0, "last_loss": 1.0, "steps": 20}
+    assert job.started_at is not None and job.finished_at is not None and job.device == "cpu"
+    assert [order.name for order in cluster.orders] == [f"shardyard-{job.id}-1"]
+    assert cluster.orders[0].run["checkpoints"] == str(settings.storage / job.id)
+
+
+async def test_events_that_come_twice_or_whose_answer_was_lost_land_once(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.repeats, cluster.lost_replies = True, 3
+    job = await submit(store, settings, steps=40)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert job.state == State.SUCCEEDED
+    assert await steps(store, job) == list(range(1, 41))
+    assert await states(store, job) == ["queued", "placing", "starting", "running", "succeeded"]
+
+
+async def test_killed_dispatchers_lose_and_double_nothing(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings, steps=1000)
+    for life in range(6):
+        async with dispatching(store, settings, cluster):
+            seen = (await jobs.get_job(store, job.id)).cursor
+            await until(
+                store, job, lambda now, seen=seen, life=life: now.cursor.event > life or now.cursor.step > seen.step
+            )
+    gang = cluster.living[f"shardyard-{job.id}-1"]
+    await jobs.cancel(store, job.id, "tester")
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    told = [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
+    assert await steps(store, job) == told
+    assert len(told) > 3
+    assert {order.name for order in cluster.orders} == {f"shardyard-{job.id}-1"}
+    assert await states(store, job) == ["queued", "placing", "starting", "running", "cancelling", "cancelled"]
+
+
+async def test_a_dead_dispatchers_job_is_taken_over_when_its_lease_expires(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    dead = Dispatcher(store, settings, cluster)
+    dead._leave = _nothing  # type: ignore[method-assign]  # a process that is killed releases nothing
+    task = asyncio.create_task(dead.run())
+    await until(store, job, reached(State.RUNNING))
+    killed = [task, *(each.task for each in dead._running.values())]
+    for each in killed:
+        each.cancel()
+    await asyncio.gather(*killed, return_exceptions=True)
+    before = (await jobs.get_job(store, job.id)).cursor
+    async with dispatching(store, settings, cluster):
+        await until(store, job, lambda now: now.cursor.step > before.step)
+        await jobs.cancel(store, job.id, "tester")
+        await ended(store, job)
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def test_a_dispatcher_known_to_be_dead_is_not_waited_for(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+    dead = replace(Owner.of_this_process(), started=1)
+    async with store.write() as tx:
+        assert await leases.take(tx, Lease(job.id, uuid4().hex, str(dead)), 3600.0)
+    before = (await jobs.get_job(store, job.id)).cursor
+    async with dispatching(store, settings, cluster):
+        await until(store, job, lambda now: now.cursor.step > before.step)
+
+
+async def test_two_dispatchers_share_the_queue_without_a_double_start(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    made = [await submit(store, settings, steps=5, name=f"job-{i}") for i in range(12)]
+    async with dispatching(store, settings, cluster), dispatching(store, settings, cluster):
+        for job in made:
+            assert (await ended(store, job)).state == State.SUCCEEDED
+    assert sorted(order.name for order in cluster.orders) == sorted(f"shardyard-{job.id}-1" for job in made)
+    for job in made:
+        assert await steps(store, job) == [1, 2, 3, 4, 5]
+
+
+async def test_cancel_ends_a_running_job(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        began = time.monotonic()
+        asked = await jobs.cancel(store, job.id, "tester")
+        assert asked.state == State.CANCELLING
+        job = await ended(store, job)
+        assert time.monotonic() - began < 5
+        await eventually(lambda: not cluster.living)
+    assert job.state == State.CANCELLED
+    assert (await jobs.cancel(store, job.id, "tester")).state == State.CANCELLED
+
+
+async def test_cancel_ends_a_gang_that_does_not_listen(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    async def deaf(gang: Gang) -> None:
+        gang.stubborn = True
+        await run_until_stopped(gang)
+
+    cluster.script = deaf
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        await jobs.cancel(store, job.id, "tester")
+        job = await ended(store, job)
+    assert job.state == State.CANCELLED
+    assert not cluster.living
+
+
+async def test_cancel_of_a_queued_job_is_immediate(store: Store, settings: Settings) -> None:
+    job = await submit(store, settings)
+    assert (await jobs.cancel(store, job.id, "tester")).state == State.CANCELLED
+
+
+async def test_an_exception_fails_the_job_and_is_not_retried(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    async def raises(gang: Gang) -> None:
+        await gang.state("starting")
+        await gang.tell("incident", cause="exception", rank=1, message="ValueError: no", traceback="…")
+        await gang.state("failed", "exception", "rank 1: ValueError: no")
+
+    cluster.script = raises
+    job = await submit(store, settings, max_restarts=3)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert (job.state, job.reason, job.message) == (State.FAILED, "exception", "rank 1: ValueError: no")
+    assert job.attempt == 1
+
+
+@pytest.mark.parametrize("how", ["gang_lost", "rank_lost"])
+async def test_infrastructure_faults_use_restarts_up(
+    store: Store, settings: Settings, cluster: InProcessCluster, how: str
+) -> None:
+    async def dies(gang: Gang) -> None:
+        await gang.state("starting")
+        await gang.state("running")
+        await gang.step(1)
+        await asyncio.sleep(0.1)
+        if how == "rank_lost":
+            await gang.state("failed", "rank_lost", "killed by SIGKILL")
+        else:
+            asyncio.get_running_loop().create_task(cluster.kill(gang.order.name))
+            await asyncio.sleep(60)
+
+    cluster.script = dies
+    job = await submit(store, settings, max_restarts=2)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert (job.state, job.reason, job.restarts, job.attempt) == (State.FAILED, how, 2, 3)
+    one = ["placing", "starting", "running", "recovering", "queued"]
+    assert await states(store, job) == ["queued", *one, *one, "placing", "starting", "running", "failed"]
+    assert await steps(store, job) == [1]  # told three times, kept once
+
+
+async def test_a_lost_cluster_costs_no_restart(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings, max_restarts=0)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        cluster.script = train
+        await cluster.replace_all_nodes()
+        job = await ended(store, job)
+    assert (job.state, job.restarts, job.attempt) == (State.SUCCEEDED, 0, 2)
+
+
+async def test_an_unreachable_cluster_fails_nothing(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings, name="runs")
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        cluster.reachable = False
+        queued = await submit(store, settings, name="waits")
+        await until(store, queued, lambda now: now.reason == "cluster_unreachable")
+        assert (await jobs.get_job(store, job.id)).state == State.RUNNING
+        cluster.reachable, cluster.script = True, train
+        assert (await ended(store, queued)).state == State.SUCCEEDED
+        seen = (await jobs.get_job(store, job.id)).cursor.step
+        await until(store, job, lambda now: now.cursor.step > seen)
+
+
+async def test_jobs_wait_in_order_and_are_told_why(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
+    cluster.script = run_until_stopped
+    first = await submit(store, settings, data=2)
+    large = await submit(store, settings, data=4)
+    small = await submit(store, settings, data=1)
+    async with dispatching(store, settings, cluster):
+        large = await until(store, large, lambda now: now.reason == "waiting_for_devices")
+        assert large.message == "Needs 4 ranks, 2 of 4 CPU ranks are free; waiting for 2 more."
+        small = await until(store, small, lambda now: now.reason == "waiting_for_turn")
+        assert {order.name for order in cluster.orders} == {f"shardyard-{first.id}-1"}
+        cluster.script = train
+        await jobs.cancel(store, first.id, "tester")
+        assert (await ended(store, large)).state == State.SUCCEEDED
+        assert (await ended(store, small)).state == State.SUCCEEDED
+
+
+async def test_gangs_without_a_job_are_swept(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        order = cluster.orders[0]
+        over = await submit(store, settings, name="over", data=4)
+        await jobs.cancel(store, over.id, "tester")
+        for stray in (f"shardyard-{job.id}-0", "shardyard-job-unknown-1", f"shardyard-{over.id}-0"):
+            await cluster.start_gang(type(order)(stray, order.run, 1, 1, "cpu", 0.0))
+        await eventually(lambda: set(cluster.living) == {order.name})
+
+
+async def test_a_dispatcher_that_ends_in_order_gives_its_leases_back(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    async with dispatching(store, settings.model_copy(update={"lease_s": 600.0}), cluster):
+        await until(store, job, reached(State.RUNNING))
+    async with store.read() as tx:
+        assert await leases.abandoned(tx, 10) == [job.id]
+    assert cluster.living, "the gang lives on"
+
+
+async def test_a_dispatcher_whose_lease_is_gone_stores_nothing_more(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    thief = Lease(job.id, uuid4().hex, "thief")
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        async with store.write() as tx:
+            row = await jobs.job_rows.by_id(tx, job.id)
+            assert row is not None
+            await leases.release(tx, [row["lease_token"]])
+            assert await leases.take(tx, thief, 600.0)
+        stolen = await jobs.get_job(store, job.id)
+        await asyncio.sleep(1.0)
+        assert (await jobs.get_job(store, job.id)).cursor == stolen.cursor
+        async with store.write() as tx:
+            await leases.release(tx, [thief.token])
+        await until(store, job, lambda now: now.cursor.step > stolen.cursor.step)
+    told = [
+        event["data"]["step"] for event in cluster.living[f"shardyard-{job.id}-1"].history if event["kind"] == "step"
+    ]
+    stored = await steps(store, job)
+    assert stored == told[: len(stored)]
+
+
+async def test_events_that_never_arrive_are_an_incident(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    async def forgets(gang: Gang) -> None:
+        await gang.state("starting")
+        await gang.state("running")
+        async with gang.changed:
+            gang.history.append({"seq": 9, "ts": time.time(), "kind": "state", "data": {"state": "succeeded"}})
+            gang.changed.notify_all()
+
+    cluster.script = forgets
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert job.state == State.SUCCEEDED
+    incidents = [item.data for item in await story(store, job) if item.kind == "incident"]
+    assert [incident["cause"] for incident in incidents] == ["events_lost"]
+
+
+async def test_a_submit_wakes_the_dispatcher(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
+    patient = settings.model_copy(update={"poll_s": 60.0})
+    wake = asyncio.Event()
+    task = asyncio.create_task(Dispatcher(store, patient, cluster, wake).run())
+    try:
+        await asyncio.sleep(0.3)
+        job = await submit(store, settings, steps=3)
+        wake.set()
+        assert (await ended(store, job)).state == State.SUCCEEDED
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,181 @@
+import asyncio
+import math
+import time
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from shardyard.service import jobs
+from shardyard.service.admission import admit
+from shardyard.service.errors import LeaseLost
+from shardyard.service.intake import take_in
+from shardyard.service.records import Cursor, Job
+from shardyard.service.settings import Settings
+from shardyard.service.states import State
+from shardyard.service.store import leases, nodes
+from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+
+from .conftest import Submit
+from .test_leases import NODE
+
+Events = list[dict[str, Any]]
+
+
+def told(*said: tuple[str, dict[str, Any]], first: int = 1) -> Events:
+    return [{"seq": first + i, "ts": 1000.0 + i, "kind": kind, "data": data} for i, (kind, data) in enumerate(said)]
+
+
+def state(name: str, reason: str | None = None) -> tuple[str, dict[str, Any]]:
+    return "state", {"state": name, "reason": reason, "message": None}
+
+
+def step(number: int, loss: float = 1.0) -> tuple[str, dict[str, Any]]:
+    return "step", {"step": number, "loss": loss, "tokens": number, "step_s": 0.5, "tokens_per_s": 2.0}
+
+
+def lines(first: int, *text: str, rank: int = 0) -> tuple[str, dict[str, Any]]:
+    return "log", {"rank": rank, "stream": "stdout", "first": first, "lines": list(text)}
+
+
+@pytest.fixture
+async def placed(store: Store, settings: Settings, submit: Submit) -> tuple[Job, Lease]:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    job = await submit()
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    return job, lease
+
+
+async def story(store: Store, job: Job) -> list[tuple[str, Any]]:
+    tail = await jobs.tail(store, job.id, Cursor(), with_logs=True, limit=10_000)
+    short = {"state": "state", "step": "step", "log": "text"}
+    return [(item.kind, item.data.get(short.get(item.kind, ""))) for item in tail.items]
+
+
+BATCH = told(
+    state("starting"), state("running"), step(1), lines(0, "a", "b"), step(2), ("eval", {"step": 2, "loss": 1.5})
+)
+
+
+async def test_a_batch_lands_once_however_often_it_comes(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    for cut in (2, 4, 3, 6, 6):
+        taken = await take_in(store, lease, 1, BATCH[:cut])
+    assert (taken.cursor, taken.ended, taken.state) == (6, False, State.RUNNING)
+    landed = await story(store, job)
+    assert sorted(kind for kind, _ in landed) == [
+        "eval",
+        "log",
+        "log",
+        "state",
+        "state",
+        "state",
+        "state",
+        "step",
+        "step",
+    ]
+    now = await jobs.get_job(store, job.id)
+    assert now.progress is not None and now.progress.eta_s == pytest.approx(98 * 0.5)
+
+
+async def test_a_death_at_any_line_of_the_transaction_leaves_all_or_nothing(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    """The batch is begun again and again, and killed a little later each time; then it is let through."""
+    job, lease = placed
+    before = await story(store, job)
+    for turn in range(60):
+        task = asyncio.create_task(take_in(store, lease, 1, BATCH))
+        await asyncio.sleep(0.0004 * turn)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        landed = await story(store, job)
+        assert landed == before or len(landed) == len(before) + 7
+    await take_in(store, lease, 1, BATCH)
+    assert len(await story(store, job)) == len(before) + 7
+
+
+async def test_without_the_lease_nothing_is_stored(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    before = await story(store, job)
+    thief = Lease(job.id, uuid4().hex, "b")
+    async with store.write() as tx:
+        await leases.release(tx, [lease.token])
+        assert await leases.take(tx, thief, 10)
+    with pytest.raises(LeaseLost):
+        await take_in(store, lease, 1, BATCH)
+    with pytest.raises(LeaseLost):
+        await take_in(store, thief, 2, BATCH)
+    assert await story(store, job) == before
+
+
+async def test_a_step_that_is_told_again_stays_and_one_that_is_trained_again_replaces_it(
+    store: Store, settings: Settings, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    await take_in(store, lease, 1, told(state("starting"), state("running"), step(1, 5.0), step(2, 4.0), step(2, 9.0)))
+    seen = (await jobs.get_job(store, job.id)).cursor
+    assert [point.loss for point in (await jobs.metrics(store, job.id)).points] == [5.0, 4.0]
+    async with store.write() as tx:
+        row = await jobs.job_rows.locked(tx, job.id, lease.token)
+        assert row is not None
+        await jobs.job_rows.set_columns(tx, job.id, {"max_restarts": 1})
+    await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=6))
+    async with store.write() as tx:
+        await leases.release(tx, [lease.token])
+    (second,) = (await admit(store, settings, "a", None)).leases
+    await take_in(store, second, 2, told(state("starting"), state("running"), step(2, 3.0), step(3, 2.0)))
+    points = (await jobs.metrics(store, job.id)).points
+    assert [(point.step, point.attempt, point.loss) for point in points] == [(1, 1, 5.0), (2, 2, 3.0), (3, 2, 2.0)]
+    news = await jobs.tail(store, job.id, seen)
+    assert [item.data["step"] for item in news.items if item.kind == "step"] == [2, 3]
+
+
+async def test_what_databases_cannot_keep_is_made_keepable(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    odd = told(
+        step(1, math.nan),
+        step(2, math.inf),
+        lines(0, "nul \0 and \ud800 half"),
+        ("plan", {"text": "\0", "n": math.nan}),
+    )
+    await take_in(store, lease, 1, odd)
+    assert [point.loss for point in (await jobs.metrics(store, job.id)).points] == [None, None]
+    assert [line.text for line in (await jobs.logs(store, job.id)).lines] == ["nul \ufffd and ? half"]
+
+
+async def test_an_event_that_makes_no_sense_is_an_incident_and_the_rest_goes_on(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    said = told(("step", {"loss": 1.0}), ("state", {"state": "dancing"}), ("log", {"rank": 0}), state("succeeded"))
+    taken = await take_in(store, lease, 1, said)
+    assert taken.ended
+    assert [kind for kind, _ in await story(store, job) if kind == "incident"] == ["incident"] * 3
+    assert (await jobs.get_job(store, job.id)).state == State.SUCCEEDED
+
+
+async def test_a_failure_while_cancelling_by_lost_ranks_is_a_cancellation(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    await take_in(store, lease, 1, BATCH)
+    await jobs.cancel(store, job.id, "tester")
+    await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=7))
+    now = await jobs.get_job(store, job.id)
+    assert (now.state, now.reason) == (State.CANCELLED, "cancelled_by_user")
+
+
+async def test_a_long_story_read_in_batches_ends_with_its_last_state(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    steps = [step(number) for number in range(1, 24)]
+    batch = told(state("starting"), state("running"), *steps, state("succeeded"))
+    await take_in(store, lease, 1, [{**event, "ts": time.time() + event["seq"]} for event in batch])
+    cursor, seen, done = Cursor(), [], False
+    while not done:
+        tail = await jobs.tail(store, job.id, cursor, limit=5)
+        seen += [item.data.get("state") or item.data["step"] for item in tail.items]
+        cursor, done = tail.cursor, tail.done
+    assert seen[-24:] == [*range(1, 24), "succeeded"]

@@ -1,0 +1,433 @@
+"""The chart with a real Helm: what it renders is valid Kubernetes, safe by default, and a wrong value is refused."""
+
+import gzip
+import importlib.util
+import itertools
+import json
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from shardyard.service.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "chart" / "shardyard"
+Manifest = dict[str, Any]
+
+PASSWORD = "correct-horse"
+URL = f"postgresql+psycopg://shardyard:{PASSWORD}@database:5432/shardyard"
+TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+VALUES: dict[str, Manifest] = {
+    "default": {},
+    "gpus": {
+        "image": {"repository": "registry/shardyard", "tag": "1.2.3", "pullSecrets": [{"name": "pull"}]},
+        "ray": {
+            "image": {"tag": "1.2.3-cuda"},
+            "worker": {
+                "replicas": 4,
+                "gpus": 8,
+                "nodeSelector": {"accelerator": "h100"},
+                "tolerations": [TOLERATION],
+                "affinity": {"nodeAffinity": {}},
+                "podAnnotations": {"team": "ml"},
+                "extraVolumes": [{"name": "corpus", "persistentVolumeClaim": {"claimName": "corpus"}}],
+                "extraVolumeMounts": [{"name": "corpus", "mountPath": "/corpus", "readOnly": True}],
+            },
+        },
+    },
+    "another Ray": {
+        "ray": {"create": False, "address": "ray://elsewhere:10001", "tokenSecret": "token"},
+        "image": {"digest": "sha256:" + "0" * 64},
+    },
+    "own secret, Redis": {
+        "database": {"secret": {"create": True, "name": "", "key": "dsn", "url": URL}},
+        "ray": {"redis": {"address": "redis://redis:6379", "passwordSecret": "redis"}, "tokenSecret": "token"},
+        "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
+    },
+    "as little as possible": {
+        "migrate": {"enabled": False},
+        "serviceAccount": {"create": False},
+        "networkPolicy": {"enabled": False},
+        "storage": {"create": False, "existingClaim": "checkpoints"},
+        "api": {"replicas": 1, "service": {"type": "LoadBalancer", "annotations": {"a": "b"}}},
+        "settings": {"max_ranks": 64},
+    },
+}
+
+
+def run_helm(*arguments: str, values: Manifest | None = None) -> subprocess.CompletedProcess[str]:
+    helm = ROOT / ".tools" / "helm"
+    assert helm.exists(), "run `make tools` first: it puts Helm there"
+    extra = [] if values is None else ["--values", "-"]
+    given = json.dumps(values or {})
+    return subprocess.run(
+        [str(helm), *arguments, *extra], input=given, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def render(values: Manifest, release: str = "train") -> list[Manifest]:
+    done = run_helm("template", release, str(CHART), "--namespace", "ml", values=values)
+    assert done.returncode == 0, done.stderr
+    documents = yaml.load_all(done.stdout, yaml.CSafeLoader)
+    return [document for document in documents if document]
+
+
+@pytest.fixture(params=VALUES, scope="module")
+def objects(request: pytest.FixtureRequest) -> list[Manifest]:
+    """What each value set renders."""
+    return render(VALUES[request.param])
+
+
+def of_kind(objects: list[Manifest], kind: str) -> list[Manifest]:
+    return [one for one in objects if one["kind"] == kind]
+
+
+def templates(one: Manifest) -> Iterator[Manifest]:
+    """The pod templates in `one`."""
+    spec = one.get("spec", {})
+    if one["kind"] == "RayCluster":
+        yield spec["headGroupSpec"]["template"]
+        yield from (group["template"] for group in spec["workerGroupSpecs"])
+    elif "template" in spec:
+        yield spec["template"]
+
+
+def pods(objects: list[Manifest]) -> list[Manifest]:
+    return list(itertools.chain.from_iterable(templates(one) for one in objects))
+
+
+def containers(objects: list[Manifest]) -> list[Manifest]:
+    return [container for pod in pods(objects) for container in pod["spec"]["containers"]]
+
+
+def test_helm_lints_it() -> None:
+    done = run_helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("version", ["1.30", "1.37"])
+def test_core_objects_are_valid(objects: list[Manifest], version: str) -> None:
+    for one in objects:
+        if one["kind"] != "RayCluster":
+            kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_core_objects_with_an_unknown_field_are_not_valid() -> None:
+    deployment = of_kind(render({}), "Deployment")[0]
+    deployment["spec"]["template"]["spec"]["containers"][0]["probe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError, match="probe"):
+        kubernetes_validate.validate(deployment, "1.30", strict=True)
+
+
+@pytest.fixture(scope="module")
+def ray_cluster_schema() -> Manifest:
+    text = gzip.decompress((ROOT / "tests" / "data" / "ray.io_rayclusters.yaml.gz").read_bytes())
+    versions = yaml.load(text, yaml.CSafeLoader)["spec"]["versions"]
+    served = next(version for version in versions if version["name"] == "v1")
+    schema = strict(served["schema"]["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object"}
+    return schema
+
+
+def strict(schema: Manifest) -> Manifest:
+    """Kubernetes' structural schema as a JSON Schema that refuses unknown fields, as strict validation would."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    kept = {key: value for key, value in schema.items() if key in {"type", "enum", "pattern", "minimum", "maximum"}}
+    if "properties" in schema:
+        properties = schema["properties"]
+        kept["properties"] = {name: strict(part) for name, part in properties.items()}
+        kept["required"] = [name for name in schema.get("required", []) if "default" not in properties[name]]
+        kept["additionalProperties"] = schema.get("x-kubernetes-preserve-unknown-fields", False)
+    elif isinstance(schema.get("additionalProperties"), dict):
+        kept["additionalProperties"] = strict(schema["additionalProperties"])
+    if "items" in schema:
+        kept["items"] = strict(schema["items"])
+    if schema.get("nullable") and "type" in kept:
+        kept["type"] = [kept["type"], "null"]
+    return kept
+
+
+def test_ray_cluster_is_valid(objects: list[Manifest], ray_cluster_schema: Manifest) -> None:
+    for cluster in of_kind(objects, "RayCluster"):
+        jsonschema.validate(cluster, ray_cluster_schema)
+
+
+def test_ray_cluster_schema_refuses_what_kuberay_does_not_know(ray_cluster_schema: Manifest) -> None:
+    cluster = of_kind(render({}), "RayCluster")[0]
+    cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["probe"] = {}
+    with pytest.raises(jsonschema.ValidationError, match="probe"):
+        jsonschema.validate(cluster, ray_cluster_schema)
+
+
+def test_objects_have_names_of_their_own(objects: list[Manifest]) -> None:
+    names = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    assert len(names) == len(set(names))
+    assert all(len(name) <= 63 for _, name in names)
+
+
+def test_one_object_per_template() -> None:
+    for template in (CHART / "templates").glob("*.yaml"):
+        assert template.read_text().count("\nkind: ") == 1, template.name
+
+
+def test_a_long_release_name_leaves_room_for_kuberays_endings() -> None:
+    objects = render({}, release="a" * 53)
+    cluster = of_kind(objects, "RayCluster")[0]["metadata"]["name"]
+    address = of_kind(objects, "ConfigMap")[0]["data"]["SHARDYARD_RAY_ADDRESS"]
+    assert len(f"{cluster}-head-svc") <= 50
+    assert address == f"ray://{cluster}-head-svc:10001"
+
+
+def test_selectors_find_their_pods(objects: list[Manifest]) -> None:
+    labels = [pod["metadata"]["labels"] for pod in pods(objects)]
+    for deployment in of_kind(objects, "Deployment"):
+        wanted = deployment["spec"]["selector"]["matchLabels"].items()
+        assert wanted <= deployment["spec"]["template"]["metadata"]["labels"].items()
+        assert sum(wanted <= label.items() for label in labels) == 1
+    for service in of_kind(objects, "Service"):
+        assert sum(service["spec"]["selector"].items() <= label.items() for label in labels) == 1
+
+
+def test_named_ports_exist(objects: list[Manifest]) -> None:
+    names = {port["name"] for container in containers(objects) for port in container.get("ports", [])}
+    for service in of_kind(objects, "Service"):
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= names
+    for policy in of_kind(objects, "NetworkPolicy"):
+        rules = policy["spec"].get("ingress", [])
+        assert {port["port"] for rule in rules for port in rule.get("ports", [])} <= names
+
+
+def test_mounts_have_volumes_and_claims_exist(objects: list[Manifest]) -> None:
+    claims = {one["metadata"]["name"] for one in of_kind(objects, "PersistentVolumeClaim")} | {"checkpoints", "corpus"}
+    for pod in pods(objects):
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        for container in pod["spec"]["containers"]:
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes.keys()
+        wanted = {v["persistentVolumeClaim"]["claimName"] for v in volumes.values() if "persistentVolumeClaim" in v}
+        assert wanted <= claims
+
+
+def test_config_map_holds_settings_and_nothing_else(objects: list[Manifest]) -> None:
+    data = of_kind(objects, "ConfigMap")[0]["data"]
+    names = {name.removeprefix("SHARDYARD_").lower() for name in data}
+    assert names <= Settings.model_fields.keys()
+    given = {name: data[f"SHARDYARD_{name.upper()}"] for name in names}
+    settings = Settings.model_validate({**given, "database_url": URL})
+    assert str(settings.storage) == given["storage"]
+    assert settings.lease_s == 15
+
+
+def test_storage_is_mounted_where_the_settings_say(objects: list[Manifest]) -> None:
+    data = of_kind(objects, "ConfigMap")[0]["data"]
+    for cluster in of_kind(objects, "RayCluster"):
+        for pod in templates(cluster):
+            paths = {mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
+            assert {data["SHARDYARD_STORAGE"], data["SHARDYARD_CACHE"], "/tmp", "/dev/shm"} <= paths
+
+
+def test_commands() -> None:
+    by_name = {container["name"]: container for container in containers(render({}))}
+    assert by_name["api"]["args"] == ["shardyard", "api"]
+    assert by_name["dispatcher"]["args"] == ["shardyard", "dispatcher"]
+    assert by_name["migrate"]["args"] == ["shardyard", "migrate"]
+
+
+def test_versions_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    assert chart["appVersion"] == project["version"]
+    assert f"ray=={of_kind(render({}), 'RayCluster')[0]['spec']['rayVersion']}" in pins
+
+
+def test_every_container_is_confined(objects: list[Manifest]) -> None:
+    for pod in pods(objects):
+        security = pod["spec"]["securityContext"]
+        assert security["runAsNonRoot"] is True
+        assert security["runAsUser"] > 0
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod["spec"].keys()
+        assert not any("hostPath" in volume for volume in pod["spec"]["volumes"])
+    for container in containers(objects):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_every_container_has_requests_and_limits(objects: list[Manifest]) -> None:
+    for container in containers(objects):
+        for amounts in (container["resources"]["requests"], container["resources"]["limits"]):
+            assert {"cpu", "memory"} <= amounts.keys()
+
+
+def test_every_container_that_serves_has_probes(objects: list[Manifest]) -> None:
+    serving = [container for container in containers(objects) if "ports" in container]
+    assert serving
+    for container in serving:
+        ports = {port["name"] for port in container["ports"]}
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert container[probe]["httpGet"]["port"] in ports
+    api = next(container for container in serving if container["name"] == "api")
+    assert api["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert api["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_images_have_a_tag_or_digest(objects: list[Manifest]) -> None:
+    for container in containers(objects):
+        assert re.search(r":[\w.-]+$|@sha256:[0-9a-f]{64}$", container["image"]), container["image"]
+        assert not container["image"].endswith(":latest")
+
+
+def test_ray_runs_under_an_init_and_a_token(objects: list[Manifest]) -> None:
+    for cluster in of_kind(objects, "RayCluster"):
+        assert cluster["spec"]["authOptions"]["mode"] == "token"
+        assert cluster["metadata"]["annotations"]["ray.io/overwrite-container-cmd"] == "true"
+        for pod in templates(cluster):
+            assert pod["spec"]["containers"][0]["command"][0] == "/usr/bin/tini"
+
+
+def test_the_head_can_serve_ray_clients() -> None:
+    """Without a fixed runtime environment port, Ray 2.60's client server refuses every `ray://` connection."""
+    parameters = of_kind(render({}), "RayCluster")[0]["spec"]["headGroupSpec"]["rayStartParams"]
+    assert int(parameters["runtime-env-agent-port"]) > 0
+
+
+def test_passwords_stand_in_secrets_alone() -> None:
+    objects = render(VALUES["own secret, Redis"])
+    holders = {one["kind"] for one in objects if PASSWORD in json.dumps(one)}
+    assert holders == {"Secret"}
+
+
+def test_workers_see_no_credentials_of_the_control_plane(objects: list[Manifest]) -> None:
+    for cluster in of_kind(objects, "RayCluster"):
+        assert "SHARDYARD_DATABASE_URL" not in json.dumps(cluster)
+        assert all("envFrom" not in pod["spec"]["containers"][0] for pod in templates(cluster))
+
+
+def test_checkpoints_outlive_the_release() -> None:
+    claim = of_kind(render({}), "PersistentVolumeClaim")[0]
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_the_migration_comes_before_the_release_with_a_secret_of_its_own() -> None:
+    objects = render(VALUES["own secret, Redis"])
+    job = of_kind(objects, "Job")[0]
+    reference = job["spec"]["template"]["spec"]["containers"][0]["env"][1]["valueFrom"]["secretKeyRef"]
+    secret = next(one for one in of_kind(objects, "Secret") if one["metadata"]["name"] == reference["name"])
+    assert secret["stringData"] == {"dsn": URL}
+    assert reference["key"] == "dsn"
+    weights = [int(one["metadata"]["annotations"]["helm.sh/hook-weight"]) for one in (secret, job)]
+    assert weights == sorted(weights)
+    assert all(one["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade" for one in (secret, job))
+
+
+def test_gpus() -> None:
+    by_name = {container["name"]: container for container in containers(render(VALUES["gpus"]))}
+    assert by_name["ray-worker"]["resources"]["limits"]["nvidia.com/gpu"] == 8
+    assert "nvidia.com/gpu" not in by_name["ray-head"]["resources"]["limits"]
+    assert by_name["ray-worker"]["image"] == "registry/shardyard:1.2.3-cuda"
+    assert by_name["api"]["image"] == "registry/shardyard:1.2.3"
+
+
+def test_another_ray_cluster() -> None:
+    objects = render(VALUES["another Ray"])
+    assert not of_kind(objects, "RayCluster")
+    assert of_kind(objects, "ConfigMap")[0]["data"]["SHARDYARD_RAY_ADDRESS"] == "ray://elsewhere:10001"
+    dispatcher = next(one for one in of_kind(objects, "Deployment") if "dispatcher" in one["metadata"]["name"])
+    secrets = [volume["secret"] for volume in dispatcher["spec"]["template"]["spec"]["volumes"] if "secret" in volume]
+    assert [secret["secretName"] for secret in secrets] == ["token"]
+
+
+def test_a_changed_setting_rolls_the_pods() -> None:
+    def annotations(values: Manifest) -> list[str]:
+        deployments = of_kind(render(values), "Deployment")
+        return [one["spec"]["template"]["metadata"]["annotations"]["checksum/config"] for one in deployments]
+
+    assert not set(annotations({})) & set(annotations({"settings": {"lease_s": 30}}))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replicaCount": 3}, "replicaCount"),
+        ({"api": {"replica": 3}}, "replica"),
+        ({"settings": {"database_url": URL}}, "database_url"),
+        ({"api": {"replicas": "two"}}, "api/replicas"),
+        ({"api": {"service": {"type": "External"}}}, "api/service/type"),
+        ({"api": {"resources": {"limits": {"cpu": "a lot"}}}}, "api/resources/limits/cpu"),
+        ({"settings": {"lease_s": 0}}, "settings/lease_s"),
+        ({"settings": {"max_ranks": 1.5}}, "settings/max_ranks"),
+        ({"security": {"uid": 0}}, "security/uid"),
+        ({"ray": {"create": False}}, "ray/address"),
+        ({"ray": {"address": "head:6379"}}, "ray/address"),
+        ({"ray": {"worker": {"gpus": -1}}}, "ray/worker/gpus"),
+        ({"database": {"secret": {"create": True}}}, "database/secret/url"),
+        ({"database": {"secret": {"create": True, "url": "sqlite:///x"}}}, "database/secret/url"),
+        ({"database": {"secret": {"url": URL}}}, "database/secret/url"),
+        ({"storage": {"create": False}}, "storage/existingClaim"),
+        ({"image": {"tag": "not a tag"}}, "image/tag"),
+    ],
+)
+def test_wrong_values_are_refused(values: Manifest, said: str) -> None:
+    done = run_helm("template", "train", str(CHART), values=values)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_notes_tell_how_to_reach_the_api_and_warn() -> None:
+    notes = run_helm("install", "train", str(CHART), "--dry-run=client", "--namespace", "ml", values={}).stdout
+    assert "port-forward service/train-shardyard-api" in notes
+    assert "WARNING" not in notes
+    open_to_all = run_helm(
+        "install", "train", str(CHART), "--dry-run=client", values={"networkPolicy": {"enabled": False}}
+    )
+    assert "WARNING" in open_to_all.stdout
+
+
+@pytest.fixture(scope="module")
+def values_table() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("values_table", ROOT / "deploy" / "chart" / "values_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_value_says_what_it_is(values_table: ModuleType) -> None:
+    entries = list(values_table.entries((CHART / "values.yaml").read_text()))
+    assert len(entries) > 50
+    assert [entry.path for entry in entries if not entry.comment] == []
+
+
+def test_the_readme_has_the_table_of_the_values(values_table: ModuleType) -> None:
+    readme, values = (CHART / "README.md").read_text(), (CHART / "values.yaml").read_text()
+    assert values_table.rewritten(readme, values) == readme, "run `make chart-docs`"
+
+
+def test_the_schema_knows_the_values_and_no_others() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def closed(part: Manifest, values: Manifest, path: str) -> None:
+        assert part["additionalProperties"] is False, path
+        assert part["properties"].keys() - {"global"} == values.keys(), path
+        for name, inner in part["properties"].items():
+            if "properties" in inner:
+                closed(inner, values[name], f"{path}{name}.")
+
+    closed(schema, yaml.safe_load((CHART / "values.yaml").read_text()), "")

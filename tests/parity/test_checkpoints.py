@@ -1,0 +1,88 @@
+"""A checkpoint of any layout continues on any other, on the same curve; on the same layout, with the same bits."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.ranks import train
+
+Make = Callable[..., Any]
+
+LAYOUTS: list[dict[str, Any]] = [
+    {},
+    {"data": 2, "tensor": 2, "pipeline": 2, "zero": 1},
+    {"data": 4, "zero": 2},
+    {"data": 3, "zero": 3},
+    {"data": 2, "tensor": 2, "zero": 3},
+    {"pipeline": 2, "schedule": "zbv", "tensor": 2},
+    {"data": 3, "zero": 1},
+]
+
+
+@pytest.mark.parametrize("source", range(len(LAYOUTS)))
+def test_resumes_on_the_next_layout(source: int, root: Path, make_spec: Make, one_process: Make) -> None:
+    first, then = LAYOUTS[source], LAYOUTS[(source + 1) % len(LAYOUTS)]
+    saved = train(
+        make_spec(first, global_batch=12, steps=5, checkpoint={"every": 3, "final": False}), root, f"first-{source}"
+    )
+    (checkpoint,) = [data for kind, data in saved["events"] if kind == "checkpoint"]
+    assert checkpoint["step"] == 3
+    resumed = train(make_spec(then, global_batch=12), root, f"then-{source}", resume=Path(checkpoint["path"]))
+    whole = one_process(make_spec({}, global_batch=12))
+    assert len(resumed["losses"]) == 2
+    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
+    for name, value in whole["parameters"].items():
+        np.testing.assert_allclose(resumed["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_same_layout_continues_with_the_same_bits(precision: str, root: Path, make_spec: Make) -> None:
+    spec = make_spec({"data": 2, "zero": 1}, precision=precision, checkpoint={"every": 3})
+    name = f"bits-{precision}"
+    whole = train(spec, root, name)
+    folder = root / "checkpoints" / name
+    newest = max(folder.iterdir())
+    (newest / "manifest.json").unlink()  # as if the save of step 5 had been cut off
+    resumed = train(spec, root, name)
+    assert resumed["losses"] == whole["losses"][3:]
+    assert all(np.array_equal(value, resumed["parameters"][key]) for key, value in whole["parameters"].items())
+    assert (newest / "manifest.json").exists()
+
+
+def test_keeps_the_newest(root: Path, make_spec: Make) -> None:
+    train(make_spec({}, checkpoint={"every": 1, "keep": 2}), root, "keep")
+    kept = sorted((root / "checkpoints" / "keep").iterdir())
+    assert [path.name for path in kept] == ["step-00000004", "step-00000005"]
+    assert json.loads((kept[-1] / "manifest.json").read_text())["step"] == 5
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "missing"])
+def test_a_damaged_file_is_said_and_not_loaded(damage: str, root: Path, make_spec: Make) -> None:
+    name = f"damage-{damage}"
+    train(make_spec({"data": 2}, steps=2, checkpoint={}), root, name)
+    path = root / "checkpoints" / name / "step-00000002"
+    victim = path / "__0_0.distcp"
+    content = bytearray(victim.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+    victim.write_bytes(content[:-1] if damage == "truncate" else content)
+    if damage == "missing":
+        victim.unlink()
+    with pytest.raises(RuntimeError, match="does not match its checksum"):
+        train(make_spec({"data": 2}), root, name)
+
+
+def test_another_model_is_refused(root: Path, make_spec: Make) -> None:
+    train(make_spec({}, steps=1, checkpoint={}), root, "small")
+    other = {"family": "llama", "preset": "nano", "layers": 2, "dim": 64, "heads": 4, "kv_heads": 2, "hidden": 64}
+    with pytest.raises(RuntimeError, match="another model"):
+        train(make_spec({}, model=other), root, "other", resume=root / "checkpoints" / "small" / "step-00000001")
+
+
+def test_nothing_left_to_do_is_said(root: Path, make_spec: Make) -> None:
+    train(make_spec({}, steps=2, checkpoint={}), root, "done")
+    with pytest.raises(RuntimeError, match="raise it"):
+        train(make_spec({}, steps=2, checkpoint={}), root, "done")

@@ -1,0 +1,142 @@
+"""Sequences that are cut over ranks, by a ring, by Ulysses or both, with every other axis: the same as one process, in float64 to 1e-10."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.ranks import train
+
+Make = Callable[..., Any]
+
+RING = {"context": 2}
+ULYSSES = {"context": 2, "ulysses": 2}
+BOTH = {"context": 4, "ulysses": 2}
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "ring2": RING,
+    "ring4": {"context": 4},
+    "ulysses2": ULYSSES,
+    "ulysses2-ring2": BOTH,
+    "ring2-accumulate-zero2": {**RING, "zero": 2, "micro_batch": 4},
+    "ring2-data2": {**RING, "data": 2},
+    "ring2-data2-zero1": {**RING, "data": 2, "zero": 1},
+    "ulysses2-data2-zero2": {**ULYSSES, "data": 2, "zero": 2},
+    "ring2-data2-zero3": {**RING, "data": 2, "zero": 3},
+    "ring2-data4-zero3-groups": {**RING, "data": 4, "zero": 3, "shard": 4},
+    "ring2-tensor2": {**RING, "tensor": 2},
+    "ring2-tensor2-whole": {**RING, "tensor": 2, "sequence": False},
+    "ring2-1f1b2": {**RING, "pipeline": 2},
+    "ring2-interleaved2": {**RING, "pipeline": 2, "schedule": "interleaved"},
+    "ulysses2-zbv2": {**ULYSSES, "pipeline": 2, "schedule": "zbv"},
+    "ring2-dualpipev2": {**RING, "pipeline": 2, "schedule": "dualpipev"},
+    "ulysses2-interleaved-zb2": {**ULYSSES, "pipeline": 2, "schedule": "interleaved-zb"},
+    "ring4-zero1": {"context": 4, "zero": 1},
+    "ulysses2-ring2-data2-zero3": {**BOTH, "data": 2, "zero": 3},
+    "ulysses2-ring2-gpipe2": {**BOTH, "pipeline": 2, "schedule": "gpipe"},
+    "ring2-tensor2-data2-zero1": {**RING, "tensor": 2, "data": 2, "zero": 1},
+    "ring2-tensor2-zbv2-zero2": {**RING, "tensor": 2, "pipeline": 2, "schedule": "zbv", "zero": 2},
+    "ring2-tensor2-1f1b2-zero3": {**RING, "tensor": 2, "pipeline": 2, "zero": 3},
+    "ulysses2-data2-1f1b2-zero1": {**ULYSSES, "data": 2, "pipeline": 2, "zero": 1},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    spec = make_spec(layout)
+    _assert_equal(train(spec, root), one_process(spec))
+
+
+GPT2 = {"family": "gpt2", "layers": 4, "dim": 32, "heads": 4, "hidden": 64}
+OF_GPT2: dict[str, dict[str, Any]] = {
+    "ring2": RING,
+    "ulysses4": {"context": 4, "ulysses": 4},
+    "ulysses2-ring2-zero2": {**BOTH, "zero": 2},
+    "ulysses2-tensor2": {**ULYSSES, "tensor": 2},
+    "ulysses2-tensor2-data2-zero3": {**ULYSSES, "tensor": 2, "data": 2, "zero": 3},
+    "ulysses2-ring2-tensor2": {**BOTH, "tensor": 2},
+    "ring2-tensor2-1f1b2": {**RING, "tensor": 2, "pipeline": 2},
+}
+
+
+@pytest.mark.parametrize("layout", OF_GPT2.values(), ids=OF_GPT2.keys())
+def test_gpt2_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    spec = make_spec(layout, model=GPT2)
+    _assert_equal(train(spec, root), one_process(spec))
+
+
+MIXTURE = {"layers": 4, "dim": 32, "heads": 4, "kv_heads": 2, "hidden": 24, "experts": 4, "top_k": 2}
+OF_MIXTURE: dict[str, dict[str, Any]] = {
+    "ring2": RING,
+    "ulysses2-expert2": {**ULYSSES, "expert": 2},
+    "ulysses2-ring2-expert4-zero1": {**BOTH, "expert": 4, "zero": 1},
+    "ring2-data2-expert2-zero3": {**RING, "data": 2, "expert": 2, "zero": 3},
+    "ring2-tensor2-1f1b2-expert2": {**RING, "tensor": 2, "pipeline": 2, "expert": 2},
+}
+
+
+@pytest.mark.parametrize("layout", OF_MIXTURE.values(), ids=OF_MIXTURE.keys())
+def test_a_mixture_of_experts_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    spec = make_spec(layout, model={"family": "moe", **MIXTURE, "balance_loss": 0.1, "z_loss": 0.01})
+    _assert_equal(train(spec, root), one_process(spec))
+
+
+SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "full": (BOTH, {"recompute": "full"}),
+    "full-zbv": ({**RING, "pipeline": 2, "schedule": "zbv"}, {"recompute": "full"}),
+    "selective": (BOTH, {"recompute": "selective"}),
+    "selective-tensor2-zero3": ({**RING, "tensor": 2, "zero": 3}, {"recompute": "selective"}),
+    "activations-offloaded": ({**RING, "tensor": 2}, {"offload": {"activations": True}}),
+}
+
+
+@pytest.mark.parametrize(("layout", "savings"), SAVINGS.values(), ids=SAVINGS.keys())
+def test_what_saves_memory_changes_nothing(
+    layout: Any, savings: Any, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    _assert_equal(train(make_spec(layout, **savings), root), one_process(make_spec({})))
+
+
+@pytest.mark.slow
+def test_compiled_blocks_change_nothing(root: Path, make_spec: Make, one_process: Make) -> None:
+    _assert_equal(train(make_spec({**BOTH, "zero": 1}, compile=True), root), one_process(make_spec({})))
+
+
+@pytest.mark.parametrize(("first", "then"), [(BOTH, {"data": 2, "zero": 3}), ({"tensor": 2}, RING)], ids=str)
+def test_checkpoints_fit(first: Any, then: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    name = f"context-{first}"
+    saved = train(make_spec(first, checkpoint={"every": 3, "final": False}), root, name)
+    (path,) = [Path(data["path"]) for kind, data in saved["events"] if kind == "checkpoint"]
+    resumed = train(make_spec(then), root, f"{name}-then", resume=path)
+    whole = one_process(make_spec({}))
+    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
+    for key, value in whole["parameters"].items():
+        np.testing.assert_allclose(resumed["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_low_precision_follows_float32(precision: str, root: Path, make_spec: Make, one_process: Make) -> None:
+    sgd = {"name": "sgd", "lr": 0.1}
+    found = train(make_spec(BOTH, precision=precision, optimizer=sgd, steps=10), root)
+    expected = one_process(make_spec({}, precision="fp32", optimizer=sgd, steps=10))
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-5 if precision == "fp32" else 0.01)
+
+
+def test_a_module_that_keeps_its_attention_is_refused(root: Path, make_spec: Make, tmp_path: Path) -> None:
+    (tmp_path / "keeps_attention.py").write_text(
+        "from torch import nn\n\n\ndef make():\n    return nn.Embedding(256, 256)\n"
+    )
+    model = {"import": "keeps_attention:make", "code": str(tmp_path)}
+    with pytest.raises(RuntimeError, match=r"gives no spread_context.*Set layout.context to 1"):
+        train(make_spec(RING, model=model), root)
+
+
+def _assert_equal(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    np.testing.assert_allclose(found["norms"], expected["norms"], rtol=1e-8)
+    assert found["parameters"].keys() == expected["parameters"].keys()
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    evaluations = [[d["loss"] for kind, d in run["events"] if kind == "eval"] for run in (found, expected)]
+    np.testing.assert_allclose(*evaluations, rtol=1e-10)

@@ -1,0 +1,135 @@
+"""A mixture of experts, spread over ranks or not, equals one process in float64 to 1e-10: losses, norms, validations, every parameter."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.ranks import train
+
+Make = Callable[..., Any]
+
+MODEL: dict[str, Any] = {
+    "family": "moe",
+    "layers": 4,
+    "dim": 32,
+    "heads": 4,
+    "kv_heads": 2,
+    "hidden": 24,
+    "experts": 4,
+    "top_k": 2,
+    "balance_loss": 0.1,
+    "z_loss": 0.01,
+}
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "data2": {"data": 2},
+    "data2-zero3": {"data": 2, "zero": 3},
+    "tensor2": {"tensor": 2},
+    "zbv2": {"pipeline": 2, "schedule": "zbv"},
+    "data2-expert2": {"data": 2, "expert": 2},
+    "data2-expert2-zero1": {"data": 2, "expert": 2, "zero": 1},
+    "data2-expert2-zero3": {"data": 2, "expert": 2, "zero": 3},
+    "data4-expert4": {"data": 4, "expert": 4},
+    "data4-expert2": {"data": 4, "expert": 2},
+    "data4-expert2-zero1": {"data": 4, "expert": 2, "zero": 1},
+    "data4-expert2-zero2": {"data": 4, "expert": 2, "zero": 2},
+    "data4-expert2-zero3": {"data": 4, "expert": 2, "zero": 3},
+    "accumulate-expert2": {"data": 2, "expert": 2, "micro_batch": 2},
+    "accumulate-expert2-zero2": {"data": 4, "expert": 2, "zero": 2, "micro_batch": 1},
+    "accumulate-expert2-zero3": {"data": 2, "expert": 2, "zero": 3, "micro_batch": 4},
+    "tensor2-expert2": {"tensor": 2, "data": 2, "expert": 2},
+    "tensor2-expert2-whole": {"tensor": 2, "data": 2, "expert": 2, "sequence": False},
+    "tensor2-expert2-zero3": {"tensor": 2, "data": 2, "expert": 2, "zero": 3},
+    "pipeline2-expert2": {"pipeline": 2, "data": 2, "expert": 2},
+    "interleaved2-expert2-zero2": {"pipeline": 2, "schedule": "interleaved", "data": 2, "expert": 2, "zero": 2},
+    "zbv2-expert2": {"pipeline": 2, "schedule": "zbv", "data": 2, "expert": 2},
+    "zbv2-expert2-zero3": {"pipeline": 2, "schedule": "zbv", "data": 2, "expert": 2, "zero": 3},
+    "pipeline2-data4-expert2-zero1": {"pipeline": 2, "data": 4, "expert": 2, "zero": 1},
+    "tensor2-data4-expert2-zero2": {"tensor": 2, "data": 4, "expert": 2, "zero": 2},
+    "tensor2-pipeline2-expert2": {"tensor": 2, "pipeline": 2, "data": 2, "expert": 2},
+    "tensor2-pipeline2-expert2-zero1": {"tensor": 2, "pipeline": 2, "data": 2, "expert": 2, "zero": 1},
+    "context2": {"context": 2},
+    "context2-expert2": {"context": 2, "expert": 2},
+    "context2-data2-expert2-zero3": {"context": 2, "data": 2, "expert": 2, "zero": 3},
+    "context2-data2-expert4-zero1": {"context": 2, "data": 2, "expert": 4, "zero": 1},
+    "context2-tensor2-pipeline2-expert2": {"context": 2, "tensor": 2, "pipeline": 2, "expert": 2, "schedule": "zbv"},
+    "tensor2-pipeline2-expert2-zero3": {"tensor": 2, "pipeline": 2, "data": 2, "expert": 2, "zero": 3},
+}
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    np.testing.assert_allclose(found["norms"], expected["norms"], rtol=1e-8)
+    assert found["parameters"].keys() == expected["parameters"].keys()
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+    assert _evaluations(found) == pytest.approx(_evaluations(expected), rel=1e-10)
+
+
+def _evaluations(run: Any) -> list[float]:
+    names = ("loss", "balance_loss", "router_z_loss", "dropped")
+    return [data[name] for kind, data in run["events"] if kind == "eval" for name in names]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    spec = make_spec(layout, model=MODEL)
+    assert_equal(train(spec, root), one_process(spec))
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [{"data": 2, "expert": 2, "micro_batch": 2}, {"tensor": 2}, {"pipeline": 2, "data": 2, "expert": 2}],
+    ids=str,
+)
+@pytest.mark.parametrize("softmax", ["chosen", "all"])
+def test_dropped_tokens_equal_one_process(
+    layout: Any, softmax: str, root: Path, make_spec: Make, one_process: Make
+) -> None:
+    spec = make_spec(layout, model={**MODEL, "capacity_factor": 0.75, "router_softmax": softmax})
+    whole = one_process(spec)
+    assert_equal(train(spec, root), whole)
+    assert whole["losses"] != one_process({**spec, "model": MODEL})["losses"]
+
+
+SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "full": ({"data": 4, "expert": 2}, {"recompute": "full"}),
+    "full-zero3": ({"data": 4, "expert": 2, "zero": 3}, {"recompute": "full"}),
+    "selective": ({"data": 2, "expert": 2, "zero": 1}, {"recompute": "selective"}),
+    "selective-tensor": ({"data": 2, "expert": 2, "tensor": 2}, {"recompute": "selective"}),
+    "compile": ({"data": 2, "expert": 2}, {"compile": True}),
+}
+
+
+@pytest.mark.parametrize("name", SAVINGS)
+def test_recompute_and_compile_change_nothing(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
+    layout, changes = SAVINGS[name]
+    found = train(make_spec(layout, model=MODEL, **changes), root)
+    assert_equal(found, one_process(make_spec({}, model=MODEL)))
+
+
+ROUND = [{"data": 4, "expert": 2, "zero": 1}, {}, {"data": 2, "expert": 2, "tensor": 2, "zero": 3}, {"data": 2}]
+
+
+@pytest.mark.parametrize("source", range(len(ROUND)))
+def test_a_checkpoint_continues_on_the_next_layout(source: int, root: Path, make_spec: Make, one_process: Make) -> None:
+    first, then = ROUND[source], ROUND[(source + 1) % len(ROUND)]
+    saving = make_spec(first, model=MODEL, checkpoint={"every": 3, "final": False})
+    saved = train(saving, root, f"experts-{source}")
+    (checkpoint,) = [data for kind, data in saved["events"] if kind == "checkpoint"]
+    resumed = train(make_spec(then, model=MODEL), root, f"experts-then-{source}", resume=Path(checkpoint["path"]))
+    whole = one_process(make_spec({}, model=MODEL))
+    np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
+    for name, value in whole["parameters"].items():
+        np.testing.assert_allclose(resumed["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_low_precision_follows_float32(precision: str, root: Path, make_spec: Make, one_process: Make) -> None:
+    sgd = {"name": "sgd", "lr": 0.1}
+    layout = {"data": 2, "expert": 2, "zero": 1}
+    found = train(make_spec(layout, model=MODEL, precision=precision, optimizer=sgd, steps=10), root)
+    expected = one_process(make_spec({}, model=MODEL, precision="fp32", optimizer=sgd, steps=10))
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=0.01)

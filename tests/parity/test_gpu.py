@@ -1,0 +1,50 @@
+"""On GPUs: the same curves as one process on the CPU. `make gpu-check` runs them where there is one."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness.ranks import train
+
+pytestmark = pytest.mark.gpu
+
+Make = Callable[..., Any]
+
+ALONE = [("fp64", 1e-10), ("fp32", 1e-4), ("bf16", 0.02), ("fp16", 0.02)]
+LAYOUTS: list[dict[str, Any]] = [
+    {"data": 2},
+    {"data": 2, "zero": 1},
+    {"data": 2, "zero": 2},
+    {"data": 2, "zero": 3},
+    {"tensor": 2},
+    {"pipeline": 2},
+    {"pipeline": 2, "schedule": "zbv"},
+    {"data": 2, "tensor": 2, "zero": 1},
+    {"data": 2, "tensor": 2, "pipeline": 2, "zero": 3},
+]
+
+
+def _needs(devices: int) -> None:
+    if torch.cuda.device_count() < devices:
+        pytest.skip(f"needs {devices} CUDA devices, this machine has {torch.cuda.device_count()}")
+
+
+@pytest.mark.parametrize(("precision", "bound"), ALONE)
+def test_one_gpu_follows_the_cpu(precision: str, bound: float, root: Path, make_spec: Make, one_process: Make) -> None:
+    _needs(1)
+    sgd = {"name": "sgd", "lr": 0.1}
+    found = train(make_spec({}, precision=precision, optimizer=sgd), root, device="cuda")
+    exact = precision if precision == "fp64" else "fp32"
+    np.testing.assert_allclose(
+        found["losses"], one_process(make_spec({}, precision=exact, optimizer=sgd))["losses"], rtol=bound
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_layouts_over_nccl_equal_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    _needs(layout.get("data", 1) * layout.get("tensor", 1) * layout.get("pipeline", 1))
+    spec = make_spec(layout)
+    np.testing.assert_allclose(train(spec, root, device="cuda")["losses"], one_process(spec)["losses"], rtol=1e-10)

@@ -1,0 +1,38 @@
+"""Layouts drawn at random from all legal ones equal one process: `make parity SEED=7 N=120`.
+
+`make test` draws a few with a fixed seed, so that it is the same test every time.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.grid import axes, draw, layouts, model_of
+from harness.ranks import train
+
+DRAWN = draw(int(os.environ.get("PARITY_SEED", "0")), int(os.environ.get("PARITY_COUNT", "6")))
+
+
+def _name(layout: dict[str, Any]) -> str:
+    return "-".join(f"{name}={value}" for name, value in layout.items())
+
+
+@pytest.mark.parametrize("layout", DRAWN, ids=_name)
+def test_equals_one_process(
+    layout: dict[str, Any], root: Path, make_spec: Callable[..., Any], one_process: Callable[..., Any]
+) -> None:
+    spec = make_spec(layout, model=model_of(layout), steps=3)
+    found, expected = train(spec, root, "grid"), one_process(spec)
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-10)
+    assert found["parameters"].keys() == expected["parameters"].keys()
+    for name, value in expected["parameters"].items():
+        np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+def test_the_grid_has_every_kind_of_product() -> None:
+    found = list(layouts())
+    assert len(found) >= 120
+    assert {axes(layout) for layout in found} >= {1, 2, 3}

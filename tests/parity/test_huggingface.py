@@ -1,0 +1,227 @@
+"""Published models: read into any layout they give transformers' logits, and what is exported transformers reads back."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.ranks import group, spawn, train
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+Make = Callable[..., Any]
+
+SMALL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 256,
+}
+GROUPED = {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 64}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {**GROUPED, "rope_theta": 5000.0}),
+    "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 40, "vocab_size": 256}),
+    "mistral": ("Mistral", {**GROUPED, "head_dim": 16, "sliding_window": 32}),
+    "qwen2": ("Qwen2", {**GROUPED, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {**GROUPED, "head_dim": 12}),
+}
+#: Transformers computes RMSNorm and rotary angles in float32, whatever the model's dtype; only GPT-2 is float64 throughout.
+EXACT = {name: 1e-10 if name == "gpt2" else 1e-5 for name in MODELS}
+TOKENS = np.random.default_rng(5).integers(0, 256, (4, 32))
+
+
+@pytest.fixture(scope="session")
+def published(root: Path) -> Callable[[str], Path]:
+    """The folder of a small random model, every parameter (biases and norms too) away from its usual first value."""
+
+    def folder(name: str, dtype: str = "float64") -> Path:
+        import torch
+        import transformers
+
+        path = root / f"{name}-{dtype}"
+        if not path.exists():
+            kind, numbers = MODELS[name]
+            torch.manual_seed(3)
+            config = getattr(transformers, f"{kind}Config")(**numbers)
+            suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
+            model = getattr(transformers, kind + suffix)(config).to(getattr(torch, dtype))
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.add_(torch.randn_like(parameter) * 0.1)
+            model.save_pretrained(path, max_shard_size="20KB")
+        return path
+
+    return folder
+
+
+def theirs(folder: Path, dtype: str = "float64") -> Any:
+    """Transformers' logits of `TOKENS` [4, 32, vocab] for the model in `folder`."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+    with torch.no_grad():
+        return model(torch.from_numpy(TOKENS)).logits.numpy()
+
+
+def ours(spec: dict[str, Any], root: Path) -> Any:
+    """Our logits of `TOKENS`, put together from the ranks of the spec's layout."""
+    from shardyard.workers.spec import Run, TrainSpec
+
+    run = Run(job="logits", train=TrainSpec.model_validate(spec), checkpoints=root / "none", cache=root / "cache")
+    found = [part for part in spawn(_logits, run.train.layout.world_size, run.model_dump_json()) if part is not None]
+    return np.concatenate(found, axis=-1) if found[0].shape[-1] < 256 else found[0]
+
+
+def _logits(rank: int, world: int, port: int, orders: str) -> Any:
+    import torch
+
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.build import build
+    from shardyard.workers.spec import Run
+
+    run = Run.model_validate_json(orders)
+    built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
+    last = built.parallel.parts[-1]
+    outputs: list[Any] = []
+    last.register_forward_hook(lambda _module, _inputs, output: outputs.append(_own(output.detach())))
+    tokens = torch.from_numpy(TOKENS)
+    built.parallel.runner.validate(tokens, tokens)
+    return torch.cat(outputs).numpy() if last.head is not None else None
+
+
+def _own(logits: Any) -> Any:
+    """This rank's columns, where the vocabulary is cut over the tensor axis."""
+    from torch.distributed.tensor import DTensor
+
+    return logits.to_local() if isinstance(logits, DTensor) else logits
+
+
+def spec_of(make_spec: Make, folder: Path, layout: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return make_spec(layout, model={"from": str(folder)}, global_batch=4 * layout.get("data", 1), **changes)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_those_of_transformers(name: str, root: Path, make_spec: Make, published: Make) -> None:
+    for dtype, precision, bound in (("float64", "fp64", EXACT[name]), ("float32", "fp32", 1e-4)):
+        folder = published(name, dtype)
+        found = ours(spec_of(make_spec, folder, {}, precision=precision), root)
+        assert np.abs(found).max() > 0.3
+        np.testing.assert_allclose(found, theirs(folder, dtype), rtol=0, atol=bound)
+
+
+LAYOUTS = [
+    ("llama", {"tensor": 2}),
+    ("llama", {"pipeline": 2}),
+    ("llama", {"data": 2, "zero": 3}),
+    ("gpt2", {"tensor": 2}),
+    ("gpt2", {"data": 2, "zero": 3}),
+    ("mistral", {"tensor": 2, "pipeline": 2}),
+    ("qwen2", {"tensor": 2}),
+    ("qwen3", {"tensor": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "layout"), LAYOUTS)
+def test_any_layout_reads_its_own_rectangles(
+    name: str, layout: dict[str, Any], root: Path, make_spec: Make, published: Make
+) -> None:
+    folder = published(name)
+    found = ours(spec_of(make_spec, folder, layout), root)
+    np.testing.assert_allclose(found, ours(spec_of(make_spec, folder, {}), root), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found, theirs(folder), rtol=0, atol=EXACT[name])
+
+
+def saved(run: dict[str, Any]) -> Path:
+    return Path([data["path"] for kind, data in run["events"] if kind == "checkpoint"][-1])
+
+
+FINE_TUNES = [("llama", {"tensor": 2}), ("gpt2", {"pipeline": 2}), ("qwen2", {"data": 2, "zero": 3}), ("mistral", {})]
+
+
+@pytest.mark.parametrize(("name", "layout"), FINE_TUNES)
+def test_fine_tunes_and_gives_back_what_transformers_reads(
+    name: str, layout: dict[str, Any], root: Path, make_spec: Make, published: Make
+) -> None:
+    from shardyard.workers.export import export
+
+    if layout.get("pipeline") and name == "gpt2":
+        changes: dict[str, Any] = {"model": {"from": str(published(name)), "tied": False}}
+    else:
+        changes = {"model": {"from": str(published(name))}}
+    spec = make_spec(layout, steps=3, checkpoint={"every": 3}, **changes)
+    checkpoint = saved(train(spec, root, f"tuned-{name}"))
+    out = export(checkpoint, root / f"exported-{name}", dtype="fp64", shard_bytes=30_000).path
+    assert (out / "model.safetensors.index.json").exists()
+    again = ours(make_spec({}, model={"from": str(out)}, global_batch=4), root)
+    np.testing.assert_allclose(again, theirs(out), rtol=0, atol=EXACT[name])
+    assert np.abs(again - theirs(published(name))).max() > 1e-3, "three steps change the model"
+
+
+def test_a_fine_tune_resumes_on_the_same_curve(root: Path, make_spec: Make, published: Make) -> None:
+    model = {"from": str(published("llama"))}
+    whole = train(make_spec({}, model=model), root, "tuned-whole")
+    first = train(
+        make_spec({"data": 2, "zero": 1}, model=model, checkpoint={"every": 3, "final": False}), root, "tuned-3"
+    )
+    resumed = train(make_spec({"tensor": 2}, model=model), root, "tuned-5", resume=saved(first))
+    np.testing.assert_allclose(
+        first["losses"] + resumed["losses"][-2:], whole["losses"] + whole["losses"][-2:], rtol=1e-9
+    )
+    assert len(resumed["losses"]) == 2
+
+
+def test_our_own_model_is_exported(root: Path, make_spec: Make) -> None:
+    from shardyard.workers.export import export
+
+    run = train(make_spec({"tensor": 2}, steps=1, checkpoint={}), root, "own-llama")
+    out = export(saved(run), root / "exported-own").path
+    config = json.loads((out / "config.json").read_text())
+    assert (config["model_type"], config["vocab_size"], config["hidden_size"]) == ("llama", 256, 32)
+    found = ours(make_spec({}, model={"from": str(out)}, global_batch=4, precision="fp32"), root)
+    np.testing.assert_allclose(found, theirs(out, "float32"), rtol=0, atol=1e-4)
+    with pytest.raises(FileExistsError):
+        export(saved(run), out)
+
+
+def test_what_cannot_be_exported_is_said(root: Path, make_spec: Make) -> None:
+    from shardyard.workers.checkpoint import CheckpointError
+    from shardyard.workers.export import export
+
+    checkpoint = saved(train(make_spec({}, steps=1, checkpoint={}), root, "old"))
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    del manifest["training"]["model"]
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match="does not say which architecture"):
+        export(checkpoint, root / "exported-old")
+    assert not (root / "exported-old").exists()
+    assert not list(root.glob(".exported-old*"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: (folder / "model.safetensors.index.json").unlink(), "no readable model.safetensors"),
+        (lambda folder: _edit(folder, "config.json", num_hidden_layers=3), "holds model.layers.3"),
+        (lambda folder: _edit(folder, "config.json", num_hidden_layers=5), "holds no model.layers.4"),
+        (lambda folder: _edit(folder, "config.json", intermediate_size=66), "of shape"),
+    ],
+)
+def test_files_that_do_not_fit_their_config_are_refused(
+    damage: Any, said: str, root: Path, make_spec: Make, published: Make, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(published("llama"), folder)
+    damage(folder)
+    with pytest.raises(RuntimeError, match=said):
+        ours(spec_of(make_spec, folder, {}), root)
+
+
+def _edit(folder: Path, name: str, **changes: Any) -> None:
+    path = folder / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))

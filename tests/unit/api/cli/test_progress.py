@@ -1,0 +1,47 @@
+"""Progress as text: what a terminal's bar and a pipe's lines say."""
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from shardyard.api.cli.progress import Bar, Lines, Pace
+
+
+def step(number: int, **more: Any) -> dict[str, Any]:
+    return {"step": number, "loss": 1.5, "tokens_per_s": 41200.4, "step_s": 2.0, **more}
+
+
+def test_pace_says_loss_speed_and_time_left() -> None:
+    assert Pace(110).text(step(10)) == "loss 1.5000 · 41,200 tokens/s · 3:20 left"
+
+
+def test_pace_without_numbers_says_nothing_of_them() -> None:
+    assert Pace(10).text({"step": 1, "loss": None}) == ""
+
+
+def test_one_slow_step_does_not_change_the_time_left() -> None:
+    pace = Pace(100)
+    for number in range(1, 10):
+        pace.text(step(number))
+    assert pace.text(step(10, step_s=500.0)).endswith("3:00 left")
+
+
+def test_lines_come_every_few_seconds_and_at_the_end() -> None:
+    told = io.StringIO()
+    lines = Lines(Console(file=told), 50, every_s=60)
+    lines.note("[not markup]")
+    for number in range(1, 51):
+        lines.step(step(number))
+    shown = told.getvalue().splitlines()
+    assert [line.split(" · ")[0] for line in shown] == ["[not markup]", "step 1/50", "step 50/50"]
+    assert "\x1b" not in told.getvalue()
+
+
+def test_a_bar_shows_the_step() -> None:
+    told = io.StringIO()
+    with Bar(Console(file=told, force_terminal=True, width=100), 50) as bar:
+        bar.step(step(25))
+        bar.note("a remark")
+    assert "25/50" in told.getvalue()
+    assert "a remark" in told.getvalue()

@@ -1,0 +1,43 @@
+"""Numbers, times and other people's text as they are shown."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shardyard.api.cli.screen import Screen, age, loss, number, seconds
+from shardyard.api.models import FieldError
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.84, "0.8 s"), (42.2, "42 s"), (200, "3:20"), (7400, "2:03:20"), (None, None)]
+)
+def test_seconds(value: float | None, shown: str | None) -> None:
+    assert seconds(value) == shown
+
+
+def test_numbers() -> None:
+    assert (number(1234567.2), number(None)) == ("1,234,567", None)
+    assert (loss(2.5), loss(None)) == ("2.5000 nats/token", None)
+
+
+def test_age_has_one_unit() -> None:
+    past = [age(datetime.now(UTC) - timedelta(seconds=value)) for value in (5, 125, 7300, 200_000)]
+    assert past == ["5s", "2m", "2h", "2d"]
+    assert age(None) == ""
+
+
+def test_a_log_line_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    Screen().line("\x1b[2Jgone\x07\r\tkept ü \x9b1m")
+    assert capsys.readouterr().out == "[2Jgone\tkept ü 1m\n"
+
+
+def test_an_error_names_field_and_remedy_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    Screen().error("It is [wrong].", [FieldError(field="a[0]", message="Bad [x].", remedy="Use [y].")])
+    told = capsys.readouterr().err
+    assert told.splitlines() == ["error: It is [wrong].", "  a[0]: Bad [x].", "  → Use [y]."]
+
+
+def test_a_pipe_cuts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Screen().table(("A", "B"), [("x" * 300, "[red]y[/]")])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["x" * 300, "y"]

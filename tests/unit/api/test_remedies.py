@@ -1,0 +1,86 @@
+"""Every finding about a spec names the field and what would work."""
+
+from typing import Any
+
+import jsonschema
+import pytest
+
+from shardyard.api.errors import InvalidDocument
+from shardyard.api.models import FieldError
+from shardyard.api.remedies import job_schema, read_spec
+
+
+def spec(**train: Any) -> dict[str, Any]:
+    return {"name": "a", "train": {"steps": 5, "global_batch": 4, **train}}
+
+
+def findings(document: Any) -> list[FieldError]:
+    with pytest.raises(InvalidDocument) as refusal:
+        read_spec(document)
+    return refusal.value.errors
+
+
+def test_a_good_spec_is_read() -> None:
+    assert read_spec(spec(optimizer={"lr": 3e-4, "weight_decay": 0})).train.optimizer.lr == 3e-4
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "message", "remedy"),
+    [
+        (spec(layuot={"data": 2}), "train.layuot", "Unknown key 'layuot'", "Did you mean 'layout'?"),
+        (spec(layout={"dta": 2}), "train.layout.dta", "Unknown key", "Did you mean 'data'?"),
+        ({**spec(), "polcy": {}}, "polcy", "Unknown key", "Did you mean 'policy'?"),
+        (spec(zzz=1), "train.zzz", "Unknown key", "Known here: checkpoint, compile, data"),
+        ({"name": "a", "train": {"steps": 5}}, "train.global_batch", "missing", "Add train.global_batch: sequences"),
+        (spec(layout={"data": 0}), "train.layout.data", "0 should be greater", "Use 1 or more."),
+        (spec(layout={"zero": 5}), "train.layout.zero", "5 is not a choice", "0, 1, 2, 3"),
+        (spec(layout={"schedule": "1f1"}), "train.layout.schedule", "'1f1'", "Did you mean '1f1b'?"),
+        (spec(precision="bf61"), "train.precision", "'bf61'", "Did you mean 'bf16'?"),
+        (spec(steps="many"), "train.steps", "'many' should be", "Write a whole number"),
+        (spec(steps=True), "train.steps", "True should be", "Write a whole number"),
+        (spec(steps="5"), "train.steps", "'5' should be", "without quotes"),
+        (spec(checkpoint={"final": "no"}), "train.checkpoint.final", "'no' should be", "Write true or false"),
+        (spec(optimizer={"lr": "3e-4"}), "train.optimizer.lr", "'3e-4' should be", "Write a number"),
+        (spec(steps=2.5), "train.steps", "2.5 should be", "Write a whole number"),
+        (spec(optimizer={"lr": float("nan")}), "train.optimizer.lr", "not a finite number", "Set train.optimizer.lr"),
+        (spec(optimizer={"lr": float("inf")}), "train.optimizer.lr", "not a finite number", "Set train.optimizer.lr"),
+        (spec(optimizer={"lr": -1.0}), "train.optimizer.lr", "-1.0 should be", "Use more than 0"),
+        (spec(model={"import": "a:b", "args": {"x": float("nan")}}), "train.model.args.x", "nan", "finite number"),
+        (spec(model={"preset": "nana"}), "train.model", "nano, micro", "Correct train.model"),
+        (spec(model={"dim": 100, "heads": 3}), "train.model", "not divisible by heads", "Correct train.model"),
+        (spec(model={"layers": 0}), "train.model.layers", "greater than or equal to 1", "Use 1 or more."),
+        (spec(data={"source": "text"}), "train.data", "needs files", "Correct train.data"),
+        (spec(data={"source": "text", "files": [1]}), "train.data.files[0]", "1 should be", "Write text"),
+        ({**spec(), "name": "Foo Bar"}, "name", "'Foo Bar'", "Lower-case letters"),
+        ({**spec(), "labels": {"a b": "c"}}, "labels.a b", "pattern", "Use text that matches"),
+        ({**spec(), "labels": {"a": 4}}, "labels.a", "4 should be", "Write text, in quotes"),
+        ([1], None, "mapping", "mapping"),
+        (None, None, "mapping", "mapping"),
+    ],
+)
+def test_a_finding_names_field_and_remedy(document: Any, field: str | None, message: str, remedy: str) -> None:
+    found = next(finding for finding in findings(document) if finding.field == field)
+    assert message in found.message
+    assert remedy in (found.remedy or "")
+
+
+def test_all_findings_are_told_at_once_and_each_once() -> None:
+    document = spec(steps=0, layuot={}, optimizer={"lr": float("nan"), "beta1": 2})
+    fields = [finding.field for finding in findings(document)]
+    assert sorted(filter(None, fields)) == [
+        "train.layuot",
+        "train.optimizer.beta1",
+        "train.optimizer.lr",
+        "train.steps",
+    ]
+
+
+def test_no_more_findings_than_can_be_read() -> None:
+    assert len(findings({**spec(), **{f"k{i}": 1 for i in range(500)}})) == 50
+
+
+def test_the_published_schema_accepts_what_is_accepted() -> None:
+    jsonschema.Draft202012Validator.check_schema(job_schema())
+    jsonschema.validate(spec(layout={"data": 2}, model={"import": "a:b"}), job_schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(spec(layuot={}), job_schema())

@@ -1,0 +1,49 @@
+"""Relative paths in a spec count from its own folder."""
+
+from pathlib import Path
+
+import pytest
+
+from shardyard.api.errors import SpecFileMissing
+from shardyard.api.spec_file import absolute, load
+
+
+def test_paths_count_from_the_specs_folder(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(
+        "train:\n  data: {files: [a.txt, /b/*.txt], tokenizer: tok.json}\n  model: {import: 'm:f', code: .}\n"
+        "  resume_from: ./old\n"
+    )
+    train = load(tmp_path / "spec.yaml")["train"]
+    assert train["data"] == {"files": [f"{tmp_path}/a.txt", "/b/*.txt"], "tokenizer": f"{tmp_path}/tok.json"}
+    assert train["model"]["code"] == str(tmp_path)
+    assert train["resume_from"] == f"{tmp_path}/old"
+
+
+def test_names_are_not_paths(tmp_path: Path) -> None:
+    train = {"data": {"tokenizer": "bytes"}, "resume_from": "quickstart"}
+    assert absolute({"train": train}, tmp_path) == {"train": train}
+
+
+def test_a_mapping_counts_from_the_working_folder_and_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"train": {"data": {"files": ["a"]}}}
+    assert load(document)["train"]["data"]["files"] == [f"{Path.cwd()}/a"]
+    assert document == {"train": {"data": {"files": ["a"]}}}
+
+
+@pytest.mark.parametrize("document", [None, [], "x", {"train": 3}, {"train": {"data": [], "model": "x"}}])
+def test_other_shapes_are_left_for_the_server(document: object, tmp_path: Path) -> None:
+    assert absolute(document, tmp_path) == document
+
+
+def test_json_is_read_as_json(tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_text('{"name": "a"}')
+    assert load(tmp_path / "spec.json") == {"name": "a"}
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecFileMissing, match=r"gone\.yaml: No such file"):
+        load(tmp_path / "gone.yaml")
+
+
+def test_a_models_folder_counts_from_the_specs_folder(tmp_path: Path) -> None:
+    assert absolute({"train": {"model": {"from": "m"}}}, tmp_path) == {"train": {"model": {"from": f"{tmp_path}/m"}}}

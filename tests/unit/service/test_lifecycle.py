@@ -1,0 +1,48 @@
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardyard.service.lifecycle import route
+from shardyard.service.states import FINAL, HOLDING, MOVES, State
+
+states = st.sampled_from(list(State))
+
+
+def test_final_states_are_those_without_a_way_out() -> None:
+    assert {State.SUCCEEDED, State.FAILED, State.CANCELLED} == FINAL
+    assert not FINAL & HOLDING
+
+
+def test_from_every_state_an_end_can_be_reached() -> None:
+    for state in State:
+        reached, before = {state}, set[State]()
+        while reached != before:
+            before, reached = reached, reached.union(*(MOVES[each] for each in reached))
+        assert reached & FINAL, state
+
+
+def test_every_state_that_holds_devices_can_be_cancelled() -> None:
+    for state in HOLDING - {State.CANCELLING}:
+        assert State.CANCELLING in MOVES[state], state
+
+
+@given(states, states)
+def test_a_route_is_made_of_moves_and_ends_where_it_should(before: State, to: State) -> None:
+    way = route(before, to)
+    assert all(after in MOVES[first] for first, after in pairwise([before, *way]))
+    assert not way or way[-1] == to
+    assert not (before in FINAL and way)
+
+
+@given(
+    st.sampled_from([State.PLACING, State.STARTING, State.RUNNING]), st.sampled_from([State.SUCCEEDED, State.FAILED])
+)
+def test_a_gangs_end_is_never_lost(before: State, end: State) -> None:
+    assert route(before, end)[-1] == end
+
+
+def test_old_news_moves_nothing() -> None:
+    assert route(State.RUNNING, State.STARTING) == []
+    assert route(State.CANCELLING, State.RUNNING) == []
+    assert route(State.PLACING, State.RUNNING) == [State.STARTING, State.RUNNING]

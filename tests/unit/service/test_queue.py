@@ -1,0 +1,104 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardyard.service.queue import Device, Machine, Start, Wait, Waiting, Wanted, decide, impossible, machine, resolve
+
+
+def node(cpu: int = 0, cuda: int = 0, cpu_free: int | None = None, cuda_free: int | None = None) -> Machine:
+    free: dict[Device, int] = {
+        "cpu": cpu if cpu_free is None else cpu_free,
+        "cuda": cuda if cuda_free is None else cuda_free,
+    }
+    return Machine({"cpu": cpu, "cuda": cuda}, free)
+
+
+def job(name: str, world_size: int, tensor: int = 1, wanted: Wanted = "cpu") -> Waiting:
+    return Waiting(name, world_size, tensor, wanted)
+
+
+def test_the_first_that_must_wait_holds_up_those_behind_it() -> None:
+    queue = [job("a", 4), job("b", 8), job("c", 1)]
+    a, b, c = decide(queue, [node(cpu=8)], {}, None)
+    assert a == Start("a", "cpu")
+    assert b == Wait("b", "waiting_for_devices", "Needs 8 ranks, 4 of 8 CPU ranks are free; waiting for 4 more.")
+    assert isinstance(c, Wait) and c.reason == "waiting_for_turn"
+
+
+def test_devices_of_another_kind_are_another_queue() -> None:
+    queue = [job("a", 8, wanted="cuda"), job("b", 2)]
+    a, b = decide(queue, [node(cpu=4, cuda=8, cuda_free=1)], {}, None)
+    assert isinstance(a, Wait) and b == Start("b", "cpu")
+
+
+def test_a_job_beyond_the_cluster_waits_for_its_growth_or_holds_up_nobody() -> None:
+    queue = [job("a", 8), job("b", 1)]
+    a, b = decide(queue, [node(cpu=4)], {}, 16)
+    assert a == Wait(
+        "a", "waiting_for_nodes", "Needs 8 ranks, the cluster has 4 CPU ranks and may grow to 16; waiting for 4 more."
+    )
+    assert isinstance(b, Wait)
+    a, b = decide(queue, [node(cpu=4)], {}, None)
+    assert a == Wait("a", "too_many_ranks", "Needs 8 ranks; the cluster has 4 CPU ranks.")
+    assert b == Start("b", "cpu")
+
+
+def test_a_gang_that_is_being_built_holds_its_ranks_already() -> None:
+    (decision,) = decide([job("a", 4)], [node(cpu=8)], {"cpu": 6}, None)
+    assert isinstance(decision, Wait)
+    (decision,) = decide([job("a", 2)], [node(cpu=8)], {"cpu": 6, "cuda": 8}, None)
+    assert decision == Start("a", "cpu")
+
+
+def test_what_others_use_on_the_cluster_counts() -> None:
+    (decision,) = decide([job("a", 4)], [node(cpu=8, cpu_free=3)], {}, None)
+    assert isinstance(decision, Wait)
+
+
+def test_a_tensor_group_stands_on_one_node() -> None:
+    nodes = [node(cpu=6), node(cpu=6)]
+    assert decide([job("a", 8, tensor=4)], nodes, {}, None) == [Start("a", "cpu")]
+    (wait,) = decide([job("a", 12, tensor=4)], nodes, {}, None)
+    assert isinstance(wait, Wait)
+    assert wait.message == "Needs 12 ranks in tensor groups of 4, no nodes have 3 groups of 4 free CPU ranks."
+    assert impossible(job("a", 8, tensor=8), nodes, None) is not None
+    assert impossible(job("a", 8, tensor=8), nodes, 64) is None
+
+
+def test_nothing_is_refused_while_no_node_is_known() -> None:
+    (wait,) = decide([job("a", 4)], [], {}, None)
+    assert wait == Wait("a", "waiting_for_nodes", "Needs 4 ranks, the cluster has 0 CPU ranks; waiting for 4 more.")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cpu", "cuda", "device"),
+    [
+        ("auto", 8, 4, "cuda"),
+        ("auto", 8, 2, "cpu"),
+        ("auto", 2, 2, "cuda"),
+        ("auto", 2, 0, "cpu"),
+        ("cpu", 1, 8, "cpu"),
+    ],
+)
+def test_auto_is_gpus_where_there_are_enough(wanted: Wanted, cpu: int, cuda: int, device: Device) -> None:
+    assert resolve(wanted, 4, {"cpu": cpu, "cuda": cuda}) == device
+
+
+def test_a_machine_in_ranks() -> None:
+    assert machine(2.0, 0.75, 1.0, 0.0, 4) == node(cpu=8, cuda=1, cpu_free=5)
+    assert machine(2.5, 0.1 + 0.2 + 0.7, 0.0, 0.0, 4) == node(cpu=8, cpu_free=4)
+    assert machine(1.0, 3.0, 0.0, 0.0, 4) == node(cpu=4, cpu_free=0)
+
+
+sizes = st.tuples(st.sampled_from([1, 2, 4]), st.integers(1, 4))
+
+
+@given(st.lists(sizes, max_size=8), st.lists(st.integers(0, 9), max_size=4), st.integers(0, 9))
+def test_never_more_is_given_than_is_free(jobs: list[tuple[int, int]], free: list[int], held: int) -> None:
+    queue = [job(str(i), tensor * groups, tensor) for i, (tensor, groups) in enumerate(jobs)]
+    decisions = decide(queue, [node(cpu=9, cpu_free=f) for f in free], {"cpu": held}, None)
+    started = [waiting for waiting, each in zip(queue, decisions, strict=True) if isinstance(each, Start)]
+    assert [each.id for each in decisions] == [waiting.id for waiting in queue]
+    assert sum(waiting.world_size for waiting in started) <= max(0, min(sum(free), 9 * len(free) - held))
+    waits = [i for i, each in enumerate(decisions) if isinstance(each, Wait) and each.reason != "too_many_ranks"]
+    assert all(isinstance(decisions[i], Wait) for i in range(min(waits, default=len(queue)), len(queue)))

@@ -1,0 +1,97 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from harness.ranks import group, spawn
+
+from shardyard.strategies.layout import Layout, ModelFacts, Refusal
+
+FACTS = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=24, vocab=256, experts=6)
+
+
+def exchanged(rank: int, world: int, port: int, empty: bool) -> list[float]:
+    """The largest differences of results and gradients of spread experts from those of all experts on one rank."""
+    import torch
+    import torch.distributed as dist
+    from torch import Tensor
+
+    from shardyard.strategies.expert import Exchange
+
+    group(rank, world, port)
+    experts, dim = 2 * world, 5
+    noise = torch.Generator().manual_seed(1)
+    weights = torch.randn(experts, dim, dim, dtype=torch.float64, generator=noise)
+    per_rank = [torch.randint(0, 4, (experts,), generator=noise) for _ in range(world)]
+    if empty:
+        per_rank[0][:] = 0  # rank 0 has no token
+        for counts in per_rank:
+            counts[-2:] = 0  # the last rank's experts get none
+    counts = per_rank[rank]
+    rows = torch.randn(int(counts.sum()), dim, dtype=torch.float64, generator=noise.manual_seed(rank))
+
+    def compute(own: Tensor) -> Any:
+        return lambda x, n: torch.cat([p @ w for p, w in zip(x.split(n.tolist()), own, strict=True)])
+
+    found = []
+    for spread in (True, False):
+        own = (weights[2 * rank : 2 * rank + 2] if spread else weights).clone().requires_grad_()
+        x = rows.clone().requires_grad_()
+        out = Exchange(dist.group.WORLD)(x, counts, compute(own)) if spread else compute(own)(x, counts)
+        out.tanh().sum().backward()
+        grad = own.grad
+        if not spread:  # what all ranks' tokens taught the experts that this rank holds
+            dist.all_reduce(grad)
+            grad = grad[2 * rank : 2 * rank + 2]
+        found.append((out, x.grad, grad))
+    return [
+        float((ours - expected).abs().max()) if ours.numel() else 0.0 for ours, expected in zip(*found, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize("world", [2, 3])
+def test_spread_experts_equal_local_ones(world: int, empty: bool) -> None:
+    for differences in spawn(exchanged, world, empty):
+        assert max(differences) < 1e-13
+
+
+def places(rank: int, world: int, port: int, layout: dict[str, int]) -> tuple[int, int, int, int]:
+    from shardyard.strategies.mesh import EXPERT_REPLICA, REPLICA, make_mesh
+
+    mesh = make_mesh(Layout(**layout), group(rank, world, port))
+    return tuple(mesh.index(axis) for axis in ("pipeline", REPLICA, EXPERT_REPLICA, "expert"))
+
+
+def test_expert_groups_are_neighbouring_replicas() -> None:
+    found = spawn(places, 8, {"data": 4, "tensor": 2, "expert": 2})
+    assert [place[1:] for place in found[::2]] == [(0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 1, 1)]
+    assert found[::2] == found[1::2]
+
+
+@pytest.mark.parametrize("layout", [{"data": 4, "expert": 4}, {"data": 3, "expert": 2}])
+def test_a_degree_must_divide_experts_and_replicas(layout: dict[str, int]) -> None:
+    with pytest.raises(Refusal, match=r"must divide the model's 6 experts") as refused:
+        Layout(**layout).check(FACTS, 12, 32)
+    assert refused.value.field == "layout.expert"
+    assert refused.value.remedy == f"Legal expert degrees here: {[1, 2] if layout['data'] == 4 else [1, 3]}."
+
+
+def test_experts_need_a_model_that_has_some() -> None:
+    dense = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=24, vocab=256)
+    with pytest.raises(Refusal, match="no experts to spread"):
+        Layout(data=2, expert=2).check(dense, 12, 32)
+
+
+def test_groups_that_shard_and_groups_of_experts_exclude_each_other() -> None:
+    with pytest.raises(Refusal, match="cut over their own replicas"):
+        Layout(data=4, zero=3, shard=2, expert=2).check(FACTS, 12, 32)
+
+
+def test_a_capacity_needs_whole_sequences() -> None:
+    dropping = replace(FACTS, capacity=True)
+    with pytest.raises(Refusal, match="counts the tokens of whole sequences"):
+        Layout(context=2).check(dropping, 12, 32)
+
+
+def test_text_says_over_how_many_replicas_experts_are_spread() -> None:
+    assert str(Layout(data=4, expert=2, tensor=2)) == "data 4 × tensor 2, experts over 2 replicas"

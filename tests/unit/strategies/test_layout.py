@@ -1,0 +1,132 @@
+"""Every refusal names its field and a value that works, and that value does work."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardyard.strategies.layout import Batch, Layout, ModelFacts, Refusal
+
+NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352, vocab=256)
+
+
+def test_world_size_is_the_product_of_the_degrees() -> None:
+    layout = Layout(data=2, tensor=3, pipeline=4)
+    assert layout.world_size == 24
+    assert layout.degrees == {"pipeline": 4, "data": 2, "context": 1, "tensor": 3}
+    assert Layout(data=2, context=4, ulysses=2).world_size == 8
+    assert Layout(context=4, ulysses=2).ring == 2
+
+
+def test_reads_as_text() -> None:
+    assert str(Layout()) == "data 1"
+    assert str(Layout(data=2, zero=1, tensor=2, pipeline=2)) == "data 2 (ZeRO-1) × tensor 2 × pipeline 2 (1f1b)"
+    assert str(Layout(context=4, ulysses=2, tensor=2)) == "context 4 (ring 2 × Ulysses 2) × tensor 2"
+    assert str(Layout(context=2, zero=1)) == "data 1 (ZeRO-1) × context 2 (ring 2)"
+
+
+@pytest.mark.parametrize(
+    ("layout", "global_batch", "expected"),
+    [
+        (Layout(), 8, Batch(8, 1, 1, 8)),
+        (Layout(data=4), 8, Batch(8, 4, 1, 2)),
+        (Layout(data=2, micro_batch=1), 8, Batch(8, 2, 4, 1)),
+        (Layout(pipeline=2), 16, Batch(16, 1, 4, 4)),
+        (Layout(pipeline=4), 4, Batch(4, 1, 4, 1)),
+        (Layout(pipeline=2, schedule="gpipe"), 6, Batch(6, 1, 6, 1)),
+    ],
+)
+def test_batch_maths(layout: Layout, global_batch: int, expected: Batch) -> None:
+    assert layout.batch(global_batch) == expected
+
+
+@pytest.mark.parametrize(
+    ("layout", "global_batch", "field", "remedy"),
+    [
+        (Layout(data=3), 8, "global_batch", "for example 9"),
+        (Layout(data=8), 3, "global_batch", "for example 8"),
+        (Layout(data=2, micro_batch=3), 8, "layout.micro_batch", "[1, 2, 4]"),
+        (Layout(pipeline=4, micro_batch=4), 8, "layout.micro_batch", "[1, 2]"),
+        (Layout(pipeline=4), 2, "global_batch", "at least 4"),
+        (Layout(zero=1), 8, "layout.zero", "layout.data to 2"),
+        (Layout(tensor=4), 8, "layout.tensor", "[1, 2]"),
+        (Layout(context=4, ulysses=3), 8, "layout.ulysses", "[1, 2, 4]"),
+        (Layout(context=4, ulysses=4), 8, "layout.ulysses", "[1, 2]"),
+        (Layout(context=2, ulysses=2, tensor=2), 8, "layout.ulysses", "[1]"),
+        (Layout(context=3), 8, "layout.context", "for example 132; context degrees that work with ulysses 1: [1, 2]"),
+        (Layout(context=12, ulysses=2), 8, "layout.context", "[2, 4, 8]"),
+        (Layout(pipeline=8), 16, "layout.pipeline", "at most 4"),
+        (Layout(pipeline=4, schedule="zbv"), 16, "layout.pipeline", "at most 2"),
+        (Layout(pipeline=2, schedule="dualpipev", micro_batch=4), 12, "layout.micro_batch", "[1, 2, 3]"),
+        (Layout(pipeline=2, schedule="dualpipev"), 3, "global_batch", "at least 4"),
+        (Layout(pipeline=2, schedule="interleaved-zb", micro_batch=1), 5, "global_batch", "a multiple"),
+        (Layout(pipeline=2, schedule="interleaved", virtual=4), 16, "layout.pipeline", "at most 1"),
+    ],
+)
+def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field: str, remedy: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        layout.check(NANO, global_batch, seq_len=128)
+    assert caught.value.field == field
+    assert remedy in caught.value.remedy
+
+
+def test_a_tied_embedding_that_meets_itself_on_one_rank_is_not_cut() -> None:
+    tied = ModelFacts(4, 4, 4, 64, 256, tied=True)
+    refused = Layout(pipeline=2, data=2, zero=3, schedule="zbv")
+    with pytest.raises(Refusal, match="tied embedding"):
+        refused.check(tied, 16, 32)
+    refused.with_(zero=2).check(tied, 16, 32)
+    refused.with_(schedule="1f1b").check(tied, 16, 32)
+
+
+def test_sequence_parallelism_cuts_what_the_context_axis_leaves() -> None:
+    wide = ModelFacts(layers=2, heads=16, kv_heads=16, hidden=16, vocab=16)
+    assert Layout(context=2, tensor=8).check(wide, 8, seq_len=16)
+    with pytest.raises(
+        Refusal, match=r"8 \(sequence length of a context rank\) is not divisible by 16.*\[1, 2, 4, 8\]"
+    ):
+        Layout(context=2, tensor=16).check(wide, 8, seq_len=16)
+    assert Layout(context=2, tensor=16, sequence=False).check(wide, 8, seq_len=16)
+
+
+@given(context=st.integers(1, 12), ulysses=st.integers(1, 12), tensor=st.integers(1, 3), seq_len=st.integers(2, 96))
+def test_what_context_passes_can_be_cut_and_what_it_refuses_has_a_remedy_that_works(
+    context: int, ulysses: int, tensor: int, seq_len: int
+) -> None:
+    facts = ModelFacts(layers=2, heads=12, kv_heads=6, hidden=24, vocab=24)
+    layout = Layout(context=context, ulysses=ulysses, tensor=tensor, sequence=False)
+    try:
+        layout.check(facts, 8, seq_len)
+    except Refusal as refusal:
+        named = re.search(r"for example (\d+)", refusal.remedy)
+        if named:
+            assert layout.check(facts, 8, int(named.group(1)))
+        choices = re.search(r"\[([\d, ]+)\]", refusal.remedy)
+        if choices and refusal.field == "layout.context":
+            for degree in choices.group(1).split(", "):
+                assert layout.with_(context=int(degree)).check(facts, 8, seq_len)
+        return
+    assert context % ulysses == 0 and seq_len % context == 0
+    assert layout.ring == 1 or seq_len % (2 * layout.ring) == 0
+
+
+@given(
+    data=st.integers(1, 8),
+    pipeline=st.integers(1, 4),
+    schedule=st.sampled_from(["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]),
+    batch=st.integers(1, 64),
+)
+def test_a_batch_is_a_product_or_a_refusal_whose_remedy_works(
+    data: int, pipeline: int, schedule: str, batch: int
+) -> None:
+    layout = Layout.model_validate({"data": data, "pipeline": pipeline, "schedule": schedule})
+    try:
+        maths = layout.batch(batch)
+    except Refusal as refusal:
+        named = re.search(r"for example (\d+)", refusal.remedy)
+        if named:
+            share = int(named.group(1)) // data
+            assert int(named.group(1)) % data == 0 and share >= 1
+        return
+    assert maths.data * maths.microbatches * maths.micro_batch == batch

@@ -1,0 +1,32 @@
+"""Rectangles of all ranks tile the parameter: none missing, none twice."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardyard.strategies.piece import Cut, narrow, rectangle
+
+
+@given(
+    shape=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    tensor=st.integers(1, 4),
+    data=st.integers(1, 5),
+    dim=st.integers(0, 2),
+)
+def test_rectangles_tile(shape: list[int], tensor: int, data: int, dim: int) -> None:
+    dim = min(dim, len(shape) - 1)
+    seen = torch.zeros(shape, dtype=torch.int64)
+    for t in range(tensor):
+        for d in range(data):
+            offset, size = rectangle(shape, [Cut("tensor", dim, tensor, t), Cut("data", 0, data, d)])
+            narrow(seen, offset, size).add_(1)
+    assert (seen == 1).all()
+
+
+@given(rows=st.integers(1, 20), parts=st.integers(1, 6))
+def test_cuts_as_torch_chunks(rows: int, parts: int) -> None:
+    whole = torch.arange(rows)
+    chunks = list(whole.chunk(parts))
+    for index in range(parts):
+        own = narrow(whole, *rectangle([rows], [Cut("data", 0, parts, index)]))
+        assert own.tolist() == (chunks[index].tolist() if index < len(chunks) else [])

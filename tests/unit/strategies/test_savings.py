@@ -1,0 +1,82 @@
+"""Words and objects that a spec may give, and what does not go together: refused with a remedy that works."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from shardyard.strategies.layout import Refusal
+from shardyard.workers.spec import TrainSpec
+
+
+def _spec(**changes: Any) -> TrainSpec:
+    return TrainSpec.model_validate({"steps": 1, "global_batch": 16, **changes})
+
+
+@pytest.mark.parametrize(
+    ("given", "mode", "every"),
+    [
+        ("none", "none", 1),
+        ("full", "full", 1),
+        ("selective", "selective", 1),
+        ("every-3", "full", 3),
+        ({"mode": "selective", "every": 2}, "selective", 2),
+    ],
+)
+def test_recompute_reads_words_and_objects(given: Any, mode: str, every: int) -> None:
+    recompute = _spec(recompute=given).recompute
+    assert (recompute.mode, recompute.every) == (mode, every)
+
+
+@pytest.mark.parametrize("given", ["some", "every-", "every-0", "every-x", {"mode": "full", "every": 0}, 3])
+def test_recompute_refuses_other_words(given: Any) -> None:
+    with pytest.raises(ValidationError):
+        _spec(recompute=given)
+
+
+def test_a_spec_reads_back_what_it_writes() -> None:
+    spec = _spec(recompute="every-2", offload={"optimizer": 0.5}, loss={"z_loss": 1e-4}, compile=True)
+    assert TrainSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+ZBV = {"pipeline": 2, "schedule": "zbv"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "remedy", "mended"),
+    [
+        ({"precision": "fp8"}, "precision", "bf16", {"precision": "bf16"}),
+        ({"compile": True, "layout": ZBV}, "compile", "compile to false", {"compile": False}),
+        (
+            {"compile": True, "offload": {"activations": True}},
+            "compile",
+            "activations to false",
+            {"offload": {"activations": False}},
+        ),
+        ({"recompute": "selective", "layout": ZBV}, "recompute", "full", {"recompute": "full"}),
+        (
+            {"recompute": "selective", "offload": {"activations": True}},
+            "offload.activations",
+            "full or none",
+            {"recompute": "full"},
+        ),
+        (
+            {"offload": {"parameters": True}},
+            "offload.parameters",
+            "layout.zero to 3",
+            {"layout": {"data": 2, "zero": 3}},
+        ),
+        (
+            {"offload": {"parameters": True, "optimizer": 0.5}, "layout": {"data": 2, "zero": 3}},
+            "offload.optimizer",
+            "to 0",
+            {"offload": {"parameters": True}},
+        ),
+    ],
+)
+def test_refusals_name_field_and_remedy(changes: Any, field: str, remedy: str, mended: Any) -> None:
+    with pytest.raises(Refusal) as caught:
+        _spec(**changes).check()
+    assert caught.value.field == field
+    assert remedy in caught.value.remedy
+    _spec(**{**changes, **mended}).check()

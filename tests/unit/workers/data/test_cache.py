@@ -1,0 +1,206 @@
+"""The cache under the worst that can happen to it: many processes at once, and death at any line."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardyard.workers.data import cache
+from shardyard.workers.data.cache import locked, prepare
+from shardyard.workers.data.errors import DataError
+from shardyard.workers.spec import DataSpec
+
+CONTENT = "äbc\n" * 1000
+
+PREPARE = """
+import sys
+from pathlib import Path
+from shardyard.workers.data.cache import prepare
+from shardyard.workers.spec import DataSpec
+found = prepare(DataSpec(source="text", files=[sys.argv[1]]), Path(sys.argv[2]))
+print(found.key, found.tokens, found.path.stat().st_ino)
+"""
+
+#: Dies by SIGKILL at the n-th call of fsync: tokens written, tokens renamed, description written, description renamed.
+DIE = """
+import os, signal, sys
+real, calls = os.fsync, 0
+def fsync(fd):
+    global calls
+    calls += 1
+    real(fd)
+    if calls == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+os.fsync = fsync
+"""
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text(CONTENT)
+    return path
+
+
+def spec(*files: Path, **more: object) -> DataSpec:
+    return DataSpec(source="text", files=[str(file) for file in files], **more)
+
+
+def expected() -> np.ndarray:
+    return np.frombuffer(CONTENT.encode() + b"\n", dtype=np.uint8)
+
+
+def run(code: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_tokens_are_the_text_with_a_separator_after_each_document(corpus: Path, tmp_path: Path) -> None:
+    found = prepare(spec(corpus), tmp_path / "cache")
+    assert np.array_equal(found.map(), expected())
+    assert (found.dtype, found.vocab) == ("u1", 256)
+
+
+def test_a_second_call_writes_nothing(corpus: Path, tmp_path: Path) -> None:
+    first = prepare(spec(corpus), tmp_path / "cache")
+    inode = first.path.stat().st_ino
+    assert prepare(spec(corpus), tmp_path / "cache") == first
+    assert first.path.stat().st_ino == inode
+
+
+def test_the_key_is_the_content_wherever_it_lies(corpus: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere.txt"
+    copy.write_text(CONTENT)
+    key = prepare(spec(corpus), tmp_path / "cache").key
+    assert prepare(spec(copy), tmp_path / "cache").key == key
+    copy.write_text(CONTENT + "more")
+    assert prepare(spec(copy), tmp_path / "cache").key != key
+
+
+def test_the_key_knows_where_documents_end(tmp_path: Path) -> None:
+    for name, content in {"ab": "ab", "a": "a", "b": "b"}.items():
+        (tmp_path / name).write_text(content)
+    one = prepare(spec(tmp_path / "ab"), tmp_path / "cache")
+    two = prepare(spec(tmp_path / "a", tmp_path / "b"), tmp_path / "cache")
+    assert bytes(one.map()) == b"ab\n"
+    assert bytes(two.map()) == b"a\nb\n"
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "remove", "describe"])
+def test_a_damaged_cache_is_made_again(corpus: Path, tmp_path: Path, damage: str) -> None:
+    found = prepare(spec(corpus), tmp_path / "cache")
+    content = found.path.read_bytes()
+    if damage == "cut":
+        found.path.write_bytes(content[:-1])
+    if damage == "flip":
+        found.path.write_bytes(b"\0" + content[1:])
+    if damage == "remove":
+        found.path.unlink()
+    if damage == "describe":
+        found.path.with_suffix(".json").write_text('{"key": ')
+    assert np.array_equal(prepare(spec(corpus), tmp_path / "cache").map(), expected())
+
+
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+def test_a_writer_may_be_killed_at_any_line(corpus: Path, tmp_path: Path, call: int) -> None:
+    process = run(DIE + PREPARE, corpus, tmp_path / "cache", call)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, errors
+    assert np.array_equal(prepare(spec(corpus), tmp_path / "cache").map(), expected())
+    assert not list((tmp_path / "cache").glob("*.partial"))
+
+
+def test_processes_that_start_together_share_one_writing(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    path.write_text(CONTENT * 2000)
+    processes = [run(PREPARE, path, tmp_path / "cache") for _ in range(4)]
+    try:
+        outputs = [process.communicate(timeout=120) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0] * 4, outputs
+    assert len({out for out, _ in outputs}) == 1
+    assert str(5000 * 2000 + 1) in outputs[0][0]
+
+
+def test_a_failed_reading_leaves_nothing_to_believe(tmp_path: Path) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_bytes(b"good\n\xff")
+    for _ in range(2):
+        with pytest.raises(DataError) as caught:
+            prepare(spec(path), tmp_path / "cache")
+        assert caught.value.code == "invalid_utf8"
+    assert {file.suffix for file in (tmp_path / "cache").iterdir()} == {".lock"}
+
+
+def test_waiting_for_a_lock_has_an_end(tmp_path: Path) -> None:
+    with locked(tmp_path / "x.lock"), pytest.raises(DataError) as caught, locked(tmp_path / "x.lock", timeout_s=0.1):
+        pass
+    assert caught.value.code == "cache_busy"
+
+
+def test_a_cache_that_cannot_be_made_is_refused(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError) as caught:
+        prepare(spec(corpus), tmp_path / "file" / "cache")
+    assert caught.value.code == "cache_unwritable"
+
+
+def test_a_large_files_digest_is_remembered_until_it_changes(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_REMEMBERED_BYTES", 1)
+    monkeypatch.setattr(time, "time_ns", lambda: 2**62)  # long after the file was written
+    folder = tmp_path / "cache"
+    key = prepare(spec(corpus), folder).key
+    assert prepare(spec(corpus), folder).key == key
+    assert len(list(folder.glob("*.sha256"))) == 1
+    corpus.write_text(CONTENT.replace("c", "d"))
+    assert prepare(spec(corpus), folder).key != key
+    assert len(list(folder.glob("*.sha256"))) == 2
+
+
+def test_a_file_that_was_just_written_is_not_remembered(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_REMEMBERED_BYTES", 1)
+    prepare(spec(corpus), tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*.sha256"))
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    with path.open("w") as file:
+        for _ in range(96):
+            file.write("a line of sixteen\n" * (1 << 16))
+    rss = "import resource; before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+    grown = "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)"
+    lines = PREPARE.strip().split("\n")
+    code = "\n".join([*lines[:4], rss, *lines[4:], grown])
+    process = run(code, path, tmp_path / "cache")
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert int(out.split()[-1]) < 40, f"{path.stat().st_size >> 20} MiB of text took {out.split()[-1]} MiB"
+
+
+def test_ids_are_as_wide_as_the_vocabulary_needs(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    (tmp_path / "corpus.txt").write_text("a b a")
+    for highest, dtype in ((300, "<u2"), (70_000, "<u4")):
+        tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": highest, "[UNK]": 1}, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        path = tmp_path / f"{highest}.json"
+        tokenizer.save(str(path))
+        found = prepare(spec(tmp_path / "corpus.txt", tokenizer=str(path)), tmp_path / "cache")
+        assert found.dtype == dtype
+        assert found.map().tolist() == [0, highest, 0]
+        description = json.loads(found.path.with_suffix(".json").read_text())
+        assert description["tokens"] == 3

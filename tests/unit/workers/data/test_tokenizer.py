@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from shardyard.workers.data.errors import DataError
+from shardyard.workers.data.tokenizer import load_tokenizer, vocab_size
+from shardyard.workers.spec import DataSpec
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """A real byte-level BPE of 400 tokens that asks for truncation and padding, which a corpus must not get."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([Path(__file__).read_text()], trainer)
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=64)
+    path = tmp_path / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def test_bytes_are_their_own_tokens() -> None:
+    tokenizer = load_tokenizer(DataSpec())
+    assert vocab_size(DataSpec()) == 256
+    assert bytes(tokenizer.encode(["grüße", "b"])[0].tolist()).decode() == "grüße"
+    assert tokenizer.separator.tolist() == [10]
+
+
+def test_a_tokenizer_file_gives_ids_that_decode_to_the_text(trained: Path) -> None:
+    spec = DataSpec(tokenizer=str(trained))
+    tokenizer = load_tokenizer(spec)
+    content = "def grüße():\n    return 'a longer text than the file truncates to'\n"
+    (ids,) = tokenizer.encode([content])
+    assert vocab_size(spec) == tokenizer.vocab == 400
+    assert ids.dtype == np.uint32
+    assert ids.max() < 400
+    assert Tokenizer.from_file(str(trained)).decode(ids.tolist()) == content
+
+
+def test_documents_end_with_the_tokenizers_own_end_of_text(trained: Path) -> None:
+    tokenizer = load_tokenizer(DataSpec(tokenizer=str(trained)))
+    assert tokenizer.separator.tolist() == [Tokenizer.from_file(str(trained)).token_to_id("<|endoftext|>")]
+
+
+def test_ids_with_gaps_count_up_to_the_highest(tmp_path: Path) -> None:
+    path = tmp_path / "gaps.json"
+    Tokenizer(models.WordLevel({"a": 0, "b": 900, "[UNK]": 1}, unk_token="[UNK]")).save(str(path))
+    assert vocab_size(DataSpec(tokenizer=str(path))) == 901
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", '{"model": {"type": "BPE"}}', "\xff"])
+def test_what_is_no_tokenizer_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(DataError) as caught:
+        vocab_size(DataSpec(tokenizer=str(path)))
+    assert caught.value.code == "invalid_tokenizer"
+    assert caught.value.field == "data.tokenizer"
+
+
+@pytest.mark.parametrize("name", ["none.json", ".", "nul\0byte"])
+def test_a_missing_tokenizer_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError) as caught:
+        vocab_size(DataSpec(tokenizer=f"{tmp_path}/{name}"))
+    assert caught.value.code == "missing_file"

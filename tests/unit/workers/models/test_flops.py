@@ -1,0 +1,20 @@
+import pytest
+import torch
+from harness.decoders import decoder, tiny, token_ids
+from torch.utils.flop_counter import FlopCounterMode
+
+from shardyard.workers.models.flops import flops_per_token
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_equals_what_torch_counts(family: str) -> None:
+    """A forward pass is a third; torch does not count the CPU's attention kernel: 2 products of 2·seq²·dim FLOPs."""
+    arch = tiny(family)
+    model, tokens = decoder(arch, torch.float32), token_ids(arch, 0)
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        model(tokens)
+    attention = 4 * arch.layers * arch.dim * tokens.shape[1] * tokens.numel()
+    by_kind = counter.get_flop_counts()["Global"]
+    matrices = sum(count for kind, count in by_kind.items() if "attention" not in str(kind))
+    assert 3 * (matrices + attention) == flops_per_token(arch, tokens.shape[1]) * tokens.numel()

@@ -1,0 +1,97 @@
+import asyncio
+import json
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardyard.workers.events import Spool, Steps, merged, plain
+
+
+def test_plain_makes_strict_json() -> None:
+    value = plain({"a": math.nan, 1: (math.inf, 2), "p": object, "n": None, "t": True})
+    assert json.loads(json.dumps(value, allow_nan=False))["1"] == [None, 2]
+    assert value["a"] is None and value["t"] is True and value["n"] is None
+
+
+def test_a_spool_numbers_from_one_and_forgets_only_what_is_acknowledged() -> None:
+    spool = Spool(1 << 20)
+    for number in range(5):
+        spool.add("step", {"step": number})
+    assert [event["seq"] for event in spool.take(0)] == [1, 2, 3, 4, 5]
+    assert [event["seq"] for event in spool.take(3)] == [4, 5]
+    assert [event["seq"] for event in spool.take(0)] == [4, 5]
+    assert [event["seq"] for event in spool.take(3, most=1)] == [4]
+    assert spool.take(5) == [] and spool.last == 5
+    assert spool.add("step", {})["seq"] == 6
+
+
+def test_a_full_spool_has_room_again_after_an_acknowledgement() -> None:
+    spool = Spool(1000)
+    while not spool.full:
+        spool.add("log", {"lines": ["x" * 100]})
+    assert spool.half_full
+
+    async def wait() -> tuple[bool, bool]:
+        before = await spool.room(0.01)
+        waiting = asyncio.create_task(spool.room(5.0))
+        await asyncio.sleep(0)
+        spool.take(spool.last)
+        return before, await waiting
+
+    assert asyncio.run(wait()) == (False, True)
+
+
+async def test_a_wait_ends_with_an_event_and_lingers_unless_it_is_urgent() -> None:
+    spool, loop = Spool(1 << 20), asyncio.get_running_loop()
+    loop.call_later(0.01, spool.add, "step", {})
+    await spool.wait(0, wait_s=30.0)
+    assert spool.last == 1
+
+    loop.call_later(0.02, lambda: spool.add("failed", {}, urgent=True))
+    spool.add("step", {})
+    began = loop.time()
+    await spool.wait(1, wait_s=30.0, linger_s=30.0)
+    assert spool.last == 3 and loop.time() - began < 20
+
+    await spool.wait(3, wait_s=0.0)
+    assert spool.take(3) == []
+
+
+def test_a_step_is_merged_once_all_ranks_have_told_it() -> None:
+    steps = Steps(3)
+    assert steps.add(2, {"step": 1, "step_s": 3.0}) == []
+    assert steps.add(0, {"step": 1, "step_s": 1.0, "loss": 5.0}) == []
+    assert steps.add(0, {"step": 2, "step_s": 1.0, "loss": 4.0}) == []
+    (record,) = steps.add(1, {"step": 1, "step_s": 2.0})
+    assert record == {
+        "step": 1,
+        "step_s": 1.0,
+        "loss": 5.0,
+        "step_s_min": 1.0,
+        "step_s_median": 2.0,
+        "step_s_max": 3.0,
+        "slowest_rank": 2,
+    }
+    assert [rest["step"] for rest in steps.rest()] == [2]
+    assert steps.rest() == []
+
+
+def test_what_only_followers_have_told_is_no_step_of_the_job() -> None:
+    steps = Steps(2)
+    steps.add(1, {"step": 1, "step_s": 1.0})
+    assert steps.rest() == []
+
+
+def test_a_rank_that_never_tells_fills_no_memory() -> None:
+    steps = Steps(2, most_open=3)
+    told = [record["step"] for step in range(1, 11) for record in steps.add(0, {"step": step, "step_s": 1, "loss": 0})]
+    assert told == list(range(1, 8))
+
+
+@given(st.dictionaries(st.integers(0, 64), st.floats(0, 1e6), min_size=1))
+def test_the_slowest_rank_is_the_lowest_with_the_longest_time(times: dict[int, float]) -> None:
+    record = merged({rank: {"step": 1, "step_s": seconds} for rank, seconds in times.items()})
+    assert times[record["slowest_rank"]] == record["step_s_max"] == max(times.values())
+    assert record["slowest_rank"] == min(rank for rank in times if times[rank] == record["step_s_max"])
+    assert record["step_s_min"] <= record["step_s_median"] <= record["step_s_max"]

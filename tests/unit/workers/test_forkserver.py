@@ -1,0 +1,189 @@
+import array
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardyard.workers import forkserver
+from shardyard.workers.coords import Coords
+
+ENTRY = """
+import os, sys, time, threading, subprocess
+def hello(run, coords, tell, stop):
+    print("out", flush=True); print("err", file=sys.stderr)
+    tell("facts", {"torch": "torch.distributed.fsdp" in sys.modules, "threads": threading.active_count(),
+                   "env": dict(os.environ), "sid": os.getsid(0) == os.getpid(), "cwd": os.getcwd(), "run": run})
+def sleep(run, coords, tell, stop):
+    child = subprocess.Popen(["sleep", "600"])
+    tell("child", {"pid": child.pid})
+    time.sleep(600)
+def until_stopped(run, coords, tell, stop):
+    tell("ready", {})
+    while not stop(): time.sleep(0.01)
+def wrong(run, coords, tell, stop):
+    raise KeyError("this")
+"""
+
+
+@pytest.fixture(scope="module")
+def owner() -> Iterator[int]:
+    process = subprocess.Popen(["sleep", "600"])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, owner: int) -> Iterator[Path]:
+    """A warm server's folder; afterwards the owner dies, and the server with it."""
+    root = Path(tmp_path_factory.mktemp("f"))
+    root.chmod(0o700)
+    (root / "code").mkdir()
+    (root / "code" / "trainers.py").write_text(ENTRY)
+    yield root
+    os.kill(owner, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while list(root.glob("fork-*/s")):
+        assert time.monotonic() < deadline, "the server outlives its owner"
+        time.sleep(0.05)
+
+
+class Run:
+    """A trainer under test, with all its ends in this process."""
+
+    def __init__(self, root: Path, owner: int, entry: str) -> None:
+        env = os.environ | {"PYTHONPATH": str(root / "code")}
+        self.fork = forkserver.connect(root, owner, env)
+        self.fork.settimeout(60)
+        self.control, theirs = socket.socketpair()
+        self.control.settimeout(60)
+        (self.out, out), (self.err, err) = os.pipe(), os.pipe()
+        request = forkserver.Request(env | {"COLOUR": "blue"}, str(root), f"trainers:{entry}")
+        forkserver.request(self.fork, request, [theirs.fileno(), out, err])
+        theirs.close()
+        os.close(out)
+        os.close(err)
+        self.replies = self.fork.makefile("rb")
+        self.messages = self.control.makefile("rb")
+        self.pid = int(self.reply()["pid"])
+
+    def __enter__(self) -> "Run":
+        orders = {"run": {"a": 1}, "coords": Coords(0, 1, 0, "127.0.0.1", 1).to_json()}
+        self.control.sendall(json.dumps(orders).encode() + b"\n")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end in (self.replies, self.messages, self.fork, self.control):
+            end.close()
+        os.close(self.out)
+        os.close(self.err)
+
+    def reply(self) -> dict[str, Any]:
+        return json.loads(self.replies.readline())
+
+    def message(self) -> dict[str, Any]:
+        return json.loads(self.messages.readline())
+
+    def say(self, word: str) -> None:
+        self.control.sendall(json.dumps({word: True}).encode() + b"\n")
+
+
+def ends(pid: int) -> bool:
+    for _ in range(200):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_trainer_is_warm_single_and_has_its_own_surroundings(root: Path, owner: int) -> None:
+    with Run(root, owner, "hello") as run:
+        facts = run.message()["data"]
+        assert facts["torch"] and facts["sid"] and facts["threads"] == 2  # its own, and the one that listens
+        assert facts["env"]["COLOUR"] == "blue" and facts["cwd"] == str(root) and facts["run"] == {"a": 1}
+        assert run.message()["kind"] == "done"
+        assert os.read(run.out, 100) == b"out\n" and os.read(run.err, 100) == b"err\n"
+        run.say("release")
+        assert run.reply() == {"exit": 0}
+    server = Path(f"/proc/{_server(root)}/task")
+    assert len(list(server.iterdir())) == 1, "the server must stay single-threaded"
+
+
+def _server(root: Path) -> int:
+    (folder,) = root.glob("fork-*")
+    marks = [p for p in Path("/proc").iterdir() if p.name.isdigit() and _runs_in(p, folder)]
+    return int(marks[0].name)
+
+
+def _runs_in(process: Path, folder: Path) -> bool:
+    try:
+        return (process / "cmdline").read_bytes().split(b"\0")[-2] == os.fsencode(folder)
+    except (OSError, IndexError):
+        return False
+
+
+def test_a_failure_is_told_with_its_traceback(root: Path, owner: int) -> None:
+    with Run(root, owner, "wrong") as run:
+        data = run.message()["data"]
+        assert (data["type"], data["message"]) == ("KeyError", "'this'") and "in wrong" in data["traceback"]
+        assert run.reply() == {"exit": 1}
+
+
+def test_a_stop_is_seen_by_the_trainer(root: Path, owner: int) -> None:
+    with Run(root, owner, "until_stopped") as run:
+        assert run.message()["kind"] == "ready"
+        run.say("stop")
+        assert run.message()["kind"] == "done"
+        run.say("release")
+        assert run.reply() == {"exit": 0}
+
+
+def test_a_kill_reaches_what_the_trainer_started(root: Path, owner: int) -> None:
+    with Run(root, owner, "sleep") as run:
+        child = run.message()["data"]["pid"]
+        forkserver.kill(run.fork)
+        assert run.reply() == {"exit": -signal.SIGKILL}
+    assert ends(child)
+
+
+def test_a_trainer_ends_with_its_actor_even_when_frozen(root: Path, owner: int) -> None:
+    with Run(root, owner, "sleep") as run:
+        child = run.message()["data"]["pid"]
+        os.kill(run.pid, signal.SIGSTOP)
+    assert ends(run.pid) and ends(child)
+
+
+def test_other_imports_are_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = forkserver.folder_name({"PYTHONPATH": "/a", "HOME": "/x"})
+    assert name == forkserver.folder_name({"PYTHONPATH": "/a", "HOME": "/y"})
+    assert name != forkserver.folder_name({"PYTHONPATH": "/b"})
+    monkeypatch.setattr(forkserver, "fingerprint", lambda: "other code")
+    assert name != forkserver.folder_name({"PYTHONPATH": "/a"})
+
+
+def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(forkserver.ForkError):
+        forkserver.connect(tmp_path, os.getpid(), {})
+
+
+def test_nonsense_does_not_end_the_server(root: Path, owner: int) -> None:
+    env = os.environ | {"PYTHONPATH": str(root / "code")}
+    for nonsense in (b"", b"\0", b"\xff\xff\xff\xff", b"\0\0\0\2[]", b"\0\0\0\4null", b'\0\0\0\x0e{"cwd": [1, 2]}'):
+        with forkserver.connect(root, owner, env) as connection:
+            connection.sendall(nonsense)
+    with forkserver.connect(root, owner, env) as connection:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0]))]
+        connection.sendmsg([b"\0\0\0\2{}"], rights)
+    with Run(root, owner, "hello") as run:
+        assert run.message()["kind"] == "facts"

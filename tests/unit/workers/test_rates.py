@@ -1,0 +1,30 @@
+import pytest
+
+from shardyard.workers.rates import Rates, peak_flops
+
+
+def test_mfu_is_the_share_of_all_devices_peaks() -> None:
+    found = Rates(devices=4, flops=6_000, peak=1e6).of(tokens=1000, seconds=2.0)
+    assert found == {"tokens_per_s": 500.0, "tokens_per_s_device": 125.0, "mfu": pytest.approx(0.75)}
+
+
+@pytest.mark.parametrize(("flops", "peak"), [(None, 1e6), (6_000, None)])
+def test_what_is_not_known_is_null(flops: int | None, peak: float | None) -> None:
+    assert Rates(1, flops, peak).of(10, 1.0)["mfu"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bf16", 989.4e12),
+        ("NVIDIA H100 80GB HBM3", "fp32", 66.9e12),
+        ("NVIDIA H100 PCIe", "fp16", 756e12),
+        ("NVIDIA A100-SXM4-80GB", "bf16", 312e12),
+        ("NVIDIA L40S", "bf16", 362.05e12),
+        ("NVIDIA L4", "bf16", 121e12),
+        ("NVIDIA H100 80GB HBM3", "fp64", None),
+        ("cpu", "fp32", None),
+    ],
+)
+def test_peaks_by_name(name: str, precision: str, peak: float | None) -> None:
+    assert peak_flops(name, precision) == pytest.approx(peak)

@@ -1,0 +1,24 @@
+"""The API and the planner ask models for their size and corpora for their errors; they start without torch."""
+
+import subprocess
+import sys
+
+import pytest
+
+MODULES = [
+    "models.presets",
+    "models.flops",
+    "models.huggingface",
+    "data.errors",
+    "data.corpus",
+    "data.tokenizer",
+    "data.order",
+    "data.cache",
+    "data.unigram",
+]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_no_torch(module: str) -> None:
+    code = f"import sys, shardyard.workers.{module}; sys.exit('torch' in sys.modules or 'ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

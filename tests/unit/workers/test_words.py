@@ -1,0 +1,25 @@
+"""Each event of rank 0 is one line or none."""
+
+from shardyard.workers.words import in_words
+
+
+def test_a_step_says_its_loss_and_whether_it_was_skipped() -> None:
+    step = {"step": 3, "loss": 1.5, "lr": 1e-3, "tokens_per_s": 1234.5, "skipped": True}
+    assert in_words("step", step) == "step      3  loss 1.500000  lr 1.00e-03  1,234 tokens/s  skipped"
+
+
+def test_the_other_ranks_steps_and_the_summary_need_no_line() -> None:
+    assert in_words("step", {"step": 3, "step_s": 0.1}) is None
+    assert in_words("summary", {"steps": 3}) is None
+
+
+def test_validation_stands_beside_the_token_frequency_model() -> None:
+    line = in_words("eval", {"step": 9, "loss": 1.9583, "unigram_loss": 3.1727})
+    assert line == "step      9  validation loss 1.9583  (token-frequency model 3.1727)"
+
+
+def test_validation_says_how_evenly_experts_were_used() -> None:
+    routing = {"balance_loss": 1.04, "router_z_loss": 3.2, "dropped": 0.015}
+    line = in_words("eval", {"step": 9, "loss": 1.9583, "unigram_loss": 3.1727, **routing})
+    assert line is not None
+    assert line.endswith("experts' balance 1.040 (1 is even), 1.5% dropped")

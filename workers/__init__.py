@@ -1,0 +1,1 @@
+"""What runs on the cluster: gang, rank, trainer, training loop, models, data, checkpoints."""

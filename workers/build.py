@@ -1,0 +1,122 @@
+"""Building is not looping: from orders and a mesh to everything that a training loop holds."""
+
+import copy
+import importlib
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ..strategies.apply import Initial, Parallel, Recipe, parallelize
+from ..strategies.layout import Batch, Refusal
+from ..strategies.loss import TokenLoss
+from ..strategies.mesh import Mesh
+from ..strategies.piece import narrow
+from ..strategies.precision import PRECISIONS, loss_scale_for
+from .data.dataset import Tokens, open_tokens
+from .models.flops import module_flops
+from .models.init import initial_value
+from .models.make import make
+from .models.presets import Architecture
+from .optimizer import make_optimizer
+from .pretrained import Pretrained
+from .spec import ModelSpec, Run
+
+
+@dataclass(frozen=True)
+class Built:
+    """One rank's share of a training run, ready to loop."""
+
+    run: Run
+    mesh: Mesh
+    batch: Batch
+    tokens: Tokens
+    parallel: Parallel
+    optimizer: torch.optim.Optimizer
+    loss: TokenLoss
+    parameters: int  # of the whole model
+    architecture: Architecture | None  # None: a module of the user's own
+
+
+def build(run: Run, mesh: Mesh) -> Built:
+    """Compose data, model, layout and optimizer. Raises `Refusal` and `DataError` with the field and a remedy."""
+    spec = run.train
+    tokens = open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch)
+    _check_tokens(tokens, spec.model)
+    batch = spec.check(tokens.vocab)
+    precision = PRECISIONS[spec.precision]
+    tokens_per_step = spec.global_batch * spec.data.seq_len
+    loss = TokenLoss(tokens_per_step, loss_scale_for(precision), spec.loss.label_smoothing, spec.loss.z_loss)
+    architecture = spec.architecture(tokens.vocab)
+    model, initial = _model(spec.model, architecture, spec.seed)
+    several = spec.layout.stages > 1  # each stage cuts a copy of its own
+    whole = (lambda: copy.deepcopy(model)) if several else (lambda: model)
+    recipe = Recipe(whole, initial, batch, precision, spec.savings, loss, spec.overlap, loss.share)
+    if architecture is not None:
+        costs = module_flops(architecture, spec.data.seq_len)
+        recipe = replace(recipe, build=lambda: _on_meta(architecture), costs=costs)
+    count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    parallel = parallelize(recipe, mesh)
+    optimizer = make_optimizer(parallel.data.pieces, spec.optimizer, spec.offload.optimizer)
+    return Built(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture)
+
+
+def _check_tokens(tokens: Tokens, model: ModelSpec) -> None:
+    """The model must know every token, and every rank must read the same text."""
+    if model.vocab is not None and model.vocab < tokens.vocab:
+        raise Refusal(
+            "model.vocab",
+            f"{model.vocab} is less than the tokenizer's {tokens.vocab} tokens.",
+            f"Use {tokens.vocab} or more, or leave it out.",
+        )
+    keys: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(keys, tokens.key)
+    different = [rank for rank, key in enumerate(keys) if key != keys[0]]
+    if different:
+        raise Refusal(
+            "data.source",
+            f"ranks {different} read another text than rank 0.",
+            "Give every node the same files (and, for python-stdlib, the same Python).",
+        )
+
+
+def _model(spec: ModelSpec, architecture: Architecture | None, seed: int) -> tuple[nn.Module, Initial | None]:
+    if architecture is not None:
+        return _on_meta(architecture), _initial(spec, architecture, seed)
+    torch.manual_seed(seed)
+    return _imported(spec), None
+
+
+def _initial(spec: ModelSpec, architecture: Architecture, seed: int) -> Initial:
+    """Where weights come from: a published model's files, else a function of seed and name."""
+    if spec.from_ is not None:
+        names = dict(_on_meta(architecture).named_parameters())
+        return Pretrained(Path(spec.from_).expanduser(), architecture, names)
+    return lambda name, shape, offset, size: narrow(initial_value(name, shape, seed, architecture), offset, size)
+
+
+def _on_meta(architecture: Architecture) -> nn.Module:
+    with torch.device("meta"):
+        return make(architecture)
+
+
+def _imported(spec: ModelSpec) -> nn.Module:
+    assert spec.import_ is not None
+    module_name, factory_name = spec.import_.split(":")
+    if spec.code and spec.code not in sys.path:
+        sys.path.insert(0, spec.code)
+    try:
+        factory = getattr(importlib.import_module(module_name), factory_name)
+    except (ImportError, AttributeError) as error:
+        raise Refusal(
+            "model.import",
+            f"cannot import {spec.import_}: {error}.",
+            "Give module:factory, and model.code: the folder that holds the module.",
+        ) from error
+    model = factory(**spec.args)
+    if not isinstance(model, nn.Module):
+        raise Refusal("model.import", f"{spec.import_} returned a {type(model).__name__}.", "Return an nn.Module.")
+    return model

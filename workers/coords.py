@@ -1,0 +1,28 @@
+"""Where one rank stands in its gang: plain data, so that actor and trainer agree on it without torch."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+
+@dataclass(frozen=True)
+class Coords:
+    """One rank's place in one generation of its gang."""
+
+    rank: int
+    world_size: int
+    local_rank: int  # among the gang's ranks on the same node
+    master_host: str  # rank 0's address, where its TCPStore listens
+    master_port: int
+    master_fd: int | None = None  # rank 0 only: the store's listening socket, open since before the port was told
+    generation: int = 1
+    interface: str | None = None  # network interface for gloo and NCCL; None: their own choice
+    device: Literal["cpu", "cuda"] = "cpu"
+    timeout_s: float = 600.0  # of every collective
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Raises TypeError for unknown or missing fields."""
+        return cls(**data)

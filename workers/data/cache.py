@@ -1,0 +1,206 @@
+"""Token caches: what a corpus says to a tokenizer, once per content, as a memory-mapped file.
+
+The rule: nothing is believed that was not finished. Under a lock that dies with its holder, the tokens are written to a
+temporary file, synced and renamed, and the description with their checksum is written the same way, last; a reader
+believes a description alone, and only if the tokens match it. The name is a hash of the content, not of paths or dates.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..spec import DataSpec
+from .corpus import Source, documents, sources
+from .errors import DataError
+from .tokenizer import Ids, Tokenizer, load_tokenizer
+
+#: Changes whenever the same corpus would become other tokens.
+FORMAT = 1
+#: How long to wait for another process that is preparing the same corpus.
+LOCK_TIMEOUT_S = 6 * 3600.0
+#: Tokens up to this size are checked against their checksum whenever they are opened; larger ones by their size alone.
+_VERIFIED_BYTES = 64 << 20
+#: The digest of a file at least this large is remembered, so that a start does not read 10 GB to find its cache.
+_REMEMBERED_BYTES = 64 << 20
+_BLOCK_BYTES = 1 << 20
+
+Stamp = tuple[int, ...]  # what the file system says changes with a file's content
+
+
+class TokenFile(BaseModel):
+    """The description of a token file: `tokens` ids of `dtype`, all below `vocab`, in `path`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    path: Path
+    dtype: str
+    vocab: int
+    tokens: int
+    sha256: str
+
+    def map(self) -> NDArray[Any]:
+        """The token ids, memory-mapped read-only."""
+        return np.asarray(np.memmap(self.path, dtype=self.dtype, mode="r", shape=(self.tokens,)))
+
+
+def prepare(spec: DataSpec, cache: Path) -> TokenFile:
+    """The tokens of a corpus, from the cache or into it; many processes may ask at once. Raises `DataError`."""
+    files, tokenizer = sources(spec), load_tokenizer(spec)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        before = [_stamp(source.path) for source in files]
+        key = _key(files, tokenizer, cache)
+        if (found := _believed(cache, key)) is not None:
+            return found
+        with locked(cache / f"{key}.lock"):
+            return _believed(cache, key) or _write(files, tokenizer, cache / f"{key}.tokens", before)
+    except OSError as error:
+        message = f"The token cache in {cache} cannot be made: {error.strerror} ({error.filename})."
+        remedy = "Check its permissions and the disk's free space."
+        raise DataError("cache_unwritable", message, remedy, "data") from error
+
+
+@contextmanager
+def locked(path: Path, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+    """Hold `path`'s lock, which the kernel takes back when this process ends, however it ends. Raises `DataError`."""
+    deadline = time.monotonic() + timeout_s
+    with path.open("ab") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    message = f"Another process has held {path} for {timeout_s:.0f} s."
+                    raise DataError("cache_busy", message, "See whether it still works, or end it.", "data") from None
+                time.sleep(0.05)
+        yield
+
+
+def write_whole(path: Path, blocks: Iterable[bytes]) -> None:
+    """Write `path` so that it is there as a whole or not at all. Call it under a lock: the temporary name is fixed."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            file.writelines(blocks)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _believed(cache: Path, key: str) -> TokenFile | None:
+    try:
+        text = (cache / f"{key}.json").read_bytes()
+        found = TokenFile.model_validate({**json.loads(text), "path": cache / f"{key}.tokens"})
+        size = found.path.stat().st_size
+    except (OSError, ValueError, TypeError, ValidationError):
+        return None
+    if size != found.tokens * np.dtype(found.dtype).itemsize:
+        return None
+    if size <= _VERIFIED_BYTES and _content_digest(found.path) != found.sha256:
+        return None
+    return found
+
+
+def _write(files: list[Source], tokenizer: Tokenizer, path: Path, before: list[Stamp]) -> TokenFile:
+    dtype = _dtype(tokenizer.vocab)
+    digest, tokens = hashlib.sha256(), 0
+
+    def blocks() -> Iterator[bytes]:
+        nonlocal tokens
+        for ids in _ids(files, tokenizer):
+            block = ids.astype(dtype, copy=False).tobytes()
+            digest.update(block)
+            tokens += len(ids)
+            yield block
+
+    write_whole(path, blocks())
+    if before != [_stamp(source.path) for source in files]:
+        raise DataError("corpus_changed", "A file of the corpus changed while it was read.", "Start again.")
+    found = TokenFile(
+        key=path.stem, path=path, dtype=dtype, vocab=tokenizer.vocab, tokens=tokens, sha256=digest.hexdigest()
+    )
+    write_whole(path.with_suffix(".json"), [found.model_dump_json(exclude={"path"}).encode()])
+    return found
+
+
+def _ids(files: list[Source], tokenizer: Tokenizer) -> Iterator[Ids]:
+    """Token ids of all documents with their separators, encoded about a mebibyte of text at a time."""
+    batch: list[str | None] = []
+    size = 0
+    for source in files:
+        for piece in documents(source):
+            batch.append(piece)
+            size += len(piece or "")
+            if size >= _BLOCK_BYTES:
+                yield from _encode(batch, tokenizer)
+                batch, size = [], 0
+    yield from _encode(batch, tokenizer)
+
+
+def _encode(batch: list[str | None], tokenizer: Tokenizer) -> Iterator[Ids]:
+    encoded = iter(tokenizer.encode([piece for piece in batch if piece is not None]))
+    for piece in batch:
+        yield tokenizer.separator if piece is None else next(encoded)
+
+
+def _dtype(vocab: int) -> str:
+    """The narrowest unsigned integers, little-endian, that hold every id."""
+    return next(name for name, limit in (("u1", 1 << 8), ("<u2", 1 << 16), ("<u4", 1 << 32)) if vocab <= limit)
+
+
+def _key(files: list[Source], tokenizer: Tokenizer, cache: Path) -> str:
+    corpus = [[source.field, _digest(source.path, cache)] for source in files]
+    return hashlib.sha256(json.dumps([FORMAT, tokenizer.digest, corpus]).encode()).hexdigest()[:32]
+
+
+def _digest(path: Path, cache: Path) -> str:
+    """sha256 of a file's content; a large one's is remembered under its path and stamp."""
+    try:
+        if path.stat().st_size < _REMEMBERED_BYTES:
+            return _content_digest(path)
+        return _remembered_digest(path, cache)
+    except OSError as error:
+        raise DataError("unreadable_file", f"{path} cannot be read: {error.strerror}.", "Check it is there.") from error
+
+
+def _remembered_digest(path: Path, cache: Path) -> str:
+    stamp = _stamp(path)
+    name = hashlib.sha256(json.dumps([str(path.resolve()), *stamp]).encode()).hexdigest()[:32]
+    memory = cache / f"{name}.sha256"
+    with locked(cache / f"{name}.lock"):
+        if memory.exists():
+            return memory.read_text()
+        digest = _content_digest(path)
+        # A file written to within the clock's last ticks could change again without showing it: not remembered yet.
+        if _stamp(path) == stamp and time.time_ns() - max(stamp[2:]) > 2_000_000_000:
+            write_whole(memory, [digest.encode()])
+        return digest
+
+
+def _content_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _stamp(path: Path) -> Stamp:
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -1,0 +1,188 @@
+"""The text of a corpus, as a stream of documents in a fixed order.
+
+The rule: the same files give the same text in the same order on every machine, and nothing is held but the piece at
+hand. A plain text file is one document; so is each record of a JSONL file. Imports no torch: the API checks a spec with
+`sources`.
+"""
+
+import glob
+import json
+import os
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..spec import DataSpec
+from .errors import DataError
+
+#: Plain text is handed on in pieces of about so many bytes, cut after a line's end where there is one.
+PIECE_BYTES = 1 << 20
+
+#: Folders of the standard library left out of `python-stdlib`: what is installed beside it, its tests (some are not
+#: even UTF-8), and generated tables. About 10 MB of source written by people remain.
+_LEFT_OUT = frozenset(
+    {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "encodings", "pydoc_data"}
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file. `field` names the text's field in each JSONL record; None is plain text."""
+
+    path: Path
+    field: str | None = None
+
+
+def sources(spec: DataSpec) -> list[Source]:
+    """The files of a corpus in reading order; none of them is read. Raises `DataError`.
+
+    `python-stdlib` is sorted by relative path. `text` keeps the order of `files`, a glob's matches sorted, and reads no
+    file twice.
+    """
+    try:
+        found = _stdlib() if spec.source == "python-stdlib" else _text_files(spec)
+        size = sum(source.path.stat().st_size for source in found)
+    except OSError as error:
+        raise _unreadable(error) from error
+    if size == 0:
+        raise DataError("empty_corpus", "The corpus holds no text.", "Name files that are not empty.")
+    return found
+
+
+def documents(source: Source) -> Iterator[str | None]:
+    """The source's text in pieces, None after each document's last; empty documents are skipped. Raises `DataError`."""
+    try:
+        yield from _lines(source.path) if source.field is None else _records(source.path, source.field)
+    except OSError as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: OSError) -> DataError:
+    message = f"{error.filename} cannot be read: {error.strerror}."
+    return DataError("unreadable_file", message, "Check that it is there and its permissions.")
+
+
+def _stdlib() -> list[Source]:
+    root = Path(sysconfig.get_paths()["stdlib"])
+    files: list[Path] = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in _LEFT_OUT]
+        files += [Path(folder, name) for name in names if name.endswith(".py")]
+    if not files:
+        raise DataError(
+            "empty_corpus",
+            f"This Python has no standard library sources at {root}.",
+            "Use data.source: text with files of your own.",
+            "data.source",
+        )
+    return [Source(path) for path in sorted(files, key=lambda path: path.relative_to(root).as_posix())]
+
+
+def _text_files(spec: DataSpec) -> list[Source]:
+    paths = list(dict.fromkeys(path for entry in spec.files for path in _expand(entry)))
+    records = [path for path in paths if path.suffix == ".jsonl"]
+    if records and spec.field is None:
+        raise DataError(
+            "field_required",
+            f"{records[0]} is JSONL and data.field is not set.",
+            "Name the field of its records that holds the text, for example field: text.",
+            "data.field",
+        )
+    if spec.field is not None and not records:
+        raise DataError(
+            "field_unused",
+            f"data.field is {spec.field!r}, but none of the files ends in .jsonl.",
+            "Leave it out for plain text, or name .jsonl files.",
+            "data.field",
+        )
+    return [Source(path, spec.field if path.suffix == ".jsonl" else None) for path in paths]
+
+
+def _expand(entry: str) -> list[Path]:
+    """The files of one entry of `files`: a path as it stands, else a glob (`**` goes through folders)."""
+    path = Path(entry).expanduser()
+    if path.is_file():
+        return [path]
+    if path.exists():
+        raise DataError(
+            "not_a_file", f"{entry} is not a file.", f"For a folder use a glob: {entry.rstrip('/')}/**/*.txt"
+        )
+    if not glob.has_magic(entry):
+        raise DataError(
+            "missing_file",
+            f"{entry} does not exist.",
+            "Paths are those of the machines that train; check the spelling.",
+        )
+    matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))  # noqa: PTH207  (absolute patterns)
+    files = [match for match in matches if match.is_file()]
+    if not files:
+        raise DataError("no_match", f"No file matches {entry}.", "Check the pattern; ** goes through folders.")
+    return files
+
+
+def _lines(path: Path) -> Iterator[str | None]:
+    offset, rest = 0, b""
+    with path.open("rb") as file:
+        while block := file.read(PIECE_BYTES):
+            data = rest + block
+            cut = data.rfind(b"\n") + 1 or _whole_characters(data)
+            yield _decode(data[:cut], path, offset)
+            offset, rest = offset + cut, data[cut:]
+    if rest:
+        yield _decode(rest, path, offset)
+    if offset or rest:
+        yield None
+
+
+def _whole_characters(data: bytes) -> int:
+    """How many leading bytes can be cut off without cutting a UTF-8 character that goes on after them."""
+    end = len(data)
+    while end and len(data) - end < 3 and 0x80 <= data[end - 1] < 0xC0:
+        end -= 1
+    return end - 1 if end and data[end - 1] >= 0xC0 else len(data)
+
+
+def _decode(data: bytes, path: Path, offset: int) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            "invalid_utf8",
+            f"{path} is not UTF-8: byte 0x{data[error.start]:02x} at offset {offset + error.start} ({error.reason}).",
+            "Convert the file to UTF-8, for example with iconv.",
+        ) from error
+
+
+def _records(path: Path, field: str) -> Iterator[str | None]:
+    offset = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip() and (text := _text_of(_decode(line, path, offset), f"{path}, line {number}", field)):
+                yield text
+                yield None
+            offset += len(line)
+
+
+def _text_of(line: str, where: str, field: str) -> str:
+    try:
+        record: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError("invalid_jsonl", f"{where}: not valid JSON ({error}).", "One JSON object per line.") from error
+    if not isinstance(record, dict) or field not in record:
+        has = f"fields {', '.join(map(repr, list(record)[:8]))}" if isinstance(record, dict) else type(record).__name__
+        raise DataError(
+            "missing_field", f"{where}: no field {field!r}; it has {has}.", "Change data.field.", "data.field"
+        )
+    text = record[field]
+    if not isinstance(text, str):
+        kind = type(text).__name__
+        raise DataError(
+            "not_text", f"{where}: field {field!r} is {kind}, not a string.", "Name a field of text.", "data.field"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError("invalid_utf8", f"{where}: {error.reason}.", "Remove the lone surrogate escape.") from error
+    return text

@@ -1,0 +1,126 @@
+"""Windows of tokens in an order that every rank can compute for itself.
+
+The rule: the tokens of a step are a function of (corpus, seed, step, global batch) alone. Windows of `seq_len` inputs
+start at multiples of `seq_len`; each position's target is the token after it, so a window reads one token of the next.
+Sample i = step · global_batch + row runs over epochs, and each epoch is a permutation of all windows, so ranks share
+nothing, a resumed run goes on where it was, and a step costs what its rows cost.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..spec import DataSpec
+from .cache import TokenFile, prepare
+from .errors import DataError
+from .order import permute
+from .unigram import unigram_loss
+
+Rows = slice | Sequence[int] | NDArray[np.integer[Any]]
+Pair = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """A corpus split in two and cut into windows. `key` names its content: ranks with another read other text."""
+
+    key: str
+    vocab: int
+    seq_len: int
+    seed: int
+    global_batch: int
+    unigram_loss: float  # nats per token, of the validation split
+    train: NDArray[Any]
+    held_out: NDArray[Any]
+
+    @property
+    def train_tokens(self) -> int:
+        return len(self.train)
+
+    @property
+    def validation_tokens(self) -> int:
+        return len(self.held_out)
+
+    @property
+    def train_windows(self) -> int:
+        return _windows(len(self.train), self.seq_len)
+
+    @property
+    def validation_windows(self) -> int:
+        return _windows(len(self.held_out), self.seq_len)
+
+    def batch(self, step: int, rows: Rows) -> Pair:
+        """Inputs and targets [rows, seq_len] (int64): those rows of the global batch of `step`, which counts from 0."""
+        samples = step * self.global_batch + self._rows(rows)
+        return self._read(self.train, self._order(samples, self.train_windows, f"train/{self.seed}"))
+
+    def validation(self, batch_index: int, rows: Rows) -> Pair:
+        """Inputs and targets [rows, seq_len] (int64) of a validation batch: the same ones for every seed and step.
+
+        Batches are spread over the whole split; after `validation_windows` samples they begin again in another order.
+        """
+        samples = batch_index * self.global_batch + self._rows(rows)
+        return self._read(self.held_out, self._order(samples, self.validation_windows, "validation"))
+
+    def _rows(self, rows: Rows) -> NDArray[np.int64]:
+        chosen = range(*rows.indices(self.global_batch)) if isinstance(rows, slice) else rows
+        numbers = np.asarray(chosen, dtype=np.int64).reshape(-1)
+        if len(numbers) and (numbers.min() < 0 or numbers.max() >= self.global_batch):
+            raise IndexError(f"rows {numbers.min()}..{numbers.max()} of a global batch of {self.global_batch}")
+        return numbers
+
+    def _order(self, samples: NDArray[np.int64], windows: int, key: str) -> NDArray[np.int64]:
+        """The window of each sample."""
+        epochs, positions = np.divmod(samples, windows)
+        chosen = np.empty_like(positions)
+        for epoch in np.unique(epochs):
+            here = epochs == epoch
+            chosen[here] = permute(positions[here], windows, f"{key}/{epoch}")
+        return chosen
+
+    def _read(self, ids: NDArray[Any], windows: NDArray[np.int64]) -> Pair:
+        both = np.empty((len(windows), self.seq_len + 1), dtype=np.int64)
+        for row, start in zip(both, windows * self.seq_len, strict=True):
+            row[:] = ids[start : start + self.seq_len + 1]
+        both_tensor = torch.from_numpy(both)
+        return both_tensor[:, :-1].contiguous(), both_tensor[:, 1:].contiguous()
+
+
+def open_tokens(spec: DataSpec, cache: Path, *, seed: int, global_batch: int) -> Tokens:
+    """The corpus of `spec`, prepared in `cache` if it was not. Raises `DataError`."""
+    file = prepare(spec, cache)
+    train_tokens = file.tokens - round(file.tokens * spec.validation)
+    _check_lengths(file, train_tokens, spec)
+    ids = file.map()
+    return Tokens(
+        key=file.key,
+        vocab=file.vocab,
+        seq_len=spec.seq_len,
+        seed=seed,
+        global_batch=global_batch,
+        unigram_loss=unigram_loss(file, train_tokens, cache),
+        train=ids[:train_tokens],
+        held_out=ids[train_tokens:],
+    )
+
+
+def _windows(tokens: int, seq_len: int) -> int:
+    return max(0, tokens - 1) // seq_len
+
+
+def _check_lengths(file: TokenFile, train_tokens: int, spec: DataSpec) -> None:
+    for split, tokens in (("train", train_tokens), ("validation", file.tokens - train_tokens)):
+        if not _windows(tokens, spec.seq_len):
+            raise DataError(
+                "corpus_too_short",
+                f"The {split} split has {tokens} of the corpus' {file.tokens} tokens, and one window of "
+                f"{spec.seq_len} needs {spec.seq_len + 1}.",
+                "Use more text, a smaller data.seq_len, or another data.validation.",
+                "data.seq_len",
+            )

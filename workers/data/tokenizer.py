@@ -1,0 +1,106 @@
+"""Text to token ids: plain UTF-8 bytes, or a Hugging Face `tokenizer.json`. Imports no torch.
+
+The rule: the tokens of a text depend on the text and the tokenizer's content alone. A separator follows each document:
+a newline for bytes, the tokenizer's own end-of-text token where it has one, else its tokens for a newline.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..spec import DataSpec
+from .errors import DataError
+
+Ids = NDArray[np.uint8] | NDArray[np.uint32]
+
+#: Names under which published tokenizers keep their end-of-text token, most common first.
+END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]")
+
+
+class Tokenizer(Protocol):
+    """`vocab`: ids are below it. `digest`: hash of its content. `separator`: ids that follow each document."""
+
+    vocab: int
+    digest: str
+    separator: Ids
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text, without special tokens."""
+
+
+class ByteTokenizer:
+    """Each UTF-8 byte is a token; the vocabulary is 256."""
+
+    vocab = 256
+    digest = "bytes"
+
+    def __init__(self) -> None:
+        self.separator: Ids = np.frombuffer(b"\n", dtype=np.uint8)
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        return [np.frombuffer(text.encode(), dtype=np.uint8) for text in texts]
+
+
+class FileTokenizer:
+    """A `tokenizer.json`, or the one in a folder; truncation and padding that it may ask for are switched off."""
+
+    def __init__(self, path: Path) -> None:
+        content = _read(path)
+        self.digest = hashlib.sha256(content).hexdigest()
+        self._tokenizer = _load(content, path)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        ids = self._tokenizer.get_vocab(with_added_tokens=True)
+        if not ids:
+            raise _invalid(path, "its vocabulary is empty")
+        self.vocab = max(len(ids), 1 + max(ids.values()))
+        named = next((ids[name] for name in END_OF_TEXT if name in ids), None)
+        self.separator: Ids = self.encode(["\n"])[0] if named is None else np.array([named], dtype=np.uint32)
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+
+
+def load_tokenizer(spec: DataSpec) -> Tokenizer:
+    """The tokenizer that `spec.tokenizer` names. Raises `DataError`."""
+    return ByteTokenizer() if spec.tokenizer == "bytes" else FileTokenizer(Path(spec.tokenizer).expanduser())
+
+
+def vocab_size(spec: DataSpec) -> int:
+    """Number of token ids of `spec.tokenizer`. Raises `DataError`."""
+    return load_tokenizer(spec).vocab
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return (path / "tokenizer.json" if path.is_dir() else path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        raise DataError(
+            "missing_file",
+            f"Tokenizer {path} cannot be read: {error}.",
+            "Use tokenizer: bytes, or the path of a tokenizer.json.",
+            "data.tokenizer",
+        ) from error
+
+
+def _load(content: bytes, path: Path) -> Any:
+    from tokenizers import Tokenizer as Loaded
+
+    try:
+        return Loaded.from_buffer(content)
+    except Exception as error:  # the library raises bare `Exception`
+        raise _invalid(path, str(error)) from error
+
+
+def _invalid(path: Path, why: str) -> DataError:
+    return DataError(
+        "invalid_tokenizer",
+        f"{path} is not a tokenizer.json: {why}.",
+        "Save one with the tokenizers library: tokenizer.save(path).",
+        "data.tokenizer",
+    )

@@ -1,0 +1,54 @@
+"""The unigram loss: what a model that knows token frequencies and nothing else would reach. Imports no torch.
+
+The rule: it is measured, not guessed: the train split's frequencies with one added to each (Laplace), asked about the
+whole validation split. A training whose validation loss is not below it has learned no context.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cache import TokenFile, locked, write_whole
+
+_BLOCK = 1 << 22
+
+
+def histogram(ids: NDArray[Any], vocab: int) -> NDArray[np.int64]:
+    """How often each id below `vocab` occurs; in bounded memory."""
+    counts = np.zeros(vocab, dtype=np.int64)
+    for start in range(0, len(ids), _BLOCK):
+        counts += np.bincount(ids[start : start + _BLOCK], minlength=vocab)
+    return counts
+
+
+def cross_entropy(train: NDArray[np.int64], validation: NDArray[np.int64]) -> float:
+    """Nats per token of the validation counts under the train counts with add-one smoothing."""
+    probability = (train + 1) / (train.sum() + len(train))
+    return float(-(validation * np.log(probability)).sum() / validation.sum())
+
+
+def unigram_loss(file: TokenFile, train_tokens: int, cache: Path) -> float:
+    """The unigram loss of a split after `train_tokens`, kept beside the tokens with the train split's histogram."""
+    path = cache / f"{file.key}-{train_tokens}.unigram.json"
+    if (known := _known(path, file)) is not None:
+        return known
+    with locked(cache / f"{file.key}.lock"):
+        if (known := _known(path, file)) is not None:
+            return known
+        ids = file.map()
+        train = histogram(ids[:train_tokens], file.vocab)
+        loss = cross_entropy(train, histogram(ids[train_tokens:], file.vocab))
+        record = {"sha256": file.sha256, "unigram_loss": loss, "train_counts": train.tolist()}
+        write_whole(path, [json.dumps(record).encode()])
+    return loss
+
+
+def _known(path: Path, file: TokenFile) -> float | None:
+    try:
+        record = json.loads(path.read_bytes())
+        return float(record["unigram_loss"]) if record["sha256"] == file.sha256 else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None

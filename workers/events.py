@@ -1,0 +1,139 @@
+"""Events: facts that a gang tells, numbered from 1 without a gap and kept until the other side has acknowledged them.
+
+Everything in an event is plain JSON: a number that is not finite becomes null, because JSON and databases have no NaN.
+"""
+
+import asyncio
+import json
+import math
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, TypedDict
+
+
+class Event(TypedDict):
+    seq: int
+    ts: float  # unix seconds, of the machine that saw it
+    kind: str
+    data: dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """The same value as strict JSON: tuples become lists, NaN and infinities None, what JSON does not know text."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+class Spool:
+    """Events in order, until they are acknowledged. Bounded: whoever adds asks `full` first, and waits for `room`."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.last = 0  # number of the newest event
+        self._kept: deque[tuple[Event, int]] = deque()
+        self._bytes = 0
+        self._urgent = 0
+        self._changed: set[asyncio.Future[None]] = set()
+
+    @property
+    def full(self) -> bool:
+        return self._bytes >= self.limit_bytes
+
+    @property
+    def half_full(self) -> bool:
+        return self._bytes * 2 >= self.limit_bytes
+
+    def add(self, kind: str, data: dict[str, Any], ts: float | None = None, urgent: bool = False) -> Event:
+        """Number one event and keep it. Always accepted; an urgent one ends the lingering of `wait`."""
+        self.last += 1
+        event = Event(seq=self.last, ts=time.time() if ts is None else ts, kind=kind, data=plain(data))
+        size = len(json.dumps(event["data"])) + 128
+        self._kept.append((event, size))
+        self._bytes += size
+        if urgent:
+            self._urgent = self.last
+        self._wake()
+        return event
+
+    def take(self, after: int, most: int = 1000) -> list[Event]:
+        """The oldest events after number `after`; acknowledges, and so forgets, those up to it."""
+        while self._kept and self._kept[0][0]["seq"] <= after:
+            self._bytes -= self._kept.popleft()[1]
+        self._wake()
+        return [event for event, _ in islice(self._kept, most)]
+
+    async def wait(self, after: int, wait_s: float, linger_s: float = 0.0) -> None:
+        """Until there is an event after `after`, at most `wait_s`; then `linger_s` more for company, unless urgent."""
+        if await self._until(lambda: self.last > after, wait_s):
+            await self._until(lambda: self._urgent > after, linger_s)
+
+    async def room(self, wait_s: float) -> bool:
+        """Until the spool is not full, at most `wait_s`; says whether there is room."""
+        return await self._until(lambda: not self.full, wait_s)
+
+    async def _until(self, holds: Callable[[], bool], wait_s: float) -> bool:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        while not holds() and (left := deadline - loop.time()) > 0:
+            change: asyncio.Future[None] = loop.create_future()
+            self._changed.add(change)
+            try:
+                await asyncio.wait([change], timeout=left)
+            finally:
+                self._changed.discard(change)
+        return holds()
+
+    def _wake(self) -> None:
+        for change in self._changed:
+            if not change.done():
+                change.set_result(None)
+
+
+class Steps:
+    """Merges the ranks' `step` records: one record per step, told once every rank has reported it."""
+
+    def __init__(self, world_size: int, most_open: int = 4096) -> None:
+        self.world_size = world_size
+        self.most_open = most_open  # a rank that never reports must not fill the memory
+        self._open: dict[int, dict[int, dict[str, Any]]] = {}
+
+    def add(self, rank: int, record: dict[str, Any]) -> list[dict[str, Any]]:
+        """One rank's record; returns the merged record that this completes, or the oldest when too many are open."""
+        step = int(record["step"])
+        ranks = self._open.setdefault(step, {})
+        ranks[rank] = record
+        if len(ranks) == self.world_size:
+            return [merged(self._open.pop(step))]
+        if len(self._open) > self.most_open:
+            return [merged(self._open.pop(min(self._open)))]
+        return []
+
+    def rest(self) -> list[dict[str, Any]]:
+        """At the end: steps that the leading rank finished though another rank never reported them."""
+        rest = [ranks for _, ranks in sorted(self._open.items()) if any("loss" in record for record in ranks.values())]
+        self._open.clear()
+        return [merged(ranks) for ranks in rest]
+
+
+def merged(ranks: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """One step of several ranks: the full record (the one with a loss), and its seconds over the ranks."""
+    full = next((ranks[rank] for rank in sorted(ranks) if "loss" in ranks[rank]), ranks[min(ranks)])
+    times = {rank: float(record.get("step_s") or 0.0) for rank, record in ranks.items()}
+    slowest = max(sorted(times), key=lambda rank: times[rank])
+    return {
+        **full,
+        "step_s_min": min(times.values()),
+        "step_s_median": statistics.median(times.values()),
+        "step_s_max": times[slowest],
+        "slowest_rank": slowest,
+    }

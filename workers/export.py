@@ -1,0 +1,185 @@
+"""Export: a checkpoint of any layout becomes a Hugging Face folder, in one process, which holds one output file's weights at a time.
+
+The folder appears whole or not at all: everything is written beside it under another name, synced, and renamed.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..strategies.piece import Piece
+from .checkpoint import CheckpointError, read_manifest, read_pieces, verify
+from .data.tokenizer import END_OF_TEXT
+from .models.huggingface import Place, config_of, place
+from .models.make import make
+from .models.presets import Architecture
+
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+#: Bytes of one output file at most, but for a larger tensor.
+SHARD_BYTES = 5_000_000_000
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: the folder, its files of weights, the number of parameters and their bytes."""
+
+    path: Path
+    files: int
+    parameters: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """One tensor of the output: our parameters side by side (several where a file fuses them)."""
+
+    name: str
+    parts: tuple[tuple[str, tuple[int, ...]], ...]
+    transposed: bool
+
+    @property
+    def numel(self) -> int:
+        return sum(torch.Size(shape).numel() for _, shape in self.parts)
+
+
+def export(checkpoint: Path, out: Path, dtype: str = "fp32", shard_bytes: int = SHARD_BYTES) -> Exported:
+    """Write the model of `checkpoint` (a `step-…` folder) to the new folder `out`, weights in `dtype` (a key of `DTYPES`).
+
+    Raises `CheckpointError` for what cannot be exported, and `FileExistsError` where `out` holds something.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FileExistsError(f"{out} is not an empty folder; name a new one.")
+    manifest = read_manifest(checkpoint)
+    arch = _architecture(checkpoint, manifest)
+    verify(checkpoint, manifest)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    try:
+        partial.mkdir()
+        files = _write_weights(checkpoint, partial, arch, DTYPES[dtype], shard_bytes)
+        _write_rest(partial, arch, DTYPES[dtype], manifest["training"].get("tokenizer"))
+        size = 0
+        for file in partial.glob("*.safetensors"):
+            shutil.copymode(partial / "config.json", file)  # safetensors lets only the owner read
+            size += file.stat().st_size
+        partial.replace(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return Exported(out, files, arch.parameters, size)
+
+
+def _architecture(checkpoint: Path, manifest: dict[str, Any]) -> Architecture:
+    numbers = manifest["training"].get("model")
+    if numbers is None:
+        raise CheckpointError(
+            f"{checkpoint} does not say which architecture it is of (a module of your own, or saved by an older version); "
+            "resume it for one step to save it anew, or export it with code of your own."
+        )
+    arch = Architecture.model_validate(numbers)
+    try:
+        config_of(arch, "float32", None)
+    except ValueError as error:
+        raise CheckpointError(f"{checkpoint} cannot be exported: {error}.") from None
+    return arch
+
+
+def _write_weights(checkpoint: Path, folder: Path, arch: Architecture, dtype: torch.dtype, limit: int) -> int:
+    """Write all weights, an index beside them where one file is not enough; returns the number of files."""
+    shards = list(_shards(_tensors(arch), dtype.itemsize, limit))
+    index: dict[str, str] = {}
+    for number, shard in enumerate(shards, start=1):
+        name = "model.safetensors" if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        _write_shard(checkpoint, folder / name, shard, dtype)
+        index |= {tensor.name: name for tensor in shard}
+    if len(shards) > 1:
+        size = sum(tensor.numel for shard in shards for tensor in shard) * dtype.itemsize
+        _write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": size}, "weight_map": index})
+    return len(shards)
+
+
+def _tensors(arch: Architecture) -> list[_Tensor]:
+    """What a file holds, in the order of the model."""
+    with torch.device("meta"):
+        model = make(arch)
+    found: dict[str, list[tuple[Place, str, tuple[int, ...]]]] = {}
+    for name, value in model.named_parameters():
+        where = place(name, arch.family)
+        found.setdefault(where.name, []).append((where, name, tuple(value.shape)))
+    tensors = []
+    for name, parts in found.items():
+        ordered = sorted(parts, key=lambda part: part[0].part)
+        assert len(ordered) == ordered[0][0].parts, name
+        tensors.append(_Tensor(name, tuple((ours, shape) for _, ours, shape in ordered), ordered[0][0].transposed))
+    return tensors
+
+
+def _shards(tensors: list[_Tensor], element_bytes: int, limit: int) -> Iterator[list[_Tensor]]:
+    shard: list[_Tensor] = []
+    size = 0
+    for tensor in tensors:
+        more = tensor.numel * element_bytes
+        if shard and size + more > limit:
+            yield shard
+            shard, size = [], 0
+        shard.append(tensor)
+        size += more
+    yield shard
+
+
+def _write_shard(checkpoint: Path, file: Path, shard: list[_Tensor], dtype: torch.dtype) -> None:
+    from safetensors.torch import save_file
+
+    pieces = {
+        name: Piece(name, shape, (0,) * len(shape), torch.empty(shape, dtype=dtype), frozenset())
+        for tensor in shard
+        for name, shape in tensor.parts
+    }
+    read_pieces(checkpoint, list(pieces.values()))
+    content = {}
+    for tensor in shard:
+        whole = torch.cat([pieces.pop(name).tensor for name, _ in tensor.parts])
+        content[tensor.name] = (whole.t() if tensor.transposed else whole).contiguous()
+    save_file(content, file, metadata={"format": "pt"})
+    with file.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer: str | None) -> None:
+    """config.json, generation_config.json, and the tokenizer that it was trained with, where it still lies there."""
+    end = _copy_tokenizer(folder, None if tokenizer in (None, "bytes") else Path(str(tokenizer)).expanduser())
+    _write_json(folder / "config.json", config_of(arch, str(dtype).removeprefix("torch."), end))
+    _write_json(folder / "generation_config.json", {"do_sample": False, "eos_token_id": end})
+
+
+def _copy_tokenizer(folder: Path, source: Path | None) -> int | None:
+    """Copy a tokenizer.json; returns the id of its end-of-text token, if it has one."""
+    if source is None:
+        return None
+    source = source / "tokenizer.json" if source.is_dir() else source
+    if not source.is_file():
+        return None
+    from tokenizers import Tokenizer
+
+    shutil.copyfile(source, folder / "tokenizer.json")
+    ids = Tokenizer.from_file(str(source)).get_vocab(with_added_tokens=True)
+    name = next((name for name in END_OF_TEXT if name in ids), None)
+    _write_json(
+        folder / "tokenizer_config.json",
+        {"tokenizer_class": "PreTrainedTokenizerFast"} | ({} if name is None else {"eos_token": name}),
+    )
+    return None if name is None else int(ids[name])
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    with path.open("w") as out:
+        json.dump(content, out, indent=2)
+        out.write("\n")
+        out.flush()
+        os.fsync(out.fileno())

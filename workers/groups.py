@@ -1,0 +1,70 @@
+"""Process groups: how ranks find each other, on gloo for CPUs and NCCL for GPUs. One generation forms them once."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
+
+from .coords import Coords
+
+#: Checkpoint plans travel as CPU objects, also where tensors travel by NCCL.
+BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+
+
+@contextmanager
+def formed(coords: Coords) -> Iterator[torch.device]:
+    """The world's process group for the coordinates that a gang gave; yields this rank's device."""
+    if coords.interface:
+        os.environ["GLOO_SOCKET_IFNAME"] = coords.interface
+        os.environ["NCCL_SOCKET_IFNAME"] = coords.interface
+    timeout = timedelta(seconds=coords.timeout_s)
+    store = TCPStore(
+        coords.master_host,
+        coords.master_port,
+        coords.world_size,
+        is_master=coords.rank == 0,
+        timeout=timeout,
+        wait_for_workers=False,
+        master_listen_fd=coords.master_fd if coords.rank == 0 else None,
+    )
+    device = _device(coords.device, 0)
+    dist.init_process_group(
+        BACKENDS[coords.device],
+        store=store,
+        rank=coords.rank,
+        world_size=coords.world_size,
+        timeout=timeout,
+    )
+    yield device
+
+
+@contextmanager
+def formed_by_torchrun(kind: str) -> Iterator[torch.device]:
+    """The world's process group from torchrun's environment (a world of one without it); yields this rank's device."""
+    if "RANK" not in os.environ:
+        os.environ |= {
+            "RANK": "0",
+            "WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "0",
+            "LOCAL_RANK": "0",
+        }
+        dist.init_process_group(BACKENDS[kind], store=HashStore(), rank=0, world_size=1)
+    else:
+        dist.init_process_group(BACKENDS[kind], timeout=timedelta(minutes=10))
+    try:
+        yield _device(kind, int(os.environ.get("LOCAL_RANK", "0")))
+    finally:
+        dist.destroy_process_group()
+
+
+def _device(kind: str, index: int) -> torch.device:
+    if kind == "cpu":
+        torch.set_num_threads(1)
+        return torch.device("cpu")
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)

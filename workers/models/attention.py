@@ -1,0 +1,101 @@
+"""Causal self-attention whose head count follows its projections.
+
+The rule: nothing here reads the number of heads from the architecture at run time. A tensor-parallel rank holds fewer
+output rows of `q`, `k` and `v`, and `view(batch, seq, -1, head_dim)` finds out how many heads that is. Positions are those
+of the sequence that the projections return, which is the whole one even where the hidden state between blocks is
+sequence-sharded; a context-parallel rank has some of it, and is told which, with another `attend`.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...strategies.context import Positions
+from ...strategies.ulysses import Attend
+from .presets import Architecture
+
+#: The dtypes of CUDA's flash kernels, which know grouped heads. The memory-efficient kernel (the one for fp32) does
+#: not, and the fallback would hold seq² scores, so the wider dtypes repeat the key/value heads: the same numbers.
+_GROUPED = (torch.bfloat16, torch.float16)
+
+
+class Attention(nn.Module):
+    """Causal multi-head attention with grouped key/value heads; hidden [batch, seq, dim] → hidden [batch, seq, dim]."""
+
+    def __init__(
+        self, arch: Architecture, *, bias: bool, rotary: bool, norm: Callable[[int], nn.Module] | None = None
+    ) -> None:
+        super().__init__()
+        self.head_dim = arch.head_size
+        self.theta = arch.rope_theta if rotary else None
+        q_dim, kv_dim = self.head_dim * arch.heads, self.head_dim * arch.kv_heads
+        bias = bias or arch.qkv_bias
+        self.q = nn.Linear(arch.dim, q_dim, bias=bias)
+        self.k = nn.Linear(arch.dim, kv_dim, bias=bias)
+        self.v = nn.Linear(arch.dim, kv_dim, bias=bias)
+        self.o = nn.Linear(q_dim, arch.dim, bias=bias and not arch.qkv_bias)
+        self.q_norm = None if norm is None else norm(self.head_dim)
+        self.k_norm = None if norm is None else norm(self.head_dim)
+
+        self.attend: Attend = causal_attention
+        self.positions: Positions = first_positions
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self._heads(self.q(x)), self._heads(self.k(x)), self._heads(self.v(x))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if self.theta is not None:
+            cos, sin = rotary_table(q, self.theta, self.positions(q.shape[-2], q.device))
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        mixed = self.attend(q, k, v).transpose(1, 2).flatten(2)
+        out: Tensor = self.o(mixed)
+        return out
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """[batch, seq, heads·head_dim] → [batch, heads, seq, head_dim], for as many heads as there are."""
+        batch, seq, _ = x.shape
+        return x.view(batch, seq, -1, self.head_dim).transpose(1, 2)
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """softmax(q·kᵀ/√head_dim)·v under the causal mask.
+
+    q is [batch, heads, seq, head_dim]; k and v have a divisor of its heads, each shared by a group of neighbours.
+    """
+    group = q.shape[1] // k.shape[1]
+    if group > 1 and q.dtype not in _GROUPED:
+        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+        group = 1
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=group > 1)
+
+
+def first_positions(length: int, device: torch.device) -> Tensor:
+    """0, 1, … [length]: the positions of a whole sequence."""
+    return torch.arange(length, device=device)
+
+
+def rotary_table(x: Tensor, theta: float, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin [seq, head_dim] of the rotary embedding (Su et al., 2104.09864) for x [batch, heads, seq, head_dim].
+
+    Token i is at `positions[i]` of its sequence.
+
+    In fp32, or fp64 when x is. Computed anew in each call: that is microseconds, and a table that is no state cannot be
+    lost on the meta device, go stale, or differ between micro-batches.
+    """
+    size = x.shape[-1]
+    wide = torch.promote_types(x.dtype, torch.float32)
+    frequency = theta ** (torch.arange(0, size, 2, device=x.device, dtype=wide) / -size)
+    angle = torch.outer(positions.to(wide), frequency).repeat(1, 2)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate each pair (i, i + head_dim/2) of x by its position's angle, in the table's dtype; returns x's dtype.
+
+    The half-split pairing is that of published Llama weights in the Hugging Face format, so those load unpermuted.
+    """
+    first, second = x.to(cos.dtype).chunk(2, dim=-1)
+    turned = torch.cat((-second, first), dim=-1)
+    return (x * cos + turned * sin).to(x.dtype)

@@ -1,0 +1,89 @@
+"""The shell that both families share: embed → blocks → norm → head, any part of which may be elsewhere.
+
+The rule: a parameter's name never depends on the layout. Blocks are keyed by their global index, and a pipeline stage
+drops what it does not own by setting `embed`, `positions`, `norm` or `head` to None and deleting blocks; what remains
+keeps its names.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from ...strategies.context import Positions
+from ...strategies.ulysses import Attend
+from .attention import Attention, first_positions
+from .presets import Architecture
+
+
+class Block(nn.Module):
+    """Pre-norm residual block; hidden [batch, seq, dim] → hidden [batch, seq, dim]."""
+
+    def __init__(self, attention: Attention, mlp: nn.Module, norm: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.attention_norm = norm()
+        self.attention = attention
+        self.mlp_norm = norm()
+        self.mlp = mlp
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_norm(x))
+        out: Tensor = x + self.mlp(self.mlp_norm(x))
+        return out
+
+
+class Decoder(nn.Module):
+    """Token ids [batch, seq] (int64) → logits [batch, seq, vocab].
+
+    Without `embed` the input is the hidden state [batch, seq, dim] of the stage before; without `head` the output is
+    the hidden state for the next one. Under sequence parallelism that hidden state is this rank's share of dim 1.
+    """
+
+    embed: nn.Embedding | None
+    positions: nn.Embedding | None
+    norm: nn.Module | None
+    head: nn.Linear | None
+
+    def __init__(
+        self, arch: Architecture, block: Callable[[], Block], norm: Callable[[], nn.Module], *, positions: bool
+    ) -> None:
+        super().__init__()
+        self.arch = arch
+        self.embed = nn.Embedding(arch.vocab, arch.dim)
+        self.positions = nn.Embedding(arch.max_seq_len, arch.dim) if positions else None
+        self.blocks = nn.ModuleDict({str(layer): block() for layer in range(arch.layers)})
+        self.norm = norm()
+        self.head = nn.Linear(arch.dim, arch.vocab, bias=False)
+        self.token_positions: Positions = first_positions
+        self.tie()
+
+    def spread_context(self, spread: Callable[[Attend], Attend], positions: Positions) -> None:
+        """Attend with `spread(attend)`, on tokens that are at `positions` of their sequence (see `strategies.context`)."""
+        self.token_positions = positions
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.attend, module.positions = spread(module.attend), positions
+
+    def tie(self) -> None:
+        """Make the head's weight the embedding's, where the architecture says so and this stage holds both.
+
+        Call it again after anything that replaces parameters one module at a time: `to_empty`, `parallelize_module`.
+        """
+        if self.arch.tied and self.embed is not None and self.head is not None:
+            self.head.weight = self.embed.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.embed is not None:
+            x = self._embed(self.embed, x)
+        for block in self.blocks.values():
+            x = block(x)
+        if self.norm is not None:
+            x = self.norm(x)
+        return x if self.head is None else self.head(x)
+
+    def _embed(self, embed: nn.Embedding, tokens: Tensor) -> Tensor:
+        hidden: Tensor = embed(tokens)
+        if self.positions is None:
+            return hidden
+        # A batch of one index row, so that sequence parallelism can shard both outputs on the same dim 1.
+        learned: Tensor = self.positions(self.token_positions(tokens.shape[1], tokens.device).unsqueeze(0))
+        return hidden + learned

@@ -1,0 +1,40 @@
+"""The GPT-2 family (Radford et al. 2019): LayerNorm, learned positions, GELU (tanh form), biases but in the head."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ParallelStyle
+
+from .attention import Attention
+from .decoder import Block, Decoder
+from .plan import decoder_plan
+from .presets import Architecture
+
+
+class GELUMLP(nn.Module):
+    """down(gelu(up(x))) with the tanh approximation that GPT-2 was trained with (1606.08415)."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(dim, hidden)
+        self.down = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down(F.gelu(self.up(x), approximate="tanh"))
+        return out
+
+
+class GPT2(Decoder):
+    """A GPT-2 of any size; see `Decoder` for shapes. Sequences are at most `arch.max_seq_len` long."""
+
+    def __init__(self, arch: Architecture) -> None:
+        def norm() -> nn.LayerNorm:
+            return nn.LayerNorm(arch.dim, eps=arch.norm_eps)
+
+        def block() -> Block:
+            return Block(Attention(arch, bias=True, rotary=False), GELUMLP(arch.dim, arch.hidden), norm)
+
+        super().__init__(arch, block, norm, positions=True)
+
+    def tensor_plan(self, sequence: bool) -> dict[str, ParallelStyle]:
+        """Module pattern → style, for every parameter; `sequence` shards the hidden state between blocks on dim 1."""
+        return decoder_plan(sequence, self.arch.tied, ("up",), positions=True)

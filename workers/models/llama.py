@@ -1,0 +1,69 @@
+"""The Llama family (2302.13971): RMSNorm, rotary positions, grouped-query attention, SwiGLU, no biases.
+
+Mistral (2310.06825), Qwen2 (2407.10671: biases of q, k and v) and Qwen3 (2505.09388: RMSNorm over heads) are the same blocks.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ParallelStyle
+
+from .attention import Attention
+from .decoder import Block, Decoder
+from .plan import decoder_plan, heads_norm
+from .presets import Architecture
+
+
+class RMSNorm(nn.Module):
+    """x / √(mean(x²) + eps) · weight over the last dim (1910.07467), computed in fp32 or wider; returns x's dtype."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        # The kernel itself accumulates in fp32; it wants one dtype, and autocast brings bf16 beside an fp32 weight.
+        wide = torch.promote_types(x.dtype, self.weight.dtype)
+        return F.rms_norm(x.to(wide), self.weight.shape, self.weight.to(wide), self.eps).to(x.dtype)
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) · up(x)) (2002.05202)."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(dim, hidden, bias=False)
+        self.up = nn.Linear(dim, hidden, bias=False)
+        self.down = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
+        return out
+
+
+class Llama(Decoder):
+    """A Llama of any size; see `Decoder` for shapes. Weights are `models.init`'s business."""
+
+    def __init__(self, arch: Architecture, feed_forward: Callable[[Architecture], nn.Module] | None = None) -> None:
+        def norm() -> RMSNorm:
+            return RMSNorm(arch.dim, arch.norm_eps)
+
+        def head_norm(size: int) -> RMSNorm:
+            return RMSNorm(size, arch.norm_eps)
+
+        def block() -> Block:
+            attention = Attention(arch, bias=False, rotary=True, norm=head_norm if arch.qk_norm else None)
+            mlp = SwiGLU(arch.dim, arch.hidden) if feed_forward is None else feed_forward(arch)
+            return Block(attention, mlp, norm)
+
+        super().__init__(arch, block, norm, positions=False)
+
+    def tensor_plan(self, sequence: bool) -> dict[str, ParallelStyle]:
+        """Module pattern → style, for every parameter; `sequence` shards the hidden state between blocks on dim 1."""
+        plan = decoder_plan(sequence, self.arch.tied, ("gate", "up"), positions=False)
+        if self.arch.qk_norm:
+            plan |= {f"blocks.*.attention.{name}": heads_norm() for name in ("q_norm", "k_norm")}
+        return plan

@@ -1,0 +1,213 @@
+"""The mixture-of-experts family: Llama's blocks whose feed-forward is `top_k` of `experts` SwiGLUs, chosen per token by a router.
+
+The rule: what a token's experts are, which tokens a capacity drops and what the auxiliary losses weigh depends on the token's own
+sequence alone, never on a micro-batch or a rank's share, so that every layout routes like one process. Sources: Shazeer et al.
+(1701.06538), GShard (2006.16668), Switch (2101.03961), ST-MoE (2202.08906), Mixtral (2401.04088), OLMoE (2409.02060).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+from torch.distributed.tensor import DTensor, Partial
+from torch.distributed.tensor.parallel import ParallelStyle
+
+from .llama import Llama
+from .plan import MixtureParallel
+from .presets import Architecture
+
+#: (rows [n, dim] sorted by expert, counts [experts] int64, experts) → rows' results, in the same order.
+Exchange = Callable[[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]], Tensor]
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Where tokens go: `chosen` [batch, seq, k] int64, best first; `weights` [batch, seq, k] in fp32 or wider; `kept` is bool."""
+
+    chosen: Tensor
+    weights: Tensor
+    kept: Tensor
+
+
+def route(logits: Tensor, top_k: int, softmax: str, capacity_factor: float | None) -> Routing:
+    """Choose `top_k` experts for each of the `logits` [batch, seq, experts] of whole sequences.
+
+    A chosen expert's weight is the softmax over the chosen logits (`chosen`, Mixtral) or over all (`all`, Switch and OLMoE).
+    """
+    chosen = logits.topk(top_k, dim=-1).indices
+    weights = logits.gather(-1, chosen).softmax(-1) if softmax == "chosen" else logits.softmax(-1).gather(-1, chosen)
+    if capacity_factor is None:
+        return Routing(chosen, weights, torch.ones_like(chosen, dtype=torch.bool))
+    capacity = math.ceil(capacity_factor * logits.shape[1] * top_k / logits.shape[-1])
+    return Routing(chosen, weights, within_capacity(chosen, logits.shape[-1], capacity))
+
+
+def within_capacity(chosen: Tensor, experts: int, capacity: int) -> Tensor:
+    """Which of the choices [batch, seq, k] an expert takes: its first `capacity` of each sequence; the others are dropped.
+
+    All first choices come before all second ones, then earlier positions before later ones (2006.16668, algorithm 1).
+    """
+    batch, seq, top_k = chosen.shape
+    in_order = chosen.transpose(1, 2).reshape(batch, top_k * seq)
+    before = F.one_hot(in_order, experts).cumsum(1).gather(2, in_order.unsqueeze(2)) - 1
+    return (before < capacity).view(batch, top_k, seq).transpose(1, 2)
+
+
+class Router(nn.Module):
+    """Logits [batch, seq, experts] = x · weightᵀ in fp32 or wider, whatever the dtype of x."""
+
+    def __init__(self, dim: int, experts: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight: Tensor = self.weight
+        if isinstance(weight, DTensor):
+            # Tensor ranks hold parts of each expert: what flows back from their outputs is a part of the gradient.
+            weight = weight.to_local(grad_placements=[Partial()])
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return F.linear(x.to(wide), weight.to(wide))
+
+
+class Experts(nn.Module):
+    """SwiGLUs side by side: `gate`, `up` [experts, hidden, dim] and `down` [experts, dim, hidden]."""
+
+    #: The hidden width's dimension of each: where tensor parallelism cuts, by column and then by row.
+    tensor_dims = {"gate": 1, "up": 1, "down": 2}  # noqa: RUF012  (a constant of the class)
+
+    def __init__(self, experts: int, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.empty(experts, hidden, dim))
+        self.up = nn.Parameter(torch.empty(experts, hidden, dim))
+        self.down = nn.Parameter(torch.empty(experts, dim, hidden))
+
+    def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """`rows` [n, dim], the first `counts[0]` of them for the first expert and so on → [n, dim]."""
+        # unbind, not indexing: its backward pass stacks the experts' gradients once.
+        weights = zip(self.gate.unbind(), self.up.unbind(), self.down.unbind(), strict=True)
+        parts = zip(rows.split(counts.tolist()), weights, strict=True)
+        return torch.cat([F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down) for x, (gate, up, down) in parts])
+
+
+class Mixture(nn.Module):
+    """Σ over a token's chosen and kept experts of weight · expert(x); hidden [batch, seq, dim] → hidden [batch, seq, dim].
+
+    Its auxiliary losses enter the gradients where its output does, so that they need no way to the loss through a pipeline.
+    """
+
+    def __init__(self, arch: Architecture) -> None:
+        super().__init__()
+        assert arch.experts is not None
+        self.router = Router(arch.dim, arch.experts)
+        self.experts = Experts(arch.experts, arch.dim, arch.hidden)
+        self.arch = arch
+        #: What `strategies.expert` sets: how rows reach their experts, what a token's loss is multiplied by, how counts of a
+        #: sequence's tokens add up over the ranks that share the sequence, which are `sequence_ranks`, and who is told of
+        #: validation: sums over tokens of the balance loss, the z-loss, the dropped choices ÷ top_k, and 1.
+        self.exchange: Exchange = here
+        self.share: Callable[[], float] = unweighted
+        self.over_sequence: Callable[[Tensor], Tensor] = alone
+        self.sequence_ranks = 1
+        self.tally: Callable[[Tensor], None] = untold
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.router(x)
+        routing = route(logits, self.arch.top_k, self.arch.router_softmax, self.arch.capacity_factor)
+        out = self._mix(x.flatten(0, 1), routing).view_as(x)
+        balance = balance_loss(logits, routing.chosen, self.over_sequence, self.sequence_ranks)
+        z = z_loss(logits)
+        if not torch.is_grad_enabled():
+            dropped = (~routing.kept).sum() / self.arch.top_k
+            self.tally(torch.stack([balance, z, dropped, z.new_full((), logits.shape[:2].numel())]).double())
+            return out
+        losses = self.arch.balance_loss * balance + self.arch.z_loss * z
+        attached: Tensor = AttachLoss.apply(out, losses, self.share())  # type: ignore[no-untyped-call]
+        return attached
+
+    def _mix(self, x: Tensor, routing: Routing) -> Tensor:
+        """`x` [tokens, dim] to its experts and back."""
+        tokens, dim = x.shape
+        top_k, experts = self.arch.top_k, self.router.weight.shape[0]
+        # A dropped choice goes to a place behind the last expert and no further.
+        place = torch.where(routing.kept, routing.chosen, experts).flatten()
+        counts = torch.bincount(place, minlength=experts + 1)[:experts]
+        order = place.argsort(stable=True)[: int(counts.sum())]
+        # Every row of the expanded x is taken at most once, and results are put, not added: no order of sums varies.
+        rows = x.unsqueeze(1).expand(tokens, top_k, dim).reshape(-1, dim).index_select(0, order)
+        done = self.exchange(rows, counts, self.experts)
+        back = done.new_zeros(tokens * top_k, dim).index_copy(0, order, done).view(tokens, top_k, dim)
+        weights = routing.weights.view(tokens, top_k, 1).to(back.dtype)
+        return (back * weights).sum(1)
+
+
+def balance_loss(
+    logits: Tensor, chosen: Tensor, over_sequence: Callable[[Tensor], Tensor], sequence_ranks: int = 1
+) -> Tensor:
+    """Switch's load-balancing loss (2101.03961, equations 4 to 6) of each sequence, summed over tokens: Σ_b seq · N · Σ_i f_i · P_i.
+
+    f_i is the share of the sequence's choices that fell on expert i (before any is dropped; no gradient), P_i the mean over its
+    tokens of the softmax over all experts; 1 per token where both are even. With `sequence_ranks` the sum over them is the loss.
+    """
+    batch, seq, experts = logits.shape
+    counts = logits.new_zeros(batch, experts).scatter_add_(
+        1, chosen.flatten(1), logits.new_ones(1).expand(batch, seq * chosen.shape[-1])
+    )
+    frequency = over_sequence(counts) / (seq * sequence_ranks * chosen.shape[-1])
+    # The mean's 1/seq and the sum over tokens' seq cancel.
+    return experts * (frequency * logits.softmax(-1).sum(1)).sum()
+
+
+def z_loss(logits: Tensor) -> Tensor:
+    """ST-MoE's router z-loss (2202.08906, equation 5) summed over tokens: Σ (log Σ_i exp logit_i)²."""
+    return logits.logsumexp(-1).square().sum()
+
+
+class AttachLoss(torch.autograd.Function):
+    """Its first argument, with `share ×` the second one's gradient added in the backward pass, wherever that pass starts."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, out: Tensor, loss: Tensor, share: float) -> Tensor:
+        ctx.one = loss.new_full((), share)  # type: ignore[attr-defined]
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        (grad,) = grads
+        return grad, ctx.one, None  # type: ignore[attr-defined]
+
+
+def here(rows: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Every expert is on this rank."""
+    return experts(rows, counts)
+
+
+def alone(counts: Tensor) -> Tensor:
+    """Every sequence is whole on this rank."""
+    return counts
+
+
+def unweighted() -> float:
+    """A loss that is summed over tokens."""
+    return 1.0
+
+
+def untold(sums: Tensor) -> None:
+    """Nobody listens."""
+
+
+class MixtureOfExperts(Llama):
+    """A Llama whose feed-forwards are mixtures of experts; see `Decoder` for shapes."""
+
+    def __init__(self, arch: Architecture) -> None:
+        super().__init__(arch, Mixture)
+
+    def tensor_plan(self, sequence: bool) -> dict[str, ParallelStyle]:
+        """Module pattern → style, for every parameter; `sequence` shards the hidden state between blocks on dim 1."""
+        plan = super().tensor_plan(sequence)
+        for name in ("gate", "up", "down"):
+            del plan[f"blocks.*.mlp.{name}"]
+        return {**plan, "blocks.*.mlp": MixtureParallel(sequence)}

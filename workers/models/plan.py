@@ -1,0 +1,131 @@
+"""How a decoder is split over the tensor axis, as data: module pattern → parallel style.
+
+The rule: the plan covers every parameter, so that all of them become DTensors; clipping and fused optimizers refuse a
+mixture. Column then row (Megatron-LM, 1909.08053) needs one reduction per attention and per feed-forward; with sequence
+parallelism (2205.05198) it becomes a reduce-scatter there and an all-gather before, of the same bytes, and norms and
+residuals are sharded.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+)
+
+from ...strategies.piece import Cut, cut_by_hand
+
+
+class ReplicatedParallel(ParallelStyle):
+    """Every rank computes the module alike: parameters are replicated DTensors, input and output plain tensors."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        # torch annotates the hooks as returning None, and uses what they return.
+        return distribute_module(module, device_mesh, input_fn=_enter, output_fn=_leave)  # type: ignore[arg-type]
+
+
+class EmbeddingParallel(ParallelStyle):
+    """An embedding split by columns (dim): each rank looks up its slice of every token; the output is local.
+
+    Torch's row split (vocabulary) sums the output over the ranks and makes the whole [vocab, dim] gradient on each of
+    them; here the output is gathered (half the bytes) and the gradient is a shard like its parameter.
+    """
+
+    def __init__(self, output: Placement) -> None:
+        super().__init__()
+        self.output = output
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh, self._split, _enter, self._gather)  # type: ignore[arg-type]
+
+    def _split(self, _: str, module: nn.Module, mesh: DeviceMesh) -> None:
+        for name, parameter in module.named_parameters(recurse=False):
+            columns = distribute_tensor(parameter, mesh, [Shard(1)], src_data_rank=self.src_data_rank)
+            module.register_parameter(name, nn.Parameter(columns, parameter.requires_grad))
+
+    def _gather(self, _: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:
+        if mesh.device_type == "cpu":  # gloo has no all-to-all between shards: gather, then keep one's own
+            output = output.redistribute(placements=[Replicate()])
+        local: Tensor = output.redistribute(placements=[self.output]).to_local()
+        return local
+
+
+def heads_norm() -> ParallelStyle:
+    """A norm over single heads: each rank norms its own heads of [batch, heads, seq, head size], the weight is replicated."""
+    return SequenceParallel(sequence_dim=1, use_local_output=True)
+
+
+class MixtureParallel(ParallelStyle):
+    """A mixture of experts, each cut by its hidden width, over whole inputs: column then row, as in a plain feed-forward.
+
+    Every rank routes every token alike; its experts' results are parts of the sum that leaves, so gradients of the input and
+    of the router's weight are parts as well. The experts' weights stay plain tensors, noted by `cut_by_hand`.
+    """
+
+    def __init__(self, sequence: bool) -> None:
+        super().__init__()
+        self.between: Placement = Shard(1) if sequence else Replicate()
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        router, experts = module.get_submodule("router"), module.get_submodule("experts")
+        for name, parameter in list(router.named_parameters(recurse=False)):
+            whole = distribute_tensor(parameter, device_mesh, [Replicate()], src_data_rank=self.src_data_rank)
+            router.register_parameter(name, nn.Parameter(whole, parameter.requires_grad))
+        dims: dict[str, int] = experts.tensor_dims  # type: ignore[assignment]
+        for name, dim in dims.items():
+            cut_by_hand(experts, name, Cut("tensor", dim, device_mesh.size(), device_mesh.get_local_rank()))
+
+        def enter(_: nn.Module, inputs: tuple[Any, ...]) -> Tensor:
+            (x,) = inputs
+            x = x if isinstance(x, DTensor) else DTensor.from_local(x, device_mesh, [self.between], run_check=False)
+            whole: Tensor = x.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+            return whole
+
+        def leave(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
+            parts = DTensor.from_local(output, device_mesh, [Partial()], run_check=False)
+            local: Tensor = parts.redistribute(placements=[self.between]).to_local()
+            return local
+
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave)
+        return module
+
+
+def decoder_plan(sequence: bool, tied: bool, columns: tuple[str, ...], *, positions: bool) -> dict[str, ParallelStyle]:
+    """The plan of a `Decoder` whose feed-forward has `columns` before its row-split `down`.
+
+    Patterns are for `parallelize_module` on the whole model. A pipeline stage has no module for some: leave those out.
+    A tied embedding shares its head's split, by rows.
+    """
+    between: Placement = Shard(1) if sequence else Replicate()  # of the hidden state outside attention and feed-forward
+    norm: type[ParallelStyle] = SequenceParallel if sequence else ReplicatedParallel
+    rows = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+    plan: dict[str, ParallelStyle] = {"embed": rows if tied else EmbeddingParallel(between)}
+    if positions:
+        plan["positions"] = EmbeddingParallel(between)
+    for part, first, last in (("attention", ("q", "k", "v"), "o"), ("mlp", columns, "down")):
+        plan[f"blocks.*.{part}_norm"] = norm()
+        # One gather for all columns, and one reduction in the backward pass: they share the DTensor that this makes.
+        plan[f"blocks.*.{part}"] = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
+        plan |= {f"blocks.*.{part}.{name}": ColwiseParallel() for name in first}
+        plan[f"blocks.*.{part}.{last}"] = RowwiseParallel(output_layouts=between)
+    plan["norm"] = norm()
+    # Logits stay cut by vocabulary, and say so: the loss never makes them whole (strategies/loss.py).
+    plan["head"] = ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)
+    return plan
+
+
+def _enter(_: nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
+    x = inputs[0]
+    return (x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, [Replicate()], run_check=False), *inputs[1:])
+
+
+def _leave(_: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:  # noqa: ARG001  (torch's signature)
+    local: Tensor = output.to_local()
+    return local

@@ -1,0 +1,71 @@
+"""The optimizer works on pieces: plain tensors, whatever the layout.
+
+Its state exists from the start, so that memory and checkpoints never change shape.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ..strategies.offload import HostOptimizer
+from ..strategies.piece import Piece
+from .spec import OptimizerSpec, ScheduleSpec
+
+
+def make_optimizer(pieces: Sequence[Piece], spec: OptimizerSpec, on_host: float = 0.0) -> torch.optim.Optimizer:
+    """AdamW or SGD over `pieces`; weight decay on matrices only. The share `on_host` is updated on the host."""
+    if on_host:
+        return HostOptimizer(pieces, on_host, lambda some: make_optimizer(some, spec))
+    groups = [
+        {"params": [p.tensor for p in pieces if p.is_matrix], "weight_decay": spec.weight_decay},
+        {"params": [p.tensor for p in pieces if not p.is_matrix], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if spec.name == "sgd":
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, lr=spec.lr, momentum=spec.beta1)
+    else:
+        betas = (spec.beta1, spec.beta2)
+        optimizer = torch.optim.AdamW(groups, lr=spec.lr, betas=betas, eps=spec.eps, fused=True)
+    for piece in pieces:
+        optimizer.state[piece.tensor] = _first_state(piece.tensor, spec)
+    return optimizer
+
+
+def _first_state(tensor: torch.Tensor, spec: OptimizerSpec) -> dict[str, torch.Tensor]:
+    if spec.name == "sgd":
+        return {"momentum_buffer": torch.zeros_like(tensor)}
+    step = torch.zeros((), dtype=torch.float32, device=tensor.device)
+    return {"step": step, "exp_avg": torch.zeros_like(tensor), "exp_avg_sq": torch.zeros_like(tensor)}
+
+
+def optimizer_pieces(pieces: Sequence[Piece], optimizer: torch.optim.Optimizer) -> list[Piece]:
+    """The optimizer's own tensors as pieces named `optimizer.exp_avg.<parameter>` and so on."""
+    found = []
+    for piece in pieces:
+        for key, value in optimizer.state[piece.tensor].items():
+            if value.shape == piece.tensor.shape and key != "step":
+                found.append(piece.like(f"optimizer.{key}.{piece.name}", value))
+    return found
+
+
+def updates_done(optimizer: torch.optim.Optimizer) -> int:
+    """Updates so far (steps less those that were skipped); 0 for SGD, which does not count."""
+    return next((int(state["step"].item()) for state in optimizer.state.values() if "step" in state), 0)
+
+
+def set_updates_done(optimizer: torch.optim.Optimizer, updates: int) -> None:
+    for state in optimizer.state.values():
+        if "step" in state:
+            state["step"].fill_(updates)
+
+
+def learning_rate(step: int, steps: int, peak: float, spec: ScheduleSpec) -> float:
+    """The rate of the 1-based `step` of `steps`: linear warm-up to `peak`, then down to `min_ratio · peak` at the last step."""
+    if step <= spec.warmup:
+        return peak * step / spec.warmup
+    if spec.name == "constant":
+        return peak
+    done = (step - spec.warmup) / max(1, steps - spec.warmup)
+    left = 1 - done if spec.name == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return peak * (spec.min_ratio + (1 - spec.min_ratio) * left)

@@ -1,0 +1,118 @@
+"""A probe: one step looked at closely, for the bytes that it moves and the memory that it holds. Other steps pay nothing.
+
+Memory per rank in bytes: parameters, gradients (at their most) and optimizer state are counted from the tensors
+themselves; activations are what autograd saved for the backward pass, at their most, each storage once and parameters not. On CUDA the
+allocator's peak is told too.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.autograd.graph import saved_tensors_hooks
+
+from ..strategies.traffic import Traffic, axes_of
+from .build import Built
+
+
+class Probe:
+    """Watches one step of `built`: `moving()` around what sends, `computing()` around forward and backward."""
+
+    def __init__(self, built: Built) -> None:
+        self._built = built
+        self._traffic = Traffic(axes_of(built.mesh))
+        self._saved = SavedStorages(_storages(p for part in built.parallel.parts for p in part.parameters()))
+        built.parallel.data.settle()  # what the step before still has on its way is not this step's
+        built.parallel.data.gradient_peak = 0
+        if built.mesh.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(built.mesh.device)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Forward and backward."""
+        with self._traffic, saved_tensors_hooks(self._saved.pack, self._saved.unpack):
+            yield
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """Count what is sent."""
+        with self._traffic:
+            yield
+
+    def record(self) -> dict[str, Any]:
+        """`{"traffic": axis → collective → calls, elements, bytes (of this rank), "memory": kind → min, max over ranks}`. Collective."""
+        mine = self._memory()
+        everyone: list[dict[str, int]] = [{}] * dist.get_world_size()
+        dist.all_gather_object(everyone, mine)
+        memory = {kind: {"min": min(m[kind] for m in everyone), "max": max(m[kind] for m in everyone)} for kind in mine}
+        return {"traffic": self._traffic.plain(), "memory": memory}
+
+    def _memory(self) -> dict[str, int]:
+        built = self._built
+        values = _storages(p for part in built.parallel.parts for p in part.parameters())
+        state = [t for entry in built.optimizer.state.values() for t in entry.values() if isinstance(t, torch.Tensor)]
+        masters = _storages([*(piece.tensor for piece in built.parallel.data.pieces), *state])
+        memory = {
+            "parameters": sum(values.values()),
+            "gradients": built.parallel.data.gradient_peak,
+            "optimizer": sum(size for key, size in masters.items() if key not in values),
+            "activations": self._saved.peak,
+        }
+        if built.mesh.device.type == "cuda":
+            memory["allocated"] = torch.cuda.max_memory_allocated(built.mesh.device)
+        return memory
+
+
+class SavedStorages:
+    """Pack and unpack hooks that know how many bytes of storage autograd holds on to; `known` storages do not count."""
+
+    def __init__(self, known: dict[int, int]) -> None:
+        self._known = known
+        self._holders: dict[int, int] = {}
+        self.now = self.peak = 0
+
+    def pack(self, tensor: torch.Tensor) -> "_Held":
+        storage = _local(tensor).untyped_storage()
+        key, size = storage.data_ptr(), storage.nbytes()
+        if key in self._known:
+            return _Held(tensor, lambda: None)
+        self._holders[key] = self._holders.get(key, 0) + 1
+        if self._holders[key] == 1:
+            self.now += size
+            self.peak = max(self.peak, self.now)
+        return _Held(tensor, lambda: self._release(key, size))
+
+    def unpack(self, held: "_Held") -> torch.Tensor:
+        return held.tensor
+
+    def _release(self, key: int, size: int) -> None:
+        self._holders[key] -= 1
+        if not self._holders[key]:
+            del self._holders[key]
+            self.now -= size
+
+
+class _Held:
+    """A saved tensor; autograd drops it with the graph, which tells `released`."""
+
+    def __init__(self, tensor: torch.Tensor, released: Callable[[], None]) -> None:
+        self.tensor, self._released = tensor, released
+
+    def __del__(self) -> None:
+        self._released()
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """The plain tensor inside of a wrapper (a DTensor, or the result of a collective that is still on its way)."""
+    while hasattr(tensor, "__tensor_flatten__"):
+        names, _ = tensor.__tensor_flatten__()
+        tensor = getattr(tensor, names[0])
+    return tensor
+
+
+def _storages(tensors: Any) -> dict[int, int]:
+    """Address → bytes of the storages behind `tensors`, each once."""
+    storages = (_local(tensor.detach()).untyped_storage() for tensor in tensors)
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}

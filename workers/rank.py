@@ -1,0 +1,402 @@
+"""The rank actor: it holds one rank's device and coordinates, owns its trainer, and always answers.
+
+Rules that it keeps: it imports no torch; the trainer ends with it; an event leaves its spool only when the supervisor
+has acknowledged it; steps are never dropped (a full spool makes the trainer wait), log lines are (counted, with a
+notice); when no supervisor has spoken to it for a lease's length, it kills its trainer and exits.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from . import forkserver
+from .events import Event, Spool
+
+#: The embedded head names its own folder by it, and everything that it starts can be found by it.
+NODE_FOLDER: Final = "SHARDYARD_NODE"
+
+SPOOL_BYTES: Final = 8 << 20
+#: Once steps happen, a rank gathers for so long before it reads and sends again: few wake-ups cost a step no time. It
+#: does not while the trainer says much, which would then wait for its reader.
+GATHER_S: Final = 0.1
+BUSY_S: Final = 1.0
+LINGER_S: Final = 0.25
+#: After a trainer's end, so long for its last words to be read (a grandchild may hold its pipes open).
+LAST_WORDS_S: Final = 0.5
+MAX_LINE: Final = 8192
+CHUNK: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """What a rank has got ready: its node, and for rank 0 the port of the store that its trainer will hold."""
+
+    rank: int
+    node: str
+    host: str
+    port: int | None
+    interface: str | None
+    generation: int
+
+
+class Lines:
+    """Complete lines of a pipe or socket, read only when asked for: what is not read stays in the kernel and makes the
+    writer wait.
+    """
+
+    def __init__(self, fd: int, longest: int | None = None) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self._longest = longest
+        self._rest = b""
+        self._busy_until = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether much has come in the last second."""
+        return time.monotonic() < self._busy_until
+
+    async def read(self) -> list[bytes] | None:
+        """The next complete lines (perhaps none); None at the end. A line over `longest` bytes is cut into several."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                data = os.read(self.fd, CHUNK)
+                break
+            except BlockingIOError:
+                readable: asyncio.Future[None] = loop.create_future()
+                loop.add_reader(self.fd, _resolve, readable)
+                try:
+                    await readable
+                finally:
+                    loop.remove_reader(self.fd)
+            except ConnectionError:
+                data = b""
+                break
+        if len(data) * 2 >= CHUNK:
+            self._busy_until = time.monotonic() + BUSY_S
+        if not data:
+            rest, self._rest = self._rest, b""
+            return [rest] if rest else None
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if self._longest is not None and len(self._rest) >= self._longest:
+            lines.append(self._rest)
+            self._rest = b""
+        return lines
+
+
+def _resolve(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Logs:
+    """Numbers a rank's lines (both streams, one count) and drops them, counted, while the spool is half full."""
+
+    def __init__(self, rank: int, spool: Spool) -> None:
+        self.rank = rank
+        self.spool = spool
+        self.next = 1
+        self.dropped = 0
+
+    def add(self, stream: str, lines: list[bytes]) -> None:
+        if self.spool.half_full:
+            self.dropped += len(lines)
+            return
+        self.confess()
+        self._tell(stream, [_text(piece) for line in lines for piece in _pieces(line)])
+
+    def confess(self) -> None:
+        """Say how many lines were dropped since the last that was kept."""
+        if self.dropped:
+            notice = f"[shardyard: {self.dropped} lines dropped, the log is written faster than it is read]"
+            self.dropped = 0
+            self._tell("stderr", [notice])
+
+    def _tell(self, stream: str, texts: list[str]) -> None:
+        if texts:
+            self.spool.add("log", {"rank": self.rank, "stream": stream, "first": self.next, "lines": texts})
+            self.next += len(texts)
+
+
+def _pieces(line: bytes) -> list[bytes]:
+    return [line[i : i + MAX_LINE] for i in range(0, len(line), MAX_LINE)] or [b""]
+
+
+def _text(line: bytes) -> str:
+    """UTF-8 where it is; NUL, which PostgreSQL cannot store, is replaced like any other byte that is no text."""
+    return line.rstrip(b"\r").decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+class Trainer:
+    """The actor's side of one trainer process: its control socket, its pipes, and the fork server's word on its end."""
+
+    def __init__(self, fork: socket.socket, control: socket.socket, stdout: int, stderr: int) -> None:
+        self._fork = fork
+        self._control = control
+        self.replies = Lines(fork.fileno())
+        self.messages = Lines(control.fileno())
+        self.logs = {"stdout": Lines(stdout, MAX_LINE), "stderr": Lines(stderr, MAX_LINE)}
+        self.pid: int | None = None
+        self.gone = asyncio.Event()
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Orders, stop or release; a trainer that is already gone is no error."""
+        with contextlib.suppress(ConnectionError):
+            await asyncio.get_running_loop().sock_sendall(self._control, json.dumps(message).encode() + b"\n")
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        with contextlib.suppress(OSError):
+            forkserver.kill(self._fork, number)
+
+    def close(self) -> None:
+        """Let go of everything; the fork server kills a trainer whose connection ends."""
+        for lines in self.logs.values():
+            os.close(lines.fd)
+        self._control.close()
+        self._fork.close()
+
+
+def fork_trainer(root: Path, owner: int, request: forkserver.Request, listener: socket.socket | None) -> Trainer:
+    """Ask the node's fork server, started if need be, for a trainer. Raises OSError, ForkError. Waits for no import."""
+    fork = forkserver.connect(root, owner, dict(os.environ))
+    ours, theirs = socket.socketpair()
+    stdout, out = os.pipe()
+    stderr, err = os.pipe()
+    try:
+        extra = [listener.fileno()] if listener else []
+        forkserver.request(fork, request, [theirs.fileno(), out, err, *extra])
+    except OSError:
+        for fd in (stdout, stderr):
+            os.close(fd)
+        ours.close()
+        fork.close()
+        raise
+    finally:
+        theirs.close()
+        os.close(out)
+        os.close(err)
+    fork.setblocking(False)
+    ours.setblocking(False)
+    return Trainer(fork, ours, stdout, stderr)
+
+
+class Rank:
+    """One rank of a gang, a Ray actor."""
+
+    def __init__(self, rank: int, device: str, entry: str = "", lease_s: float = 30.0) -> None:
+        self.rank = rank
+        self.device = device
+        self.entry = entry
+        self.lease_s = lease_s
+        self.spool = Spool(SPOOL_BYTES)
+        self.logs = Logs(rank, self.spool)
+        self.spoken = time.monotonic()
+        self.trainer: Trainer | None = None
+        self.steps = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def reserve(self, generation: int = 1) -> Reservation:
+        """Fork a trainer, which then waits for its orders, and for rank 0 open the port of the gang's store."""
+        self._heard()
+        if not self._tasks:
+            self._spawn(self._watch_lease())
+        self._drop_trainer()
+        host = _host()
+        listener = _listen(host) if self.rank == 0 else None
+        interface = _interface(host)
+        request = forkserver.Request(_environment(self.device), str(Path.cwd()), self.entry)
+        try:
+            root, owner = _fork_root(), _raylet()
+            self.trainer = await asyncio.to_thread(fork_trainer, root, owner, request, listener)
+            port = listener.getsockname()[1] if listener else None
+        finally:
+            if listener:
+                listener.close()
+        self._spawn(self._follow(self.trainer, generation))
+        return Reservation(self.rank, _node(), host, port, interface, generation)
+
+    async def start(self, run: dict[str, Any], coords: dict[str, Any]) -> None:
+        """Give the waiting trainer its orders."""
+        self._heard()
+        assert self.trainer is not None, "reserve comes first"
+        await self.trainer.send({"run": run, "coords": coords})
+
+    async def pull(self, after: int, wait_s: float) -> list[Event]:
+        """Events after `after`, oldest first, waiting up to `wait_s` for one; acknowledges those up to `after`."""
+        self._heard()
+        self.spool.take(after)
+        await self.spool.wait(after, wait_s, LINGER_S if self.steps else 0.0)
+        self._heard()
+        return self.spool.take(after)
+
+    async def beat(self) -> None:
+        """The supervisor lives, though it has no room for events."""
+        self._heard()
+
+    async def release(self) -> None:
+        """Every rank is done: the trainer may exit."""
+        self._heard()
+        if self.trainer:
+            await self.trainer.send({"release": True})
+
+    async def stop(self, grace_s: float) -> None:
+        """Ask the trainer to end after its step; kill it after `grace_s`."""
+        self._heard()
+        trainer = self.trainer
+        if trainer is None:
+            return
+        if grace_s > 0:
+            await trainer.send({"stop": True, "release": True})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await trainer.gone.wait()
+        trainer.kill()
+
+    async def shutdown(self) -> None:
+        """Kill the trainer and let go of it. The actor itself is then ended by whoever made it."""
+        self._drop_trainer()
+
+    def _heard(self) -> None:
+        self.spoken = time.monotonic()
+
+    def _spawn(self, work: Any) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _drop_trainer(self) -> None:
+        if self.trainer:
+            self.trainer.kill()
+
+    async def _watch_lease(self) -> None:
+        left = self.lease_s
+        while left > 0:
+            await asyncio.sleep(left)
+            left = self.spoken + self.lease_s - time.monotonic()
+        self._drop_trainer()
+        await asyncio.to_thread(leave)
+
+    async def _follow(self, trainer: Trainer, generation: int) -> None:
+        """Read a trainer's life to its end; the last event is its `exit`."""
+        readers = [self._spawn(self._read_messages(trainer))]
+        readers += [self._spawn(self._read_log(trainer, stream)) for stream in trainer.logs]
+        status = await self._exit_status(trainer)
+        trainer.gone.set()
+        _, late = await asyncio.wait(readers, timeout=LAST_WORDS_S)
+        for reader in late:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        trainer.close()
+        self.logs.confess()
+        self.spool.add("exit", {"status": status, "generation": generation}, urgent=True)
+
+    async def _exit_status(self, trainer: Trainer) -> int | None:
+        """The fork server's word: exit code, or minus a signal's number; None when it is gone, and the trainer too."""
+        while (lines := await trainer.replies.read()) is not None:
+            for line in lines:
+                reply = json.loads(line)
+                trainer.pid = reply.get("pid", trainer.pid)
+                if "exit" in reply:
+                    return int(reply["exit"])
+        return None
+
+    async def _read_messages(self, trainer: Trainer) -> None:
+        while True:
+            if not trainer.gone.is_set() and not await self.spool.room(GATHER_S):
+                continue
+            lines = await trainer.messages.read()
+            if lines is None:
+                return
+            for line in lines:
+                self._take(json.loads(line))
+            await self._gather(trainer, trainer.messages)
+
+    def _take(self, message: dict[str, Any]) -> None:
+        kind = message["kind"]
+        first_step = kind == "step" and not self.steps
+        self.steps = self.steps or first_step
+        self.spool.add(kind, message["data"], message["ts"], urgent=first_step or kind in ("failed", "done"))
+
+    async def _read_log(self, trainer: Trainer, stream: str) -> None:
+        source = trainer.logs[stream]
+        while (lines := await source.read()) is not None:
+            self.logs.add(stream, lines)
+            await self._gather(trainer, source)
+
+    async def _gather(self, trainer: Trainer, source: Lines) -> None:
+        if self.steps and not source.busy and not trainer.gone.is_set():
+            await asyncio.sleep(GATHER_S)
+
+
+def leave() -> None:
+    """End this actor's process, as Ray likes it (a kill that it did itself is no crash), else anyhow."""
+    threading.Timer(5.0, os._exit, (0,)).start()
+    import ray
+
+    ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+
+def _environment(device: str) -> dict[str, str]:
+    """The trainer's environment: this actor's without Ray's (whose token is not for users' code), and its devices."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(_gpus()) if device == "cuda" else ""
+    return env | (forkserver.ONE_THREAD if device == "cpu" else {})
+
+
+def _gpus() -> list[str]:
+    import ray
+
+    return [str(number) for number in ray.get_runtime_context().get_accelerator_ids().get("GPU", [])]
+
+
+def _node() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _host() -> str:
+    import ray
+
+    return str(ray.util.get_node_ip_address())
+
+
+def _raylet() -> int:
+    """The raylet started this worker and outlives it: the right owner for what the node's ranks share."""
+    return int(os.environ.get("RAY_RAYLET_PID") or os.getppid())
+
+
+def _fork_root() -> Path:
+    """Where the node's fork servers live: the embedded head's own folder, else one of this user and raylet."""
+    own = os.environ.get(NODE_FOLDER)
+    if own:
+        return Path(own)
+    return Path(tempfile.gettempdir()) / f"shardyard-{os.getuid()}-{_raylet()}"
+
+
+def _listen(host: str) -> socket.socket:
+    """A listening socket on a free port. The trainer's store takes it over, so that nobody can take the port before."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.bind((host, 0))
+    listener.listen(4096)
+    return listener
+
+
+def _interface(host: str) -> str | None:
+    """The network interface that has this address: gloo would otherwise take the host name's, which may be another."""
+    import psutil
+
+    has: Callable[[list[Any]], bool] = lambda addresses: any(address.address == host for address in addresses)  # noqa: E731
+    return next((name for name, addresses in psutil.net_if_addrs().items() if has(addresses)), None)

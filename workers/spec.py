@@ -1,0 +1,282 @@
+"""What to train: the `train` part of a job spec, valid as far as numbers alone can tell. Imports no torch."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
+from ..strategies.overlap import Overlap
+from ..strategies.savings import Offload, Recompute, RecomputeChoice, Savings, check_savings
+from .models.huggingface import fitted
+from .models.presets import PRESETS, Architecture, Family
+
+Precision = Literal["fp64", "fp32", "bf16", "fp16", "fp8"]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+#: A spec larger than this is refused unread.
+MAX_SPEC_BYTES = 1 << 20
+
+
+#: The numbers of a mixture of experts.
+_MIXTURE = ("experts", "top_k", "router_softmax", "capacity_factor", "balance_loss", "z_loss")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class ModelSpec(_Part):
+    """A preset of a family, with any of its numbers changed; or a Hugging Face folder; or `import: "module:factory"` of your own.
+
+    A factory is called with `args` and returns an `nn.Module` that maps token ids [batch, seq] (int64) to logits
+    [batch, seq, vocab]. Its `code` folder is put on the trainer's path.
+    """
+
+    family: Family = Field("llama", description="Model family.")
+    preset: str = Field(
+        "nano",
+        description="Size: nano, micro, 124M, 350M, 1.3B, 7B, 8B, 70B; of moe: nano, micro, mixtral-8x7B, olmoe-1B-7B.",
+    )
+    layers: int | None = Field(None, description="Changes the preset's number of blocks.")
+    dim: int | None = Field(None, description="Changes the preset's model width.")
+    heads: int | None = Field(None, description="Changes the preset's attention heads.")
+    kv_heads: int | None = Field(None, description="Changes the preset's key/value heads (grouped-query attention).")
+    hidden: int | None = Field(None, description="Changes the preset's feed-forward width.")
+    vocab: int | None = Field(None, description="Changes the vocabulary size; default: the tokenizer's.")
+    tied: bool | None = Field(None, description="Share the embedding with the head.")
+    rope_theta: Finite | None = Field(None, description="Base of the rotary embedding (llama).")
+    experts: int | None = Field(None, description="Changes the preset's number of experts per block (moe).")
+    top_k: int | None = Field(None, description="Changes the number of experts that each token passes (moe).")
+    router_softmax: Literal["chosen", "all"] | None = Field(
+        None,
+        description="A chosen expert's weight (moe): the softmax over the chosen ones (Mixtral) or over all (Switch, OLMoE).",
+    )
+    capacity_factor: Finite | None = Field(
+        None,
+        description="An expert takes ⌈factor · seq_len · top_k / experts⌉ tokens per sequence and drops the rest (moe); null: all.",
+    )
+    balance_loss: Finite | None = Field(
+        None, description="Coefficient of the load-balancing loss, per sequence (moe); default 0.01."
+    )
+    z_loss: Finite | None = Field(None, description="Coefficient of the router's z-loss (moe); default 0.001.")
+    import_: str | None = Field(
+        None,
+        alias="import",
+        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        description="`module:factory` of your own nn.Module; replaces family and preset.",
+    )
+    from_: str | None = Field(
+        None,
+        alias="from",
+        min_length=1,
+        max_length=4096,
+        description="Folder of a Hugging Face model (config.json, *.safetensors): numbers and weights; replaces family and preset.",
+    )
+    code: str | None = Field(None, description="Folder put on the Python path for `import`.")
+    args: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments for the factory of `import`.")
+
+    @model_validator(mode="after")
+    def _known_preset(self) -> "ModelSpec":
+        if self.import_ is None and self.preset not in PRESETS[self.family]:
+            raise ValueError(f"preset {self.preset!r} is not one of {', '.join(PRESETS[self.family])}")
+        given = [name for name in _MIXTURE if getattr(self, name) is not None]
+        if given and (self.import_ is not None or self.family != "moe"):
+            raise ValueError(f"{', '.join(given)}: only of family moe")
+        if self.import_ is None and (self.code or self.args):
+            raise ValueError("code and args belong to a model given by import")
+        if self.from_ is not None:
+            self._nothing_beside_from()
+            return self
+        self.architecture(256, 1)
+        return self
+
+    def _nothing_beside_from(self) -> None:
+        """The folder says everything but `tied: false`."""
+        fields = type(self).model_fields
+        told = {name for name in fields if getattr(self, name) != fields[name].get_default(call_default_factory=True)}
+        if more := sorted(told - {"from_", "tied"}):
+            raise ValueError(f"from brings its own numbers: leave out {', '.join(more).replace('import_', 'import')}")
+
+    def architecture(self, vocab: int, seq_len: int) -> Architecture | None:
+        """The decoder's numbers, None for a module of the user's own. Raises `ValueError` (pydantic) when they do not fit together,
+        and `Refusal` for a folder that cannot be used.
+        """
+        if self.import_ is not None:
+            return None
+        if self.from_ is not None:
+            return fitted(Path(self.from_).expanduser(), self.tied, vocab, seq_len)
+        numbers = dict(PRESETS[self.family][self.preset])
+        names = ("layers", "dim", "heads", "kv_heads", "hidden", "tied", "rope_theta", *_MIXTURE)
+        numbers |= {name: value for name in names if (value := getattr(self, name)) is not None}
+        if self.heads is not None and self.kv_heads is None and self.family == "gpt2":
+            numbers["kv_heads"] = self.heads
+        numbers["vocab"] = self.vocab or vocab
+        longest = numbers.get("max_seq_len", 2048)
+        assert isinstance(longest, int)
+        numbers["max_seq_len"] = max(longest, seq_len)
+        return Architecture.model_validate(numbers)
+
+
+class DataSpec(_Part):
+    """Where the text comes from and how it is cut: windows of `seq_len` tokens, each predicting its next token."""
+
+    source: Literal["python-stdlib", "text"] = Field(
+        "python-stdlib", description="`python-stdlib` needs no download; `text` reads `files`."
+    )
+    files: list[str] = Field(
+        default_factory=list, max_length=10_000, description="Files or globs for `text`; `.jsonl` needs `field`."
+    )
+    field: str | None = Field(None, description="Field of each JSONL record that holds the text.")
+    tokenizer: str = Field("bytes", description="`bytes`, or the path of a tokenizer.json.")
+    seq_len: int = Field(256, ge=2, le=1_048_576, description="Tokens per sequence.")
+    validation: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.05, description="Share of the corpus, from its end, held out."
+    )
+
+    @model_validator(mode="after")
+    def _files_match_source(self) -> "DataSpec":
+        if self.source == "text" and not self.files:
+            raise ValueError("source text needs files: a list of paths or globs")
+        if self.source == "python-stdlib" and (self.files or self.field):
+            raise ValueError("files and field belong to source text")
+        return self
+
+
+class OptimizerSpec(_Part):
+    """AdamW (Loshchilov & Hutter, 1711.05101), or SGD with momentum `beta1`."""
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    lr: Finite = Field(1e-3, gt=0, le=1e3, description="Peak learning rate.")
+    beta1: Finite = Field(0.9, ge=0, lt=1)
+    beta2: Finite = Field(0.95, ge=0, lt=1)
+    eps: Finite = Field(1e-8, gt=0)
+    weight_decay: Finite = Field(0.1, ge=0, description="Applied to matrices only, not to norms and biases.")
+    clip_norm: Finite | None = Field(
+        1.0, gt=0, description="Global gradient norm above which gradients are scaled down; null: never."
+    )
+
+
+class ScheduleSpec(_Part):
+    """Learning rate over steps: linear warm-up, then `name` down to `min_ratio × lr` at the last step."""
+
+    name: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup: int = Field(0, ge=0, description="Steps of linear warm-up.")
+    min_ratio: Finite = Field(0.1, ge=0, le=1)
+
+
+class LossSpec(_Part):
+    """Cross-entropy, with the two terms that steady training; validation measures cross-entropy alone."""
+
+    label_smoothing: Finite = Field(
+        0.0, ge=0, lt=1, description="Share of the target spread evenly over the vocabulary (1512.00567, section 7)."
+    )
+    z_loss: Finite = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Weight of log²Z, which keeps logits near 0; PaLM's is 1e-4 (2204.02311, section 5).",
+    )
+
+
+class EvalSpec(_Part):
+    every: int | None = Field(None, ge=1, description="Validate every so many steps; at the end in any case.")
+    batches: int = Field(8, ge=1, le=100_000, description="Global batches per validation.")
+
+
+class ProbeSpec(_Part):
+    """Steps that are looked at closely: bytes moved per axis and collective, and memory. Others cost nothing."""
+
+    every: int | None = Field(1000, ge=1, description="Probe step 2 and every so many steps; null: never.")
+
+    def due(self, step: int) -> bool:
+        """Whether the 1-based `step` is a probe; step 2 stands for the first after buffers were made."""
+        return self.every is not None and (step == 2 or step % self.every == 0)
+
+
+class CheckpointSpec(_Part):
+    every: int | None = Field(
+        None, ge=1, description="Save every so many steps; at the end in any case unless `final` is false."
+    )
+    keep: int = Field(2, ge=1, le=1000, description="Newest checkpoints kept.")
+    final: bool = Field(True, description="Save after the last step.")
+
+
+class TrainSpec(_Part):
+    """Everything the training loop needs; also runs without the service: `torchrun -m shardyard.workers.local SPEC`."""
+
+    model: ModelSpec = ModelSpec()
+    data: DataSpec = DataSpec()
+    layout: Layout = Layout()
+    precision: Precision = Field(
+        "fp32",
+        description="fp64 (for proofs), fp32, bf16, or fp16 with dynamic loss scaling. fp8 is refused: see the docs.",
+    )
+    loss: LossSpec = LossSpec()
+    recompute: RecomputeChoice = Field(
+        Recompute(), description="Activation recompute per block: none, full, selective, every-<n>, or an object."
+    )
+    offload: Offload = Offload()
+    compile: bool = Field(
+        False,
+        description="Compile each block with torch.compile. Off by default: it takes minutes of every start to win back, and on a CPU "
+        "needs a C++ compiler on every node.",
+    )
+    optimizer: OptimizerSpec = OptimizerSpec()
+    schedule: ScheduleSpec = ScheduleSpec()
+    steps: int = Field(ge=1, le=1_000_000_000)
+    global_batch: int = Field(ge=1, le=16_777_216, description="Sequences per optimizer step, over all ranks.")
+    seed: int = Field(0, ge=0, lt=2**63)
+    eval: EvalSpec = EvalSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    overlap: Overlap = Overlap()
+    probe: ProbeSpec = ProbeSpec()
+    resume_from: str | None = Field(
+        None, max_length=4096, description="A job (id or name) or a checkpoint's path, of any layout."
+    )
+
+    @property
+    def savings(self) -> Savings:
+        return Savings(self.recompute, self.offload, self.compile)
+
+    def architecture(self, vocab: int) -> Architecture | None:
+        return self.model.architecture(vocab, self.data.seq_len)
+
+    def facts(self, vocab: int = 256) -> ModelFacts:
+        """What the layout must know of the model; `vocab` is the tokenizer's size."""
+        arch = self.architecture(vocab)
+        if arch is None:
+            return ModelFacts(None, None, None, None, None)
+        capacity = arch.capacity_factor is not None
+        return ModelFacts(
+            arch.layers, arch.heads, arch.kv_heads, arch.hidden, arch.vocab, arch.tied, arch.experts, capacity
+        )
+
+    def check(self, vocab: int = 256) -> Batch:
+        """The batch maths; raises `strategies.layout.Refusal` for what this model cannot do on this layout."""
+        return self.check_facts(self.facts(vocab))
+
+    def check_facts(self, facts: ModelFacts) -> Batch:
+        """`check`, for a model of which this much is known."""
+        if self.precision == "fp8":
+            raise Refusal(
+                "precision",
+                "fp8 needs CUDA devices of compute capability 8.9 and torchao, and no trainer of this version has been proved on them.",
+                "Use bf16.",
+            )
+        check_savings(self.layout, self.savings)
+        return self.layout.check(facts, self.global_batch, self.data.seq_len)
+
+
+class Run(BaseModel):
+    """One attempt's orders to its trainers: the spec and where its files lie. Plain data, sent as JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    job: str
+    attempt: int = 1
+    train: TrainSpec
+    device: Literal["cpu", "cuda"] = "cpu"
+    checkpoints: Path  # this job's own folder: step-00000100/ … below it
+    cache: Path  # token caches, keyed by content, shared by all jobs of a node
+    resume: Path | None = None  # one complete checkpoint folder of another job; the job's own newest wins over it

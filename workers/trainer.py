@@ -1,0 +1,109 @@
+"""The trainer: the process that trains one rank. It can be killed at any line, and ends itself when its actor is gone.
+
+It speaks lines of JSON on its control socket. In: the orders `{"run", "coords"}`, then `{"stop": true}` to end after
+the current step, then `{"release": true}` once every rank is done. Out: `{"kind", "data", "ts"}`, the last of them
+`done` or `failed`.
+
+After `done` it waits to be released, because rank 0 keeps the store by which the others may still be leaving. Then it
+exits without any clean-up: destroying process groups may wait for peers that are gone, and the kernel frees everything.
+"""
+
+import contextlib
+import faulthandler
+import importlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from .coords import Coords
+from .events import plain
+
+Train = Callable[[Any, Coords, Callable[[str, dict[str, Any]], None], Callable[[], bool]], None]
+
+MAX_TRACEBACK = 64 << 10
+
+
+class Link:
+    """The trainer's end of the control socket."""
+
+    def __init__(self, control: socket.socket) -> None:
+        control.settimeout(None)
+        self._control = control
+        self._lines = control.makefile("rb")
+        self._lock = threading.Lock()
+        self.stopping = threading.Event()
+        self.released = threading.Event()
+
+    def orders(self) -> dict[str, Any]:
+        """Wait for the orders; ends the process when the actor is gone instead."""
+        line = self._lines.readline()
+        if not line:
+            os._exit(0)
+        orders: dict[str, Any] = json.loads(line)
+        return orders
+
+    def tell(self, kind: str, data: dict[str, Any]) -> None:
+        """Send one event. Waits while the actor's spool is full."""
+        line = json.dumps({"kind": kind, "data": plain(data), "ts": time.time()}, separators=(",", ":"))
+        try:
+            with self._lock:
+                self._control.sendall(line.encode() + b"\n")
+        except OSError:
+            os._exit(1)  # nobody is left to train for
+
+    def listen(self) -> None:
+        """Obey the actor from a thread of its own, and end with it."""
+        threading.Thread(target=self._obey, name="control", daemon=True).start()
+
+    def _obey(self) -> None:
+        with contextlib.suppress(OSError):
+            for line in self._lines:
+                message = json.loads(line)
+                if message.get("stop"):
+                    self.stopping.set()
+                if message.get("release"):
+                    self.stopping.set()
+                    self.released.set()
+        os._exit(1)
+
+
+def main(control: socket.socket, listening: int | None, entry: str = "") -> int:
+    """Train one rank by the orders on `control`; returns the exit status. `listening` is rank 0's store socket."""
+    faulthandler.enable()
+    link = Link(control)
+    orders = link.orders()
+    link.listen()
+    try:
+        coords = Coords.from_json(orders["coords"] | {"master_fd": listening})
+        _train_function(entry)(_run(orders["run"], entry), coords, link.tell, link.stopping.is_set)
+    except BaseException as error:
+        text = traceback.format_exc()
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        link.tell("failed", {"type": type(error).__name__, "message": str(error), "traceback": text[-MAX_TRACEBACK:]})
+        return 1
+    link.tell("done", {})
+    link.released.wait()
+    return 0
+
+
+def _train_function(entry: str) -> Train:
+    """The function named `module:function`; by default this package's own loop, imported only now: it needs torch."""
+    module, _, name = (entry or f"{__package__}.loop:train").partition(":")
+    function: Train = getattr(importlib.import_module(module), name)
+    return function
+
+
+def _run(run: dict[str, Any], entry: str) -> Any:
+    """A `Run` for our own loop; another entry gets its orders as they came."""
+    if entry:
+        return run
+    from .spec import Run
+
+    return Run.model_validate(run)

@@ -1,0 +1,24 @@
+"""What a rank tells, as lines for people: the same in a gang's logs and under torchrun."""
+
+from typing import Any
+
+
+def in_words(kind: str, data: dict[str, Any]) -> str | None:
+    """One line for an event of rank 0, None for what needs none."""
+    match kind:
+        case "plan":
+            return f"{data['layout']}; {data['batch']}; {data['parameters']:,} parameters on {data['device']}"
+        case "step" if "loss" in data:
+            speed = f"lr {data['lr']:.2e}  {data['tokens_per_s']:,.0f} tokens/s"
+            return f"step {data['step']:>6}  loss {data['loss']:.6f}  {speed}" + (
+                "  skipped" if data["skipped"] else ""
+            )
+        case "eval":
+            beside = f"(token-frequency model {data['unigram_loss']:.4f})"
+            line = f"step {data['step']:>6}  validation loss {data['loss']:.4f}  {beside}"
+            if "balance_loss" not in data:
+                return line
+            return f"{line}  experts' balance {data['balance_loss']:.3f} (1 is even), {data['dropped']:.1%} dropped"
+        case "checkpoint":
+            return f"step {data['step']:>6}  saved {data['path']} ({data['bytes']:,} bytes in {data['seconds']:.2f} s)"
+    return None
