@@ -18,7 +18,7 @@ from ..workers.forkserver import ForkError
 from ..workers.gang import NAMESPACE, Order, Supervisor, rank_name, remove_remains
 from .errors import ClusterError, GangLost
 from .gangs import GangOrder, Node, Pull
-from .head import Head, HeadError, Record, idle_workers, lives
+from .head import Head, HeadError, Record, idle_workers, lives, rank_workers
 from .settings import Settings
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ CONNECT_S: Final = 120.0
 #: Idle Ray workers kept for the next gang on the embedded head: eight ranks and their supervisor.
 WARM_WORKERS: Final = 9
 WARM_FOR_S: Final = 24 * 3600
-#: How often they are counted, and how long after a gang's start they are not: it needs the machine for itself.
+#: How often they are counted, and how long after a gang's start they are not.
 WARM_EVERY_S: Final = 10.0
 WARM_AFTER_START_S: Final = 5.0
 
@@ -156,9 +156,8 @@ class Cluster:
 
     async def _keep_warm(self, head: Head, record: Record) -> None:
         """Have workers and a fork server ready for the next gang, while nobody waits for them. Best effort."""
-        loop = asyncio.get_running_loop()
         while True:
-            if loop.time() - self._started_at > WARM_AFTER_START_S or not self._supervisors:
+            if not await asyncio.to_thread(self._busy, record, asyncio.get_running_loop().time()):
                 with contextlib.suppress(ClusterError):
                     await _in_thread(head.warm_fork_server, ANSWER_S, record)
                     await _in_thread(_prestart_workers, ANSWER_S, record, self.settings.cpu_ranks_per_core)
@@ -166,6 +165,14 @@ class Cluster:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(WARM_EVERY_S):
                     await self._cold.wait()
+
+    def _busy(self, record: Record, now: float) -> bool:
+        """Whether gangs need the machine for themselves: one is just starting, or there is a rank for every core."""
+        assert record.raylet
+        if not self._supervisors:
+            return False
+        starting = now - self._started_at <= WARM_AFTER_START_S
+        return starting or len(rank_workers(record.raylet.pid)) >= len(os.sched_getaffinity(0))
 
     async def _let_cool(self) -> None:
         if self._warming:

@@ -31,7 +31,7 @@ import psutil
 
 from ..workers import forkserver
 from ..workers.gang import Supervisor
-from ..workers.rank import NODE_FOLDER
+from ..workers.rank import NODE_FOLDER, Rank
 
 LOOPBACK: Final = "127.0.0.1"
 START_S: Final = 90.0
@@ -303,14 +303,22 @@ def _process(pid: int) -> Process | None:
 
 def idle_workers(raylet: int) -> list[psutil.Process]:
     """Workers of this raylet that are nobody's: idle ones, by the title that Ray gives them, and starting ones."""
-    idle = []
+    return _workers(raylet, "ray::IDLE", "default_worker.py")
+
+
+def rank_workers(raylet: int) -> list[psutil.Process]:
+    """Workers of this raylet that are ranks of a gang."""
+    return _workers(raylet, f"ray::{Rank.__name__}")
+
+
+def _workers(raylet: int, *titles: str) -> list[psutil.Process]:
+    found = []
     with contextlib.suppress(psutil.Error):
         for child in psutil.Process(raylet).children():
             with contextlib.suppress(psutil.Error):
-                title = " ".join(child.cmdline())
-                if "ray::IDLE" in title or "default_worker.py" in title:
-                    idle.append(child)
-    return idle
+                if any(title in " ".join(child.cmdline()) for title in titles):
+                    found.append(child)
+    return found
 
 
 def marked(folder: str) -> set[Process]:

@@ -23,6 +23,8 @@ SPOOL_BYTES: Final = 64 << 20
 PLACEMENT_S: Final = 120.0
 START_S: Final = 120.0
 PULL_S: Final = 10.0
+#: So long an event waits for company before the dispatcher gets it: each answer is a transaction, on cores that may train.
+LINGER_S: Final = 0.2
 #: A rank that is busy answers late; one that does not answer for so long is lost.
 ANSWER_S: Final = 30.0
 #: After a failure, so long for a better cause: peers notice each other's deaths before they tell their own.
@@ -142,7 +144,7 @@ class Supervisor:
         """Events after `after` (at most 1000), waiting up to `wait_s`; acknowledges those up to `after`."""
         await self.begin()
         self.spool.take(after)
-        await self.spool.wait(after, wait_s)
+        await self.spool.wait(after, wait_s, LINGER_S)
         self.spoken = time.monotonic()
         return {"events": self.spool.take(after), "last": self.spool.last}
 

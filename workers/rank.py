@@ -28,9 +28,9 @@ NODE_FOLDER: Final = "SHARDYARD_NODE"
 SPOOL_BYTES: Final = 8 << 20
 #: Once steps happen, a rank gathers for so long before it reads and sends again: few wake-ups cost a step no time. It
 #: does not while the trainer says much, which would then wait for its reader.
-GATHER_S: Final = 0.1
+GATHER_S: Final = 0.2
 BUSY_S: Final = 1.0
-LINGER_S: Final = 0.25
+LINGER_S: Final = 0.4
 #: After a trainer's end, so long for its last words to be read (a grandchild may hold its pipes open).
 LAST_WORDS_S: Final = 0.5
 MAX_LINE: Final = 8192
