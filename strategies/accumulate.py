@@ -1,6 +1,7 @@
 """Gradient accumulation without a pipeline: micro-batches one after the other, gradients summed (the naive twin of a pipeline schedule)."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -22,6 +23,13 @@ class Accumulate:
     def plan(self) -> dict[str, Any]:
         """Nothing to add to the `plan` event."""
         return {}
+
+    def timed(self) -> AbstractContextManager[None]:
+        """Nothing to time: no rank waits for another stage."""
+        return nullcontext()
+
+    def bubble(self) -> None:
+        """Without a pipeline there is none."""
 
     def train(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; returns the summed loss."""

@@ -99,7 +99,9 @@ class Loop:
         lr = self._set_learning_rate(step)
         probe = Probe(self.built) if self.spec.probe.due(step) else None
         with probe.computing() if probe else nullcontext():
-            loss_share = self.built.parallel.runner.train(*self._batch(step))
+            batch = self._batch(step)
+            with probe.running() if probe else nullcontext():
+                loss_share = self.built.parallel.runner.train(*batch)
             self.built.parallel.data.reduce()
         loss, norm, skipped, scale = self._finish_gradients(loss_share)
         if not skipped:

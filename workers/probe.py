@@ -1,20 +1,24 @@
-"""A probe: one step looked at closely, for the bytes that it moves and the memory that it holds. Other steps pay nothing.
+"""A probe: one step looked at closely, for what it moves, holds and, in a pipeline, waits. Other steps pay nothing.
 
 Memory per rank in bytes: parameters, gradients (at their most) and optimizer state are counted from the tensors
 themselves; activations are what autograd saved for the backward pass, at their most, each storage once and parameters not. On CUDA the
 allocator's peak is told too.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from statistics import fmean
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.autograd.graph import saved_tensors_hooks
 
+from ..strategies.pipeline.stopwatch import Bubble
 from ..strategies.traffic import Traffic, axes_of
 from .build import Built
+
+T = TypeVar("T")
 
 
 class Probe:
@@ -35,6 +39,10 @@ class Probe:
         with self._traffic, saved_tensors_hooks(self._saved.pack, self._saved.unpack):
             yield
 
+    def running(self) -> AbstractContextManager[None]:
+        """The micro-batches of the step, within `computing`: a pipeline's are timed."""
+        return self._built.parallel.runner.timed()
+
     @contextmanager
     def moving(self) -> Iterator[None]:
         """Count what is sent."""
@@ -42,12 +50,15 @@ class Probe:
             yield
 
     def record(self) -> dict[str, Any]:
-        """`{"traffic": axis → collective → calls, elements, bytes (of this rank), "memory": kind → min, max over ranks}`. Collective."""
+        """`{"traffic": axis → collective → calls, elements, bytes (of this rank), "memory": kind → min, max over ranks}`, and under a
+        pipeline `bubbles`. Collective.
+        """
         mine = self._memory()
-        everyone: list[dict[str, int]] = [{}] * dist.get_world_size()
-        dist.all_gather_object(everyone, mine)
+        everyone = _gathered(mine)
         memory = {kind: {"min": min(m[kind] for m in everyone), "max": max(m[kind] for m in everyone)} for kind in mine}
-        return {"traffic": self._traffic.plain(), "memory": memory}
+        bubble = self._built.parallel.runner.bubble()
+        waited = {} if bubble is None else bubbles(_gathered(bubble))
+        return {"traffic": self._traffic.plain(), "memory": memory, **waited}
 
     def _memory(self) -> dict[str, int]:
         built = self._built
@@ -63,6 +74,21 @@ class Probe:
         if built.mesh.device.type == "cuda":
             memory["allocated"] = torch.cuda.max_memory_allocated(built.mesh.device)
         return memory
+
+
+def bubbles(everyone: Sequence[Bubble]) -> dict[str, Any]:
+    """`bubble_measured`: min, mean and max over ranks; `bubble_simulated`: the mean over pipelines, all of them equally long."""
+    measured = [bubble.measured for bubble in everyone]
+    return {
+        "bubble_measured": {"min": min(measured), "mean": fmean(measured), "max": max(measured)},
+        "bubble_simulated": fmean(bubble.simulated for bubble in everyone),
+    }
+
+
+def _gathered(mine: T) -> list[T]:
+    everyone = [mine] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    return everyone
 
 
 class SavedStorages:

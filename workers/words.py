@@ -19,6 +19,15 @@ def in_words(kind: str, data: dict[str, Any]) -> str | None:
             if "balance_loss" not in data:
                 return line
             return f"{line}  experts' balance {data['balance_loss']:.3f} (1 is even), {data['dropped']:.1%} dropped"
+        case "probe" if "bubble_measured" in data:
+            return f"step {data['step']:>6}  {bubble_in_words(data)}"
         case "checkpoint":
             return f"step {data['step']:>6}  saved {data['path']} ({data['bytes']:,} bytes in {data['seconds']:.2f} s)"
     return None
+
+
+def bubble_in_words(probe: dict[str, Any]) -> str:
+    """How much of a step a pipeline's ranks wait, and how much they must."""
+    measured = probe["bubble_measured"]
+    over = f"({measured['min']:.1%} to {measured['max']:.1%} over ranks)"
+    return f"pipeline bubble {measured['mean']:.1%} {over}, {probe['bubble_simulated']:.1%} with free messages"

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ...service.settings import Settings
+from ...workers.words import bubble_in_words
 from .. import control, spec_file
 from ..client import FINAL, ApiError, Client, Event
 from ..models import Job, LogLine, Logs
@@ -127,6 +128,8 @@ def _show(meter: Meter, event: Event) -> None:
         case "eval":
             beside = f" (byte frequencies alone: {data['unigram_loss']:.4f})" if data.get("unigram_loss") else ""
             meter.note(f"{clock(event.ts)} · validation at step {data.get('step')}: {loss(data.get('loss'))}{beside}")
+        case "probe" if "bubble_measured" in data:
+            meter.note(f"{clock(event.ts)} · step {data.get('step')}: {bubble_in_words(data)}")
         case "checkpoint":
             meter.note(f"{clock(event.ts)} · checkpoint of step {data.get('step')}: {data.get('path')}")
         case "incident":

@@ -6,7 +6,8 @@ with gradients of weights, which can wait. 1F1B holds the activations of p − i
 Each micro-batch moves [micro-batch, seq, dim] over each boundary between ranks, forward and back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from ..mesh import Mesh
 from .order import Order, order_of
 from .relay import Relay
 from .simulate import Timeline, evenly, simulate
+from .stopwatch import Bubble, Stopwatch, clock_of
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -54,9 +56,10 @@ class Pipeline:
             for part, index in zip(parts, indices, strict=True)
         ]
         self._first, self.last = 0 in indices, layout.stages - 1 in indices
-        self._schedule = _make(layout, self.stages, microbatches, loss)
+        self._schedule = _make(layout, self.stages, microbatches, self._loss_of)
         self._relay, self._loss, self._microbatches = Relay(parts, mesh, microbatches), loss, microbatches
-        self._layout, self._costs, self._device = layout, costs, mesh.device
+        self._layout, self._costs, self._mesh = layout, costs, mesh
+        self._stopwatch: Stopwatch | None = None
 
     @property
     def order(self) -> Order:
@@ -75,6 +78,21 @@ class Pipeline:
             "bubble_simulated": self.timeline().bubble,
         }
 
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Time every action of the step within, for `bubble`; collective over the pipeline."""
+        loss, self._stopwatch = self._loss, Stopwatch(clock_of(self._mesh.device))
+        self._loss = self._stopwatch.loss(loss)
+        try:
+            with self._stopwatch.running(self.stages, self._mesh):
+                yield
+        finally:
+            self._loss = loss
+
+    def bubble(self) -> Bubble | None:
+        """The bubble of the step that was timed last, None when there was none; collective over the pipeline."""
+        return None if self._stopwatch is None else self._stopwatch.bubble(self.order, self._mesh)
+
     def train(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; the summed loss (0 off the last stage)."""
         losses: list[torch.Tensor] = []
@@ -84,6 +102,10 @@ class Pipeline:
             return torch.zeros((), device=inputs.device)
         self._schedule.step(*given, target=targets, losses=losses, return_outputs=False)
         return torch.stack([loss.detach() for loss in losses]).sum()
+
+    def _loss_of(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """The loss as it is now: timed or not."""
+        return self._loss(output, target)
 
     @torch.no_grad()
     def validate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

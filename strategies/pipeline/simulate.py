@@ -1,13 +1,24 @@
 """What a pipeline's order costs: start and end of every action, the makespan and the bubble. Pure, without torch.
 
-A rank computes one thing at a time, in its order. A message leaves when what it carries is computed and takes `communication`; it
-keeps no rank busy, and the action that needs it waits for it. Between two stages of one rank nothing is sent.
+A rank computes one thing at a time, in its order. A message leaves at its place in that order (which may be behind the next computation:
+torch sends after both halves of DualPipeV's pairs) and takes `communication`; it keeps no rank busy, and the action that needs it waits
+for it. Between two stages of one rank nothing is sent.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from .order import COMPUTES, Action, Order
+
+
+class Times(Protocol):
+    """How long actions and messages take, in any one unit."""
+
+    @property
+    def communication(self) -> float: ...
+
+    def of(self, action: Action) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -74,10 +85,10 @@ def evenly(work: Sequence[float]) -> Durations:
     return Durations(third, third, third)
 
 
-def simulate(order: Order, durations: Durations) -> Timeline:
+def simulate(order: Order, durations: Times) -> Timeline:
     """Run `order`. Raises `Stuck` where it cannot come to its end."""
     owners = {action.stage: rank for rank, actions in enumerate(order) for action in actions if action.kind == "F"}
-    waiting = [[action for action in actions if action.kind in COMPUTES] for actions in order]
+    waiting = [[action for action in actions if not action.kind.startswith("RECV")] for actions in order]
     position, clock = [0] * len(order), [0.0] * len(order)
     times: dict[_Done, Timed] = {}
     progress = True
@@ -86,21 +97,21 @@ def simulate(order: Order, durations: Durations) -> Timeline:
         for rank, actions in enumerate(waiting):
             while position[rank] < len(actions):
                 action = actions[position[rank]]
-                arrival = _arrival(action, times, owners, durations.communication)
+                arrival = _arrival(action, times, owners)
                 if arrival is None:
                     break
                 start = max(clock[rank], arrival)
-                clock[rank] = start + durations.of(action)
-                times[_done(action)] = Timed(action, start, clock[rank])
+                timed = times[_done(action)] = Timed(action, start, start + durations.of(action))
+                clock[rank] = timed.end if action.kind in COMPUTES else start
                 position[rank] += 1
                 progress = True
     stuck = [str(actions[at]) for actions, at in zip(waiting, position, strict=True) if at < len(actions)]
     if stuck:
         raise Stuck(f"these wait for each other: {', '.join(stuck)}")
-    return Timeline(tuple(tuple(_timed(a, times, durations.communication) for a in actions) for actions in order))
+    return Timeline(tuple(tuple(_timed(action, times) for action in actions) for actions in order))
 
 
-#: What an action finishes: ("F" | "B" | "W", stage, micro-batch). The gradient of the input counts as the backward pass to those who wait.
+#: What an action finishes: (kind, stage, micro-batch). The gradient of the input counts as the backward pass to those who wait.
 _Done = tuple[str, int, int]
 
 
@@ -108,37 +119,30 @@ def _done(action: Action) -> _Done:
     return ("B" if action.kind == "I" else action.kind, action.stage, action.microbatch)
 
 
-def _source(action: Action, last: int) -> _Done | None:
-    """What of another stage `action` needs."""
-    if action.kind in ("F", "RECV_F") and action.stage > 0:
-        return ("F", action.stage - 1, action.microbatch)
-    if action.kind in ("B", "I", "RECV_B") and action.stage < last:
-        return ("B", action.stage + 1, action.microbatch)
-    return None
+def _source(action: Action, owners: Mapping[int, int]) -> _Done | None:
+    """What of another stage `action` needs: its result, or the message that brings it from another rank."""
+    kind = {"F": "F", "B": "B", "I": "B"}.get(action.kind)
+    stage = action.stage + (-1 if kind == "F" else 1)
+    if kind is None or stage not in owners:
+        return None
+    return (kind if owners[stage] == owners[action.stage] else f"SEND_{kind}", stage, action.microbatch)
 
 
-def _arrival(
-    action: Action, times: Mapping[_Done, Timed], owners: Mapping[int, int], communication: float
-) -> float | None:
+def _arrival(action: Action, times: Mapping[_Done, Timed], owners: Mapping[int, int]) -> float | None:
     """When `action` has what it needs, or None while that is not known."""
     own: _Done | None = None
     if action.kind in ("B", "I", "W"):
         own = ("F" if action.kind != "W" else "B", action.stage, action.microbatch)
-    source = _source(action, len(owners) - 1)
-    if any(needed is not None and needed not in times for needed in (own, source)):
+    needed = [need for need in (own, _source(action, owners)) if need is not None]
+    if any(need not in times for need in needed):
         return None
-    ready = times[own].end if own is not None else 0.0
-    if source is None:
-        return ready
-    message = communication if owners[source[1]] != owners[action.stage] else 0.0
-    return max(ready, times[source].end + message)
+    return max((times[need].end for need in needed), default=0.0)
 
 
-def _timed(action: Action, times: Mapping[_Done, Timed], communication: float) -> Timed:
-    if action.kind in COMPUTES:
+def _timed(action: Action, times: Mapping[_Done, Timed]) -> Timed:
+    """A receive lasts as long as its message is on its way."""
+    if not action.kind.startswith("RECV_"):
         return times[_done(action)]
-    kind, stage = action.kind.removeprefix("SEND_"), action.stage
-    if kind.startswith("RECV_"):
-        kind, stage = kind.removeprefix("RECV_"), stage + (-1 if kind == "RECV_F" else 1)
-    departure = times[(kind, stage, action.microbatch)].end
-    return Timed(action, departure, departure + communication)
+    kind, stage = action.kind.removeprefix("RECV_"), action.stage + (-1 if action.kind == "RECV_F" else 1)
+    sent = times[f"SEND_{kind}", stage, action.microbatch]
+    return Timed(action, sent.start, sent.end)

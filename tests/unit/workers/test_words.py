@@ -23,3 +23,10 @@ def test_validation_says_how_evenly_experts_were_used() -> None:
     line = in_words("eval", {"step": 9, "loss": 1.9583, "unigram_loss": 3.1727, **routing})
     assert line is not None
     assert line.endswith("experts' balance 1.040 (1 is even), 1.5% dropped")
+
+
+def test_a_probe_says_how_long_a_pipeline_waited() -> None:
+    bubble = {"bubble_measured": {"min": 0.25, "mean": 0.3, "max": 0.351}, "bubble_simulated": 0.2727}
+    line = "step      2  pipeline bubble 30.0% (25.0% to 35.1% over ranks), 27.3% with free messages"
+    assert in_words("probe", {"step": 2, "traffic": {}, "memory": {}, **bubble}) == line
+    assert in_words("probe", {"step": 2, "traffic": {}, "memory": {}}) is None

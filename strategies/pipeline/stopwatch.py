@@ -1,0 +1,160 @@
+"""How long each action of one step takes, and how much of the step a rank computes nothing: the measured bubble.
+
+    bubble_measured of a rank = 1 − (time within its forward and backward passes) / (time of the schedule)
+
+The time of the schedule runs from the moment when all ranks of the pipeline are about to begin to the moment when all have ended: a
+barrier before and after makes it one time, the makespan, on clocks that know nothing of each other. An action's time is that of torch's
+`forward_one_chunk`, `backward_one_chunk` or `backward_weight_one_chunk`, the last stage's loss counted to its forward pass. Collectives of
+other axes within it are work; waiting for the pipeline's neighbours is bubble, and so is what the schedule itself takes. CPUs are read by
+`perf_counter`, CUDA by events on the stream, without a synchronisation between the two barriers.
+
+Only a step that is watched pays: the stages' methods are replaced for its duration.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from ..mesh import Mesh
+from .order import Action, Kind, Order
+from .simulate import simulate
+
+
+@dataclass(frozen=True)
+class Bubble:
+    """Shares of the step: this rank's as it was, and its whole pipeline's, had messages and the schedule itself taken no time."""
+
+    measured: float
+    simulated: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Durations in seconds, each action's own, for a simulation without communication."""
+
+    seconds: Mapping[Action, float]
+    communication: float = 0.0
+
+    def of(self, action: Action) -> float:
+        return self.seconds.get(action, self.communication)
+
+
+class Clock(Protocol):
+    """Takes moments as the device passes them, and knows afterwards how long it was between two."""
+
+    def now(self) -> Any: ...
+
+    def seconds(self, start: Any, end: Any) -> float: ...
+
+
+class HostClock:
+    """The time on the host, which waits for each operation."""
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def seconds(self, start: float, end: float) -> float:
+        return end - start
+
+
+class CudaClock:
+    """Events on the current stream: taking one waits for nothing."""
+
+    def now(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1000  # milliseconds
+
+
+@dataclass
+class Stopwatch:
+    """Times the actions of one rank. `laps` are in the order in which they ran; a loss is a second lap of its forward pass."""
+
+    clock: Clock
+    laps: list[tuple[Action, Any, Any]] = field(default_factory=list)
+    whole: tuple[Any, Any] | None = None
+
+    @contextmanager
+    def running(self, stages: Sequence[Any], mesh: Mesh) -> Iterator[None]:
+        """Time what is called on `stages` within; collective over the pipeline."""
+        with ExitStack() as stack:
+            for stage in stages:
+                for name, timed in self._timed(stage).items():
+                    setattr(stage, name, timed)
+                    stack.callback(delattr, stage, name)
+            _meet(mesh)
+            start = self.clock.now()
+            yield
+            _meet(mesh)
+            self.whole = (start, self.clock.now())
+
+    def loss(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """`loss`, its time counted to the forward pass before it."""
+
+        def timed(*args: Any) -> torch.Tensor:
+            return self._lap(self.laps[-1][0], loss, *args) if self.laps else loss(*args)
+
+        return timed
+
+    @property
+    def seconds(self) -> dict[Action, float]:
+        """How long each action took."""
+        found: dict[Action, float] = {}
+        for action, start, end in self.laps:
+            found[action] = found.get(action, 0.0) + self.clock.seconds(start, end)
+        return found
+
+    def bubble(self, order: Order, mesh: Mesh) -> Bubble:
+        """The bubble of the step that was timed, which ran `order`; collective over the pipeline."""
+        assert self.whole is not None
+        mine = self.seconds
+        everyone: list[dict[Action, float]] = [{}] * mesh.size("pipeline")
+        dist.all_gather_object(everyone, mine, group=mesh.group("pipeline"))
+        replayed = simulate(order, Measured({a: s for seconds in everyone for a, s in seconds.items()}))
+        return Bubble(1 - sum(mine.values()) / self.clock.seconds(*self.whole), replayed.bubble)
+
+    def _timed(self, stage: Any) -> dict[str, Callable[..., Any]]:
+        number = stage.stage_index
+        forward, backward, weight = stage.forward_one_chunk, stage.backward_one_chunk, stage.backward_weight_one_chunk
+
+        def timed_forward(microbatch: int, *args: Any, **kwargs: Any) -> Any:
+            return self._lap(Action("F", number, microbatch), forward, microbatch, *args, **kwargs)
+
+        def timed_backward(microbatch: int, *args: Any, full_backward: bool = True, **kwargs: Any) -> Any:
+            kind: Kind = "B" if full_backward else "I"
+            kwargs["full_backward"] = full_backward
+            return self._lap(Action(kind, number, microbatch), backward, microbatch, *args, **kwargs)
+
+        def timed_weight(microbatch: int, *args: Any, **kwargs: Any) -> Any:
+            return self._lap(Action("W", number, microbatch), weight, microbatch, *args, **kwargs)
+
+        return {
+            "forward_one_chunk": timed_forward,
+            "backward_one_chunk": timed_backward,
+            "backward_weight_one_chunk": timed_weight,
+        }
+
+    def _lap(self, action: Action, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        start = self.clock.now()
+        result = run(*args, **kwargs)
+        self.laps.append((action, start, self.clock.now()))
+        return result
+
+
+def clock_of(device: torch.device) -> Clock:
+    return CudaClock() if device.type == "cuda" else HostClock()
+
+
+def _meet(mesh: Mesh) -> None:
+    """Wait for the pipeline's other ranks; a barrier is no traffic to those who count it."""
+    cuda = mesh.device.type == "cuda"
+    dist.barrier(mesh.group("pipeline"), device_ids=[mesh.device.index] if cuda else None)
