@@ -36,6 +36,12 @@ MANIFEST = "manifest.json"
 
 async def check(spec: JobSpec, settings: Settings) -> Batch:
     """The batch maths of a spec that can run. Raises InvalidLayout, InvalidSpec, MissingFile, EmptyCorpus."""
+    if spec.train.precision == "fp8" and spec.device == "cpu":
+        raise InvalidSpec(
+            "fp8 needs GPUs, and this job asks for CPUs.",
+            field="resources.device",
+            remedy="Set resources.device to cuda, or train.precision to bf16.",
+        )
     vocab = 256 if spec.train.data.tokenizer == "bytes" else None
     if settings.local_files:
         vocab = await asyncio.to_thread(_check_files, spec.train)
@@ -93,7 +99,7 @@ def check_ranks(spec: JobSpec, machines: list[queue.Machine], max_ranks: int | N
     if not machines:
         return
     layout = spec.train.layout
-    waiting = queue.Waiting("", layout.world_size, layout.tensor, spec.resources.device)
+    waiting = queue.Waiting("", layout.world_size, layout.tensor, spec.device)
     never = queue.impossible(waiting, machines, max_ranks)
     if never is not None:
         remedy = "Use smaller degrees of layout, add nodes, or set SHARDYARD_MAX_RANKS when the cluster can grow."

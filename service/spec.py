@@ -38,3 +38,8 @@ class JobSpec(_Part):
     resources: Resources = Resources()
     policy: Policy = Policy()
     labels: dict[Label, LabelValue] = Field(default_factory=dict, max_length=64)
+
+    @property
+    def device(self) -> Literal["auto", "cpu", "cuda"]:
+        """What the queue looks for: fp8 runs on GPUs alone."""
+        return "cuda" if self.resources.device == "auto" and self.train.precision == "fp8" else self.resources.device

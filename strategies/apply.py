@@ -1,11 +1,11 @@
 """The order in which strategies are applied, once, with its reasons.
 
-pipeline split → tensor → context → experts → recompute → compile → activation offload → materialise → data/ZeRO → schedule.
+pipeline split → tensor → context → experts → fp8 → recompute → compile → activation offload → materialise → data/ZeRO → schedule.
 The split comes first so that the rest sees only this rank's modules; tensor, context and experts before recompute, whose wrapped forward
-must contain their communication; recompute before compile, which must see what is kept; activation offload around both, so that a block
-that recomputes moves its input alone; values come in before data parallelism, which keeps copies of them (stage 3 takes them block by
-block, so that no rank ever holds the whole model) and whose hooks lie outside all wrapped forwards: parameters are there when a block runs,
-and when it runs again.
+must contain their communication; fp8, which exchanges linear layers, before the same wrapping; recompute before compile, which must see
+what is kept; activation offload around both, so that a block that recomputes moves its input alone; values come in before data parallelism,
+which keeps copies of them (stage 3 takes them block by block, so that no rank ever holds the whole model) and whose hooks lie outside all
+wrapped forwards: parameters are there when a block runs, and when it runs again.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,6 +21,7 @@ from .context import apply_context
 from .cost.stages import ModuleCosts
 from .data import DataStrategy, Replicated
 from .expert import Tally, apply_experts
+from .fp8 import apply_fp8
 from .layout import Batch
 from .mesh import Mesh
 from .offload import offload_activations
@@ -75,6 +76,7 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         apply_tensor(part, mesh)
         apply_context(part, mesh)
         apply_experts(part, mesh, recipe.share, tally)
+        apply_fp8(list(blocks(part)), recipe.precision, mesh.device)
         _apply_savings(list(blocks(part)), recipe.savings, mesh)
     share(parts)
     data = over_both_ends(_apply_data(parts, recipe, mesh), parts, mesh)

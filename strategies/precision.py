@@ -1,6 +1,7 @@
 """Precision: which dtype computes, which one is kept, and the dynamic loss scale of fp16.
 
 Weights and optimizer state are kept in fp32 (fp64 for proofs); bf16 and fp16 compute with a copy (Micikevicius et al., 1710.03740).
+fp8 is bf16 in which the blocks' linear layers multiply in 8 bits (`fp8.py`).
 """
 
 from dataclasses import asdict, dataclass
@@ -10,11 +11,16 @@ import torch
 
 @dataclass(frozen=True)
 class Precision:
-    """`compute`: dtype of the model's weights and activations. `master`: dtype of reduction and optimizer."""
+    """`compute`: dtype of the model's weights and activations. `master`: dtype of reduction and optimizer.
+
+    `fp8`: linear layers of blocks multiply in 8 bits; `emulated`: in 8-bit values by fp32 arithmetic, on any device (for proofs).
+    """
 
     name: str
     compute: torch.dtype
     master: torch.dtype
+    fp8: bool = False
+    emulated: bool = False
 
     @property
     def mixed(self) -> bool:
@@ -26,6 +32,7 @@ PRECISIONS = {
     "fp32": Precision("fp32", torch.float32, torch.float32),
     "bf16": Precision("bf16", torch.bfloat16, torch.float32),
     "fp16": Precision("fp16", torch.float16, torch.float32),
+    "fp8": Precision("fp8", torch.bfloat16, torch.float32, fp8=True),
 }
 
 

@@ -1,7 +1,7 @@
-"""Savings: what a run trades for memory, as values that check themselves. Imports no torch.
+"""Savings: what a run trades for memory and time, as values that check themselves. Imports no torch.
 
-Time buys memory (`Recompute`), traffic to the host buys it (`Offload`), and compiling buys time back. What does not go together is
-refused here from numbers alone, like everything in `layout.py`.
+Time buys memory (`Recompute`), traffic to the host buys it (`Offload`), compiling buys time back, and fp8 buys it with accuracy. What does
+not go together is refused here from numbers alone, like everything in `layout.py`.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from .layout import Layout, Refusal
+from .layout import Batch, Layout, ModelFacts, Refusal
 
 Mode = Literal["none", "full", "selective"]
 
@@ -118,4 +118,35 @@ def _check_offload(layout: Layout, offload: Offload) -> None:
             "offload.optimizer",
             "offload.parameters already keeps all optimizer state and its step on the host.",
             "Set offload.optimizer to 0.",
+        )
+
+
+#: fp8 kernels multiply over multiples of so many tokens and channels.
+FP8_STEP = 16
+
+
+def check_fp8(layout: Layout, facts: ModelFacts, batch: Batch, seq_len: int) -> None:
+    """Refuse what fp8 does not go together with. Raises `Refusal`."""
+    cut = next((axis for axis in ("tensor", "context") if layout.degrees[axis] > 1), None)
+    if cut is not None:
+        what = "layer" if cut == "tensor" else "sequence"
+        raise Refusal(
+            f"layout.{cut}",
+            f"fp8 scales a tensor by its maximum, and a rank would know that of its part of a {what} alone.",
+            f"Set layout.{cut} to 1, or precision to bf16.",
+        )
+    if facts.experts is not None:
+        raise Refusal("precision", "experts multiply in stacks, for which there is no fp8 path.", "Use bf16.")
+    if layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD:
+        raise Refusal(
+            "layout.schedule",
+            f"{layout.schedule} splits the backward pass, and an fp8 layer's runs as a whole: it would run twice.",
+            "Set layout.schedule to interleaved or 1f1b, or precision to bf16.",
+        )
+    tokens = batch.micro_batch * seq_len
+    if tokens % FP8_STEP:
+        raise Refusal(
+            "data.seq_len",
+            f"fp8 kernels take multiples of {FP8_STEP} tokens, a micro-batch has {batch.micro_batch} × {seq_len}.",
+            f"Use a multiple of {FP8_STEP}, for example {-(-seq_len // FP8_STEP) * FP8_STEP}, or precision bf16.",
         )

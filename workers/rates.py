@@ -1,7 +1,8 @@
 """How fast a step was: tokens per second, per device, and the share of the devices' peak that the model's own arithmetic used (MFU).
 
 MFU is PaLM's (Chowdhery et al., 2204.02311, appendix B): tokens/s × (6·N + 12·layers·heads·head size·seq) / peak FLOP/s, where recomputed
-operations do not count. Peaks are dense ones, of the tensor cores in 16 bits or of fp32 units, as the makers' data sheets have them.
+operations do not count. Peaks are dense ones, of the tensor cores in 16 bits or of fp32 units, as the makers' data sheets have them;
+fp8 too is measured by the peak in 16 bits, so that its MFU says what it wins over bf16.
 """
 
 from dataclasses import dataclass

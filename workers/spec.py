@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
+from ..strategies.layout import Batch, Layout, ModelFacts
 from ..strategies.overlap import Overlap
-from ..strategies.savings import Offload, Recompute, RecomputeChoice, Savings, check_savings
+from ..strategies.savings import Offload, Recompute, RecomputeChoice, Savings, check_fp8, check_savings
 from .models.huggingface import fitted
 from .models.presets import PRESETS, Architecture, Family
 
@@ -210,7 +210,7 @@ class TrainSpec(_Part):
     layout: Layout = Layout()
     precision: Precision = Field(
         "fp32",
-        description="fp64 (for proofs), fp32, bf16, or fp16 with dynamic loss scaling. fp8 is refused: see the docs.",
+        description="fp64 (for proofs), fp32, bf16, fp16 with dynamic loss scaling, or fp8 (GPUs of compute capability 8.9, with torchao).",
     )
     loss: LossSpec = LossSpec()
     recompute: RecomputeChoice = Field(
@@ -258,14 +258,11 @@ class TrainSpec(_Part):
 
     def check_facts(self, facts: ModelFacts) -> Batch:
         """`check`, for a model of which this much is known."""
-        if self.precision == "fp8":
-            raise Refusal(
-                "precision",
-                "fp8 needs CUDA devices of compute capability 8.9 and torchao, and no trainer of this version has been proved on them.",
-                "Use bf16.",
-            )
         check_savings(self.layout, self.savings)
-        return self.layout.check(facts, self.global_batch, self.data.seq_len)
+        batch = self.layout.check(facts, self.global_batch, self.data.seq_len)
+        if self.precision == "fp8":
+            check_fp8(self.layout, facts, batch, self.data.seq_len)
+        return batch
 
 
 class Run(BaseModel):

@@ -23,9 +23,17 @@ Result = dict[str, Any]
 
 
 def train(
-    spec: dict[str, Any], root: Path, name: str = "job", resume: Path | None = None, device: str = "cpu"
+    spec: dict[str, Any],
+    root: Path,
+    name: str = "job",
+    resume: Path | None = None,
+    device: str = "cpu",
+    work: Any = None,
 ) -> Result:
-    """`{"losses": [per step], "events": [(kind, data)] of rank 0, "parameters": {name: array}}` of the run."""
+    """`{"losses": [per step], "events": [(kind, data)] of rank 0, "parameters": {name: array}}` of the run.
+
+    `work` is done by each rank instead of `train_rank`, which it may call.
+    """
     run = Run(
         job=name,
         train=TrainSpec.model_validate(spec),
@@ -34,7 +42,7 @@ def train(
         resume=resume,
         device=device,
     )
-    results = spawn(_train_rank, run.train.layout.world_size, run.model_dump_json())
+    results = spawn(work or train_rank, run.train.layout.world_size, run.model_dump_json())
     events = results[0]["events"]
     return {
         "events": events,
@@ -122,7 +130,7 @@ def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
     return device
 
 
-def _train_rank(rank: int, world: int, port: int, orders: str) -> Result:
+def train_rank(rank: int, world: int, port: int, orders: str) -> Result:
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.build import build
     from shardyard.workers.loop import Loop

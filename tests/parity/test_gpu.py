@@ -43,6 +43,29 @@ def test_one_gpu_follows_the_cpu(precision: str, bound: float, root: Path, make_
     )
 
 
+FP8: list[dict[str, Any]] = [
+    {},
+    {"compile": True},
+    {"recompute": "selective"},
+    {"layout": {"data": 2, "zero": 2}},
+    {"layout": {"data": 2, "zero": 3}},
+    {"layout": {"pipeline": 2}},
+]
+
+
+@pytest.mark.parametrize("changes", FP8, ids=str)
+def test_fp8_follows_the_cpu(changes: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    pytest.importorskip("torchao")
+    layout = changes.get("layout", {})
+    _needs(layout.get("data", 1) * layout.get("pipeline", 1))
+    if torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("needs compute capability 8.9")
+    sgd = {"name": "sgd", "lr": 0.1}
+    found = train(make_spec(**{"layout": {}, "precision": "fp8", "optimizer": sgd, **changes}), root, device="cuda")
+    exact = one_process(make_spec({}, precision="fp32", optimizer=sgd))
+    np.testing.assert_allclose(found["losses"], exact["losses"], rtol=0.02)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_layouts_over_nccl_equal_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
     _needs(layout.get("data", 1) * layout.get("tensor", 1) * layout.get("pipeline", 1))

@@ -55,6 +55,8 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     (train(layout={"pipeline": 8}, global_batch=64), "invalid_layout", "train.layout.pipeline", "at most 4"),
     (train(layout={"data": 2, "micro_batch": 3}), "invalid_layout", "train.layout.micro_batch", "divisor"),
     (train(layout={"zero": 1}), "invalid_layout", "train.layout.zero", "layout.data"),
+    ({**train(precision="fp8"), "resources": {"device": "cpu"}}, "invalid_spec", "resources.device", "cuda"),
+    (train(precision="fp8", layout={"tensor": 2}), "invalid_layout", "train.layout.tensor", "bf16"),
     (train(optimizer={"lr": float("nan")}), "invalid_spec", "train.optimizer.lr", "finite"),
     (train(optimizer={"lr": float("inf")}), "invalid_spec", "train.optimizer.lr", "finite"),
     (train(data={"source": "text", "files": ["/nowhere/a.txt"]}), "missing_file", "train.data.files", ""),

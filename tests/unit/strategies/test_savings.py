@@ -45,7 +45,17 @@ ZBV = {"pipeline": 2, "schedule": "zbv"}
 @pytest.mark.parametrize(
     ("changes", "field", "remedy", "mended"),
     [
-        ({"precision": "fp8"}, "precision", "bf16", {"precision": "bf16"}),
+        ({"precision": "fp8", "layout": {"tensor": 2}}, "layout.tensor", "to 1", {"layout": {}}),
+        ({"precision": "fp8", "layout": {"context": 2}}, "layout.context", "to 1", {"layout": {}}),
+        ({"precision": "fp8", "layout": {"context": 2}}, "layout.context", "bf16", {"precision": "bf16"}),
+        ({"precision": "fp8", "layout": ZBV}, "layout.schedule", "1f1b", {"layout": {"pipeline": 2}}),
+        ({"precision": "fp8", "model": {"family": "moe"}}, "precision", "bf16", {"precision": "bf16"}),
+        (
+            {"precision": "fp8", "data": {"seq_len": 100}, "layout": {"micro_batch": 2}},
+            "data.seq_len",
+            "112",
+            {"data": {"seq_len": 112}},
+        ),
         ({"compile": True, "layout": ZBV}, "compile", "compile to false", {"compile": False}),
         (
             {"compile": True, "offload": {"activations": True}},

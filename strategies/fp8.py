@@ -1,0 +1,72 @@
+"""fp8: the blocks' linear layers multiply in 8 bits (Micikevicius et al., 2209.05433), by torchao's kernels on CUDA.
+
+Inputs and weights are rounded to e4m3, gradients to e5m2, each tensor by a scale of its own maximum, found when it is used; weights, their
+masters, what is kept for the backward pass, reduction and optimizer are those of bf16, and so are memory and traffic. Embedding, head,
+norms and attention stay in bf16, and so do layers of which a side is no multiple of 16, which the kernels cannot take.
+
+A scale is that of a rank's micro-batch: the same micro-batches on any layout give the same numbers, other micro-batches others, within
+rounding. Layouts in which a rank holds a part of a layer or of a sequence would scale by parts: `savings.check_fp8` refuses them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from .layout import Refusal
+from .precision import Precision
+from .savings import FP8_STEP
+
+#: The oldest compute capability with 8-bit tensor cores: Ada.
+OLDEST = (8, 9)
+
+
+def apply_fp8(blocks: Sequence[nn.Module], precision: Precision, device: torch.device) -> None:
+    """Convert the linear layers of `blocks` in place; names and parameters stay. Raises `Refusal` where they cannot multiply in fp8."""
+    if not precision.fp8:
+        return
+    if not precision.emulated:
+        _check_device(device)
+    convert = _converter(precision.emulated)
+    for block in blocks:
+        if not any(fits(module) for module in block.modules()):
+            raise Refusal(
+                "precision",
+                f"{type(block).__name__} has no linear layer whose sides are multiples of {FP8_STEP}.",
+                "Set precision to bf16, or use widths that are.",
+            )
+        convert(block)
+
+
+def fits(module: nn.Module) -> bool:
+    """Whether the kernels can take this layer."""
+    return isinstance(module, nn.Linear) and module.in_features % FP8_STEP == 0 and module.out_features % FP8_STEP == 0
+
+
+def _check_device(device: torch.device) -> None:
+    if device.type != "cuda":
+        raise Refusal("precision", f"fp8 needs CUDA devices, this rank computes on {device.type}.", "Use bf16.")
+    capability = torch.cuda.get_device_capability(device)
+    if capability < OLDEST:
+        raise Refusal(
+            "precision",
+            f"fp8 needs compute capability {'.'.join(map(str, OLDEST))}, "
+            f"{torch.cuda.get_device_name(device)} has {'.'.join(map(str, capability))}.",
+            "Use bf16, or Ada, Hopper or newer GPUs.",
+        )
+
+
+def _converter(emulated: bool) -> Callable[[nn.Module], Any]:
+    try:
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    except ImportError as error:
+        raise Refusal(
+            "precision",
+            f"fp8 needs torchao, which cannot be imported here ({error}).",
+            "Install it on every node with pip install 'shardyard[fp8]', or use bf16.",
+        ) from error
+    config = Float8LinearConfig(emulate=emulated)
+    return lambda block: convert_to_float8_training(
+        block, config=config, module_filter_fn=lambda module, _: fits(module)
+    )
