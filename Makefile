@@ -10,7 +10,7 @@ NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-f
 .DEFAULT_GOAL := help
 # The parts of `test` run one after the other, and the first that fails is the last.
 .NOTPARALLEL:
-.PHONY: help venv dashboard demo up down test lint types layers dashboard-check system-deps tools chart-docs parity bench gpu-check clean
+.PHONY: help venv dashboard demo up down test lint types layers dashboard-check system-deps tools chart-docs parity bench bench-engines gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ parity: venv ## Every layout against a single process, and N more drawn by SEED
 
 bench: venv ## Time from submit to the first step, beside torchrun and Ray Train
 	$(BIN)/python tests/bench/launch.py $(BENCH_ARGS)
+
+bench-engines: venv ## Tokens/s of our strategies beside DDP, FSDP2, torch's tensor parallelism and DeepSpeed
+	$(BIN)/python tests/bench/engines.py $(BENCH_ARGS)
 
 gpu-check: venv ## The tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)

@@ -1,0 +1,170 @@
+"""Engines that train one model on one stream of batches, each as its users would set it up: ours, torch's, DeepSpeed's.
+
+All start from the same weights, read the same rows of the same text, compute the same loss in fp32 and update by AdamW with torch's
+fused kernel (DeepSpeed: the client optimizer that it is handed). Nobody clips gradients. Ours are what `workers/build.py` builds.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from shardyard.strategies.loss import TokenLoss
+from shardyard.strategies.mesh import make_mesh
+from shardyard.workers.build import Built, build
+from shardyard.workers.models.init import initial_value
+from shardyard.workers.models.make import make
+from shardyard.workers.spec import Run, TrainSpec
+
+#: (inputs, targets) [rows, seq] → this rank's share of the step's loss; one whole optimizer step.
+Step = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`step` trains; `settle` waits for what it left on its way; `rows` are this rank's of the global batch."""
+
+    step: Step
+    rows: slice
+    settle: Callable[[], None] = lambda: None
+
+
+class Contenders:
+    """Makes engines by name on the running process group. `train` is a train spec without its layout."""
+
+    def __init__(self, train: dict[str, Any], cache: Path) -> None:
+        self._train, self._cache = train, cache
+        self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
+        self.spec = TrainSpec.model_validate(train)
+
+    def make(self, name: str) -> Engine:
+        family, _, rest = name.partition(" ")
+        return {"ours": self._ours, "torch": self._torch, "deepspeed": self._deepspeed}[family](rest)
+
+    def _own_rows(self) -> slice:
+        size = self.spec.global_batch // self._ranks
+        return slice(self._rank * size, (self._rank + 1) * size)
+
+    def _ours(self, layout: str) -> Engine:
+        given = {"tensor": self._ranks} if layout == "TP" else {"data": self._ranks, "zero": int(layout[-1])}
+        run = Run(
+            job="bench",
+            train=TrainSpec.model_validate({**self._train, "layout": given}),
+            checkpoints=self._cache / "checkpoints",
+            cache=self._cache,
+        )
+        built = build(run, make_mesh(run.train.layout, torch.device("cpu")))
+        rows = slice(0, self.spec.global_batch) if layout == "TP" else self._own_rows()
+        share = 1 / self._ranks if layout == "TP" else 1.0
+        return Engine(partial(_our_step, built, share), rows, built.parallel.data.settle)
+
+    def _model(self) -> nn.Module:
+        arch = self.spec.architecture(256)
+        assert arch is not None
+        model = make(arch)
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                value.copy_(initial_value(name, value.shape, self.spec.seed, arch))
+        return model
+
+    def _torch(self, kind: str) -> Engine:
+        model = self._model()
+        if kind == "TP":
+            _plain_tensor_parallel(model, self._ranks)
+        elif kind.startswith("FSDP2"):
+            _fully_sharded(model, reshard="without" not in kind)
+        elif kind == "DDP":
+            model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+        optimizer = self._adamw(model)
+        rows = slice(0, self.spec.global_batch) if kind == "TP" else self._own_rows()
+        return Engine(partial(_torch_step, model, optimizer, self._loss(rows), 1 / self._ranks), rows)
+
+    def _loss(self, rows: slice) -> TokenLoss:
+        """The mean over this rank's tokens: torch's engines and DeepSpeed average over ranks."""
+        return TokenLoss((rows.stop - rows.start) * self.spec.data.seq_len)
+
+    def _adamw(self, model: nn.Module) -> torch.optim.Optimizer:
+        """A group per kind of tensor: the fused kernel takes no mixture of plain tensors and DTensors."""
+        given, groups = self.spec.optimizer, {}
+        for value in model.parameters():
+            key = (value.dim() > 1, type(value.data))
+            decay = given.weight_decay if value.dim() > 1 else 0.0
+            groups.setdefault(key, {"params": [], "weight_decay": decay})["params"].append(value)
+        betas = (given.beta1, given.beta2)
+        return torch.optim.AdamW(list(groups.values()), lr=given.lr, betas=betas, eps=given.eps, fused=True)
+
+    def _deepspeed(self, kind: str) -> Engine:
+        # Its collectives are compiled on first use, once per environment; a build that was ended elsewhere leaves a lock.
+        os.environ |= {"DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": str(Path(sys.prefix) / "extensions")}
+        import deepspeed
+
+        model, size = self._model(), self.spec.global_batch
+        settings = {
+            "train_batch_size": size,
+            "train_micro_batch_size_per_gpu": size // self._ranks,
+            "zero_optimization": {"stage": int(kind[-1]), "overlap_comm": False},
+            "zero_allow_untested_optimizer": True,
+            "zero_force_ds_cpu_optimizer": False,
+            "steps_per_print": 10**9,
+        }
+        engine, *_ = deepspeed.initialize(
+            model=model, optimizer=self._adamw(model), config=settings, dist_init_required=False
+        )
+        rows = self._own_rows()
+        return Engine(partial(_deepspeed_step, engine, self._loss(rows), 1 / self._ranks), rows)
+
+
+def _our_step(built: Built, share: float, x: Tensor, y: Tensor) -> Tensor:
+    loss = built.parallel.runner.train(x, y)
+    built.parallel.data.reduce()
+    built.optimizer.step()
+    built.parallel.data.publish()
+    return loss * share
+
+
+def _torch_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, loss_of: TokenLoss, share: float, x: Tensor, y: Tensor
+) -> Tensor:
+    loss = loss_of(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach() * share
+
+
+def _deepspeed_step(engine: Any, loss_of: TokenLoss, share: float, x: Tensor, y: Tensor) -> Tensor:
+    loss = loss_of(engine(x), y)
+    engine.backward(loss)
+    engine.step()
+    return loss.detach() * share
+
+
+def _fully_sharded(model: nn.Module, reshard: bool) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    for block in model.get_submodule("blocks").children():
+        fully_shard(block, reshard_after_forward=reshard)
+    fully_shard(model, reshard_after_forward=reshard)
+
+
+def _plain_tensor_parallel(model: nn.Module, ranks: int) -> None:
+    """As torch's tutorial has it: columns, then rows; norms stay plain and logits are made whole."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    plan: dict[str, Any] = {f"blocks.*.attention.{name}": ColwiseParallel() for name in "qkv"}
+    plan |= {f"blocks.*.mlp.{name}": ColwiseParallel() for name in ("gate", "up")}
+    plan |= {"blocks.*.attention.o": RowwiseParallel(), "blocks.*.mlp.down": RowwiseParallel()}
+    plan |= {
+        "embed": RowwiseParallel(input_layouts=Replicate()),
+        "head": ColwiseParallel(output_layouts=Replicate()),
+    }
+    parallelize_module(model, init_device_mesh("cpu", (ranks,)), plan)

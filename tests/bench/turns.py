@@ -1,0 +1,91 @@
+"""One rank of a side of the comparison: builds its engines, then takes turns when it is told to, and sleeps in between.
+
+    python tests/bench/turns.py ADDRESS
+
+The orders come over a local socket, as do the answers, so that engines of different environments can alternate: the conductor
+(`engines.py`) has at most one engine run at any time.
+"""
+
+import os
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Any
+
+KEY = b"turns"
+
+
+@dataclass(frozen=True)
+class Side:
+    """Orders to the ranks of one environment: which engines to make, of what, and where the ranks find each other."""
+
+    rank: int
+    ranks: int
+    port: int
+    engines: list[str]
+    train: dict[str, Any]
+    cache: str
+
+
+def main(address: str) -> None:
+    with Client(address, authkey=KEY) as conductor:
+        try:
+            _serve(Side(**conductor.recv()), conductor)
+        except EOFError:
+            return  # the conductor is done
+        except BaseException:
+            conductor.send({"failed": traceback.format_exc()})
+            raise
+
+
+def _serve(side: Side, conductor: Connection) -> None:
+    _form(side)
+    from contenders import Contenders
+
+    contenders = Contenders(side.train, Path(side.cache))
+    engines = {name: contenders.make(name) for name in side.engines}
+    tokens = _tokens(contenders.spec, side.cache)
+    done = dict.fromkeys(engines, 0)
+    conductor.send({"ready": side.rank})
+    while True:
+        name, steps = conductor.recv()
+        conductor.send(_turn(engines[name], tokens, done[name], steps))
+        done[name] += steps
+
+
+def _form(side: Side) -> None:
+    """The process group, one thread per rank. DeepSpeed asks for torchrun's variables."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(side.rank), "LOCAL_RANK": str(side.rank), "WORLD_SIZE": str(side.ranks)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(side.port)}
+    store = dist.TCPStore("127.0.0.1", side.port, None, is_master=False)
+    dist.init_process_group("gloo", store=store, rank=side.rank, world_size=side.ranks)
+
+
+def _tokens(spec: Any, cache: str) -> Any:
+    from shardyard.workers.data.dataset import open_tokens
+
+    return open_tokens(spec.data, Path(cache), seed=spec.seed, global_batch=spec.global_batch)
+
+
+def _turn(engine: Any, tokens: Any, first: int, steps: int) -> dict[str, Any]:
+    """Steps `first`, `first + 1`, … from a common start until all that they sent has arrived."""
+    import torch.distributed as dist
+
+    batches = [tokens.batch(step, engine.rows) for step in range(first, first + steps)]
+    dist.barrier()
+    began, worked = time.perf_counter(), time.process_time()
+    losses = [engine.step(*batch) for batch in batches]
+    engine.settle()
+    seconds, worked = time.perf_counter() - began, time.process_time() - worked
+    return {"seconds": seconds, "worked": worked, "losses": [loss.item() for loss in losses]}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
