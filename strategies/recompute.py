@@ -1,14 +1,15 @@
 """Activation recompute: what a block does not keep for its backward pass, it computes again there.
 
 Per block, token and unit of width, in elements (llama: width d, feed-forward h, key/value width k; fused attention):
-`none` keeps everything; `full` (Chen et al., 1604.06174) keeps the block's input, 1·d, for one more forward pass; `selective` (by op, after
-Korthikanti et al., 2205.05198, section 5) keeps the input and the results of linear layers, fused attention and collectives, and computes
-norms, rotations, activations, products and unfused attention scores again, which costs bytes moved and next to no FLOPs, and no traffic.
-tests/parity/test_activations.py derives the formulas and counts. Recomputing every n-th block weighs one against the other.
+`none` keeps everything, 8d + 4h; `full` (Chen et al., 1604.06174) keeps the block's input, d, for one more forward pass; `selective` (by
+op, after Korthikanti et al., 2205.05198, section 5) keeps the input and the results of linear layers, fused attention and collectives,
+4d + 2k + 2h, and computes norms, rotations, activations, products and unfused attention scores again, which costs bytes moved and next
+to no FLOPs, and no traffic. `selective.py` says what of that need not be kept. With tensor and sequence parallelism all of it is divided
+by t. tests/parity/test_activations.py derives the formulas and counts. Recomputing every n-th block weighs one against the other.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from .savings import Recompute
+from .selective import COLLECTIVES, contexts
 
 #: Matrix products with weights and fused attention, by operator name. Products of activations alone (`bmm`) are computed again.
 KEPT = frozenset(
@@ -29,39 +31,31 @@ KEPT = frozenset(
         "aten::_scaled_dot_product_cudnn_attention",
     }
 )
-#: Results of collectives, whose recompute would be traffic. Those that write into buffers (`c10d`: ring, experts) must run again: a result
-#: that is kept is not written.
-KEPT_NAMESPACE = "_c10d_functional"
 
 
-def apply_recompute(
-    blocks: Sequence[nn.Module], recompute: Recompute, seen: Callable[[Any], object] | None = None
-) -> None:
-    """Recompute every `recompute.every`-th block. The instance's `forward` is wrapped: parameter names and hooks stay as they are.
-
-    `seen` is called with each result that `selective` keeps, which autograd's saved-tensor hooks do not see.
-    """
+def apply_recompute(blocks: Sequence[nn.Module], recompute: Recompute) -> None:
+    """Recompute every `recompute.every`-th block. The instance's `forward` is wrapped: parameter names and hooks stay as they are."""
     if recompute.mode == "none":
         return
-    more: dict[str, Any] = {}
-    if recompute.mode == "selective":
-        more["context_fn"] = functools.partial(create_selective_checkpoint_contexts, functools.partial(_kept, seen))
+    more: dict[str, Any] = {"context_fn": _selective} if recompute.mode == "selective" else {}
     for block in blocks[:: recompute.every]:
         block.forward = functools.partial(
             checkpoint, block.forward, use_reentrant=False, preserve_rng_state=True, **more
         )
 
 
-def _kept(seen: Callable[[Any], object] | None, context: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:  # noqa: ARG001
-    policy = keep(op)
-    if seen is not None and policy == CheckpointPolicy.MUST_SAVE:
-        seen(context.op_output)
-    return policy
+def _selective() -> tuple[Any, Any]:
+    """A compiler wants torch's own way of naming what is kept, and sees by itself what is not needed."""
+    return create_selective_checkpoint_contexts(_policy) if torch.compiler.is_compiling() else contexts(kept)
 
 
-def keep(op: Any) -> CheckpointPolicy:
-    """Whether `op`'s result is kept."""
+def _policy(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:  # noqa: ARG001
     name = op.name().split(".")[0] if isinstance(op, torch._ops.OpOverload) else ""
-    if name in KEPT or name.split("::")[0] == KEPT_NAMESPACE:
-        return CheckpointPolicy.MUST_SAVE
-    return CheckpointPolicy.PREFER_RECOMPUTE
+    return CheckpointPolicy.MUST_SAVE if kept(name) else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def kept(name: str) -> bool:
+    """Whether results of the operator of that name are kept. A collective's are, whose recompute would be traffic; but those that write
+    into buffers (`c10d`: ring, experts) must run again: a result that is kept is not written.
+    """
+    return name in KEPT or (name.startswith(COLLECTIVES) and not name.endswith("wait_tensor"))

@@ -1,7 +1,8 @@
 """Tensor parallelism: each block's matrices cut by column, then by row (1909.08053), with sequence parallelism between (2205.05198).
 
-The plan is the model's own data (module pattern → style). Per block and micro-batch, forward and backward move 2 all-reduces of
-[batch, seq, dim] each; with sequence parallelism the same bytes as all-gathers and reduce-scatters, and norms and residuals shrink to 1/t.
+The plan is the model's own data (module pattern → style). Per block and micro-batch, with n = batch · seq · dim elements and n̂ = n(t−1)/t:
+2 all-reduces forward and 2 backward, 8n̂. With sequence parallelism 2 all-gathers and 2 reduce-scatters forward, the same backward, and 2
+all-gathers more, as only each rank's part of a gathered input is kept (`linear.py`): 10n̂; all activations shrink to 1/t.
 Every parameter becomes a DTensor, those that are not cut as replicas, so that none is forgotten; only what a style cut by hand and
 noted (`piece.cut_by_hand`: experts, which stand on an axis of their own as well) stays a plain tensor.
 """

@@ -1,8 +1,8 @@
 """A probe: one step looked at closely, for what it moves, holds and, in a pipeline, waits. Other steps pay nothing.
 
 Memory per rank in bytes: parameters, gradients (at their most) and optimizer state are counted from the tensors
-themselves; activations are what autograd saved for the backward pass, at their most, each storage once and parameters not. On CUDA the
-allocator's peak is told too.
+themselves; activations are what autograd saved or selective recompute kept for the backward pass, at their most, each storage once
+and parameters not. On CUDA the allocator's peak is told too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.autograd.graph import saved_tensors_hooks
 
 from ..strategies.pipeline.stopwatch import Bubble
+from ..strategies.selective import watched
 from ..strategies.traffic import Traffic, axes_of
 from .build import Built
 
@@ -36,7 +37,7 @@ class Probe:
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Forward and backward."""
-        with self._traffic, saved_tensors_hooks(self._saved.pack, self._saved.unpack):
+        with self._traffic, watched(self._saved.pack), saved_tensors_hooks(self._saved.pack, self._saved.unpack):
             yield
 
     def running(self) -> AbstractContextManager[None]:

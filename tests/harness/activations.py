@@ -8,11 +8,16 @@ from torch.distributed.tensor import DTensor
 
 from .ranks import group
 
-BATCH, SEQ, DIM, HIDDEN, HEADS, KV_HEADS = 2, 128, 64, 192, 4, 2
+BATCH, SEQ, DIM, HEADS, KV_HEADS = 4, 128, 128, 8, 4
+#: The paper's GPT has a feed-forward of 4·d.
+HIDDEN = {"llama": 320, "gpt2": 4 * DIM}
+
+#: (family, recompute mode, sequence parallel, "fused" or "unfused" attention)
+Case = tuple[str, str, bool, str]
 
 
-def kept_per_token(rank: int, world: int, port: int, cases: list[tuple[str, bool, str]]) -> list[float]:
-    """For each (recompute mode, sequence parallel, "fused" or "unfused" attention): elements kept by this rank per token of the batch."""
+def kept_per_token(rank: int, world: int, port: int, cases: list[Case]) -> list[float]:
+    """For each case the elements kept by this rank per token of the batch."""
     from torch.distributed.device_mesh import init_device_mesh
 
     group(rank, world, port)
@@ -20,27 +25,30 @@ def kept_per_token(rank: int, world: int, port: int, cases: list[tuple[str, bool
     return [_kept(mesh, *case) for case in cases]
 
 
-def _kept(mesh: Any, mode: str, sequence: bool, attention: str) -> float:
+def _kept(mesh: Any, family: str, mode: str, sequence: bool, attention: str) -> float:
     from torch.distributed.tensor.parallel import parallelize_module
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     from shardyard.strategies.recompute import apply_recompute
     from shardyard.strategies.savings import Recompute
+    from shardyard.strategies.selective import watched
     from shardyard.workers.models.make import make
     from shardyard.workers.models.presets import Architecture
 
-    shape = {"dim": DIM, "heads": HEADS, "kv_heads": KV_HEADS, "hidden": HIDDEN}
-    model = make(Architecture(family="llama", layers=1, vocab=64, **shape)).double()
+    kv_heads = KV_HEADS if family == "llama" else HEADS
+    shape = {"dim": DIM, "heads": HEADS, "kv_heads": kv_heads, "hidden": HIDDEN[family], "max_seq_len": SEQ}
+    model = make(Architecture(family=family, layers=1, vocab=64, **shape)).double()
     if mesh.size() > 1:
         parallelize_module(model, mesh, model.tensor_plan(sequence))
     (block,) = model.blocks.values()
     weights = {_local(value).untyped_storage().data_ptr() for value in model.parameters()}
     kept: dict[int, torch.Tensor] = {}
-    apply_recompute([block], Recompute(mode=mode), seen=partial(_note, kept))
+    note = partial(_note, kept)
+    apply_recompute([block], Recompute(mode=mode))
     length = SEQ // mesh.size() if sequence else SEQ
     x = torch.randn(BATCH, length, DIM, dtype=torch.float64, requires_grad=True)
     kernel = SDPBackend.FLASH_ATTENTION if attention == "fused" else SDPBackend.MATH
-    with sdpa_kernel(kernel), torch.autograd.graph.saved_tensors_hooks(partial(_note, kept), lambda saved: saved):
+    with sdpa_kernel(kernel), watched(note), torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
         output = block(x)
     total = sum(t.untyped_storage().nbytes() for pointer, t in kept.items() if pointer not in weights)
     assert output.requires_grad

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...strategies.context import Positions
+from ...strategies.linear import Columns, each
 from ...strategies.ulysses import Attend
 from .presets import Architecture
 
@@ -39,11 +40,12 @@ class Attention(nn.Module):
         self.q_norm = None if norm is None else norm(self.head_dim)
         self.k_norm = None if norm is None else norm(self.head_dim)
 
+        self.columns: Columns = each
         self.attend: Attend = causal_attention
         self.positions: Positions = first_positions
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self._heads(self.q(x)), self._heads(self.k(x)), self._heads(self.v(x))
+        q, k, v = map(self._heads, self.columns(x, (self.q, self.k, self.v)))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.theta is not None:

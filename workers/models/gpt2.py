@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from ...strategies.linear import Columns, each
 from .attention import Attention
 from .decoder import Block, Decoder
 from .plan import decoder_plan
@@ -17,9 +18,11 @@ class GELUMLP(nn.Module):
         super().__init__()
         self.up = nn.Linear(dim, hidden)
         self.down = nn.Linear(hidden, dim)
+        self.columns: Columns = each
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(F.gelu(self.up(x), approximate="tanh"))
+        (up,) = self.columns(x, (self.up,))
+        out: Tensor = self.down(F.gelu(up, approximate="tanh"))
         return out
 
 

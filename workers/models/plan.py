@@ -1,24 +1,19 @@
 """How a decoder is split over the tensor axis, as data: module pattern → parallel style.
 
 The rule: the plan covers every parameter, so that all of them become DTensors; clipping and fused optimizers refuse a
-mixture. Column then row (Megatron-LM, 1909.08053) needs one reduction per attention and per feed-forward; with sequence
-parallelism (2205.05198) it becomes a reduce-scatter there and an all-gather before, of the same bytes, and norms and
-residuals are sharded.
+mixture. Column then row (Megatron-LM, 1909.08053); with sequence parallelism (2205.05198) norms and residuals are sharded
+by position. `strategies/linear.py` says what is sent and kept.
 """
 
-from typing import Any
+import functools
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    ParallelStyle,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
-)
+from torch.distributed.tensor.parallel import ParallelStyle, RowwiseParallel, SequenceParallel
 
+from ...strategies.linear import CutColumns, cut_row
 from ...strategies.piece import Cut, cut_by_hand
 
 
@@ -28,6 +23,65 @@ class ReplicatedParallel(ParallelStyle):
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         # torch annotates the hooks as returning None, and uses what they return.
         return distribute_module(module, device_mesh, input_fn=_enter, output_fn=_leave)  # type: ignore[arg-type]
+
+
+class LinearCut(ParallelStyle):
+    """A linear layer's parameters cut over dim 0 (`Shard(0)`: columns of the output) or 1 (rows); its forward pass is another style's."""
+
+    def __init__(self, cut: Shard) -> None:
+        super().__init__()
+        self.cut = cut
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            placement: Placement = self.cut if self.cut.dim < parameter.dim() else Replicate()  # a row's bias is whole
+            cut = distribute_tensor(parameter, device_mesh, [placement], src_data_rank=self.src_data_rank)
+            module.register_parameter(name, nn.Parameter(cut, parameter.requires_grad))
+        return module
+
+
+class ColumnsParallel(ParallelStyle):
+    """A module that calls its column-cut layers through `columns`: one exchange serves all of them (`strategies/linear.py`)."""
+
+    def __init__(self, sequence: bool) -> None:
+        super().__init__()
+        self.sequence = sequence
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        module.columns = CutColumns(device_mesh, self.sequence)  # type: ignore[assignment]
+        return module
+
+
+class RowParallel(LinearCut):
+    """A linear layer cut by rows, of an input whose last dim is cut; the output is whole, or this rank's part of dim 1."""
+
+    def __init__(self, sequence: bool) -> None:
+        super().__init__(Shard(1))
+        self.sequence = sequence
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        super()._apply(module, device_mesh)
+        module.forward = functools.partial(cut_row, cast(nn.Linear, module), device_mesh, self.sequence)
+        return module
+
+
+class HeadParallel(LinearCut):
+    """A linear layer cut by columns on its own. Logits stay cut by vocabulary, and say so: the loss never makes them whole."""
+
+    def __init__(self, sequence: bool) -> None:
+        super().__init__(Shard(0))
+        self.sequence = sequence
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        super()._apply(module, device_mesh)
+        columns = CutColumns(device_mesh, self.sequence)
+
+        def forward(x: Tensor) -> Tensor:
+            (own,) = columns(x, [cast(nn.Linear, module)])
+            return DTensor.from_local(own, device_mesh, [Shard(-1)], run_check=False)
+
+        module.forward = forward
+        return module
 
 
 class EmbeddingParallel(ParallelStyle):
@@ -104,20 +158,18 @@ def decoder_plan(sequence: bool, tied: bool, columns: tuple[str, ...], *, positi
     A tied embedding shares its head's split, by rows.
     """
     between: Placement = Shard(1) if sequence else Replicate()  # of the hidden state outside attention and feed-forward
-    norm: type[ParallelStyle] = SequenceParallel if sequence else ReplicatedParallel
+    norm = SequenceParallel(use_local_output=True) if sequence else ReplicatedParallel()
     rows = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
     plan: dict[str, ParallelStyle] = {"embed": rows if tied else EmbeddingParallel(between)}
     if positions:
         plan["positions"] = EmbeddingParallel(between)
     for part, first, last in (("attention", ("q", "k", "v"), "o"), ("mlp", columns, "down")):
-        plan[f"blocks.*.{part}_norm"] = norm()
-        # One gather for all columns, and one reduction in the backward pass: they share the DTensor that this makes.
-        plan[f"blocks.*.{part}"] = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
-        plan |= {f"blocks.*.{part}.{name}": ColwiseParallel() for name in first}
-        plan[f"blocks.*.{part}.{last}"] = RowwiseParallel(output_layouts=between)
-    plan["norm"] = norm()
-    # Logits stay cut by vocabulary, and say so: the loss never makes them whole (strategies/loss.py).
-    plan["head"] = ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False)
+        plan[f"blocks.*.{part}_norm"] = norm
+        plan[f"blocks.*.{part}"] = ColumnsParallel(sequence)
+        plan |= {f"blocks.*.{part}.{name}": LinearCut(Shard(0)) for name in first}
+        plan[f"blocks.*.{part}.{last}"] = RowParallel(sequence)
+    plan["norm"] = norm
+    plan["head"] = HeadParallel(sequence)
     return plan
 
 

@@ -1,0 +1,160 @@
+"""Linear layers that are cut over the tensor axis, and what crosses it: Megatron's f, g and, with sequence parallelism, their twins.
+
+A group of column-cut layers shares its input (q, k and v; gate and up); a row-cut one follows. Without sequence parallelism the input is
+whole on every rank and its gradient is all-reduced; a row's partial sums are all-reduced (1909.08053, section 3). With it the input is
+this rank's part of dim 1 and is gathered, its gradient is reduce-scattered, a row's partial sums too (2205.05198, section 4.2.2). Then the
+part alone is kept, and gathered once more in the backward pass, for the whole group at once: that hides behind the gradient of the input,
+whose reduction hides behind the gradients of the weights.
+
+Kept by a group: n·d/t elements of input (n·d without sequence parallelism). Traffic of n·d elements of hidden state, in n·d(t−1)/t:
+a group 1 forward (gather) and 2 backward (gather, reduce-scatter), a row 1 and 1; without sequence parallelism 2 backward for a group and
+2 forward for a row (all-reduces).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial
+
+from .selective import only_for_kept
+
+#: (x, layers) → each layer's output for the same x.
+Columns = Callable[[Tensor, Sequence[nn.Linear]], Sequence[Tensor]]
+
+
+def each(x: Tensor, layers: Sequence[nn.Linear]) -> Sequence[Tensor]:
+    """The layers one after the other, on one rank."""
+    return [layer(x) for layer in layers]
+
+
+class CutColumns:
+    """The layers' own columns [batch, seq, out/t] of hidden states [batch, seq, dim], of which `sequence` gives each rank a part of seq."""
+
+    def __init__(self, mesh: DeviceMesh, sequence: bool) -> None:
+        self._axis = Axis(mesh, sequence)
+
+    def __call__(self, x: Tensor, layers: Sequence[nn.Linear]) -> Sequence[Tensor]:
+        weights = [local(layer.weight) for layer in layers]
+        biases = [None if layer.bias is None else local(layer.bias) for layer in layers]
+        outputs: tuple[Tensor, ...] = _Columns.apply(local(x), self._axis, *weights, *biases)  # type: ignore[no-untyped-call]
+        return outputs
+
+
+def cut_row(layer: nn.Linear, mesh: DeviceMesh, sequence: bool, x: Tensor) -> Tensor:
+    """The sum over ranks of x [batch, seq, in/t] through each one's rows; the bias joins it once."""
+    with only_for_kept():  # a partial sum serves nobody but its reduction
+        part = F.linear(x, local(layer.weight))
+    whole: Tensor = _Sum.apply(part, Axis(mesh, sequence))  # type: ignore[no-untyped-call]
+    if layer.bias is None:
+        return whole
+    # With sequence parallelism each rank adds it to its own tokens: what it learns is a part of the gradient.
+    return whole + local(layer.bias, partial=sequence)
+
+
+def local(value: Tensor, *, partial: bool = False) -> Tensor:
+    """The plain tensor in a DTensor; the gradient that flows back is placed like it, or is a part of a sum."""
+    if not isinstance(value, DTensor):
+        return value
+    plain: Tensor = value.to_local(grad_placements=[Partial()] if partial else None)
+    return plain
+
+
+class Axis:
+    """What ranks of the tensor axis say to each other about hidden states. Every method starts at once and returns how to wait."""
+
+    def __init__(self, mesh: DeviceMesh, sequence: bool) -> None:
+        self.sequence, self._size, self._group = sequence, mesh.size(), mesh.get_group().group_name
+
+    def gather(self, x: Tensor) -> Callable[[], Tensor]:
+        """Parts of dim 1 → the whole."""
+        rows = torch.ops._c10d_functional.all_gather_into_tensor(x.contiguous(), self._size, self._group)
+
+        def wait() -> Tensor:
+            parts: Tensor = torch.ops._c10d_functional.wait_tensor(rows).unflatten(0, (self._size, x.shape[0]))
+            return parts.transpose(0, 1).flatten(1, 2)
+
+        return wait
+
+    def sum(self, part: Tensor) -> Callable[[], Tensor]:
+        """The sum over ranks: this rank's part of dim 1 with sequence parallelism, else the whole."""
+        if self.sequence:
+            rows = part.unflatten(1, (self._size, -1)).transpose(0, 1).flatten(0, 1).contiguous()
+            started = torch.ops._c10d_functional.reduce_scatter_tensor(rows, "sum", self._size, self._group)
+        else:
+            started = torch.ops._c10d_functional.all_reduce(part.contiguous(), "sum", self._group)
+
+        def wait() -> Tensor:
+            total: Tensor = torch.ops._c10d_functional.wait_tensor(started)
+            return total
+
+        return wait
+
+
+class _Columns(torch.autograd.Function):
+    """Its naive twin is gather, then `each`; autograd would keep what was gathered."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, axis: Axis, *values: Tensor | None) -> tuple[Tensor, ...]:
+        count = len(values) // 2
+        weights, biases = values[:count], values[count:]
+        ctx.save_for_backward(x, *weights)
+        ctx.axis, ctx.biased = axis, [bias is not None for bias in biases]
+        whole = x
+        if axis.sequence:
+            with only_for_kept():
+                whole = axis.gather(x)()
+        return tuple(F.linear(whole, w, b) for w, b in zip(weights, biases, strict=True))  # type: ignore[arg-type]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, *weights = ctx.saved_tensors
+        axis: Axis = ctx.axis
+        nothing: list[Tensor | None] = [None] * len(weights)
+        for_x, for_weights = wanted(ctx)
+        coming = axis.gather(x) if for_weights and axis.sequence else lambda: x
+        leaving = axis.sum(_of_input(grads, weights)) if for_x else lambda: None
+        if not for_weights:
+            return leaving(), None, *nothing, *nothing
+        rows = coming().flatten(0, 1)
+        of_weights = [grad.flatten(0, 1).t().mm(rows) for grad in grads]
+        of_biases = [grad.sum((0, 1)) if biased else None for grad, biased in zip(grads, ctx.biased, strict=True)]
+        return leaving(), None, *of_weights, *of_biases
+
+
+def _of_input(grads: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+    """Σ grad · weight over the group's layers."""
+    first, *others = zip(grads, weights, strict=True)
+    total = first[0].flatten(0, 1).mm(first[1])
+    for grad, weight in others:
+        total.addmm_(grad.flatten(0, 1), weight)
+    return total.view(*grads[0].shape[:2], -1)
+
+
+def wanted(ctx: Any) -> tuple[bool, bool]:
+    """Whether this backward pass asks for the gradient of the first input, and for any of the others.
+
+    A schedule that halves backward passes comes twice, and `ctx.needs_input_grad` says yes to everything each time.
+    """
+    if torch.compiler.is_compiling():
+        return ctx.needs_input_grad[0], any(ctx.needs_input_grad[1:])
+    first, *others = (node is not None and torch._C._will_engine_execute_node(node) for node, _ in ctx.next_functions)
+    return first, any(others)
+
+
+class _Sum(torch.autograd.Function):
+    """Partial sums → their sum. Keeps nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, axis: Axis) -> Tensor:
+        ctx.axis = axis
+        return axis.sum(part)()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (grad,) = grads
+        axis: Axis = ctx.axis
+        return axis.gather(grad)() if axis.sequence else grad, None

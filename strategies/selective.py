@@ -1,0 +1,138 @@
+"""Selective recompute: results of chosen operators are kept in the forward pass and given again, in order, in the second one.
+
+Two kinds are not kept that a list of operators alone would keep: what only leads to another kept result (`only_for_kept`: partial
+sums before their reduction, the gathered input of linear layers), which the second pass does not compute either; and results after
+which nothing was saved for the backward pass (a block's last layer), since the second pass ends before them.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+#: Whether an operator's results are kept, by its name.
+Chosen = Callable[[str], bool]
+
+_ONLY_FOR_KEPT: ContextVar[bool] = ContextVar("only_for_kept", default=False)
+_WATCHED: ContextVar[Callable[[Tensor], Any] | None] = ContextVar("watched", default=None)
+
+#: Sums, views and collectives save nothing for their backward pass.
+QUIET = frozenset({"aten::add", "aten::view", "aten::_unsafe_view", "aten::detach"})
+COLLECTIVES = "_c10d_functional::"
+
+
+@contextmanager
+def only_for_kept() -> Iterator[None]:
+    """What is computed within is used by nothing but results that are kept: it need not be."""
+    token = _ONLY_FOR_KEPT.set(True)
+    try:
+        yield
+    finally:
+        _ONLY_FOR_KEPT.reset(token)
+
+
+@contextmanager
+def watched(keep: Callable[[Tensor], Any]) -> Iterator[None]:
+    """Call `keep` with each tensor that is kept within; what it returns lives as long as the tensor is kept."""
+    token = _WATCHED.set(keep)
+    try:
+        yield
+    finally:
+        _WATCHED.reset(token)
+
+
+@dataclass
+class _Kept:
+    """What `op` gave; of what only leads to kept results the shape alone, in a storage of one element."""
+
+    op: Any
+    result: Any
+    versions: list[int]
+    watcher: Any = None
+
+
+def contexts(chosen: Chosen) -> tuple[TorchDispatchMode, TorchDispatchMode]:
+    """Both passes of one call, for the `context_fn` of `torch.utils.checkpoint`."""
+    kept: list[_Kept] = []
+    return _First(chosen, kept), _Second(chosen, kept)
+
+
+class _First(TorchDispatchMode):
+    """Keeps a result as soon as the second pass is sure to come so far."""
+
+    def __init__(self, chosen: Chosen, kept: list[_Kept]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._chosen, self._kept = chosen, kept
+        self._last: list[_Kept] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = _name(func)
+        if name not in QUIET and not name.startswith(COLLECTIVES):
+            self._settle()  # `func` saves its inputs, for all that is known here
+        result = func(*args, **(kwargs or {}))
+        if self._chosen(name):
+            self._last.append(_noted(func, result))
+        return result
+
+    def __exit__(self, *reason: Any) -> None:
+        self._last.clear()
+        super().__exit__(*reason)  # type: ignore[no-untyped-call]
+
+    def _settle(self) -> None:
+        keep = _WATCHED.get()
+        for entry in self._last:
+            if keep is not None and entry.versions:
+                entry.watcher = [keep(tensor) for tensor in _tensors(entry.result)]
+        self._kept += self._last
+        self._last = []
+
+
+class _Second(TorchDispatchMode):
+    """Gives what was kept. What was not, it computes."""
+
+    def __init__(self, chosen: Chosen, kept: list[_Kept]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._chosen, self._kept, self._next = chosen, kept, 0
+
+    def __enter__(self) -> Self:
+        self._next = 0
+        return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self._chosen(_name(func)) or self._next == len(self._kept):
+            return func(*args, **(kwargs or {}))
+        entry = self._kept[self._next]
+        self._next += 1
+        if entry.op is not func:
+            raise RuntimeError(f"a block ran {func} when it was run again, where it first ran {entry.op}")
+        if entry.versions and entry.versions != _versions(entry.result):
+            raise RuntimeError(f"the kept result of {func} was changed in place")
+        return tree_map_only(Tensor, Tensor.detach if entry.versions else torch.empty_like, entry.result)
+
+
+def _noted(op: Any, result: Any) -> _Kept:
+    """`result` without its graph, or its shape."""
+    if _ONLY_FOR_KEPT.get():
+        return _Kept(op, tree_map_only(Tensor, lambda t: t.new_empty(()).expand(t.shape), result), [])
+    # Beneath autograd only this lets a view share the version that tells of changes in place.
+    with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
+        kept = tree_map_only(Tensor, Tensor.detach, result)
+    return _Kept(op, kept, _versions(kept))
+
+
+def _tensors(result: Any) -> list[Tensor]:
+    return [value for value in (result if isinstance(result, list | tuple) else [result]) if isinstance(value, Tensor)]
+
+
+def _versions(result: Any) -> list[int]:
+    return [tensor._version for tensor in _tensors(result)]
+
+
+def _name(op: Any) -> str:
+    return op.name().split(".")[0] if isinstance(op, torch._ops.OpOverload) else ""

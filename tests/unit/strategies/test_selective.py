@@ -1,0 +1,78 @@
+"""Selective recompute: the same gradients as without, and nothing kept that the second pass does not ask for."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from shardyard.strategies.recompute import kept
+from shardyard.strategies.selective import contexts, only_for_kept, watched
+
+CONTEXTS: dict[str, Any] = {"use_reentrant": False, "context_fn": partial(contexts, kept)}
+
+
+def _weights() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(6, 6, dtype=torch.float64, generator=generator, requires_grad=True) for _ in range(3)]
+
+
+def _block(x: Tensor, first: Tensor, second: Tensor, last: Tensor) -> Tensor:
+    return x + (x.mm(first).tanh().mm(second)).sin().mm(last)
+
+
+def _gradients(run: Callable[..., Tensor]) -> list[Tensor]:
+    x, *weights = torch.ones(4, 6, dtype=torch.float64, requires_grad=True), *_weights()
+    return list(torch.autograd.grad(run(x, *weights).square().sum(), [x, *weights]))
+
+
+def test_gradients_are_the_same() -> None:
+    plain = _gradients(_block)
+    for again, once in zip(_gradients(partial(checkpoint, _block, **CONTEXTS)), plain, strict=True):
+        assert torch.equal(again, once)
+
+
+def test_a_last_layer_is_not_kept_as_nothing_asks_for_it() -> None:
+    seen: list[Tensor] = []
+    with watched(seen.append):
+        checkpoint(_block, torch.ones(4, 6, dtype=torch.float64), *_weights(), **CONTEXTS)
+    assert len(seen) == 2
+
+
+def test_what_leads_to_kept_results_alone_is_neither_kept_nor_computed_again() -> None:
+    def block(x: Tensor, first: Tensor, second: Tensor, last: Tensor) -> Tensor:
+        with only_for_kept():
+            between = x.mm(first.detach())
+        return between.mm(second.detach()).sin().mm(last)
+
+    seen: list[Tensor] = []
+    weights = _weights()
+    x = torch.ones(4, 6, dtype=torch.float64)
+    with watched(seen.append):
+        out = checkpoint(block, x, *weights, **CONTEXTS)
+    (middle,) = seen
+    assert torch.equal(middle, x.mm(weights[0]).mm(weights[1]))
+    out.sum().backward()
+    assert torch.equal(weights[2].grad, middle.sin().t().mm(torch.ones_like(out)))
+
+
+def test_a_kept_result_that_is_changed_in_place_is_said() -> None:
+    def block(x: Tensor, first: Tensor, second: Tensor, last: Tensor) -> Tensor:
+        return x.mm(first).sin_().mm(second).sin().mm(last)
+
+    with pytest.raises(RuntimeError, match="changed in place"):
+        _gradients(partial(checkpoint, block, **CONTEXTS))
+
+
+def test_a_block_that_runs_otherwise_the_second_time_is_said() -> None:
+    turns = iter((False, True))
+
+    def block(x: Tensor, first: Tensor, second: Tensor, last: Tensor) -> Tensor:
+        hidden = torch.addmm(x, x, first) if next(turns) else x.mm(first)
+        return hidden.sin().mm(second).sin().mm(last)
+
+    with pytest.raises(RuntimeError, match="where it first ran"):
+        _gradients(partial(checkpoint, block, **CONTEXTS))
