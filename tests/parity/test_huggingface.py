@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from harness.ranks import group, spawn, train
 
+from .test_layouts import assert_equal
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 Make = Callable[..., Any]
@@ -124,6 +126,8 @@ LAYOUTS = [
     ("mistral", {"tensor": 2, "pipeline": 2}),
     ("qwen2", {"tensor": 2}),
     ("qwen3", {"tensor": 2}),
+    ("qwen2", {"pipeline": 2}),
+    ("gpt2", {"pipeline": 2, "schedule": "zbv"}),
 ]
 
 
@@ -150,17 +154,64 @@ def test_fine_tunes_and_gives_back_what_transformers_reads(
 ) -> None:
     from shardyard.workers.export import export
 
-    if layout.get("pipeline") and name == "gpt2":
-        changes: dict[str, Any] = {"model": {"from": str(published(name)), "tied": False}}
-    else:
-        changes = {"model": {"from": str(published(name))}}
-    spec = make_spec(layout, steps=3, checkpoint={"every": 3}, **changes)
+    spec = make_spec(layout, steps=3, checkpoint={"every": 3}, model={"from": str(published(name))})
     checkpoint = saved(train(spec, root, f"tuned-{name}"))
     out = export(checkpoint, root / f"exported-{name}", dtype="fp64", shard_bytes=30_000).path
     assert (out / "model.safetensors.index.json").exists()
     again = ours(make_spec({}, model={"from": str(out)}, global_batch=4), root)
     np.testing.assert_allclose(again, theirs(out), rtol=0, atol=EXACT[name])
     assert np.abs(again - theirs(published(name))).max() > 1e-3, "three steps change the model"
+
+
+TIED = [
+    ("qwen2", {"pipeline": 2}),
+    ("qwen2", {"pipeline": 2, "schedule": "zbv"}),
+    ("qwen2", {"pipeline": 2, "data": 2, "zero": 3}),
+    ("gpt2", {"pipeline": 2, "schedule": "interleaved"}),
+    ("gpt2", {"pipeline": 2, "tensor": 2, "data": 2, "zero": 1}),
+    ("gpt2", {"pipeline": 4, "schedule": "gpipe"}),
+]
+
+
+@pytest.mark.parametrize(("name", "layout"), TIED)
+def test_tied_models_train_under_a_pipeline_as_on_one_process(
+    name: str, layout: dict[str, Any], root: Path, make_spec: Make, published: Make, one_process: Make
+) -> None:
+    changes = {"model": {"from": str(published(name))}, "steps": 3}
+    found = train(make_spec(layout, **changes), root)
+    assert "head.weight" not in found["parameters"]
+    assert_equal(found, one_process(make_spec({}, **changes)), 1e-10)
+
+
+@pytest.mark.parametrize(("name", "layout"), [("llama", {"tensor": 2}), ("qwen2", {"pipeline": 2})])
+def test_the_command_exports_what_two_ranks_saved(
+    name: str, layout: dict[str, Any], root: Path, make_spec: Make, published: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from safetensors import safe_open
+
+    from shardyard.api.cli.commands import run
+
+    job, out = f"saved-{name}", root / f"by-command-{name}"
+    trained = train(make_spec(layout, steps=2, checkpoint={}, model={"from": str(published(name))}), root, job)
+    assert run(["export", str(root / "checkpoints" / job), str(out), "--dtype", "fp64"]) == 0
+    told = capsys.readouterr().out
+    assert str(saved(trained)) in told and str(out) in told and "fp64 in 1 file" in told
+    with safe_open(out / "model.safetensors", "np") as weights:
+        for theirs_name, ours_name in (("model.embed_tokens", "embed"), ("model.norm", "norm")):
+            written = weights.get_tensor(f"{theirs_name}.weight")
+            np.testing.assert_array_equal(written, trained["parameters"][f"{ours_name}.weight"])
+    again = ours(make_spec({}, model={"from": str(out)}, global_batch=4), root)
+    np.testing.assert_allclose(again, theirs(out), rtol=0, atol=EXACT[name])
+    assert run(["export", str(root / "checkpoints" / job), str(out)]) == 1
+    assert "Name a new folder" in capsys.readouterr().err
+
+
+def test_the_command_names_what_holds_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from shardyard.api.cli.commands import run
+
+    assert run(["export", str(tmp_path), str(tmp_path / "out")]) == 1
+    assert "holds no complete checkpoint" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_fine_tune_resumes_on_the_same_curve(root: Path, make_spec: Make, published: Make) -> None:
