@@ -7,6 +7,7 @@ to begin with. What a rank's experts learn is summed over its group's tokens by 
 over the expert replicas only. Nothing is approximated: every row meets the same expert as on one process.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from .collectives import all_gather
+from .context import positions_of
 from .mesh import EXPERT_REPLICA, Mesh
 from .piece import Cut, cut_by_hand
 
@@ -26,7 +29,8 @@ class Mixture(Protocol):
     """A layer of experts: the own parameters of `experts` are stacked [experts, …].
 
     It passes rows to `experts` through `exchange`, weighs its auxiliary losses by `share()` (they are sums over tokens), adds up
-    counts of a sequence's tokens by `over_sequence`, over the `sequence_ranks` that share each sequence, and tells `tally` of
+    counts of a sequence's tokens by `over_sequence`, over the `sequence_ranks` that share each sequence, decides on whole sequences by
+    `on_whole` (this rank's tokens [batch, seq, …] int64, decision) → its part of the decision, and tells `tally` of
     every forward pass without gradients.
     """
 
@@ -35,6 +39,7 @@ class Mixture(Protocol):
     share: Callable[[], float]
     over_sequence: Callable[[Tensor], Tensor]
     sequence_ranks: int
+    on_whole: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]
     tally: Callable[[Tensor], None]
 
 
@@ -76,6 +81,7 @@ def apply_experts(part: nn.Module, mesh: Mesh, share: Callable[[], float], tally
         module.share = _divided(share, mesh.size("tensor"))
         if mesh.layout.degrees["context"] > 1:
             module.over_sequence, module.sequence_ranks = _summed(mesh.group("context")), mesh.size("context")
+            module.on_whole = functools.partial(on_whole, mesh=mesh)
         if mesh.layout.expert > 1:
             for name, _ in list(module.experts.named_parameters(recurse=False)):
                 cut = Cut("expert", 0, mesh.size("expert"), mesh.index("expert"))
@@ -93,6 +99,20 @@ def _summed(group: dist.ProcessGroup) -> Callable[[Tensor], Tensor]:
         return counts
 
     return over_group
+
+
+def on_whole(mine: Tensor, decide: Callable[[Tensor], Tensor], mesh: Mesh) -> Tensor:
+    """`decide` on whole sequences of which this context rank has `mine` [batch, seq/C, k] (integers below 2³¹); its part of the result.
+
+    Every rank of the C decides the same: (C−1)·k 4-byte integers per token of its own come in, few beside a token's dim numbers.
+    """
+    ranks, layout = mesh.size("context"), mesh.layout
+    parts = all_gather(mine.int().flatten(), mesh.group("context"))().view(ranks, *mine.shape)
+    positions = [positions_of(layout, rank, ranks * mine.shape[1]).to(mine.device) for rank in range(ranks)]
+    whole = mine.new_empty(mine.shape[0], ranks * mine.shape[1], *mine.shape[2:])
+    for part, held in zip(parts, positions, strict=True):
+        whole[:, held] = part.to(mine.dtype)
+    return decide(whole)[:, positions[mesh.index("context")]]
 
 
 class Exchange:

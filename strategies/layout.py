@@ -40,7 +40,6 @@ class ModelFacts:
     vocab: int | None
     tied: bool = False  # embedding and head share one parameter
     experts: int | None = None  # per mixture-of-experts layer
-    capacity: bool = False  # experts drop tokens beyond a capacity per sequence
 
 
 @dataclass(frozen=True)
@@ -349,12 +348,6 @@ class Layout(BaseModel):
 
     def _check_expert(self, facts: ModelFacts) -> None:
         replicas = self.degrees["data"] * self.degrees["context"]
-        if facts.experts is not None and facts.capacity and self.degrees["context"] > 1:
-            raise Refusal(
-                "model.capacity_factor",
-                "a capacity counts the tokens of whole sequences, which a context degree above 1 cuts.",
-                "Set model.capacity_factor to null (no token is dropped), or layout.context to 1.",
-            )
         if self.expert == 1:
             return
         if facts.experts is None:

@@ -247,10 +247,7 @@ class TrainSpec(_Part):
         arch = self.architecture(vocab)
         if arch is None:
             return ModelFacts(None, None, None, None, None)
-        capacity = arch.capacity_factor is not None
-        return ModelFacts(
-            arch.layers, arch.heads, arch.kv_heads, arch.hidden, arch.vocab, arch.tied, arch.experts, capacity
-        )
+        return ModelFacts(arch.layers, arch.heads, arch.kv_heads, arch.hidden, arch.vocab, arch.tied, arch.experts)
 
     def check(self, vocab: int = 256) -> Batch:
         """The batch maths; raises `strategies.layout.Refusal` for what this model cannot do on this layout."""

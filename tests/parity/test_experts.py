@@ -81,7 +81,16 @@ def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, on
 
 @pytest.mark.parametrize(
     "layout",
-    [{"data": 2, "expert": 2, "micro_batch": 2}, {"tensor": 2}, {"pipeline": 2, "data": 2, "expert": 2}],
+    [
+        {"data": 2, "expert": 2, "micro_batch": 2},
+        {"context": 2},
+        {"tensor": 2},
+        {"context": 4, "ulysses": 2, "expert": 2},
+        {"pipeline": 2, "data": 2, "expert": 2},
+        {"context": 2, "tensor": 2, "expert": 2},
+        {"context": 2, "pipeline": 2, "data": 2, "expert": 4, "zero": 1},
+        {"context": 2, "data": 2, "zero": 3, "micro_batch": 4},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("softmax", ["chosen", "all"])

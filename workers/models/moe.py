@@ -5,6 +5,7 @@ sequence alone, never on a micro-batch or a rank's share, so that every layout r
 (1701.06538), GShard (2006.16668), Switch (2101.03961), ST-MoE (2202.08906), Mixtral (2401.04088), OLMoE (2409.02060).
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from .llama import Llama
 from .plan import MixtureParallel
 from .presets import Architecture
 
+#: Takes a decision on the tokens [batch, seq, …] of whole sequences: (what this rank has of them, decision) → its part of the decision.
+OnWhole = Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]
+
 #: (rows [n, dim] sorted by expert, counts [experts] int64, experts) → rows' results, in the same order.
 Exchange = Callable[[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]], Tensor]
 
@@ -33,8 +37,15 @@ class Routing:
     kept: Tensor
 
 
-def route(logits: Tensor, top_k: int, softmax: str, capacity_factor: float | None) -> Routing:
-    """Choose `top_k` experts for each of the `logits` [batch, seq, experts] of whole sequences.
+def here_whole(mine: Tensor, decide: Callable[[Tensor], Tensor]) -> Tensor:
+    """Every sequence is whole on this rank."""
+    return decide(mine)
+
+
+def route(
+    logits: Tensor, top_k: int, softmax: str, capacity_factor: float | None, on_whole: OnWhole = here_whole
+) -> Routing:
+    """Choose `top_k` experts for each of the `logits` [batch, seq, experts]; which of them take it is decided `on_whole` sequences.
 
     A chosen expert's weight is the softmax over the chosen logits (`chosen`, Mixtral) or over all (`all`, Switch and OLMoE).
     """
@@ -42,8 +53,14 @@ def route(logits: Tensor, top_k: int, softmax: str, capacity_factor: float | Non
     weights = logits.gather(-1, chosen).softmax(-1) if softmax == "chosen" else logits.softmax(-1).gather(-1, chosen)
     if capacity_factor is None:
         return Routing(chosen, weights, torch.ones_like(chosen, dtype=torch.bool))
-    capacity = math.ceil(capacity_factor * logits.shape[1] * top_k / logits.shape[-1])
-    return Routing(chosen, weights, within_capacity(chosen, logits.shape[-1], capacity))
+    kept = functools.partial(_kept, experts=logits.shape[-1], factor=capacity_factor)
+    return Routing(chosen, weights, on_whole(chosen, kept))
+
+
+def _kept(chosen: Tensor, experts: int, factor: float) -> Tensor:
+    """Which choices [batch, whole seq, k] are kept by experts that each take a share of the sequence, times `factor`."""
+    _, seq, top_k = chosen.shape
+    return within_capacity(chosen, experts, math.ceil(factor * seq * top_k / experts))
 
 
 def within_capacity(chosen: Tensor, experts: int, capacity: int) -> Tensor:
@@ -106,17 +123,19 @@ class Mixture(nn.Module):
         self.experts = Experts(arch.experts, arch.dim, arch.hidden)
         self.arch = arch
         #: What `strategies.expert` sets: how rows reach their experts, what a token's loss is multiplied by, how counts of a
-        #: sequence's tokens add up over the ranks that share the sequence, which are `sequence_ranks`, and who is told of
-        #: validation: sums over tokens of the balance loss, the z-loss, the dropped choices ÷ top_k, and 1.
+        #: sequence's tokens add up over the ranks that share the sequence, which are `sequence_ranks`, how they decide on the
+        #: whole of it, and who is told of validation: sums over tokens of the balance loss, the z-loss, the dropped
+        #: choices ÷ top_k, and 1.
         self.exchange: Exchange = here
         self.share: Callable[[], float] = unweighted
         self.over_sequence: Callable[[Tensor], Tensor] = alone
         self.sequence_ranks = 1
+        self.on_whole: OnWhole = here_whole
         self.tally: Callable[[Tensor], None] = untold
 
     def forward(self, x: Tensor) -> Tensor:
         logits = self.router(x)
-        routing = route(logits, self.arch.top_k, self.arch.router_softmax, self.arch.capacity_factor)
+        routing = route(logits, self.arch.top_k, self.arch.router_softmax, self.arch.capacity_factor, self.on_whole)
         out = self._mix(x.flatten(0, 1), routing).view_as(x)
         balance = balance_loss(logits, routing.chosen, self.over_sequence, self.sequence_ranks)
         z = z_loss(logits)

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,12 +84,6 @@ def test_experts_need_a_model_that_has_some() -> None:
 def test_groups_that_shard_and_groups_of_experts_exclude_each_other() -> None:
     with pytest.raises(Refusal, match="cut over their own replicas"):
         Layout(data=4, zero=3, shard=2, expert=2).check(FACTS, 12, 32)
-
-
-def test_a_capacity_needs_whole_sequences() -> None:
-    dropping = replace(FACTS, capacity=True)
-    with pytest.raises(Refusal, match="counts the tokens of whole sequences"):
-        Layout(context=2).check(dropping, 12, 32)
 
 
 def test_text_says_over_how_many_replicas_experts_are_spread() -> None:
