@@ -68,9 +68,8 @@ def sleeper(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, float], 
     return model
 
 
-def _probe(run: Any) -> Any:
-    (found,) = [data for kind, data in run["events"] if kind == "probe"]
-    return found
+def _probes(run: Any) -> list[Any]:
+    return [data for kind, data in run["events"] if kind == "probe"]
 
 
 #: Every second one is long for `make test`.
@@ -91,6 +90,8 @@ SLEEPING = [
 SECONDS = 0.15
 #: What the simulation leaves out, messages and the schedule itself, is milliseconds beside each action's 150.
 NEAR = 0.05
+#: Two barriers end at one moment, but for the time in which they wake all ranks.
+SKEW = 0.005
 
 
 @pytest.mark.parametrize(("schedule", "pipeline"), SLEEPING)
@@ -100,15 +101,18 @@ def test_sleeping_blocks_leave_the_simulated_bubble(
     stages = pipeline * (1 if schedule in ("gpipe", "1f1b") else 2)
     microbatches = 2 * pipeline
     layout = {"pipeline": pipeline, "schedule": schedule, "micro_batch": 1}
-    changes = {"global_batch": microbatches, "precision": "fp32", "steps": 2, "eval": {"batches": 1}}
-    run = train(make_spec(layout, model=sleeper(stages, SECONDS), **changes), root)
+    changes = {"global_batch": microbatches, "precision": "fp32", "steps": 3, "eval": {"batches": 1}}
+    run = train(make_spec(layout, model=sleeper(stages, SECONDS), probe={"every": 1}, **changes), root)
     (plan,) = [data for kind, data in run["events"] if kind == "plan"]
     assert [stop - start for start, stop in plan["stage_blocks"]] == [1] * stages
-    measured, simulated = _probe(run)["bubble_measured"], _probe(run)["bubble_simulated"]
-    assert 0 < measured["min"] <= measured["mean"] <= measured["max"] < 1
-    assert measured["mean"] == pytest.approx(simulated, abs=NEAR)
+    probes = _probes(run)
+    means = [probe["bubble_measured"]["mean"] for probe in probes]
+    beyond = [mean - probe["bubble_simulated"] for mean, probe in zip(means, probes, strict=True)]
+    # A busy machine makes ranks wait longer, and never less than they must: the quietest step is the one to look at.
+    assert min(beyond) == pytest.approx(0, abs=NEAR)
+    assert min(beyond) > -SKEW
     if schedule in ("gpipe", "1f1b"):
-        assert measured["mean"] == pytest.approx((pipeline - 1) / (microbatches + pipeline - 1), abs=NEAR)
+        assert min(means) == pytest.approx((pipeline - 1) / (microbatches + pipeline - 1), abs=NEAR)
 
 
 @pytest.mark.parametrize("pipeline", [2, 4])
@@ -153,7 +157,7 @@ def _timed(rank: int, world: int, port: int, spec: dict[str, Any], root: str) ->
 
 
 def test_every_pipeline_of_a_product_counts(root: Path, make_spec: Make) -> None:
-    found = _probe(train(make_spec({"pipeline": 2, "data": 2, "tensor": 2}, steps=2), root))
+    (found,) = _probes(train(make_spec({"pipeline": 2, "data": 2, "tensor": 2}, steps=2), root))
     measured = found["bubble_measured"]
     assert 0 < measured["min"] <= measured["mean"] <= measured["max"] < 1
     assert 0 < found["bubble_simulated"] < 1
@@ -161,7 +165,8 @@ def test_every_pipeline_of_a_product_counts(root: Path, make_spec: Make) -> None
 
 
 def test_without_a_pipeline_there_is_none(root: Path, make_spec: Make) -> None:
-    assert not [key for key in _probe(train(make_spec({"data": 2}, steps=2), root)) if key.startswith("bubble")]
+    (found,) = _probes(train(make_spec({"data": 2}, steps=2), root))
+    assert not [key for key in found if key.startswith("bubble")]
 
 
 def test_the_mean_is_over_all_ranks() -> None:
