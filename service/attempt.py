@@ -178,6 +178,7 @@ def order_of(job: RowMapping, attempt: RowMapping, settings: Settings) -> GangOr
         tensor=job["tensor"],
         device=attempt["device"],
         submitted_at=job["created_at"],
+        repairs=job["spec"].get("policy", {}).get("max_repairs", 0),
     )
 
 

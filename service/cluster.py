@@ -82,6 +82,7 @@ class Cluster:
             submitted_at=order.submitted_at,
             cpus_per_rank=1 / self.settings.cpu_ranks_per_core,
             entry=self.entry,
+            repairs=order.repairs,
         )
         self._look_at_head()
         self._started_at = asyncio.get_running_loop().time()

@@ -28,6 +28,7 @@ class GangOrder:
     tensor: int
     device: str
     submitted_at: float  # unix seconds of the job's creation
+    repairs: int = 0  # so often the gang may be repaired in place
 
 
 @dataclass(frozen=True)

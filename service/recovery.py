@@ -8,7 +8,7 @@ from .states import MOVES, State
 from .store import attempts
 
 #: A gang's reasons for `failed` that are the machines' fault and not the training code's: worth another attempt.
-INFRASTRUCTURE = frozenset({"rank_lost", "node_lost", "gang_lost", "start_failed", "placement_timeout"})
+INFRASTRUCTURE = frozenset({"rank_lost", "node_lost", "gang_lost", "start_failed", "placement_timeout", "gang_error"})
 
 #: Those among them, and of our own, that are the fault of the cluster as a whole: restarts are not used up.
 FREE = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout"})

@@ -28,6 +28,12 @@ class Policy(_Part):
         le=1000,
         description="Restarts after an infrastructure fault; an exception of the training code is not retried.",
     )
+    max_repairs: int = Field(
+        20,
+        ge=0,
+        le=100_000,
+        description="Repairs in place of an attempt that lost a rank: all others stay, and training goes on from memory.",
+    )
 
 
 class JobSpec(_Part):

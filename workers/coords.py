@@ -18,6 +18,8 @@ class Coords:
     interface: str | None = None  # network interface for gloo and NCCL; None: their own choice
     device: Literal["cpu", "cuda"] = "cpu"
     timeout_s: float = 600.0  # of every collective
+    slots: tuple[int, ...] = ()  # descriptors of the rank's snapshot memory (`slots.py`)
+    restore: int | None = None  # the snapshot's step from which all ranks go on; None: from a checkpoint, or the start
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -25,4 +27,4 @@ class Coords:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Raises TypeError for unknown or missing fields."""
-        return cls(**data)
+        return cls(**{**data, "slots": tuple(data.get("slots", ()))})

@@ -3,9 +3,10 @@
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..strategies.clip import scale_gradients, sum_over_ranks
 from ..strategies.context import share
 from ..strategies.mesh import REPLICA, make_mesh
 from ..strategies.precision import LossScale
-from . import checkpoint
+from . import checkpoint, snapshot
 from .build import Built, build
 from .coords import Coords
 from .groups import formed
@@ -23,11 +24,20 @@ from .models.flops import flops_per_token
 from .optimizer import learning_rate, optimizer_pieces, set_updates_done, updates_done
 from .probe import Probe
 from .rates import MFU_FORMULA, Rates, peak_flops
+from .snapshot import Snapshots
 from .spec import Run
 from .words import in_words
 
 Tell = Callable[[str, dict[str, Any]], None]
 Stop = Callable[[], bool]
+
+
+#: How long, and how much at most, a rank remembers what it told: events take a second on their way to the supervisor.
+RECENT_S = 20.0
+MOST_RECENT = 500
+
+#: What a loop knows of its past and tells at its end.
+_OWN = ("began_at", "first_loss", "last_loss", "validation_loss", "newest", "trained_s", "first_step_s")
 
 
 class Diverged(ArithmeticError):
@@ -37,7 +47,7 @@ class Diverged(ArithmeticError):
 def train(run: Run, coords: Coords, tell: Tell, stop: Stop) -> None:
     """Train one rank of a gang, from forming its groups to its last event."""
     with formed(coords) as device:
-        train_on(run, device, _aloud(tell), stop)
+        train_on(run, device, _aloud(tell), stop, Memory(coords.slots, coords.restore))
 
 
 def _aloud(tell: Tell) -> Tell:
@@ -52,16 +62,47 @@ def _aloud(tell: Tell) -> Tell:
     return told
 
 
-def train_on(run: Run, device: torch.device, tell: Tell, stop: Stop) -> None:
+@dataclass(frozen=True)
+class Memory:
+    """Where this rank's snapshots lie (`slots.py`), and the step of the one to go on from."""
+
+    slots: Sequence[int] = ()
+    restore: int | None = None
+
+
+def train_on(run: Run, device: torch.device, tell: Tell, stop: Stop, memory: Memory = Memory()) -> None:
     """Train one rank on the running process group."""
-    Loop(build(run, make_mesh(run.train.layout, device)), tell, stop).run()
+    Loop(build(run, make_mesh(run.train.layout, device)), tell, stop, memory).run()
+
+
+class Recent:
+    """Remembers what was told in the last seconds: what has not left the rank's node yet dies with the rank's actor."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._events: deque[tuple[float, str, dict[str, Any]]] = deque(maxlen=MOST_RECENT)
+
+    def tell(self, kind: str, data: dict[str, Any]) -> None:
+        self._events.append((time.monotonic(), kind, data))
+        self._tell(kind, data)
+
+    def told(self) -> list[tuple[str, dict[str, Any]]]:
+        since = time.monotonic() - RECENT_S
+        return [(kind, data) for at, kind, data in self._events if at >= since]
+
+    def tell_again(self, told: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """Tell what a snapshot remembers; the gang leaves out what it has heard."""
+        for kind, data in told:
+            self.tell(kind, data | {"again": True})
 
 
 class Loop:
     """One rank's run over the steps. Rank 0 tells what is true of the job; the others tell their step times."""
 
-    def __init__(self, built: Built, tell: Tell, stop: Stop) -> None:
-        self.built, self.tell, self.stop = built, tell, stop
+    def __init__(self, built: Built, tell: Tell, stop: Stop, memory: Memory = Memory()) -> None:
+        self.built, self.stop, self.memory = built, stop, memory
+        self.recent = Recent(tell)
+        self.tell = self.recent.tell
         self.spec = built.run.train
         self.leads = torch.distributed.get_rank() == 0
         self.step_tokens = self.spec.global_batch * self.spec.data.seq_len
@@ -69,16 +110,20 @@ class Loop:
         self.first_loss: float | None = None
         self.last_loss: float | None = None
         self.validation_loss: float | None = None
-        self.newest: Path | None = None
+        self.newest: str | None = None  # checkpoint
+        self.began_at: int | None = None  # the first step of this attempt
         self.started = time.monotonic()
         self.first_step_s: float | None = None
         self.trained_s = 0.0
+        every = self.spec.snapshot.every
+        self.snapshots = Snapshots(memory.slots, every, self._all_pieces(), built.mesh.device)
 
     def run(self) -> None:
         """All steps that are left, then the summary. Returns early when `stop()` says so."""
         self._tell_plan()
         first = self._restore() + 1
-        if first > self.spec.steps:
+        self.began_at = self.began_at or first
+        if first > self.spec.steps and self.memory.restore is None:
             raise checkpoint.CheckpointError(
                 f"the checkpoint is of step {first - 1}: train.steps {self.spec.steps} leaves nothing to do; raise it."
             )
@@ -86,14 +131,16 @@ class Loop:
             if self.stop():
                 self.built.parallel.data.settle()
                 return
-            self._train_step(step)
+            seconds = self._train_step(step)
             if self._due(self.spec.eval.every, step) or step == self.spec.steps:
                 self._validate(step)
             if self._due(self.spec.checkpoint.every, step) or (step == self.spec.steps and self.spec.checkpoint.final):
                 self._save(step)
-        self._tell_summary(self.spec.steps - first + 1)
+            self.snapshots.after(step, seconds, lambda step=step: self._facts(step))  # type: ignore[misc]
+        self._tell_summary(self.spec.steps - self.began_at + 1)
 
-    def _train_step(self, step: int) -> None:
+    def _train_step(self, step: int) -> float:
+        """One step; returns its seconds."""
         began = time.monotonic()
         torch.manual_seed(_step_seed(self.spec.seed, step, self.built.mesh.index(REPLICA)))
         lr = self._set_learning_rate(step)
@@ -104,6 +151,7 @@ class Loop:
                 loss_share = self.built.parallel.runner.train(*batch)
             self.built.parallel.data.reduce()
         loss, norm, skipped, scale = self._finish_gradients(loss_share)
+        self.snapshots.settle()
         if not skipped:
             self.built.optimizer.step()
         with probe.moving() if probe else nullcontext():
@@ -122,6 +170,7 @@ class Loop:
         self.tell("step", record)
         if probe:
             self._tell_first("probe", {"step": step, **probe.record()})
+        return seconds
 
     def _set_learning_rate(self, step: int) -> float:
         lr = learning_rate(step, self.spec.steps, self.spec.optimizer.lr, self.spec.schedule)
@@ -190,18 +239,28 @@ class Loop:
         pieces = self.built.parallel.data.pieces
         return [*pieces, *optimizer_pieces(pieces, self.built.optimizer)]
 
-    def _save(self, step: int) -> None:
+    def _training(self, step: int) -> dict[str, Any]:
+        """What restores optimizer and loss scale, beside the pieces."""
         scale = self.built.loss.scale
-        training = {
+        return {
             "step": step,
             "updates": updates_done(self.built.optimizer),
             "loss_scale": None if scale is None else scale.state(),
+        }
+
+    def _facts(self, step: int) -> dict[str, Any]:
+        """A snapshot's JSON: the training state, this loop's own, and what rank 0 told lately."""
+        own = {name: getattr(self, name) for name in _OWN}
+        return {"training": self._training(step), "loop": own, "told": self.recent.told() if self.leads else []}
+
+    def _save(self, step: int) -> None:
+        training = self._training(step) | {
             "layout": str(self.spec.layout),
             "model": None if self.built.architecture is None else self.built.architecture.model_dump(),
             "tokenizer": self.spec.data.tokenizer,
         }
         saved = checkpoint.save(self.built.run.checkpoints, step, self._all_pieces(), training, self.built.mesh)
-        self.newest = saved.path
+        self.newest = str(saved.path)
         if self.leads:
             checkpoint.prune(self.built.run.checkpoints, self.spec.checkpoint.keep)
         self._tell_first(
@@ -209,12 +268,22 @@ class Loop:
         )
 
     def _restore(self) -> int:
-        """Load the job's own newest checkpoint, else the one it was told to resume from; returns the step it is of (0: none)."""
+        """The step after which this rank goes on; 0: from the start.
+
+        From the snapshot that the gang has agreed on; else from the job's own newest checkpoint, or the one to resume from.
+        """
+        if self.memory.restore is not None:
+            facts = snapshot.restore(self.memory.slots, self.memory.restore, self._all_pieces())
+            for name, value in facts["loop"].items():
+                setattr(self, name, value)
+            self.recent.tell_again(facts["told"])
+            return self._continue(facts["training"])
         own = checkpoint.complete(self.built.run.checkpoints)
         path = own[0] if own else self.built.run.resume
-        if path is None:
-            return 0
-        training = checkpoint.load(path, self._all_pieces())
+        return 0 if path is None else self._continue(checkpoint.load(path, self._all_pieces()))
+
+    def _continue(self, training: dict[str, Any]) -> int:
+        """The pieces have their values: let the rest follow."""
         self.built.parallel.data.publish()
         set_updates_done(self.built.optimizer, training["updates"])
         if self.built.loss.scale is not None and training["loss_scale"]:
@@ -252,7 +321,7 @@ class Loop:
                 **self.rates.of(steps * self.step_tokens, self.trained_s),
                 "mfu_formula": MFU_FORMULA,
                 "time_to_first_step_s": self.first_step_s,
-                "checkpoint": None if self.newest is None else str(self.newest),
+                "checkpoint": self.newest,
             },
         )
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from . import forkserver
+from . import forkserver, slots
 from .events import Event, Spool
 
 #: The embedded head names its own folder by it, and everything that it starts can be found by it.
@@ -47,6 +47,17 @@ class Reservation:
     port: int | None
     interface: str | None
     generation: int
+    pid: int  # of the actor, whose neighbours open its snapshot memory by it
+    slots: tuple[int, ...]  # its descriptors of that memory
+
+
+@dataclass(frozen=True)
+class Remains:
+    """A rank's snapshot memory, held by process `pid` of `node` as `fds`."""
+
+    node: str
+    pid: int
+    fds: tuple[int, ...]
 
 
 class Lines:
@@ -167,15 +178,16 @@ class Trainer:
         self._fork.close()
 
 
-def fork_trainer(root: Path, owner: int, request: forkserver.Request, listener: socket.socket | None) -> Trainer:
-    """Ask the node's fork server, started if need be, for a trainer. Raises OSError, ForkError. Waits for no import."""
+def fork_trainer(root: Path, owner: int, request: forkserver.Request, more: list[int]) -> Trainer:
+    """`more`: descriptors of its snapshot memory, and of rank 0's listening socket.
+
+    Ask the node's fork server, started if need be, for a trainer. Raises OSError, ForkError. Waits for no import."""
     fork = forkserver.connect(root, owner, dict(os.environ))
     ours, theirs = socket.socketpair()
     stdout, out = os.pipe()
     stderr, err = os.pipe()
     try:
-        extra = [listener.fileno()] if listener else []
-        forkserver.request(fork, request, [theirs.fileno(), out, err, *extra])
+        forkserver.request(fork, request, [theirs.fileno(), out, err, *more])
     except OSError:
         for fd in (stdout, stderr):
             os.close(fd)
@@ -204,27 +216,49 @@ class Rank:
         self.spoken = time.monotonic()
         self.trainer: Trainer | None = None
         self.steps = False
+        self.slots: list[int] = []
+        self.guarded: dict[int, list[int]] = {}  # rank → its slots, held here too in case its actor dies
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def reserve(self, generation: int = 1) -> Reservation:
-        """Fork a trainer, which then waits for its orders, and for rank 0 open the port of the gang's store."""
+    async def reserve(self, generation: int = 1, remains: Remains | None = None) -> Reservation:
+        """Fork a trainer, which then waits for its orders, and for rank 0 open the port of the gang's store.
+
+        A new actor in a dead one's place takes over its snapshot memory, if somebody has held it.
+        """
         self._heard()
         if not self._tasks:
             self._spawn(self._watch_lease())
         self._drop_trainer()
+        self.steps = False
+        self.slots = self.slots or _slots(remains)
         host = _host()
         listener = _listen(host) if self.rank == 0 else None
-        interface = _interface(host)
-        request = forkserver.Request(_environment(self.device), str(Path.cwd()), self.entry)
+        request = forkserver.Request(_environment(self.device), str(Path.cwd()), self.entry, len(self.slots))
+        more = [*self.slots, *([listener.fileno()] if listener else [])]
         try:
-            root, owner = _fork_root(), _raylet()
-            self.trainer = await asyncio.to_thread(fork_trainer, root, owner, request, listener)
+            self.trainer = await asyncio.to_thread(fork_trainer, _fork_root(), _raylet(), request, more)
             port = listener.getsockname()[1] if listener else None
         finally:
             if listener:
                 listener.close()
         self._spawn(self._follow(self.trainer, generation))
-        return Reservation(self.rank, _node(), host, port, interface, generation)
+        place = (_node(), host, port, _interface(host))
+        return Reservation(self.rank, *place, generation, os.getpid(), tuple(self.slots))
+
+    async def guard(self, rank: int, remains: Remains) -> Remains | None:
+        """Hold the snapshot memory of another rank on this node, so that it outlives that rank's actor."""
+        self._heard()
+        for fd in self.guarded.pop(rank, []):
+            os.close(fd)
+        with contextlib.suppress(OSError):
+            self.guarded[rank] = slots.take_over(remains.pid, list(remains.fds))
+            return Remains(_node(), os.getpid(), tuple(self.guarded[rank]))
+        return None
+
+    async def snapshots(self) -> list[int]:
+        """Steps of which this rank's whole state is in memory. Ask when its trainer has ended."""
+        self._heard()
+        return slots.steps(self.slots)
 
     async def start(self, run: dict[str, Any], coords: dict[str, Any]) -> None:
         """Give the waiting trainer its orders."""
@@ -338,6 +372,13 @@ class Rank:
     async def _gather(self, trainer: Trainer, source: Lines) -> None:
         if self.steps and not source.busy and not trainer.gone.is_set():
             await asyncio.sleep(GATHER_S)
+
+
+def _slots(remains: Remains | None) -> list[int]:
+    if remains is not None and remains.node == _node():
+        with contextlib.suppress(OSError):
+            return slots.take_over(remains.pid, list(remains.fds))
+    return slots.make()
 
 
 def leave() -> None:

@@ -202,6 +202,17 @@ class CheckpointSpec(_Part):
     final: bool = Field(True, description="Save after the last step.")
 
 
+class SnapshotSpec(_Part):
+    """Copies of the training state in the memory of each rank's actor, from which a gang that lost a rank goes on.
+
+    They take twice the memory of parameters and optimizer state, on the host.
+    """
+
+    every: int | None = Field(
+        None, ge=0, description="Steps between two; null: as often as they cost at most 2% of the time; 0: none."
+    )
+
+
 class TrainSpec(_Part):
     """Everything the training loop needs; also runs without the service: `torchrun -m shardyard.workers.local SPEC`."""
 
@@ -229,6 +240,7 @@ class TrainSpec(_Part):
     seed: int = Field(0, ge=0, lt=2**63)
     eval: EvalSpec = EvalSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
+    snapshot: SnapshotSpec = SnapshotSpec()
     overlap: Overlap = Overlap()
     probe: ProbeSpec = ProbeSpec()
     resume_from: str | None = Field(

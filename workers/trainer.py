@@ -73,14 +73,17 @@ class Link:
         os._exit(1)
 
 
-def main(control: socket.socket, listening: int | None, entry: str = "") -> int:
-    """Train one rank by the orders on `control`; returns the exit status. `listening` is rank 0's store socket."""
+def main(control: socket.socket, slots: list[int], listening: int | None, entry: str = "") -> int:
+    """Train one rank by the orders on `control`; returns the exit status.
+
+    `slots` are descriptors of its snapshot memory, `listening` is rank 0's store socket.
+    """
     faulthandler.enable()
     link = Link(control)
     orders = link.orders()
     link.listen()
     try:
-        coords = Coords.from_json(orders["coords"] | {"master_fd": listening})
+        coords = Coords.from_json(orders["coords"] | {"master_fd": listening, "slots": tuple(slots)})
         _train_function(entry)(_run(orders["run"], entry), coords, link.tell, link.stopping.is_set)
     except BaseException as error:
         text = traceback.format_exc()

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Eight rank slots. Ray and its trainers find `entries.py` beside this file."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(HERE))
+        patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
         for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
             patch.delenv(name, raising=False)
         cores = max(1, os.cpu_count() or 1)

@@ -32,6 +32,15 @@ def work(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
         tell("summary", {"steps": run.get("steps", 5)})
 
 
+def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
+    """The real training loop, which says in `folder` what its process is."""
+    from shardyard.workers.loop import train as real
+    from shardyard.workers.spec import Run
+
+    Path(run["folder"], f"{coords.rank}.pid").write_text(str(os.getpid()))
+    real(Run.model_validate(run["run"]), coords, tell, stop)
+
+
 def _form_group(coords: Coords) -> Any:
     import torch
     import torch.distributed as dist

@@ -1,0 +1,189 @@
+"""A gang that loses a rank goes on in place, and nobody sees it in the numbers."""
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from shardyard.service.cluster import Cluster
+from shardyard.service.gangs import GangOrder
+from shardyard.service.settings import Settings
+
+from .story import Event, closed, follow, is_final, is_step, pids, states
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+STEPS = 60
+LAYOUTS: list[dict[str, Any]] = [
+    {"data": 4, "zero": 1},
+    {"data": 2, "tensor": 2},
+    {"data": 2, "pipeline": 2, "zero": 1},
+    {"data": 4, "zero": 3},
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(settings: Settings) -> AsyncIterator[Cluster]:
+    """As `conftest.cluster`, with the real training loop."""
+    cluster = Cluster(settings, entry="entries:train")
+    try:
+        await cluster.connect()
+        yield cluster
+    finally:
+        await cluster.shut_down()
+
+
+def train_order(name: str, folder: Path, layout: dict[str, Any], repairs: int = 5, **train: Any) -> GangOrder:
+    folder.mkdir(exist_ok=True)
+    model = {"preset": "nano", "layers": 2, "dim": 32, "heads": 4, "kv_heads": 2, "hidden": 64}
+    spec = {
+        "model": model,
+        "data": {"seq_len": 32},
+        "layout": layout,
+        "precision": "bf16",
+        "steps": STEPS,
+        "global_batch": 16,
+        "snapshot": {"every": 1},
+        "eval": {"every": 8, "batches": 1},
+        **train,
+    }
+    run = {
+        "job": name,
+        "train": spec,
+        "checkpoints": str(folder / "checkpoints"),
+        "cache": str(folder.parent / "cache"),
+    }
+    whole = {"run": run, "folder": str(folder)}
+    return GangOrder(f"shardyard-{name}-1", whole, 4, layout.get("tensor", 1), "cpu", time.time(), repairs)
+
+
+def curve(events: list[Event]) -> list[tuple[int, float, float]]:
+    told = [event["data"] for event in events if event["kind"] == "step"]
+    return [(step["step"], step["loss"], step["grad_norm"]) for step in told]
+
+
+def facts(events: list[Event], kind: str) -> list[tuple[int, Any]]:
+    return [(e["data"]["step"], e["data"].get("loss")) for e in events if e["kind"] == kind]
+
+
+def parameters(folder: Path) -> dict[str, bytes]:
+    """The last checkpoint's files, but for the pickled table of where things are."""
+    (step,) = (folder / "checkpoints").glob(f"step-{STEPS:08d}")
+    return {file.name: file.read_bytes() for file in step.glob("__*")}
+
+
+async def unbroken(cluster: Cluster, name: str, folder: Path, layout: dict[str, Any]) -> list[Event]:
+    gang = train_order(name, folder, layout)
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name)
+    assert states(events) == ["starting", "running", "succeeded"], events[-1]
+    await cluster.close_gang(gang.name)
+    return events
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+async def test_a_killed_trainer_costs_no_step_and_no_bit(
+    cluster: Cluster, tmp_path: Path, layout: dict[str, Any]
+) -> None:
+    name = "-".join(f"{key}{value}" for key, value in layout.items())
+    whole = await unbroken(cluster, f"whole-{name}", tmp_path / "whole", layout)
+    broken = train_order(f"broken-{name}", tmp_path / "broken", layout)
+    await cluster.start_gang(broken)
+    events: list[Event] = []
+    for step, rank in ((5, 1), (12, 0)):
+        events += await follow(cluster, broken.name, after=len(events), until=is_step(step))
+        os.kill(pids(tmp_path / "broken")[rank], signal.SIGKILL)
+        events += await follow(cluster, broken.name, after=len(events), until=is_running)
+        assert events[-1]["data"]["reason"] == "repaired", events[-1]
+    events += await follow(cluster, broken.name, after=len(events))
+
+    assert states(events) == ["starting", "running", *["recovering", "running"] * 2, "succeeded"]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert curve(events) == curve(whole) and len(curve(whole)) == STEPS
+    assert facts(events, "eval") == facts(whole, "eval")
+    assert parameters(tmp_path / "broken") == parameters(tmp_path / "whole")
+    repairs = [event["data"] for event in events if event["kind"] == "repair"]
+    assert [(r["cause"], r["rank"], r["generation"]) for r in repairs] == [("rank_lost", 1, 2), ("rank_lost", 0, 3)]
+    assert all(repair["restored"] >= repair["step"] - 1 for repair in repairs)
+    await closed(cluster, broken.name, pids(tmp_path / "broken"))
+
+
+def is_running(event: Event) -> bool:
+    return bool(event["kind"] == "state" and event["data"]["state"] == "running")
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+async def test_a_killed_actor_is_replaced_and_its_memory_is_not_lost(
+    cluster: Cluster, tmp_path: Path, rank: int
+) -> None:
+    layout = {"data": 4, "zero": 1}
+    whole = await unbroken(cluster, f"alive-{rank}", tmp_path / "whole", layout)
+    broken = train_order(f"actor-{rank}", tmp_path / "broken", layout)
+    await cluster.start_gang(broken)
+    events = await follow(cluster, broken.name, until=is_step(5))
+    actor_of(pids(tmp_path / "broken")[rank]).kill()
+    events += await follow(cluster, broken.name, after=len(events))
+
+    assert states(events) == ["starting", "running", "recovering", "running", "succeeded"], events[-1]
+    assert curve(events) == curve(whole)
+    assert parameters(tmp_path / "broken") == parameters(tmp_path / "whole")
+    (repair,) = [event["data"] for event in events if event["kind"] == "repair"]
+    assert repair["restored"] is not None and repair["restored"] >= 4
+    await closed(cluster, broken.name, pids(tmp_path / "broken"))
+
+
+def actor_of(trainer: int) -> psutil.Process:
+    """The rank actor that holds the same snapshot memory as this trainer."""
+    mine = _memory(trainer)
+    ranks = [p for p in psutil.process_iter(["cmdline"]) if "ray::Rank" in " ".join(p.info["cmdline"] or [])]
+    held = {rank: [_identity(fd) for fd in Path(f"/proc/{rank.pid}/fd").iterdir()] for rank in ranks}
+    # Its neighbour holds it too, and opened it after its own.
+    (owner,) = [rank for rank, found in held.items() if [item for item in found if item][:2] == mine]
+    return owner
+
+
+def _memory(pid: int) -> list[Any]:
+    found = [_identity(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+    return [item for item in found if item][:2]
+
+
+def _identity(fd: Path) -> Any:
+    try:
+        return fd.stat().st_ino if str(fd.readlink()).startswith("/memfd:shardyard-snapshot") else None
+    except OSError:
+        return None
+
+
+async def test_what_dies_again_and_again_is_given_up(cluster: Cluster, tmp_path: Path) -> None:
+    gang = train_order("hopeless", tmp_path / "run", {"data": 4}, repairs=2)
+    await cluster.start_gang(gang)
+    events: list[Event] = []
+    while not events or not is_final(events[-1]):
+        events += await follow(cluster, gang.name, after=len(events), until=is_running)
+        if not is_final(events[-1]):
+            os.kill(pids(tmp_path / "run")[3], signal.SIGKILL)
+    assert states(events) == ["starting", "running", *["recovering", "running"] * 2, "failed"]
+    assert events[-1]["data"]["reason"] == "rank_lost"
+    await closed(cluster, gang.name, pids(tmp_path / "run"))
+
+
+async def test_without_snapshots_the_newest_checkpoint_serves(cluster: Cluster, tmp_path: Path) -> None:
+    layout = {"data": 4, "zero": 2}
+    off = {"snapshot": {"every": 0}, "checkpoint": {"every": 4}}
+    whole = await unbroken(cluster, "stored", tmp_path / "whole", layout)
+    gang = train_order("restored", tmp_path / "run", layout, **off)
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name, until=is_step(10))
+    os.kill(pids(tmp_path / "run")[2], signal.SIGKILL)
+    events += await follow(cluster, gang.name, after=len(events))
+    assert states(events)[-1] == "succeeded"
+    assert curve(events) == curve(whole)
+    (repair,) = [event["data"] for event in events if event["kind"] == "repair"]
+    assert repair["restored"] is None
+    await closed(cluster, gang.name, pids(tmp_path / "run"))

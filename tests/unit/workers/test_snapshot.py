@@ -1,0 +1,99 @@
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from shardyard.strategies.piece import Piece
+from shardyard.workers import slots
+from shardyard.workers.snapshot import SnapshotError, Snapshots, restore
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def fds() -> Iterator[list[int]]:
+    made = slots.make()
+    yield made
+    for fd in made:
+        os.close(fd)
+
+
+def pieces(*dtypes: torch.dtype) -> list[Piece]:
+    found = []
+    for number, dtype in enumerate(dtypes):
+        shape = (3 + number, 5)
+        tensor = torch.randn(shape, dtype=torch.float64).to(dtype)
+        found.append(Piece(f"weight{number}", shape, (0, 0), tensor, frozenset()))
+    return [*found, Piece("none", (4, 5), (4, 0), torch.empty(0, 5), frozenset({"data"}))]
+
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float64)
+
+
+def test_a_snapshot_gives_back_every_bit_and_fact(fds: list[int]) -> None:
+    state = pieces(*DTYPES)
+    snapshots = Snapshots(fds, 1, state, CPU)
+    snapshots.after(4, 1.0, lambda: {"training": {"step": 4}})
+    snapshots.settle()
+    before = [piece.tensor.clone() for piece in state]
+    for piece in state:
+        piece.tensor.zero_()
+    assert restore(fds, 4, state) == {"training": {"step": 4}}
+    assert all(torch.equal(piece.tensor, old) for piece, old in zip(state, before, strict=True))
+
+
+def test_slots_take_turns_and_the_two_newest_stay(fds: list[int]) -> None:
+    state = pieces(torch.float32)
+    snapshots = Snapshots(fds, 2, state, CPU)
+    seen = []
+    for step in range(1, 8):
+        state[0].tensor.fill_(step)
+        snapshots.after(step, 1.0, dict)
+        snapshots.settle()
+        seen.append(slots.steps(fds))
+    assert seen == [[1], [1], [1, 3], [1, 3], [3, 5], [3, 5], [5, 7]]
+    restore(fds, 5, state)
+    assert torch.equal(state[0].tensor, torch.full((3, 5), 5.0))
+
+
+def test_growing_facts_get_more_room(fds: list[int]) -> None:
+    state = pieces(torch.float32)
+    snapshots = Snapshots(fds, 1, state, CPU)
+    for step in range(1, 5):
+        snapshots.after(step, 1.0, lambda step=step: {"told": "x" * 9000 * step})
+        snapshots.settle()
+    assert len(restore(fds, 4, state)["told"]) == 36000
+    assert len(restore(fds, 3, state)["told"]) == 27000
+
+
+def test_what_does_not_fit_is_refused(fds: list[int]) -> None:
+    snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU)
+    snapshots.after(1, 1.0, dict)
+    snapshots.settle()
+    with pytest.raises(SnapshotError, match="step 2"):
+        restore(fds, 2, pieces(torch.float32))
+    with pytest.raises(SnapshotError, match="another layout"):
+        restore(fds, 1, pieces(torch.bfloat16))
+
+
+def test_none_are_taken_without_slots_or_where_they_are_off(fds: list[int]) -> None:
+    for snapshots in (Snapshots([], 1, pieces(torch.float32), CPU), Snapshots(fds, 0, pieces(torch.float32), CPU)):
+        snapshots.after(1, 1.0, dict)
+        snapshots.settle()
+    assert slots.steps(fds) == []
+
+
+def test_memory_that_cannot_be_had_ends_the_snapshots_not_the_run(
+    fds: list[int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(fd: int, size: int) -> None:
+        raise OSError(28, f"No space left on device for {size} bytes of {fd}")
+
+    monkeypatch.setattr(slots, "stretch", none_left)
+    snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU)
+    for step in (1, 2, 3):
+        snapshots.after(step, 1.0, dict)
+        snapshots.settle()
+    assert capsys.readouterr().out.count("no more snapshots") == 1
+    assert slots.steps(fds) == []

@@ -1,0 +1,41 @@
+"""Whether a gang that lost a rank goes on, and from which step. Decisions only: the supervisor carries them out."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+#: Causes that are the machines' fault; an exception of the training code would come again.
+MENDABLE: Final = frozenset({"rank_lost"})
+#: So many repairs in a row that brought no new step are the last: the fault comes with the training.
+MOST_IDLE: Final = 3
+#: Seconds before the second, third … repair in a row that brought no new step.
+BACK_OFF_S: Final = (0.0, 1.0, 5.0)
+
+
+@dataclass
+class Budget:
+    """How often a gang may be repaired: `most` times, and only while that gets it on."""
+
+    most: int
+    done: int = 0
+    idle: int = 0
+    _step: int = -1
+
+    def allows(self, mendable: bool, step: int) -> bool:
+        """Whether to repair a gang that has told steps up to `step`; counts the repair if so."""
+        self.idle = self.idle + 1 if step == self._step else 0
+        self._step = step
+        if not mendable or self.done >= self.most or self.idle >= MOST_IDLE:
+            return False
+        self.done += 1
+        return True
+
+    @property
+    def back_off_s(self) -> float:
+        return BACK_OFF_S[self.idle]
+
+
+def agreed(available: Sequence[Collection[int]]) -> int | None:
+    """The newest step of which every rank has a snapshot."""
+    common = set(available[0]).intersection(*available[1:])
+    return max(common, default=None)

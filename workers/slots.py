@@ -1,0 +1,87 @@
+"""Slots: memory of a rank's state that outlives its trainer. A slot is complete or empty, whenever its writer dies.
+
+A slot is an anonymous file in memory (memfd). The rank actor makes two and owns them, its trainers get them by descriptor, and a
+neighbour on the same node holds them too, so that they outlive the actor; when the last of them has died the kernel frees them. The
+header is emptied before the content changes and sealed after it. Imports no torch: the actor reads headers.
+"""
+
+import mmap
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+#: Mark, step, bytes of the facts, bytes of the whole slot; and their checksum.
+_HEADER: Final = struct.Struct("<8sQQQ")
+_CHECK: Final = struct.Struct("<I")
+_MARK: Final = b"shardyrd"
+_NAME: Final = "shardyard-snapshot"
+#: Where the content begins: a page of its own for the header.
+START: Final = 4096
+#: A rank writes into one while the other is complete.
+COUNT: Final = 2
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a complete slot holds: `facts` bytes of JSON at `START`, then tensors, `size` bytes in all."""
+
+    step: int
+    facts: int
+    size: int
+
+    def pack(self) -> bytes:
+        numbers = _HEADER.pack(_MARK, self.step, self.facts, self.size)
+        return numbers + _CHECK.pack(zlib.crc32(numbers))
+
+
+def make() -> list[int]:
+    """New empty slots, as descriptors of this process."""
+    return [os.memfd_create(_NAME, os.MFD_CLOEXEC) for _ in range(COUNT)]
+
+
+def take_over(pid: int, fds: list[int]) -> list[int]:
+    """The slots that process `pid` of this node and user holds as `fds`, as descriptors of this process. Raises OSError."""
+    places = [Path("/proc", str(pid), "fd", str(fd)) for fd in fds]
+    if any(not str(place.readlink()).startswith(f"/memfd:{_NAME}") for place in places):
+        raise FileNotFoundError(f"process {pid} is no longer the one that held the slots")
+    return [os.open(place, os.O_RDWR | os.O_CLOEXEC) for place in places]
+
+
+def read_header(fd: int) -> Header | None:
+    """None when the slot is empty, or was being written when its writer died."""
+    data = os.pread(fd, _HEADER.size + _CHECK.size, 0)
+    if len(data) < _HEADER.size + _CHECK.size:
+        return None
+    mark, step, facts, size = _HEADER.unpack(data[: _HEADER.size])
+    header = Header(step, facts, size)
+    return header if mark == _MARK and header.pack() == data and size <= os.fstat(fd).st_size else None
+
+
+def steps(fds: list[int]) -> list[int]:
+    """Steps whose state is complete in these slots."""
+    return sorted({header.step for header in map(read_header, fds) if header})
+
+
+def empty(fd: int) -> None:
+    """From now on the slot holds nothing."""
+    if os.fstat(fd).st_size:
+        os.pwrite(fd, bytes(_HEADER.size + _CHECK.size), 0)
+
+
+def seal(fd: int, header: Header) -> None:
+    """The content is complete."""
+    os.pwrite(fd, header.pack(), 0)
+
+
+def stretch(fd: int, size: int) -> None:
+    """Give the slot at least `size` bytes of real memory. Raises OSError when there are none."""
+    if os.fstat(fd).st_size < size:
+        os.posix_fallocate(fd, 0, size)
+
+
+def mapped(fd: int) -> Any:
+    """The slot's bytes, shared with everybody who holds it."""
+    return mmap.mmap(fd, 0)

@@ -1,0 +1,179 @@
+"""Snapshots: a rank's training state of one step, copied into its actor's memory while the next step computes.
+
+Rules that it keeps: of every rank the same steps are taken, so that a step exists that all of them have; a copy ends before the
+optimizer changes what it copies; memory that cannot be had costs the snapshots, never the run.
+
+A snapshot is the same rectangles as a checkpoint's (`strategies/piece.py`), one after the other, and JSON: what restores loop and
+optimizer, and what rank 0 told lately, so that a rank's death with its actor takes no step's record along.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+from ..strategies.piece import Piece
+from . import slots
+
+#: A tensor begins at a multiple of so many bytes.
+_ALIGN: Final = 64
+#: The share of a step's time that snapshots may cost where the spec does not say how often to take them.
+COST: Final = 0.02
+#: The step after which that is decided: the first ones make buffers.
+DECIDE_AT: Final = 3
+
+
+class SnapshotError(RuntimeError):
+    """A snapshot does not fit the state that it is to restore."""
+
+    code = "snapshot_damaged"
+
+
+class Snapshots:
+    """Writes one rank's state into its slots, every so many steps. Without slots (plain torchrun) it does nothing."""
+
+    def __init__(self, fds: Sequence[int], every: int | None, pieces: Sequence[Piece], device: torch.device) -> None:
+        """`every`: steps between two snapshots; 0: none; None: as often as they cost at most `COST` of the time."""
+        self._wanted = bool(fds) and every != 0  # alike on all ranks, whatever becomes of the memory of one
+        self._fds = list(fds) if self._wanted else []
+        self._every = every
+        self._pieces, self._device = pieces, device
+        self._seen = self._next = 0
+        self._cost_s = 0.0
+        self._running: Future[float] | None = None
+        self._writer = ThreadPoolExecutor(1, "snapshot") if self._fds else None
+        self._stream = torch.cuda.Stream(device) if self._fds and device.type == "cuda" else None
+        self._maps: dict[int, Any] = {}
+
+    def after(self, step: int, step_s: float, facts: Callable[[], dict[str, Any]]) -> None:
+        """Called after each step: begin to copy the state where that is due. Collective while `every` is undecided."""
+        if not self._wanted:
+            return
+        self._seen += 1
+        if self._every is None and self._seen == DECIDE_AT:
+            self.settle()
+            self._every = _decide(self._cost_s, step_s, self._device)
+        if step >= self._next:
+            self._next = step + (self._every or 1)
+            self._begin(step, facts())
+
+    def settle(self) -> None:
+        """Wait for the copy under way: the state is about to change. A failed one ends the snapshots, with a word in the log."""
+        if self._running is None:
+            return
+        try:
+            self._cost_s = self._running.result()
+        except OSError as error:
+            print(f"no more snapshots: {error}", flush=True)  # noqa: T201  (a trainer's standard output is its log)
+            self._fds = []
+        finally:
+            self._running = None
+
+    def _begin(self, step: int, facts: dict[str, Any]) -> None:
+        self.settle()
+        if not self._fds:
+            return
+        assert self._writer is not None
+        fd = self._oldest()
+        ready = None
+        if self._stream is not None:
+            ready = torch.cuda.Event()
+            ready.record(torch.cuda.current_stream(self._device))
+        self._running = self._writer.submit(self._write, fd, step, facts, ready)
+
+    def _oldest(self) -> int:
+        def age(fd: int) -> int:
+            header = slots.read_header(fd)
+            return -1 if header is None else header.step
+
+        return min(self._fds, key=age)
+
+    def _write(self, fd: int, step: int, facts: dict[str, Any], ready: Any) -> float:
+        """Copy everything and seal; returns the seconds of processor time that it took."""
+        began = time.thread_time()
+        text = json.dumps(facts | {"pieces": _table(self._pieces)}).encode()
+        start = _aligned(slots.START + len(text))
+        size = start + sum(_aligned(piece.tensor.nbytes) for piece in self._pieces)
+        slots.empty(fd)
+        slots.stretch(fd, size)
+        memory = self._map(fd)
+        memory[slots.START : slots.START + len(text)] = text
+        self._copy(memory, start, ready)
+        slots.seal(fd, slots.Header(step, len(text), size))
+        return time.thread_time() - began
+
+    def _map(self, fd: int) -> Any:
+        size = os.fstat(fd).st_size
+        if fd not in self._maps or len(self._maps[fd]) < size:
+            self._maps[fd] = slots.mapped(fd)
+            if self._stream is not None:
+                _pin(self._maps[fd])
+        return self._maps[fd]
+
+    @torch.no_grad()
+    def _copy(self, memory: Any, start: int, ready: Any) -> None:
+        if self._stream is None:
+            for piece, place in _places(self._pieces, memory, start):
+                place.copy_(piece.tensor)
+            return
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(ready)
+            for piece, place in _places(self._pieces, memory, start):
+                place.copy_(piece.tensor, non_blocking=True)
+        self._stream.synchronize()
+
+
+@torch.no_grad()
+def restore(fds: Sequence[int], step: int, pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Fill `pieces` from the snapshot of `step` and return its facts. Raises `SnapshotError`."""
+    for fd in fds:
+        header = slots.read_header(fd)
+        if header is None or header.step != step:
+            continue
+        memory = slots.mapped(fd)
+        facts: dict[str, Any] = json.loads(memory[slots.START : slots.START + header.facts])
+        if facts.pop("pieces") != _table(pieces):
+            raise SnapshotError(f"the snapshot of step {step} is of another layout or model")
+        for piece, place in _places(pieces, memory, _aligned(slots.START + header.facts)):
+            piece.tensor.copy_(place)
+        return facts
+    raise SnapshotError(f"this rank has no snapshot of step {step}")
+
+
+def _places(pieces: Sequence[Piece], memory: Any, start: int) -> list[tuple[Piece, torch.Tensor]]:
+    """Each piece with the tensor in `memory` that is its copy."""
+    found = []
+    for piece in pieces:
+        count = piece.tensor.numel()
+        if count:
+            flat = torch.frombuffer(memory, dtype=piece.tensor.dtype, count=count, offset=start)
+            found.append((piece, flat.view(piece.tensor.shape)))
+        start += _aligned(piece.tensor.nbytes)
+    return found
+
+
+def _table(pieces: Sequence[Piece]) -> list[list[Any]]:
+    return [[p.name, list(p.offset), list(p.tensor.shape), str(p.tensor.dtype)] for p in pieces]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN
+
+
+def _decide(cost_s: float, step_s: float, device: torch.device) -> int:
+    """Steps between two snapshots that cost at most `COST` of the time; the same on all ranks, by their worst numbers."""
+    worst = torch.tensor([cost_s / max(step_s, 1e-9)], dtype=torch.float64, device=device)
+    dist.all_reduce(worst, dist.ReduceOp.MAX)
+    return max(1, math.ceil(worst.item() / COST))
+
+
+def _pin(memory: Any) -> None:
+    """Let the device copy straight into the slot; where that is refused, copies pass through a buffer of the driver's."""
+    flat = torch.frombuffer(memory, dtype=torch.uint8)
+    torch.cuda.cudart().cudaHostRegister(flat.data_ptr(), flat.numel(), 0)
