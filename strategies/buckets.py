@@ -2,7 +2,8 @@
 
 A bucket is sent when all of its gradients are there, and buckets are always sent in the same order: ranks never disagree on which
 collective comes next (Li et al., 2006.15704, section 3.2). A gradient moves into its bucket, in the dtype that computes, as soon as
-backward has made it, and is dropped: no second copy of all gradients ever lives.
+backward has made it, and is dropped: no second copy of all gradients ever lives. A large parameter travels alone and is not copied at
+all: its gradient is the bucket, and its new value arrives in its own memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,21 +16,26 @@ from .piece import Parameter
 
 
 def fill_buckets(parameters: Sequence[Parameter], element_bytes: int, limit: int) -> list[list[Parameter]]:
-    """Group parameters, last used first, into buckets of at most `limit` bytes (a larger parameter has its own).
+    """Group parameters, last used first, into buckets of at most `limit` bytes, in the order in which backward completes them.
 
-    The parameters of a bucket have the same `replicas`: it is one message on that axis.
+    A parameter of half the limit or more has its own. The parameters of a bucket have the same `replicas`: it is one message on
+    that axis.
     """
-    buckets: list[list[Parameter]] = []
-    filling: dict[str, list[Parameter]] = {}
+    buckets: list[list[int]] = []
+    filling: dict[str, list[int]] = {}
     room: dict[str, int] = {}
-    for parameter in reversed(parameters):
+    backward = list(reversed(parameters))
+    for number, parameter in enumerate(backward):
         axis, size = parameter.replicas, parameter.local.numel() * element_bytes
+        if 2 * size >= limit:
+            buckets.append([number])
+            continue
         if axis not in filling or size > room[axis]:
             filling[axis], room[axis] = [], limit
             buckets.append(filling[axis])
-        filling[axis].append(parameter)
+        filling[axis].append(number)
         room[axis] -= size
-    return buckets
+    return [[backward[number] for number in bucket] for bucket in sorted(buckets, key=max)]
 
 
 def chunk(tensor: torch.Tensor, parts: int, index: int) -> tuple[int, int, int]:
@@ -43,11 +49,12 @@ def chunk(tensor: torch.Tensor, parts: int, index: int) -> tuple[int, int, int]:
 class Bucket:
     """A matrix [parts, width] whose row r is the concatenation of every parameter's chunk r, padded to equal size.
 
-    `rows` holds gradients between the first that arrives and `clear`.
+    `rows` holds gradients between the first that arrives and `clear`. Of a single parameter that needs no padding they are the gradient
+    itself; other rows stay allocated where gradients may `stay`: memory that is asked for anew costs a page fault per 4 KiB.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], parts: int) -> None:
-        self.parameters, self.parts = list(parameters), parts
+    def __init__(self, parameters: Sequence[Parameter], parts: int, stay: bool = False) -> None:
+        self.parameters, self.parts, self._stay = list(parameters), parts, stay
         self.replicas = self.parameters[0].replicas
         self._locals = [p.local for p in self.parameters]
         self.widths = [chunk(t, parts, 0)[0] * (t.numel() // max(1, t.shape[0])) for t in self._locals]
@@ -55,6 +62,19 @@ class Bucket:
         self._starts = [sum(self.widths[:i]) for i in range(len(self.widths))]
         self.rows: torch.Tensor | None = None
         self._filled = [False] * len(self.parameters)
+        self._whole = self._only_parameter()
+
+    def _only_parameter(self) -> torch.Tensor | None:
+        """The memory of the bucket's parameter as rows, if it is alone and needs no padding."""
+        first, *more = self._locals
+        if more or not first.is_contiguous() or first.numel() != self.parts * self.width:
+            return None
+        return first.view(self.parts, self.width)
+
+    @property
+    def landing(self) -> torch.Tensor | None:
+        """Where gathered values may arrive: in the bucket's only parameter, or between steps in rows that stay. None: nowhere yet."""
+        return self._whole if self._whole is not None else self.rows
 
     @property
     def bytes(self) -> int:
@@ -68,7 +88,10 @@ class Bucket:
             return
         plain = parameter.gradient()
         assert plain is not None
-        self._put(number, plain.reshape(-1))
+        if self._whole is not None and self.rows is None:
+            self.rows, self._filled = plain.reshape(self._whole.shape).contiguous(), [True]
+        else:
+            self._put(number, plain.reshape(-1))
         parameter.value.grad = None
 
     def _put(self, number: int, flat: torch.Tensor) -> None:
@@ -102,10 +125,14 @@ class Bucket:
         return self.rows
 
     def clear(self) -> None:
-        self.rows, self._filled = None, [False] * len(self.parameters)
+        self._filled = [False] * len(self.parameters)
+        if not self._stay or self._whole is not None:
+            self.rows = None
 
     def spread(self, rows: torch.Tensor) -> None:
-        """Give every parameter its new values from the gathered `rows`."""
+        """Give every parameter its new values from the gathered `rows`; nothing to do where they arrived in the parameter."""
+        if rows is self._whole:
+            return
         for local, start, width in zip(self._locals, self._starts, self.widths, strict=True):
             columns = rows.narrow(1, start, width)
             if local.numel() == columns.numel():

@@ -26,10 +26,11 @@ def all_reduce(flat: torch.Tensor, group: dist.ProcessGroup) -> Pending:
     return wait
 
 
-def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup) -> Pending:
-    """Start to sum `rows` [N, n] over `group`; the result [n] is this rank's row. n·(N−1) elements leave each rank.
+def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup, into: torch.Tensor | None = None) -> Pending:
+    """Start to sum `rows` [N, n] over `group`; the result [n] (`into` where it is given) is this rank's row. n·(N−1) elements leave each.
 
-    Half precision is summed in fp32, which the result then is: its rounding does not grow with N.
+    Half precision is summed in fp32, which the result then is without `into`: its rounding does not grow with N. `into` may be this rank's
+    row itself.
     """
     half = rows.dtype.itemsize == 2
     if half or dist.get_backend(group) == "gloo":
@@ -39,10 +40,13 @@ def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup) -> Pending:
 
         def wait() -> torch.Tensor:
             work.wait()
-            return received.sum(0, dtype=torch.float32 if half else None)
+            if half or into is None:
+                total = received.sum(0, dtype=torch.float32 if half else None)
+                return total if into is None else into.copy_(total)
+            return torch.sum(received, 0, out=into)
 
         return wait
-    mine = rows.new_empty(rows.shape[1])
+    mine = rows.new_empty(rows.shape[1]) if into is None else into
     work = dist.reduce_scatter_single(mine, rows.flatten(), group=group, async_op=True)
 
     def wait_mine() -> torch.Tensor:
@@ -52,15 +56,14 @@ def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup) -> Pending:
     return wait_mine
 
 
-def all_gather(mine: torch.Tensor, group: dist.ProcessGroup) -> Pending:
-    """Start to gather every rank's `mine` [n]; the result is [N, n]. n·(N−1) elements leave each rank."""
-    parts = dist.get_world_size(group)
-    rows = mine.new_empty(parts * mine.numel())
-    work = dist.all_gather_single(rows, mine, group=group, async_op=True)
+def all_gather(mine: torch.Tensor, group: dist.ProcessGroup, into: torch.Tensor | None = None) -> Pending:
+    """Start to gather every rank's `mine` [n]; the result is [N, n], `into` where it is given. n·(N−1) elements leave each rank."""
+    rows = mine.new_empty(dist.get_world_size(group), mine.numel()) if into is None else into
+    work = dist.all_gather_single(rows.view(-1), mine, group=group, async_op=True)
 
     def wait() -> torch.Tensor:
         work.wait()
-        return rows.view(parts, -1)
+        return rows
 
     return wait
 

@@ -46,7 +46,8 @@ class Replicated:
         self._mesh, self._precision = mesh, precision
         shared = [p for p in parameters if mesh.size(p.replicas) > 1]
         filled = fill_buckets(shared, precision.compute.itemsize, overlap.bucket_bytes)
-        self._buckets = [Bucket(bucket, 1) for bucket in filled]
+        stay = mesh.size("pipeline") == 1  # under a pipeline gradients lie with their parameters until `reduce`
+        self._buckets = [Bucket(bucket, 1, stay) for bucket in filled]
         ordered = [*(p for bucket in filled for p in bucket), *(p for p in parameters if mesh.size(p.replicas) == 1)]
         self._masters = [(p, p.local.to(precision.master)) for p in ordered]
         self.pieces = [p.piece(master) for p, master in self._masters]

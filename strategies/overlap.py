@@ -13,7 +13,7 @@ class Overlap(BaseModel):
         gt=0,
         le=4096,
         allow_inf_nan=False,
-        description="Gradients that travel together, in MiB (ZeRO-0 to 2; a larger parameter travels alone).",
+        description="Gradients that travel together, in MiB (ZeRO-0 to 2; a parameter of half of that travels alone, uncopied).",
     )
     prefetch: int = Field(
         2,

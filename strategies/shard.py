@@ -152,7 +152,7 @@ class GlooReduceScatter:
     ) -> None:
         """Sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is a sum: see `_shard`."""
         rows = input_tensor.view(dist.get_world_size(group), -1)
-        output_tensor.copy_(reduce_scatter(rows, group)().view_as(output_tensor))
+        reduce_scatter(rows, group, output_tensor)()
 
 
 def blocks(module: nn.Module) -> Iterator[nn.Module]:

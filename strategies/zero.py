@@ -12,6 +12,8 @@ Memory in mixed precision (K = 12: fp32 values and two moments): stage 1 holds 4
 over ranks is made in fp32 and rounded once. The optimizer's step sees the own chunk's gradient in fp32: 4Ψ/N bytes that live from
 `reduce` to `publish`.
 
+Stage 1's buckets stay allocated from step to step: gradients are summed where they lay, and updated parameters arrive in the same memory.
+
 Reduction overlaps with the backward pass. Gathering overlaps with the next forward pass: a block waits for its own parameters when it is
 called. A model of another shape than embed → blocks → norm → head waits for all of them at its start.
 """
@@ -39,7 +41,10 @@ class ShardedOptimizer:
         self._mesh, self._precision, self._prefetch = mesh, precision, overlap.prefetch
         self._each_microbatch = stage == 2 and mesh.size("pipeline") == 1
         filled = fill_buckets(parameters(parts, mesh), precision.compute.itemsize, overlap.bucket_bytes)
-        self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas)) for bucket in filled]
+        self._stay = (
+            stage == 1 and mesh.size("pipeline") == 1
+        )  # a pipeline leaves gradients with their parameters until `reduce`
+        self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas), self._stay) for bucket in filled]
         self._masters = [self._master(bucket) for bucket in self._buckets]
         self._pieces = [self._own_pieces(*pair) for pair in zip(self._buckets, self._masters, strict=True)]
         self.pieces = [piece for bucket in self._pieces for piece in bucket if piece.tensor.numel()]
@@ -81,14 +86,16 @@ class ShardedOptimizer:
         self.gradient_peak = max(self.gradient_peak, self._gradient_bytes())
         while len(self._sent) >= self._prefetch:
             self._receive()
-        self._sent.append((number, reduce_scatter(rows, self._mesh.group(bucket.replicas))))
+        into = rows[self._mesh.index(bucket.replicas)] if self._stay else None
+        self._sent.append((number, reduce_scatter(rows, self._mesh.group(bucket.replicas), into)))
 
     def _receive(self) -> None:
         """Wait for the oldest bucket on its way and add it to this rank's sums."""
         number, wait = self._sent.popleft()
         arrived, so_far = wait(), self._sums[number]
         self._sums[number] = arrived.to(self._precision.compute) if so_far is None else so_far.add_(arrived)
-        self._buckets[number].clear()
+        if not self._stay:
+            self._buckets[number].clear()
 
     def _receive_all(self) -> None:
         while self._sent:
@@ -96,7 +103,8 @@ class ShardedOptimizer:
 
     def _gradient_bytes(self) -> int:
         rows = sum(bucket.bytes for bucket in self._buckets)
-        return rows + sum(row.nbytes for row in self._sums if row is not None) + _left_on(self._buckets)
+        sums = 0 if self._stay else sum(row.nbytes for row in self._sums if row is not None)
+        return rows + sums + _left_on(self._buckets)
 
     @torch.no_grad()
     def reduce(self) -> None:
@@ -116,6 +124,7 @@ class ShardedOptimizer:
         for piece in self.pieces:
             piece.tensor.grad = None
         for bucket in self._buckets:
+            bucket.clear()
             for parameter in bucket.parameters:
                 parameter.value.grad = None
         self.settle()
@@ -125,8 +134,8 @@ class ShardedOptimizer:
     def _ask(self) -> None:
         while self._unasked and len(self._coming) < self._prefetch:
             number = self._unasked.popleft()
-            row = self._masters[number].to(self._precision.compute)
-            self._coming.append((number, all_gather(row, self._mesh.group(self._buckets[number].replicas))))
+            bucket, row = self._buckets[number], self._masters[number].to(self._precision.compute)
+            self._coming.append((number, all_gather(row, self._mesh.group(bucket.replicas), bucket.landing)))
 
     @torch.no_grad()
     def settle(self, needed: Iterable[int] | None = None) -> None:

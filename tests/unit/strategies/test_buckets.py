@@ -1,0 +1,96 @@
+import torch
+from torch import nn
+
+from shardyard.strategies.buckets import Bucket, BucketOrder, fill_buckets
+from shardyard.strategies.piece import Parameter
+
+
+def parameter(*shape: int) -> Parameter:
+    value = nn.Parameter(torch.randn(shape))
+    return Parameter("x", value, (), shape)
+
+
+def test_small_parameters_travel_together_and_large_ones_alone() -> None:
+    small, more, large, last = parameter(4, 4), parameter(4, 4), parameter(16, 16), parameter(4, 4)
+    filled = fill_buckets([small, more, large, last], 4, limit=256)
+    assert filled == [[large], [last, more, small]]
+
+
+def test_buckets_stand_in_the_order_in_which_backward_completes_them() -> None:
+    parameters = [parameter(size, 4) for size in (16, 2, 30, 2, 2, 16)]
+    order = {p.value: number for number, p in enumerate(reversed(parameters))}
+    completed = [max(order[p.value] for p in bucket) for bucket in fill_buckets(parameters, 4, limit=256)]
+    assert completed == sorted(completed)
+
+
+def test_no_bucket_exceeds_its_limit_but_for_a_parameter_alone() -> None:
+    filled = fill_buckets([parameter(rows, 3) for rows in range(1, 40)], 4, limit=200)
+    assert sum(map(len, filled)) == 39
+    assert all(len(bucket) == 1 or sum(p.local.nbytes for p in bucket) <= 200 for bucket in filled)
+
+
+def test_a_gradient_alone_is_its_bucket_and_is_not_copied() -> None:
+    own = parameter(6, 5)
+    bucket = Bucket([own], 3)
+    own.value.grad = torch.randn(6, 5)
+    grad = own.value.grad
+    bucket.take(0, last=True)
+    assert own.value.grad is None
+    assert bucket.finish().data_ptr() == grad.data_ptr()
+    assert torch.equal(bucket.finish(), grad.view(3, 10))
+
+
+def test_micro_batches_add_up_alike_alone_and_packed() -> None:
+    gradients = [[torch.randn(6, 5), torch.randn(7, 3)] for _ in range(3)]
+    totals = [sum(pair[number] for pair in gradients) for number in (0, 1)]
+    alone, odd = parameter(6, 5), parameter(7, 3)  # 7 rows in 3 parts: padded, so packed though alone
+    packed = Bucket([alone, odd], 3)
+    for buckets in ([packed], [Bucket([alone], 3), Bucket([odd], 3)]):
+        for pair in gradients:
+            for value, grad in zip((alone.value, odd.value), pair, strict=True):
+                value.grad = grad.clone()
+            for bucket in buckets:
+                for number in range(len(bucket.parameters)):
+                    bucket.take(number, last=True)
+        rows = torch.cat([bucket.finish() for bucket in buckets], dim=1)
+        assert torch.allclose(rows[:, :10], totals[0].view(3, 10))
+        assert torch.allclose(rows[:, 10:].reshape(-1)[:21], totals[1].flatten())
+        assert torch.equal(rows[2, 10 + 3 :], torch.zeros(6))
+        for bucket in buckets:
+            bucket.clear()
+
+
+def test_rows_stay_where_gradients_may() -> None:
+    for stay in (True, False):
+        both = Bucket([parameter(4, 4), parameter(4, 4)], 2, stay)
+        rows = both.finish()
+        both.clear()
+        assert both.bytes == (rows.nbytes if stay else 0)
+        assert torch.equal(both.finish(), torch.zeros(2, 16))
+
+
+def test_values_spread_alike_alone_and_packed() -> None:
+    first, second = parameter(6, 5), parameter(7, 3)
+    assert Bucket([first, second], 3).landing is None
+    assert Bucket([second], 3).landing is None  # padding has no place in it
+    home = Bucket([first], 3).landing
+    assert home is not None
+    rows = torch.randn(3, 19)
+    Bucket([first, second], 3).spread(rows)
+    packed = first.local.clone()
+    home.copy_(rows[:, :10])
+    Bucket([first], 3).spread(home)
+    assert torch.equal(first.local, packed)
+    assert torch.equal(second.local.flatten(), rows[:, 10:].reshape(-1)[:21])
+
+
+def test_a_bucket_is_sent_as_soon_as_it_is_complete() -> None:
+    parameters = [parameter(16, 4), parameter(2, 4), parameter(2, 4)]
+    buckets = [Bucket(bucket, 1) for bucket in fill_buckets(parameters, 4, limit=128)]
+    sent: list[int] = []
+    order = BucketOrder(buckets, sent.append)
+    order.arm(sending=True)
+    sum(p.value.sum() for p in parameters).backward()
+    assert sent == list(range(len(buckets)))
+    order.flush()
+    assert sent == list(range(len(buckets)))
