@@ -55,8 +55,9 @@ chart-docs: venv ## The values table in the chart's README, from values.yaml
 
 SEED ?= 0
 N ?= 120
-parity: venv ## Every layout against a single process, and N more drawn by SEED
-	PARITY_SEED=$(SEED) PARITY_COUNT=$(N) $(BIN)/python -m pytest tests/parity -m "not gpu" $(PYTEST_ARGS)
+PAIRS ?= 30
+parity: venv ## Every layout against a single process, N more and PAIRS of a checkpoint's writer and reader drawn by SEED
+	PARITY_SEED=$(SEED) PARITY_COUNT=$(N) PARITY_PAIRS=$(PAIRS) $(BIN)/python -m pytest tests/parity -m "not gpu" $(PYTEST_ARGS)
 
 bench: venv ## Time from submit to the first step, beside torchrun and Ray Train
 	$(BIN)/python tests/bench/launch.py $(BENCH_ARGS)

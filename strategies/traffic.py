@@ -3,6 +3,8 @@
 Logical means what the algorithm moves, whatever the backend does (gloo's reduce-scatter moves twice that). For N ranks and n elements (of
 the whole vector for reduce-scatter, all-gather and all-reduce): n(N−1)/N for reduce-scatter, all-gather, all-to-all, scatter, gather;
 2n(N−1)/N for all-reduce; n for a message between two ranks; n(N−1)/N for broadcast and reduce, the mean over ranks. (Thakur et al., 2005.)
+An uneven all-to-all moves what is not the rank's own. Padding counts where an algorithm sends it: chunks of a dimension that N does not
+divide have equal size on the wire, N·⌈rows/N⌉ rows in the place of `rows`.
 What compiled code sends without the dispatcher is not seen.
 """
 
@@ -120,9 +122,13 @@ class Traffic(TorchDispatchMode):
         parts, tensors = group.size(), vector(args)
         collective = _STANDS_FOR.get() or collective
         whole = sum(t.numel() for t in tensors) * (parts if is_share else 1)
+        elements = _leaving(name, args, group.rank()) if collective == "all_to_all" else None
         axis = self._axes.get(group.group_name, "world" if group is dist.group.WORLD else group.group_name)
         moved = self.moved.setdefault(axis, {}).setdefault(collective, Moved())
-        moved.add(logical(collective, whole, parts), tensors[0].element_size() if tensors else 0)
+        moved.add(
+            logical(collective, whole, parts) if elements is None else elements,
+            tensors[0].element_size() if tensors else 0,
+        )
 
     def plain(self) -> dict[str, dict[str, dict[str, float]]]:
         """Axis → collective → `{"calls", "elements", "bytes"}`."""
@@ -137,6 +143,29 @@ def logical(collective: str, elements: int, parts: int) -> float:
     if collective == "send":
         return float(elements)
     return elements * (parts - 1) / parts * (2 if collective == "all_reduce" else 1)
+
+
+def _leaving(name: str, args: Sequence[Any], rank: int) -> float | None:
+    """Elements that an uneven all-to-all sends to other ranks; None for an even one."""
+    place = {"c10d::alltoall_base_": (1, 4), "_c10d_functional::all_to_all_single": (0, 2)}.get(name)
+    if place is None or not args[place[1]]:
+        return None
+    tensor, rows = args[place[0]], args[place[1]]
+    return float((sum(rows) - rows[rank]) * (tensor.numel() // max(1, tensor.shape[0])))
+
+
+def total(
+    everyone: Sequence[Mapping[str, Mapping[str, Mapping[str, float]]]],
+) -> dict[str, dict[str, dict[str, float]]]:
+    """The sum over ranks of what `Traffic.plain` told on each."""
+    summed: dict[str, dict[str, dict[str, float]]] = {}
+    for rank in everyone:
+        for axis, kinds in rank.items():
+            for kind, numbers in kinds.items():
+                into = summed.setdefault(axis, {}).setdefault(kind, dict.fromkeys(numbers, 0))
+                for key, value in numbers.items():
+                    into[key] += value
+    return summed
 
 
 def axes_of(mesh: Mesh) -> dict[str, str]:

@@ -16,7 +16,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from ..strategies.pipeline.stopwatch import Bubble
 from ..strategies.selective import watched
-from ..strategies.traffic import Traffic, axes_of
+from ..strategies.traffic import Traffic, axes_of, total
 from .build import Built
 
 T = TypeVar("T")
@@ -51,15 +51,15 @@ class Probe:
             yield
 
     def record(self) -> dict[str, Any]:
-        """`{"traffic": axis → collective → calls, elements, bytes (of this rank), "memory": kind → min, max over ranks}`, and under a
-        pipeline `bubbles`. Collective.
+        """`{"traffic": axis → collective → calls, elements, bytes (of this rank), "traffic_sum": the same of all ranks together,
+        "memory": kind → min, max over ranks}`, and under a pipeline `bubbles`. Collective.
         """
-        mine = self._memory()
+        mine, moved = self._memory(), self._traffic.plain()
         everyone = _gathered(mine)
         memory = {kind: {"min": min(m[kind] for m in everyone), "max": max(m[kind] for m in everyone)} for kind in mine}
         bubble = self._built.parallel.runner.bubble()
         waited = {} if bubble is None else bubbles(_gathered(bubble))
-        return {"traffic": self._traffic.plain(), "memory": memory, **waited}
+        return {"traffic": moved, "traffic_sum": total(_gathered(moved)), "memory": memory, **waited}
 
     def _memory(self) -> dict[str, int]:
         built = self._built
@@ -104,12 +104,13 @@ class SavedStorages:
         storage = _local(tensor).untyped_storage()
         key, size = storage.data_ptr(), storage.nbytes()
         if key in self._known:
-            return _Held(tensor, lambda: None)
+            return _Held(tensor.detach(), lambda: None)
         self._holders[key] = self._holders.get(key, 0) + 1
         if self._holders[key] == 1:
             self.now += size
             self.peak = max(self.peak, self.now)
-        return _Held(tensor, lambda: self._release(key, size))
+        # Without its graph: an output that its own node saves would keep itself alive.
+        return _Held(tensor.detach(), lambda: self._release(key, size))
 
     def unpack(self, held: "_Held") -> torch.Tensor:
         return held.tensor

@@ -1,5 +1,6 @@
 """All legal layouts of up to eight ranks, as data, and draws from them by a seed."""
 
+import functools
 import itertools
 import random
 from collections.abc import Iterator
@@ -46,15 +47,23 @@ def layouts() -> Iterator[dict[str, Any]]:
             yield layout
 
 
+@functools.cache
+def _by_axes() -> dict[int, tuple[dict[str, Any], ...]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for layout in layouts():
+        found.setdefault(axes(layout), []).append(layout)
+    return {count: tuple(some) for count, some in found.items()}
+
+
 def _without_idle(layout: dict[str, Any]) -> dict[str, Any]:
     """Fields without effect say nothing: a schedule without a pipeline, sequence parallelism without tensor."""
     idle = {"schedule": "pipeline", "sequence": "tensor", "ulysses": "context"}
     return {k: v for k, v in layout.items() if k not in idle or idle[k] in layout}
 
 
-def _legal(layout: dict[str, Any]) -> bool:
+def _legal(layout: dict[str, Any], **changes: Any) -> bool:
     try:
-        spec = TrainSpec.model_validate(small(layout))
+        spec = TrainSpec.model_validate({**small(layout), **changes})
         spec.check()
     except (Refusal, ValueError):
         return False
@@ -75,9 +84,7 @@ def axes(layout: dict[str, Any]) -> int:
 def draw(seed: int, count: int) -> list[dict[str, Any]]:
     """`count` different layouts: singles, pairs, triples and 4-D products in turn, as long as there are any."""
     rng = random.Random(seed)
-    pools: dict[int, list[dict[str, Any]]] = {}
-    for layout in layouts():
-        pools.setdefault(axes(layout), []).append(layout)
+    pools = {count: list(some) for count, some in _by_axes().items()}
     for pool in pools.values():
         rng.shuffle(pool)
     turns = itertools.cycle(sorted(pools))
@@ -87,3 +94,30 @@ def draw(seed: int, count: int) -> list[dict[str, Any]]:
         if pool:
             drawn.append(pool.pop())
     return drawn
+
+
+def draw_pairs(seed: int, count: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """`count` pairs of different layouts that the same model and `PAIRS_BATCH` suit: one that writes a checkpoint, one that reads it."""
+    waiting = draw(seed, 3 * count)
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    while waiting and len(pairs) < count:
+        writer = waiting.pop(0)
+        reader = next((other for other in reversed(waiting) if _suit(writer, other)), None)
+        if reader is not None:
+            waiting.remove(reader)
+            pairs.append((writer, reader))
+    return pairs
+
+
+#: A global batch that all data degrees divide.
+PAIRS_BATCH = 24
+
+
+def pair_model(writer: dict[str, Any], reader: dict[str, Any]) -> dict[str, Any]:
+    """A mixture where one of the two spreads experts."""
+    return max((model_of(writer), model_of(reader)), key=lambda model: model["family"] == "moe")
+
+
+def _suit(writer: dict[str, Any], reader: dict[str, Any]) -> bool:
+    changes = {"model": pair_model(writer, reader), "global_batch": PAIRS_BATCH}
+    return writer != reader and all(_legal(layout, **changes) for layout in (writer, reader))

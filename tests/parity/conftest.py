@@ -22,7 +22,16 @@ SPEC: dict[str, Any] = {
 
 
 #: Grids that are long: `make test` takes every second of their cases, `make parity` all of them.
-LONG = ("test_bubble", "test_combinations", "test_context", "test_experts", "test_fp8", "test_pipeline", "test_savings")
+LONG = (
+    "test_bubble",
+    "test_combinations",
+    "test_context",
+    "test_experts",
+    "test_fp8",
+    "test_pipeline",
+    "test_savings",
+    "test_traffic",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

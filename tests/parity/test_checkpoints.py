@@ -1,12 +1,17 @@
-"""A checkpoint of any layout continues on any other, on the same curve; on the same layout, with the same bits."""
+"""A checkpoint of any layout continues on any other, on the same curve; on the same layout, with the same bits.
+
+`make parity SEED=7 PAIRS=30` draws layouts that write and layouts that read, from all legal ones; `make test` a few with a fixed seed.
+"""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from harness.grid import PAIRS_BATCH, draw_pairs, pair_model
 from harness.ranks import train
 
 Make = Callable[..., Any]
@@ -34,6 +39,27 @@ def test_resumes_on_the_next_layout(source: int, root: Path, make_spec: Make, on
     whole = one_process(make_spec({}, global_batch=12))
     assert len(resumed["losses"]) == 2
     np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
+    for name, value in whole["parameters"].items():
+        np.testing.assert_allclose(resumed["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
+
+
+PAIRS = draw_pairs(int(os.environ.get("PARITY_SEED", "0")), int(os.environ.get("PARITY_PAIRS", "2")))
+
+
+def _name(pair: tuple[dict[str, Any], dict[str, Any]]) -> str:
+    return "-to-".join(".".join(f"{name}={value}" for name, value in layout.items()) for layout in pair)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=_name)
+def test_a_drawn_layout_resumes_from_another(pair: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    changes = {"model": pair_model(*pair), "global_batch": PAIRS_BATCH, "steps": 3, "eval": {"batches": 1}}
+    (writer, reader), number = pair, PAIRS.index(pair)
+    train(make_spec(writer, **changes, checkpoint={"every": 2, "keep": 5, "final": False}), root, f"writer-{number}")
+    path = root / "checkpoints" / f"writer-{number}" / "step-00000002"
+    resumed = train(make_spec(reader, **changes), root, f"reader-{number}", resume=path)
+    whole = one_process(make_spec({}, **changes))
+    np.testing.assert_allclose(resumed["losses"], whole["losses"][2:], rtol=1e-10)
+    assert resumed["parameters"].keys() == whole["parameters"].keys()
     for name, value in whole["parameters"].items():
         np.testing.assert_allclose(resumed["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
 

@@ -1,5 +1,20 @@
-"""Bytes per step equal the formulas, exactly: 2Ψ(N−1)/N elements for ZeRO-0, 1 and 2, 3Ψ(N−1)/N for ZeRO-3 (1910.02054, section 7)."""
+"""Bytes per step equal the formulas, exactly: 2Ψ(N−1)/N elements for ZeRO-0, 1 and 2, 3Ψ(N−1)/N for ZeRO-3 (1910.02054, section 7).
 
+Every other axis: with B rows of s tokens on a replica, width d, L blocks, n = B·s·d elements of hidden state and f = (t−1)/t:
+
+- tensor: a block all-reduces its two outputs forward and their inputs' gradients backward, 4 times 2nf; the head its input's gradient,
+  2nf. The embedding is cut by columns: its output is gathered, nf, and each rank takes its own columns of the gradient. The loss
+  all-reduces 1 and then 2 numbers per token, 3·2·B·s·f.
+- with sequence parallelism a block gathers its two inputs forward, again backward, and its two outputs' gradients, 6nf, and reduce-scatters
+  its outputs and its inputs' gradients, 4nf; the head gathers twice and reduce-scatters once; the embedding's output is gathered (gloo has
+  no all-to-all between shards), and so is its gradient. Norms see a part of the tokens: 2L + 1 gradients of d are all-reduced.
+- Ulysses: U ranks exchange q, k, v and the output, n = B·s/C·head size·(2·heads + 2·key heads), forward and backward: 2nf per block.
+- ring: R ranks pass keys and values, n = B·s/C·head size·key heads each, R − 1 times forward (2n), and backward with their gradients (4n).
+- experts: rows go to their experts and back, forward and backward; all that leave a rank, 4·k·B·s·d·(E−1)/E with every expert chosen.
+- pipeline: each boundary between ranks carries n forward and n back.
+"""
+
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,16 +76,145 @@ def test_groups_that_shard_move_less_between_them(root: Path, make_spec: Make) -
     assert moved(found, "shard_replica")[0] == 2 * (psi / 2) / 2
 
 
-def test_a_pipeline_sends_its_activations(root: Path, make_spec: Make) -> None:
-    found, _ = probe({"pipeline": 2}, root, make_spec)
-    sent = found["traffic"]["pipeline"]["send"]
-    assert sent["elements"] == 16 * 32 * 32  # rank 0 sends [batch, seq, dim] forward; gradients come back
+#: Of the small job: rows, tokens per row, width, blocks, head size, heads, key heads.
+B, S, D, L, HEAD, HEADS, KEYS = 16, 32, 32, 4, 8, 4, 2
+N = B * S * D
 
 
-def test_tensor_traffic_is_on_its_own_axis(root: Path, make_spec: Make) -> None:
-    found, _ = probe({"tensor": 2, "data": 2, "zero": 1}, root, make_spec)
-    assert moved(found, "tensor")[0] > 0
-    assert set(found["traffic"]["data"]) == {"reduce_scatter", "all_gather"}
+def elements(found: Any, axis: str, of: str = "traffic") -> dict[str, float]:
+    return {kind: numbers["elements"] for kind, numbers in found[of].get(axis, {}).items()}
+
+
+def anywhere(found: Any, kind: str, of: str = "traffic") -> float:
+    """Elements of one kind of collective on all axes: axes of the same ranks share a group, and count under one name."""
+    return sum(kinds[kind]["elements"] for kinds in found[of].values() if kind in kinds)
+
+
+@pytest.mark.parametrize("t", [2, 4])
+@pytest.mark.parametrize("micro_batch", [None, 4])
+def test_tensor(t: int, micro_batch: int | None, root: Path, make_spec: Make) -> None:
+    model = {**MODEL, "kv_heads": 4}
+    found, _ = probe({"tensor": t, "sequence": False, "micro_batch": micro_batch}, root, make_spec, model=model)
+    f = (t - 1) / t
+    reduced = (L * 4 + 1) * 2 * N * f + 3 * 2 * B * S * f
+    assert elements(found, "tensor") == {"all_reduce": reduced, "all_gather": N * f}
+
+
+@pytest.mark.parametrize("t", [2, 4])
+@pytest.mark.parametrize("micro_batch", [None, 4])
+def test_tensor_and_sequence(t: int, micro_batch: int | None, root: Path, make_spec: Make) -> None:
+    model = {**MODEL, "kv_heads": 4}
+    found, _ = probe({"tensor": t, "micro_batch": micro_batch}, root, make_spec, model=model)
+    f = (t - 1) / t
+    assert elements(found, "tensor") == {
+        "all_gather": (6 * L + 2 + 2) * N * f,
+        "reduce_scatter": (4 * L + 1) * N * f,
+        "all_reduce": 3 * 2 * B * S * f + (2 * L + 1) * 2 * D * f,
+    }
+
+
+def test_recompute_sends_again_what_selective_recompute_keeps(root: Path, make_spec: Make) -> None:
+    """A block's second pass ends before its last reduction, and gathers two inputs and reduces one output before: 3nf."""
+    none, selective, full = (
+        probe({"tensor": 2}, root, make_spec, recompute=mode)[0] for mode in ("none", "selective", "full")
+    )
+    assert selective["traffic"] == none["traffic"]
+    more = {kind: count - elements(none, "tensor")[kind] for kind, count in elements(full, "tensor").items()}
+    assert more == {"all_gather": 2 * L * N / 2, "reduce_scatter": L * N / 2, "all_reduce": 0}
+
+
+@pytest.mark.parametrize("schedule", ["zbv", "interleaved-zb", "dualpipev"])
+def test_halved_backward_passes_send_nothing_twice(schedule: str, root: Path, make_spec: Make) -> None:
+    layout = {"tensor": 2, "pipeline": 2}
+    whole, _ = probe({**layout, "schedule": "interleaved"}, root, make_spec)
+    halves, _ = probe({**layout, "schedule": schedule}, root, make_spec)
+    assert elements(halves, "tensor", "traffic_sum") == elements(whole, "tensor", "traffic_sum")
+
+
+def test_ulysses(root: Path, make_spec: Make) -> None:
+    found, psi = probe({"context": 2, "ulysses": 2}, root, make_spec)
+    n = B * S // 2 * HEAD * (2 * HEADS + 2 * KEYS)
+    assert anywhere(found, "all_to_all") == L * 2 * n / 2
+    assert anywhere(found, "all_reduce") == 2 * psi / 2
+
+
+@pytest.mark.parametrize("ring", [2, 4])
+def test_ring(ring: int, root: Path, make_spec: Make) -> None:
+    found, _ = probe({"context": ring}, root, make_spec)
+    n = B * S // ring * HEAD * KEYS
+    assert anywhere(found, "send") == L * (2 * n + 4 * n) * (ring - 1)
+
+
+def test_ring_of_ulysses(root: Path, make_spec: Make) -> None:
+    found, _ = probe({"context": 4, "ulysses": 2}, root, make_spec)
+    local = B * S // 4 * HEAD
+    assert anywhere(found, "all_to_all") == L * 2 * local * (2 * HEADS + 2 * KEYS) / 2
+    assert anywhere(found, "send") == L * 6 * local * KEYS
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_experts(ranks: int, root: Path, make_spec: Make) -> None:
+    """All experts are chosen for each token, so that the routing does not matter; the row counts are one integer per expert."""
+    model = {**MODEL, "family": "moe", "experts": 4, "top_k": 4}
+    found, _ = probe({"data": ranks, "expert": ranks}, root, make_spec, model=model)
+    tokens, f = B * S // ranks, (ranks - 1) / ranks
+    assert anywhere(found, "all_to_all") == L * (4 * 4 * tokens * D + 4) * f
+
+
+def test_experts_that_some_choose(root: Path, make_spec: Make) -> None:
+    """Uneven: what leaves for the experts comes back, so all ranks' dispatches are all ranks' returns, forward and backward alike."""
+    model = {**MODEL, "family": "moe", "experts": 4, "top_k": 1}
+    found, _ = probe({"data": 2, "expert": 2}, root, make_spec, model=model)
+    rows = anywhere(found, "all_to_all", "traffic_sum") - L * 2 * 4 / 2  # less the row counts
+    assert rows % (4 * D) == 0
+    assert 0 < rows <= 4 * L * B * S * D
+
+
+BOUNDARIES = {"1f1b": (4, 3), "gpipe": (2, 1), "interleaved": (2, 3), "zbv": (2, 2), "dualpipev": (2, 2)}
+
+
+@pytest.mark.parametrize("schedule", BOUNDARIES)
+def test_a_pipeline_sends_hidden_states_and_gradients_over_every_boundary(
+    schedule: str, root: Path, make_spec: Make
+) -> None:
+    """V schedules have both stages of their turn on one rank: 2p stages, 2p − 2 boundaries between ranks."""
+    ranks, boundaries = BOUNDARIES[schedule]
+    found, _ = probe({"pipeline": ranks, "schedule": schedule}, root, make_spec)
+    assert elements(found, "pipeline", "traffic_sum") == {"send": boundaries * 2 * N}
+
+
+def test_a_pipeline_of_sequence_parallel_stages_sends_every_token_once(root: Path, make_spec: Make) -> None:
+    found, _ = probe({"pipeline": 2, "tensor": 2}, root, make_spec)
+    assert elements(found, "pipeline", "traffic_sum") == {"send": 2 * N}
+    assert elements(found, "pipeline") == {"send": N / 2}
+
+
+@pytest.mark.parametrize(("zero", "times"), [(1, 2), (3, 3)])
+def test_tensor_ranks_move_their_own_cut(zero: int, times: int, root: Path, make_spec: Make) -> None:
+    """All matrices are cut by t, the 2L + 1 norms are not. (Stage 3 gathers for one micro-batch.)"""
+    layout = {"data": 2, "tensor": 2, "zero": zero}
+    found, psi = probe(layout, root, make_spec)
+    norms = (2 * L + 1) * D
+    assert moved(found)[0] == times * ((psi - norms) / 2 + norms) / 2
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2])
+def test_stages_of_a_pipeline_move_their_own_blocks(zero: int, root: Path, make_spec: Make) -> None:
+    found, psi = probe({"data": 2, "pipeline": 2, "zero": zero}, root, make_spec)
+    assert sum(elements(found, "data", "traffic_sum").values()) == 2 * (2 * psi / 2)
+
+
+@pytest.mark.parametrize(("zero", "times"), [(0, 2), (1, 2), (3, 3)])
+def test_what_three_ranks_do_not_divide_is_padded_at_most_to_equal_rows(
+    zero: int, times: int, root: Path, make_spec: Make
+) -> None:
+    run = train(make_spec({"data": 3, "zero": zero}, steps=2, eval={"batches": 1}), root)
+    (found,) = [data for kind, data in run["events"] if kind == "probe"]
+    shapes = [value.shape for value in run["parameters"].values()]
+    psi = sum(math.prod(shape) for shape in shapes)
+    padded = sum(3 * -(-shape[0] // 3) * math.prod(shape[1:]) for shape in shapes) if zero else psi
+    assert times * psi * 2 / 3 <= moved(found)[0] + 1e-6
+    assert moved(found)[0] <= times * padded * 2 / 3 + 1e-6
 
 
 def test_memory_is_told(root: Path, make_spec: Make) -> None:
