@@ -22,7 +22,7 @@ from ..service.errors import ShardyardError
 from ..service.settings import Settings
 from ..service.spec import JobSpec
 from . import control, spec_file
-from .models import FieldError, Job, Jobs, Logs, Metrics, Node, Nodes, Problem, Readiness
+from .models import FieldError, Incidents, Job, Jobs, Logs, Metrics, Node, Nodes, Problem, Readiness
 
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -215,6 +215,11 @@ class Client:
         """Step records after step `since`, thinned to about `max_points`."""
         params = {"since": since, "max_points": max_points}
         return Metrics.model_validate(self._ask("GET", f"/v1/jobs/{_quoted(job)}/metrics", params=params))
+
+    def incidents(self, job: str, *, after: int = 0, limit: int = 100) -> Incidents:
+        """What went wrong, and what was done about it, after place `after`."""
+        params = {"after": after, "limit": limit}
+        return Incidents.model_validate(self._ask("GET", f"/v1/jobs/{_quoted(job)}/incidents", params=params))
 
     def logs(
         self, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None

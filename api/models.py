@@ -120,6 +120,39 @@ class Metrics(_Wire):
     cursor: CursorText = Field("0.0.0", description="An event stream after it continues the curve without a gap.")
 
 
+class Repair(_Wire):
+    """How a gang was repaired in place."""
+
+    generation: int | None = None
+    restored: int | None = Field(None, description="Step whose snapshots it went on from; null: from a checkpoint.")
+    step: int | None = Field(None, description="The first step after the repair.")
+    seconds: float | None = Field(None, description="From the fault's notice to that step.")
+
+
+class Incident(_Wire):
+    """Something that went wrong with a job, and what was done about it."""
+
+    n: int = Field(description="Its place in the job's story.")
+    ts: float = Field(description="Unix seconds.")
+    attempt: int
+    cause: str = Field(description="`rank_lost`, `exception`, … ; more may come.")
+    rank: int | None = None
+    node: str | None = None
+    generation: int | None = None
+    step: int | None = Field(None, description="The newest step that had been told.")
+    message: str
+    traceback: str | None = None
+    repair: Repair | None = None
+    story: str = Field(description="One paragraph for people.")
+
+
+class Incidents(_Wire):
+    """Incidents, oldest first; `next` is the `after` of the next request, null at the end."""
+
+    items: list[Incident]
+    next: int | None = None
+
+
 class LogLine(_Wire):
     """One line of one rank. `n` is its place in the job's log, `line` its place in the rank's stream."""
 

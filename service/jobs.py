@@ -137,13 +137,13 @@ async def cancel(store: Store, job_id: str, actor: str) -> Job:
     while True:
         try:
             async with store.write() as tx:
-                state = State((await _existing(tx, job_id))["state"])
+                state = State((await existing(tx, job_id))["state"])
                 if state in (State.SUCCEEDED, State.FAILED):
                     raise JobEnded(f"{job_id} has {state} already.", remedy="Nothing is left to cancel.")
                 if state not in (State.CANCELLING, State.CANCELLED):
                     to = State.CANCELLED if state in (State.QUEUED, State.PAUSED) else State.CANCELLING
                     await move(tx, job_id, state, to, Word(actor, time.time(), "cancelled_by_user"))
-                return _job(await _existing(tx, job_id))
+                return _job(await existing(tx, job_id))
         except StateChanged:
             continue  # it moved between our look and our word; each time around something else made progress
 
@@ -176,7 +176,7 @@ async def list_jobs(
 async def get_job(store: Store, id_or_name: str) -> Job:
     """The job of this id, or the newest of this name. Raises JobNotFound."""
     async with store.read() as tx:
-        return _job(await _existing(tx, id_or_name))
+        return _job(await existing(tx, id_or_name))
 
 
 async def _find(tx: AsyncConnection, id_or_name: str) -> RowMapping | None:
@@ -185,7 +185,7 @@ async def _find(tx: AsyncConnection, id_or_name: str) -> RowMapping | None:
     return await job_rows.by_id(tx, id_or_name) or await job_rows.newest_named(tx, id_or_name)
 
 
-async def _existing(tx: AsyncConnection, id_or_name: str) -> RowMapping:
+async def existing(tx: AsyncConnection, id_or_name: str) -> RowMapping:
     row = await _find(tx, id_or_name)
     if row is None:
         raise JobNotFound(
@@ -197,7 +197,7 @@ async def _existing(tx: AsyncConnection, id_or_name: str) -> RowMapping:
 async def metrics(store: Store, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
     """Step records after step `since`, at most `max_points` (2 to 10,000). `job` is an id. Raises JobNotFound."""
     async with store.read() as tx:
-        row = await _existing(tx, job)
+        row = await existing(tx, job)
         evals = await event_rows.of_kind(tx, row["id"], "eval", max_points)
         span = await step_rows.span(tx, row["id"], since)
         low, high = span or (since + 1, since)
@@ -225,7 +225,7 @@ async def logs(
 ) -> LogPage:
     """Log lines after position `after`, or the last `tail` ones, of one rank or all. Raises JobNotFound."""
     async with store.read() as tx:
-        job_id = (await _existing(tx, job))["id"]
+        job_id = (await existing(tx, job))["id"]
         if tail is not None:
             rows = await log_rows.last(tx, job_id, rank, tail)
         else:

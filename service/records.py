@@ -120,6 +120,42 @@ class Metrics:
 
 
 @dataclass(frozen=True)
+class Repair:
+    """A gang's repair in place: the new generation, the step whose snapshots it began with, its first step, and seconds lost."""
+
+    generation: int | None
+    restored: int | None  # None: from a checkpoint, or from the start
+    step: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Something that went wrong. `n` is its place in the job's story; `step` the newest that had been told."""
+
+    n: int
+    ts: float
+    attempt: int
+    cause: str
+    rank: int | None
+    node: str | None
+    generation: int | None
+    step: int | None
+    message: str
+    traceback: str | None
+    repair: Repair | None
+    story: str  # one paragraph for people
+
+
+@dataclass(frozen=True)
+class IncidentPage:
+    """`next` is the `after` of the next page, None at the end."""
+
+    items: list[Incident]
+    next: int | None
+
+
+@dataclass(frozen=True)
 class LogLine:
     """One line: `n` is its position in the whole job's log, `line` its number within its rank's attempt."""
 

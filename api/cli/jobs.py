@@ -95,6 +95,30 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
         screen.summary(found)
 
 
+def incidents(
+    job: JobName,
+    traceback: Annotated[bool, typer.Option("--traceback", help="With the exceptions' tracebacks.")] = False,
+    after: Annotated[int, typer.Option("--after", min=0, help="Go on after a page.")] = 0,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Tell what went wrong with a job, and what was done about it."""
+    screen = Screen()
+    with Client(url) as client:
+        page = client.incidents(job, after=after)
+    if json:
+        screen.json(page)
+        return
+    for incident in page.items:
+        screen.line(f"{clock(incident.ts)}  {incident.story}")
+        if traceback and incident.traceback:
+            screen.line(incident.traceback)
+    if not page.items:
+        screen.hint("Nothing went wrong.")
+    if page.next:
+        screen.hint(f"More with: shardyard incidents {job} --after {page.next}")
+
+
 def cancel(job: JobName, url: Url = None, json: Json = False) -> None:
     """Cancel a job."""
     screen = Screen()

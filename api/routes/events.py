@@ -6,10 +6,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
+from ...service import incidents as service
 from ...service import jobs
 from ...service.records import Cursor
 from ..context import In
-from ..models import Logs, Metrics
+from ..models import Incidents, Logs, Metrics
 from ..problems import describe
 from ..stream import EventStream
 
@@ -21,7 +22,7 @@ Place = Annotated[int, Query(ge=0, lt=2**53)]
 _SENT = 'event: step\ndata: {"step": 1, "loss": 5.55}\nid: 3.1.0\n\n'
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "`state`, `plan`, `step`, `eval`, `checkpoint`, `incident`, `summary`, `log`; last `end`.",
+        "description": "`state`, `plan`, `step`, `eval`, `checkpoint`, `incident`, `repair`, `summary`, `log`; last `end`.",
         "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _SENT}},
     },
     **describe("job_not_found", "invalid_cursor", "invalid_request"),
@@ -84,3 +85,19 @@ async def logs(
     """Log lines in order, of one rank or all. Ask again with `after=next` for those that follow."""
     found = await jobs.get_job(context.store, job)
     return Logs.model_validate(await jobs.logs(context.store, found.id, rank=rank, after=after, limit=limit, tail=tail))
+
+
+@router.get(
+    "/jobs/{job}/incidents",
+    operation_id="getIncidents",
+    summary="Read a job's incidents",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def incidents(
+    job: str,
+    context: In,
+    after: Annotated[Place, Query(description="Only incidents after this place.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Incidents:
+    """What went wrong, oldest first, each with its cause, what was done about it, and one paragraph that says so."""
+    return Incidents.model_validate(await service.incidents(context.store, job, after=after, limit=limit))

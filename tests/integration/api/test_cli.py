@@ -219,6 +219,32 @@ def test_logs_name_the_rank(plane: Plane, client: Client, capsys: pytest.Capture
     assert capsys.readouterr().out == "[rank 1] a\n[rank 1] b\n"
 
 
+def test_incidents_read_as_stories(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    job = client.submit(SPEC)
+    assert run(["incidents", job.id]) == 0
+    assert "Nothing went wrong" in capsys.readouterr().err
+    gang = Gang(plane, job.id)
+    lost = {"cause": "rank_lost", "rank": 2, "node": "f8d3ab314835c392", "message": "the trainer was killed by SIGKILL"}
+    gang.tell(("incident", {**lost, "generation": 1, "step": 41}))
+    gang.tell(("repair", {"cause": "rank_lost", "generation": 2, "restored": 41, "step": 42, "seconds": 0.94}))
+    raised = {"cause": "exception", "rank": 0, "message": "ValueError: no", "traceback": "Traceback …"}
+    gang.tell(("incident", raised))
+    assert run(["incidents", job.id]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith(
+        "Rank 2 on node f8d3ab314835 was lost after step 41: the trainer was killed by SIGKILL. The gang was repaired in place "
+        "as generation 2 and trained again 0.9 s later, from step 41, which was in memory."
+    )
+    assert second.endswith("Rank 0 raised an exception: ValueError: no.")
+    assert run(["incidents", job.id, "--traceback"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Traceback …"
+    page = client.incidents(job.id, limit=1)
+    assert [item.repair and item.repair.restored for item in page.items] == [41]
+    assert page.next is not None
+    (rest,) = client.incidents(job.id, after=page.next).items
+    assert (rest.cause, rest.repair, rest.traceback) == ("exception", None, "Traceback …")
+
+
 def test_watch_as_json_lines(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     job = client.submit(SPEC)
     gang = Gang(plane, job.id)
@@ -264,7 +290,20 @@ def test_a_refused_spec_names_every_field(spec: str, capsys: pytest.CaptureFixtu
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     shown = capsys.readouterr().out
-    for command in ("up", "down", "run", "submit", "list", "show", "watch", "logs", "cancel", "schema", "migrate"):
+    for command in (
+        "up",
+        "down",
+        "run",
+        "submit",
+        "list",
+        "show",
+        "watch",
+        "logs",
+        "incidents",
+        "cancel",
+        "schema",
+        "migrate",
+    ):
         assert command in shown
 
 

@@ -62,6 +62,8 @@ async def test_filters(api: httpx2.AsyncClient) -> None:
         ("/v1/jobs/nobody/events", 404, "job_not_found", None),
         ("/v1/jobs/nobody/metrics", 404, "job_not_found", None),
         ("/v1/jobs/nobody/logs", 404, "job_not_found", None),
+        ("/v1/jobs/nobody/incidents", 404, "job_not_found", None),
+        ("/v1/jobs/nobody/incidents?limit=0", 422, "invalid_request", "limit"),
         ("/v1/jobs/nobody/metrics?max_points=1", 422, "invalid_request", "max_points"),
         ("/v1/jobs/nobody/metrics?since=-1", 422, "invalid_request", "since"),
         ("/v1/jobs/nobody/metrics?since=99999999999999999999", 422, "invalid_request", "since"),

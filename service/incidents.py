@@ -1,0 +1,86 @@
+"""What went wrong with a job, and what was done about it: each incident with its repair, as facts and as one paragraph."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.engine import RowMapping
+
+from .jobs import existing
+from .records import Incident, IncidentPage, Repair
+from .store import events as event_rows
+from .store.engine import Store
+
+
+async def incidents(store: Store, job: str, *, after: int = 0, limit: int = 100) -> IncidentPage:
+    """Incidents of a job (id or name) after number `after`, oldest first. Raises JobNotFound."""
+    async with store.read() as tx:
+        job_id = (await existing(tx, job))["id"]
+        told = await event_rows.of_kind_after(tx, job_id, "incident", after, None, limit + 1)
+        end = told[limit]["position"] if len(told) > limit else None
+        first = told[0]["position"] if told else after
+        mended = await event_rows.of_kind_after(tx, job_id, "repair", first, end, limit) if told else []
+    items = [_incident(row, _repair_of(row, following, mended)) for row, following in _pairs(told[:limit], end)]
+    return IncidentPage(items, items[-1].n if end is not None else None)
+
+
+def _pairs(rows: Any, end: int | None) -> list[tuple[RowMapping, int | None]]:
+    """Each row with the position of the next one."""
+    return list(zip(rows, [*(row["position"] for row in rows[1:]), end], strict=False))
+
+
+def _repair_of(row: RowMapping, following: int | None, mended: Any) -> Repair | None:
+    """The repair that was told between this incident and the next one."""
+    for repair in mended:
+        if row["position"] < repair["position"] and (following is None or repair["position"] < following):
+            data = repair["data"]
+            return Repair(data.get("generation"), data.get("restored"), data.get("step"), data.get("seconds"))
+    return None
+
+
+def _incident(row: RowMapping, repair: Repair | None) -> Incident:
+    data = row["data"]
+    return Incident(
+        n=row["position"],
+        ts=row["ts"],
+        attempt=row["attempt"],
+        cause=str(data.get("cause")),
+        rank=data.get("rank"),
+        node=data.get("node"),
+        generation=data.get("generation"),
+        step=data.get("step"),
+        message=str(data.get("message") or ""),
+        traceback=data.get("traceback"),
+        repair=repair,
+        story=_story(data, repair),
+    )
+
+
+#: What happened, by cause; `{who}` is the rank and its node.
+_HAPPENED = {
+    "rank_lost": "{who} was lost",
+    "exception": "{who} raised an exception",
+    "placement_timeout": "The cluster had no room for the gang",
+    "start_failed": "The gang could not be started",
+    "events_lost": "Events were lost on the way",
+    "invalid_event": "An event could not be understood",
+}
+
+
+def _story(data: Mapping[str, Any], repair: Repair | None) -> str:
+    who = "The gang" if data.get("rank") is None else f"Rank {data['rank']}" + _on(data.get("node"))
+    when = f" after step {data['step']}" if data.get("step") else ""
+    happened = _HAPPENED.get(str(data.get("cause")), "{who}: " + str(data.get("cause"))).format(who=who)
+    message = str(data.get("message") or "").strip().rstrip(".")
+    return " ".join(filter(None, [happened + when + (f": {message}." if message else "."), _mended(repair)]))
+
+
+def _on(node: str | None) -> str:
+    return f" on node {node[:12]}" if node else ""
+
+
+def _mended(repair: Repair | None) -> str:
+    if repair is None:
+        return ""
+    source = "the newest checkpoint" if repair.restored is None else f"step {repair.restored}, which was in memory"
+    took = f" {repair.seconds:.1f} s later" if repair.seconds is not None else ""
+    return f"The gang was repaired in place as generation {repair.generation} and trained again{took}, from {source}."
