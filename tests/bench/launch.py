@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from harness.plane import CLI, Plane  # noqa: E402
 
 STEPS = 30
-LONG, SETTLED = 200, 40
+LONG, SETTLED = 120, 40
 
 #: Seconds from submit to the first step, and each step's seconds.
 Times = tuple[float, list[float]]
