@@ -65,8 +65,13 @@ bench: venv ## Time from submit to the first step, beside torchrun and Ray Train
 bench-engines: venv ## Tokens/s of our strategies beside DDP, FSDP2, torch's tensor parallelism and DeepSpeed
 	$(BIN)/python tests/bench/engines.py $(BENCH_ARGS)
 
-gpu-check: venv ## The tests that need a CUDA device
-	$(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)
+# Runs from the source tree: no environment is made, since a GPU machine has a torch of its own.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+gpu-check: ## On one CUDA GPU, with torch, numpy and pydantic: kernels, MFU, memory; then the GPU tests, where pytest is
+	PYTHONPATH=typings $(GPU_PYTHON) tests/bench/gpu.py $(GPU_ARGS)
+	@if $(GPU_PYTHON) -c "import pytest, pytest_asyncio" 2>/dev/null; then \
+		PYTHONPATH=typings $(GPU_PYTHON) -m pytest -m gpu tests/parity $(PYTEST_ARGS); \
+	else echo "pytest is not installed beside this torch: its GPU tests were not run."; fi
 
 clean: ## Remove all that make made: .venv, tools, builds, caches
 	rm -rf .venv .tools build *.egg-info $(UI)/dist $(UI)/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
