@@ -85,8 +85,9 @@ class Failure:
 
     @property
     def secondary(self) -> bool:
-        """Probably only the echo of another rank's end."""
-        return self.cause == "exception" and any(sign in self.message.lower() for sign in SECONDARY)
+        """Probably only the echo of another rank's end; a pipeline wraps it, and only the traceback tells."""
+        told = f"{self.message}\n{self.traceback or ''}".lower()
+        return self.cause == "exception" and any(sign in told for sign in SECONDARY)
 
     @property
     def mendable(self) -> bool:
