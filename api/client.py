@@ -8,7 +8,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -76,17 +76,12 @@ class Event:
 
 
 def find_url(url: str | None = None) -> str:
-    """Where to ask: the argument, `SHARDYARD_URL`, the data folder's running control plane, or the default address.
-
-    Who names a data folder means its control plane and no other: raises `Unreachable` when it does not run.
-    """
+    """Where to ask: the argument, `SHARDYARD_URL`, the data folder's running control plane, or the default address."""
     settings = Settings()
     named = url or settings.url
     if named:
         return named.rstrip("/")
     running = control.read(settings.data_dir)
-    if running is None and "data_dir" in settings.model_fields_set:
-        raise Unreachable(str(settings.data_dir), "The control plane of this data folder does not run.")
     return running.url if running else control.DEFAULT_URL
 
 
@@ -202,7 +197,7 @@ class Client:
                 on_lost(error)
             time.sleep(_PAUSES[min(attempts, len(_PAUSES) - 1)])
             attempts += 1
-            self._look_again()
+            self.url = find_url(self._given)
 
     def story(self, job: Job) -> list[Event]:
         """What had happened to the job when it was read, without its steps and log lines."""
@@ -313,12 +308,7 @@ class Client:
                 if time.monotonic() - began > self._patience_s:
                     raise
                 time.sleep(1.0)
-                self._look_again()
-
-    def _look_again(self) -> None:
-        """A control plane that was started again may answer elsewhere."""
-        with suppress(Unreachable):
-            self.url = find_url(self._given)
+                self.url = find_url(self._given)
 
     def _stream(self, path: str, params: Mapping[str, Any], cursor: str | None) -> Generator[Event]:
         given = {key: value for key, value in params.items() if value is not None}

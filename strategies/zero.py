@@ -41,9 +41,8 @@ class ShardedOptimizer:
         self._mesh, self._precision, self._prefetch = mesh, precision, overlap.prefetch
         self._each_microbatch = stage == 2 and mesh.size("pipeline") == 1
         filled = fill_buckets(parameters(parts, mesh), precision.compute.itemsize, overlap.bucket_bytes)
-        self._stay = (
-            stage == 1 and mesh.size("pipeline") == 1
-        )  # a pipeline leaves gradients with their parameters until `reduce`
+        # Under a pipeline gradients lie with their parameters until `reduce`.
+        self._stay = stage == 1 and mesh.size("pipeline") == 1
         self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas), self._stay) for bucket in filled]
         self._masters = [self._master(bucket) for bucket in self._buckets]
         self._pieces = [self._own_pieces(*pair) for pair in zip(self._buckets, self._masters, strict=True)]

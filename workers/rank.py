@@ -179,9 +179,10 @@ class Trainer:
 
 
 def fork_trainer(root: Path, owner: int, request: forkserver.Request, more: list[int]) -> Trainer:
-    """`more`: descriptors of its snapshot memory, and of rank 0's listening socket.
+    """Ask the node's fork server, started if need be, for a trainer. Raises OSError, ForkError. Waits for no import.
 
-    Ask the node's fork server, started if need be, for a trainer. Raises OSError, ForkError. Waits for no import."""
+    `more`: descriptors of its snapshot memory, and of rank 0's listening socket.
+    """
     fork = forkserver.connect(root, owner, dict(os.environ))
     ours, theirs = socket.socketpair()
     stdout, out = os.pipe()

@@ -24,9 +24,15 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         yield Settings(data_dir=tmp_path_factory.mktemp("data"), cpu_ranks_per_core=-(-8 // cores))
 
 
+@pytest.fixture(scope="module")
+def entry() -> str:
+    """What trainers run; a module may say otherwise."""
+    return "entries:work"
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(settings: Settings) -> AsyncIterator[Cluster]:
-    cluster = Cluster(settings, entry="entries:work")
+async def cluster(settings: Settings, entry: str) -> AsyncIterator[Cluster]:
+    cluster = Cluster(settings, entry=entry)
     try:
         await cluster.connect()
         yield cluster

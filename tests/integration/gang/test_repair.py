@@ -3,17 +3,14 @@
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import pytest_asyncio
 
 from shardyard.service.cluster import Cluster
 from shardyard.service.gangs import GangOrder
-from shardyard.service.settings import Settings
 
 from .story import Event, closed, follow, is_final, is_step, pids, states
 
@@ -28,15 +25,10 @@ LAYOUTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(settings: Settings) -> AsyncIterator[Cluster]:
-    """As `conftest.cluster`, with the real training loop."""
-    cluster = Cluster(settings, entry="entries:train")
-    try:
-        await cluster.connect()
-        yield cluster
-    finally:
-        await cluster.shut_down()
+@pytest.fixture(scope="module")
+def entry() -> str:
+    """The real training loop."""
+    return "entries:train"
 
 
 def train_order(name: str, folder: Path, layout: dict[str, Any], repairs: int = 5, **train: Any) -> GangOrder:

@@ -1,17 +1,8 @@
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from shardyard.workers import slots
-
-
-@pytest.fixture
-def fds() -> Iterator[list[int]]:
-    made = slots.make()
-    yield made
-    for fd in made:
-        os.close(fd)
 
 
 def test_new_slots_are_empty(fds: list[int]) -> None:

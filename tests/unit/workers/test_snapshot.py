@@ -1,6 +1,3 @@
-import os
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -9,14 +6,6 @@ from shardyard.workers import slots
 from shardyard.workers.snapshot import SnapshotError, Snapshots, restore
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def fds() -> Iterator[list[int]]:
-    made = slots.make()
-    yield made
-    for fd in made:
-        os.close(fd)
 
 
 def pieces(*dtypes: torch.dtype) -> list[Piece]:
