@@ -33,8 +33,9 @@ def _model_states(rank: int, world: int, port: int) -> dict[int, int]:
     """Stage → bytes of all living storages, beyond those that lived before."""
     device, found = group(rank, world, port), {}
     for stage in FORMULAS:
-        before = _settled_bytes()
-        found[stage] = _model_state(device, world, stage) - before
+        gc.collect()
+        gc.freeze()  # what lived before is not looked at again
+        found[stage] = _model_state(device, world, stage)
     return found
 
 
@@ -83,7 +84,7 @@ def _parallel(mesh: Any) -> Any:
 
 
 def _settled_bytes() -> int:
-    """The living bytes once they no longer change: gloo's own threads let go of a collective's tensors a moment after `wait` has returned."""
+    """The living bytes once they no longer change: gloo's threads let go of a collective's tensors some time after `wait` has returned."""
     recent = [_living_bytes()]
     while len(recent) < ALIKE or len(set(recent[-ALIKE:])) > 1:
         assert len(recent) < MOST_READINGS, f"the living bytes do not settle: {recent}"
