@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ..workers.forkserver import ForkError
-from ..workers.gang import NAMESPACE, Order, Supervisor, rank_name, remove_remains
+from ..workers.gang import Supervisor
+from ..workers.placement import NAMESPACE, Order, rank_name, remove_remains
 from .errors import ClusterError, GangLost
 from .gangs import GangOrder, Node, Pull
 from .head import Head, HeadError, Record, idle_workers, lives, rank_workers

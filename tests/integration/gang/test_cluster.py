@@ -16,7 +16,8 @@ from shardyard.service.cluster import Cluster
 from shardyard.service.errors import ClusterError, GangLost
 from shardyard.service.head import Head, marked
 from shardyard.service.settings import Settings
-from shardyard.workers.gang import NAMESPACE, Order, Supervisor
+from shardyard.workers.gang import Supervisor
+from shardyard.workers.placement import NAMESPACE, Order
 
 from .conftest import HERE
 from .story import follow, gone, is_step, lives, order, pids, states

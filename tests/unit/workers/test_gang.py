@@ -1,22 +1,6 @@
-import pytest
-
-from shardyard.workers.gang import Failure, Order, Supervisor, placement, rank_name
-
-
-@pytest.mark.parametrize(
-    ("tensor", "device", "bundles"),
-    [
-        (1, "cpu", [{"CPU": 0.25}] * 4),
-        (2, "cpu", [{"CPU": 0.5}] * 2),
-        (4, "cuda", [{"GPU": 4.0}]),
-    ],
-)
-def test_a_tensor_group_is_one_bundle(tensor: int, device: str, bundles: list[dict[str, float]]) -> None:
-    assert placement(Order("shardyard-a-1", {}, 4, tensor, device)) == bundles
-
-
-def test_ranks_are_named_after_their_gang() -> None:
-    assert rank_name("shardyard-a-1", 3) == "shardyard-a-1-rank-3"
+from shardyard.workers.failure import Failure
+from shardyard.workers.gang import Supervisor
+from shardyard.workers.placement import Order
 
 
 def test_the_root_cause_is_no_echo_of_another_failure() -> None:
@@ -32,8 +16,3 @@ def test_the_root_cause_is_no_echo_of_another_failure() -> None:
     assert wrapped.mendable and supervisor._root_cause() == lost
     supervisor.failures = [echo, Failure("exception", 1, "ValueError: no"), lost]
     assert supervisor._root_cause().message == "ValueError: no"
-
-
-def test_a_failure_says_rank_and_traceback() -> None:
-    text = Failure("exception", 2, "ValueError: no", "node", "Traceback …").text()
-    assert text == "rank 2: ValueError: no\n\nTraceback …"

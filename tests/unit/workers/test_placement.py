@@ -1,0 +1,19 @@
+import pytest
+
+from shardyard.workers.placement import Order, placement, rank_name
+
+
+@pytest.mark.parametrize(
+    ("tensor", "device", "bundles"),
+    [
+        (1, "cpu", [{"CPU": 0.25}] * 4),
+        (2, "cpu", [{"CPU": 0.5}] * 2),
+        (4, "cuda", [{"GPU": 4.0}]),
+    ],
+)
+def test_a_tensor_group_is_one_bundle(tensor: int, device: str, bundles: list[dict[str, float]]) -> None:
+    assert placement(Order("shardyard-a-1", {}, 4, tensor, device)) == bundles
+
+
+def test_ranks_are_named_after_their_gang() -> None:
+    assert rank_name("shardyard-a-1", 3) == "shardyard-a-1-rank-3"

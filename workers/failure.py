@@ -1,0 +1,63 @@
+"""Why a gang ends before its work is done. The root cause is told, never its echo in another rank."""
+
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+from .repair import MENDABLE
+
+#: What a rank says when another one has gone; never the root cause while there is another.
+SECONDARY: Final = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection refused",
+    "broken pipe",
+    "socket timeout",
+    "timed out",
+    "remote process exited",
+    "nccl communicator was aborted",
+    "recvvalue failed",
+    "sendbytes failed",
+    "recv, 0 bytes",
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a gang ends before its work is done."""
+
+    cause: str  # `exception`, `rank_lost`, `placement_timeout`, `start_failed`, `gang_error`
+    rank: int | None
+    message: str
+    node: str | None = None
+    traceback: str | None = None
+
+    @property
+    def secondary(self) -> bool:
+        """Probably only the echo of another rank's end; a pipeline wraps it, and only the traceback tells."""
+        told = f"{self.message}\n{self.traceback or ''}".lower()
+        return self.cause == "exception" and any(sign in told for sign in SECONDARY)
+
+    @property
+    def mendable(self) -> bool:
+        """Whether the machines are to blame; a peer's echo is, too, when nobody tells a better cause."""
+        return self.cause in MENDABLE or self.secondary
+
+    def text(self) -> str:
+        who = "" if self.rank is None else f"rank {self.rank}: "
+        return who + self.message + (f"\n\n{self.traceback}" if self.traceback else "")
+
+
+def brief(error: BaseException) -> str:
+    """One line; what Ray has wrapped is unwrapped."""
+    error = getattr(error, "cause", None) or error
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+
+
+def ending(status: int | None) -> str:
+    """A trainer's exit status in words."""
+    if status is None:
+        return "the node's fork server is gone, and the trainer with it"
+    if status < 0:
+        return f"the trainer was killed by {signal.Signals(-status).name}"
+    return f"the trainer exited with status {status} without a word"

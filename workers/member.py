@@ -1,0 +1,75 @@
+"""The supervisor's view of the ranks, and what follows from where they sit."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .coords import Coords
+from .placement import Order
+from .rank import Remains, Reservation
+
+
+@dataclass
+class Member:
+    """One rank."""
+
+    rank: int
+    actor: Any
+    reservation: Reservation | None = None
+    done: bool = False
+    exited: bool = False
+    failed: bool = False  # told an exception
+    pulled: int = 0  # number of the newest event taken from it
+    step: int = 0  # the newest step that it reported
+    reader: "asyncio.Task[None] | None" = field(default=None, repr=False)
+    lost: bool = False  # its actor died
+    remains: Remains | None = None  # its snapshots, as a neighbour on its node holds them
+
+    @property
+    def node(self) -> str | None:
+        return self.reservation.node if self.reservation else None
+
+    def renew(self) -> None:
+        """For the next generation."""
+        self.done = self.exited = self.failed = self.lost = False
+        self.reader = None
+
+
+def nodes(members: Sequence[Member]) -> list[str]:
+    return sorted({member.node for member in members if member.node})
+
+
+def neighbour(members: Sequence[Member], member: Member) -> Member | None:
+    """The next rank on the same node, of those in a ring; None when it is alone there."""
+    same = [other for other in members if other.node == member.node]
+    guard = same[(same.index(member) + 1) % len(same)]
+    return None if guard is member else guard
+
+
+def coordinates(order: Order, members: Sequence[Member], restore: int | None) -> list[Coords]:
+    """Every rank's place in the generation for which all of them have reserved."""
+    places: dict[str, int] = {}
+    first = members[0].reservation
+    assert first is not None and first.port is not None
+    coords = []
+    for member in members:
+        here = member.reservation
+        assert here is not None
+        local = places.get(here.node, 0)
+        places[here.node] = local + 1
+        coords.append(
+            Coords(
+                rank=member.rank,
+                world_size=order.world_size,
+                local_rank=local,
+                master_host=first.host,
+                master_port=first.port,
+                generation=here.generation,
+                interface=here.interface,
+                device="cuda" if order.device == "cuda" else "cpu",
+                timeout_s=order.timeout_s,
+                restore=restore,
+            )
+        )
+    return coords

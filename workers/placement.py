@@ -1,0 +1,93 @@
+"""Where a gang sits: one placement group, all or nothing, and a rank actor for each device of it.
+
+Everything has a name that is made from the gang's, so that whoever knows the gang's finds what is left of it.
+"""
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .rank import Rank
+
+NAMESPACE: Final = "shardyard"
+
+
+@dataclass(frozen=True)
+class Order:
+    """One attempt: what to run, on how many devices of which kind."""
+
+    name: str  # shardyard-{job}-{attempt}
+    run: dict[str, Any]  # a `Run` as JSON
+    world_size: int
+    tensor: int = 1  # ranks of one tensor group are neighbours and share a node
+    device: str = "cpu"
+    submitted_at: float = 0.0  # unix seconds of the job's creation
+    cpus_per_rank: float = 0.25  # CPU ranks only
+    entry: str = ""  # `module:function` that trains; empty: this package's own loop
+    timeout_s: float = 600.0  # of collectives
+    lease_s: float = 30.0
+    repairs: int = 0  # so often the gang is repaired in place after it lost a rank
+
+
+def rank_name(gang: str, rank: int, generation: int = 1) -> str:
+    """A rank's actor that was made for a later generation has a name of its own: a dead one's is not free at once."""
+    return f"{gang}-rank-{rank}" + (f".{generation}" if generation > 1 else "")
+
+
+def placement(order: Order) -> list[dict[str, float]]:
+    """Bundles of the gang's placement group: one per tensor group, which a bundle keeps on one node."""
+    one = {"GPU": 1.0} if order.device == "cuda" else {"CPU": order.cpus_per_rank}
+    bundle = {name: amount * order.tensor for name, amount in one.items()}
+    return [dict(bundle) for _ in range(order.world_size // order.tensor)]
+
+
+def reserve(order: Order) -> Any:
+    """The gang's placement group, which may not be ready yet; made when it is not there."""
+    from ray.util.placement_group import get_placement_group, placement_group
+
+    with contextlib.suppress(ValueError):
+        return get_placement_group(order.name)
+    return placement_group(placement(order), "PACK", name=order.name, lifetime="detached")
+
+
+def bundle_order(order: Order, group: Any) -> list[int]:
+    """The placement group's bundles so ordered that groups on the same node get neighbouring ranks."""
+    from ray.util.placement_group import placement_group_table
+
+    nodes = placement_group_table(group).get("bundles_to_node_id", {})
+    return sorted(range(order.world_size // order.tensor), key=lambda b: (str(nodes.get(b)), b))
+
+
+def make_actor(order: Order, group: Any, bundle: int, rank: int, generation: int) -> Any:
+    """A rank's actor in its bundle, for the generations from this one on."""
+    import ray
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    cuda = order.device == "cuda"
+    options = {
+        "name": rank_name(order.name, rank, generation),
+        "namespace": NAMESPACE,
+        "lifetime": "detached",
+        "num_cpus": 0 if cuda else order.cpus_per_rank,
+        "num_gpus": 1 if cuda else 0,
+        "max_restarts": 0,
+        "scheduling_strategy": PlacementGroupSchedulingStrategy(group, bundle),
+    }
+    return ray.remote(Rank).options(**options).remote(rank, order.device, order.entry, order.lease_s)
+
+
+def kill(actor: Any) -> None:
+    import ray
+
+    with contextlib.suppress(ray.exceptions.RayError, ValueError):
+        ray.kill(actor, no_restart=True)
+
+
+def remove_remains(gang: str, actors: list[Any]) -> None:
+    """Kill these rank actors and remove the gang's placement group, if it is still there."""
+    from ray.util.placement_group import get_placement_group, remove_placement_group
+
+    for actor in actors:
+        kill(actor)
+    with contextlib.suppress(ValueError):
+        remove_placement_group(get_placement_group(gang))

@@ -1,0 +1,103 @@
+"""What a gang tells: its ranks' events merged into one story, numbered once and in order.
+
+A step is told when every rank has reported it, and once, though a repaired gang trains some again; what a rank says after a
+step is not told before it; a cause is told before the `state` that it brings.
+"""
+
+import time
+from collections import deque
+from typing import Any, Final
+
+from .events import Event, Spool, Steps, merged
+from .failure import Failure
+
+SPOOL_BYTES: Final = 64 << 20
+
+
+class Story:
+    """The events of one attempt, in its spool, and what must be known to tell the next one."""
+
+    def __init__(self, world_size: int, submitted_at: float) -> None:
+        self.submitted_at = submitted_at
+        self.spool = Spool(SPOOL_BYTES)
+        self.state = "placing"
+        self.told_step = 0
+        self.first_step_at: float | None = None
+        self.repaired: dict[str, Any] | None = None  # what is told of a repair with the first step after it
+        self._steps = Steps(world_size)
+        self._held: deque[tuple[int, Event]] = deque()  # told by a rank after a step that others are still to report
+        self._told_facts: dict[str, int] = {}  # kind → the newest step of which one was told
+
+    def log(self, event: Event) -> None:
+        self.spool.add("log", event["data"], event["ts"])
+
+    def step(self, rank: int, event: Event) -> None:
+        """One rank's record of a step."""
+        step = int(event["data"]["step"])
+        again = event["data"].pop("again", False)
+        if rank == 0 and not again:
+            self._tell_running(event["ts"], step)
+        if step <= self.told_step:  # trained once more after a repair, to the same bits
+            return
+        records = [merged({rank: event["data"]})] if again else self._steps.add(rank, event["data"])
+        for record in records:
+            self._tell_step(record, event["ts"])
+
+    def fact(self, event: Event, step: int) -> None:
+        """Plan, validation, checkpoint, summary: told as they come, but never before the step that they follow."""
+        self._held.append((step, event))
+        self._tell_held()
+
+    def rest(self) -> None:
+        """At a generation's end: what waited for ranks that will not report any more."""
+        for record in self._steps.rest():
+            self._tell_step(record, time.time())
+        self._tell_held(all_of_them=True)
+
+    def tell_incident(self, root: Failure, generation: int) -> None:
+        incident = {"rank": root.rank, "node": root.node, "message": root.message, "traceback": root.traceback}
+        incident |= {"generation": generation, "step": self.told_step}
+        self.spool.add("incident", {"cause": root.cause, **incident})
+
+    def tell_state(self, state: str, reason: str, message: str) -> None:
+        self.state = state
+        self.spool.add("state", {"state": state, "reason": reason, "message": message}, urgent=True)
+
+    def _tell_running(self, ts: float, step: int) -> None:
+        """Rank 0 has trained a step: the first one of all, or of a generation. What the dead one still says is neither."""
+        if self.first_step_at is None:
+            self.first_step_at = ts
+            self.tell_state("running", "first_step", "")
+        elif self.repaired is not None:
+            began = self.repaired.pop("began")
+            told = self.repaired | {"step": step, "seconds": ts - began}
+            self.spool.add("repair", told)
+            self.tell_state("running", "repaired", _in_words(told))
+        self.repaired = None
+
+    def _tell_step(self, record: dict[str, Any], ts: float) -> None:
+        self.spool.add("step", record, ts)
+        self.told_step = record["step"]
+        self._tell_held()
+
+    def _tell_held(self, all_of_them: bool = False) -> None:
+        while self._held and (all_of_them or self._held[0][0] <= self.told_step):
+            _, event = self._held.popleft()
+            data = dict(event["data"])
+            data.pop("again", None)
+            if not self._is_news(event["kind"], int(data.get("step") or 0)):
+                continue
+            if event["kind"] == "summary" and self.first_step_at is not None and self.submitted_at:
+                data["time_to_first_step_s"] = self.first_step_at - self.submitted_at
+            self.spool.add(event["kind"], data, event["ts"])
+
+    def _is_news(self, kind: str, step: int) -> bool:
+        """Whether no fact of this kind was told of this step or a later one: a repaired gang tells some again."""
+        news = step > self._told_facts.get(kind, -1)
+        self._told_facts[kind] = max(step, self._told_facts.get(kind, -1))
+        return news
+
+
+def _in_words(told: dict[str, Any]) -> str:
+    start = "the newest checkpoint" if told["restored"] is None else f"step {told['restored']}, which was in memory"
+    return f"generation {told['generation']} goes on after {start}; {told['seconds']:.1f} s were lost"
