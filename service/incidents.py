@@ -16,20 +16,27 @@ async def incidents(store: Store, job: str, *, after: int = 0, limit: int = 100)
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         told = await event_rows.of_kind_after(tx, job_id, "incident", after, None, limit + 1)
-        end = told[limit]["position"] if len(told) > limit else None
         first = told[0]["position"] if told else after
-        mended = await event_rows.of_kind_after(tx, job_id, "repair", first, end, limit) if told else []
-    items = [_incident(row, _repair_of(row, following, mended)) for row, following in _pairs(told[:limit], end)]
-    return IncidentPage(items, items[-1].n if end is not None else None)
+        mended = await event_rows.of_kind_after(tx, job_id, "repair", first, None, limit) if told else []
+    items = [_incident(row, _repair_of(row, following, mended)) for row, following in _pairs(told)[:limit]]
+    return IncidentPage(items, items[-1].n if len(told) > limit else None)
 
 
-def _pairs(rows: Any, end: int | None) -> list[tuple[RowMapping, int | None]]:
-    """Each row with the position of the next one."""
-    return list(zip(rows, [*(row["position"] for row in rows[1:]), end], strict=False))
+def _pairs(rows: Any) -> list[tuple[RowMapping, int | None]]:
+    """Each row with the position of the next one that may have a repair."""
+    pairs: list[tuple[RowMapping, int | None]] = []
+    end: int | None = None
+    for row in reversed(rows):
+        pairs.append((row, end))
+        if row["data"].get("cause") not in _LIVED_WITH:
+            end = row["position"]
+    return pairs[::-1]
 
 
 def _repair_of(row: RowMapping, following: int | None, mended: Any) -> Repair | None:
     """The repair that was told between this incident and the next one."""
+    if row["data"].get("cause") in _LIVED_WITH:
+        return None
     for repair in mended:
         if row["position"] < repair["position"] and (following is None or repair["position"] < following):
             data = repair["data"]
@@ -63,7 +70,11 @@ _HAPPENED = {
     "start_failed": "The gang could not be started",
     "events_lost": "Events were lost on the way",
     "invalid_event": "An event could not be understood",
+    "checkpoint_damaged": "A checkpoint was damaged and passed over",
 }
+
+#: Incidents that stop nobody and so have no repair: one that follows them is of an earlier incident.
+_LIVED_WITH = frozenset({"events_lost", "invalid_event", "checkpoint_damaged"})
 
 
 def _story(data: Mapping[str, Any], repair: Repair | None) -> str:

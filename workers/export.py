@@ -14,13 +14,19 @@ from typing import Any
 import torch
 
 from ..strategies.piece import Piece
-from .checkpoint import CheckpointError, read_manifest, read_pieces, verify
+from .checkpoint.errors import CheckpointError
+from .checkpoint.manifest import Manifest, read
+from .checkpoint.reading import fill
+from .checkpoint.verify import verify
 from .data.tokenizer import END_OF_TEXT
 from .models.huggingface import Place, config_of, place
 from .models.make import make
 from .models.presets import Architecture
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+#: A checkpoint's folder and its manifest.
+Source = tuple[Path, Manifest]
 
 #: Bytes of one output file at most, but for a larger tensor.
 SHARD_BYTES = 5_000_000_000
@@ -56,15 +62,15 @@ def export(checkpoint: Path, out: Path, dtype: str = "fp32", shard_bytes: int = 
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileExistsError(f"{out} is not an empty folder; name a new one.")
-    manifest = read_manifest(checkpoint)
+    manifest = read(checkpoint)
     arch = _architecture(checkpoint, manifest)
     verify(checkpoint, manifest)
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
     try:
         partial.mkdir()
-        files = _write_weights(checkpoint, partial, arch, DTYPES[dtype], shard_bytes)
-        _write_rest(partial, arch, DTYPES[dtype], manifest["training"].get("tokenizer"))
+        files = _write_weights((checkpoint, manifest), partial, arch, DTYPES[dtype], shard_bytes)
+        _write_rest(partial, arch, DTYPES[dtype], manifest.training.get("tokenizer"))
         size = 0
         for file in partial.glob("*.safetensors"):
             shutil.copymode(partial / "config.json", file)  # safetensors lets only the owner read
@@ -75,8 +81,8 @@ def export(checkpoint: Path, out: Path, dtype: str = "fp32", shard_bytes: int = 
     return Exported(out, files, arch.parameters, size)
 
 
-def _architecture(checkpoint: Path, manifest: dict[str, Any]) -> Architecture:
-    numbers = manifest["training"].get("model")
+def _architecture(checkpoint: Path, manifest: Manifest) -> Architecture:
+    numbers = manifest.training.get("model")
     if numbers is None:
         raise CheckpointError(
             f"{checkpoint} does not say which architecture it is of (a module of your own, or saved by an older version); "
@@ -90,13 +96,13 @@ def _architecture(checkpoint: Path, manifest: dict[str, Any]) -> Architecture:
     return arch
 
 
-def _write_weights(checkpoint: Path, folder: Path, arch: Architecture, dtype: torch.dtype, limit: int) -> int:
+def _write_weights(source: Source, folder: Path, arch: Architecture, dtype: torch.dtype, limit: int) -> int:
     """Write all weights, an index beside them where one file is not enough; returns the number of files."""
     shards = list(_shards(_tensors(arch), dtype.itemsize, limit))
     index: dict[str, str] = {}
     for number, shard in enumerate(shards, start=1):
         name = "model.safetensors" if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        _write_shard(checkpoint, folder / name, shard, dtype)
+        _write_shard(source, folder / name, shard, dtype)
         index |= {tensor.name: name for tensor in shard}
     if len(shards) > 1:
         size = sum(tensor.numel for shard in shards for tensor in shard) * dtype.itemsize
@@ -133,7 +139,7 @@ def _shards(tensors: list[_Tensor], element_bytes: int, limit: int) -> Iterator[
     yield shard
 
 
-def _write_shard(checkpoint: Path, file: Path, shard: list[_Tensor], dtype: torch.dtype) -> None:
+def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.dtype) -> None:
     from safetensors.torch import save_file
 
     pieces = {
@@ -141,7 +147,7 @@ def _write_shard(checkpoint: Path, file: Path, shard: list[_Tensor], dtype: torc
         for tensor in shard
         for name, shape in tensor.parts
     }
-    read_pieces(checkpoint, list(pieces.values()))
+    fill(*source, list(pieces.values()))
     content = {}
     for tensor in shard:
         whole = torch.cat([pieces.pop(name).tensor for name, _ in tensor.parts])

@@ -16,8 +16,11 @@ from ..strategies.clip import scale_gradients, sum_over_ranks
 from ..strategies.context import share
 from ..strategies.mesh import REPLICA, make_mesh
 from ..strategies.precision import LossScale
-from . import checkpoint, snapshot
+from . import snapshot
 from .build import Built, build
+from .checkpoint.errors import CheckpointError
+from .checkpoint.restore import restore
+from .checkpoint.save import Saver
 from .coords import Coords
 from .groups import formed
 from .models.flops import flops_per_token
@@ -115,8 +118,9 @@ class Loop:
         self.started = time.monotonic()
         self.first_step_s: float | None = None
         self.trained_s = 0.0
-        every = self.spec.snapshot.every
-        self.snapshots = Snapshots(memory.slots, every, self._all_pieces(), built.mesh.device)
+        pieces = self._all_pieces()
+        self.snapshots = Snapshots(memory.slots, self.spec.snapshot.every, pieces, built.mesh.device)
+        self.saver = Saver(built.run.checkpoints, self.spec.checkpoint.keep, pieces, built.mesh)
 
     def run(self) -> None:
         """All steps that are left, then the summary. Returns early when `stop()` says so."""
@@ -124,7 +128,7 @@ class Loop:
         first = self._restore() + 1
         self.began_at = self.began_at or first
         if first > self.spec.steps and self.memory.restore is None:
-            raise checkpoint.CheckpointError(
+            raise CheckpointError(
                 f"the checkpoint is of step {first - 1}: train.steps {self.spec.steps} leaves nothing to do; raise it."
             )
         for step in range(first, self.spec.steps + 1):
@@ -259,10 +263,8 @@ class Loop:
             "model": None if self.built.architecture is None else self.built.architecture.model_dump(),
             "tokenizer": self.spec.data.tokenizer,
         }
-        saved = checkpoint.save(self.built.run.checkpoints, step, self._all_pieces(), training, self.built.mesh)
+        saved = self.saver.save(step, training)
         self.newest = str(saved.path)
-        if self.leads:
-            checkpoint.prune(self.built.run.checkpoints, self.spec.checkpoint.keep)
         self._tell_first(
             "checkpoint", {"step": step, "path": str(saved.path), "bytes": saved.bytes, "seconds": saved.seconds}
         )
@@ -270,7 +272,7 @@ class Loop:
     def _restore(self) -> int:
         """The step after which this rank goes on; 0: from the start.
 
-        From the snapshot that the gang has agreed on; else from the job's own newest checkpoint, or the one to resume from.
+        From the snapshot that the gang has agreed on; else from the job's own newest whole checkpoint, or the one to resume from.
         """
         if self.memory.restore is not None:
             facts = snapshot.restore(self.memory.slots, self.memory.restore, self._all_pieces())
@@ -278,9 +280,13 @@ class Loop:
                 setattr(self, name, value)
             self.recent.tell_again(facts["told"])
             return self._continue(facts["training"])
-        own = checkpoint.complete(self.built.run.checkpoints)
-        path = own[0] if own else self.built.run.resume
-        return 0 if path is None else self._continue(checkpoint.load(path, self._all_pieces()))
+        run = self.built.run
+        training = restore(run.checkpoints, run.resume, self._all_pieces(), self._warn)
+        return 0 if training is None else self._continue(training)
+
+    def _warn(self, cause: str, message: str, step: int | None = None) -> None:
+        """Tell what went wrong though training goes on."""
+        self._tell_first("incident", {"cause": cause, "rank": None, "message": message, "step": step})
 
     def _continue(self, training: dict[str, Any]) -> int:
         """The pieces have their values: let the rest follow."""

@@ -26,7 +26,7 @@ class Story:
         self.repaired: dict[str, Any] | None = None  # what is told of a repair with the first step after it
         self._steps = Steps(world_size)
         self._held: deque[tuple[int, Event]] = deque()  # told by a rank after a step that others are still to report
-        self._told_facts: dict[str, int] = {}  # kind → the newest step of which one was told
+        self._told_facts: dict[str, int] = {}  # sort of fact → the newest step of which one was told
 
     def log(self, event: Event) -> None:
         self.spool.add("log", event["data"], event["ts"])
@@ -44,7 +44,7 @@ class Story:
             self._tell_step(record, event["ts"])
 
     def fact(self, event: Event, step: int) -> None:
-        """Plan, validation, checkpoint, summary: told as they come, but never before the step that they follow."""
+        """Plan, validation, checkpoint, incident, summary: told as they come, but never before the step that they follow."""
         self._held.append((step, event))
         self._tell_held()
 
@@ -85,17 +85,22 @@ class Story:
             _, event = self._held.popleft()
             data = dict(event["data"])
             data.pop("again", None)
-            if not self._is_news(event["kind"], int(data.get("step") or 0)):
+            if not self._is_news(_sort(event["kind"], data), int(data.get("step") or 0)):
                 continue
             if event["kind"] == "summary" and self.first_step_at is not None and self.submitted_at:
                 data["time_to_first_step_s"] = self.first_step_at - self.submitted_at
             self.spool.add(event["kind"], data, event["ts"])
 
-    def _is_news(self, kind: str, step: int) -> bool:
-        """Whether no fact of this kind was told of this step or a later one: a repaired gang tells some again."""
-        news = step > self._told_facts.get(kind, -1)
-        self._told_facts[kind] = max(step, self._told_facts.get(kind, -1))
+    def _is_news(self, sort: str, step: int) -> bool:
+        """Whether no fact of this sort was told of this step or a later one: a repaired gang tells some again."""
+        news = step > self._told_facts.get(sort, -1)
+        self._told_facts[sort] = max(step, self._told_facts.get(sort, -1))
         return news
+
+
+def _sort(kind: str, data: dict[str, Any]) -> str:
+    """A step has at most one fact of each kind, but several incidents may be told of it."""
+    return f"{kind} {data.get('cause')} {data.get('message')}" if kind == "incident" else kind
 
 
 def _in_words(told: dict[str, Any]) -> str:

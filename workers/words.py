@@ -23,6 +23,8 @@ def in_words(kind: str, data: dict[str, Any]) -> str | None:
             return f"step {data['step']:>6}  {bubble_in_words(data)}"
         case "checkpoint":
             return f"step {data['step']:>6}  saved {data['path']} ({data['bytes']:,} bytes in {data['seconds']:.2f} s)"
+        case "incident":
+            return f"{data['cause']}: {data['message']}"
     return None
 
 

@@ -24,7 +24,7 @@ def export(
     if found is None:
         remedy = "Read a job's newest checkpoint with: shardyard show JOB"
         raise UnknownCheckpoint(f"{checkpoint} holds no complete checkpoint.", field="CHECKPOINT", remedy=remedy)
-    from ...workers.checkpoint import CheckpointError
+    from ...workers.checkpoint.errors import CheckpointError
     from ...workers.export import export as write  # needs torch
 
     try:

@@ -85,20 +85,51 @@ def test_keeps_the_newest(root: Path, make_spec: Make) -> None:
     assert json.loads((kept[-1] / "manifest.json").read_text())["step"] == 5
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "missing"])
-def test_a_damaged_file_is_said_and_not_loaded(damage: str, root: Path, make_spec: Make) -> None:
-    name = f"damage-{damage}"
-    train(make_spec({"data": 2}, steps=2, checkpoint={}), root, name)
-    path = root / "checkpoints" / name / "step-00000002"
-    victim = path / "__0_0.distcp"
+@pytest.mark.parametrize("damage", ["flip", "truncate", "missing", "manifest"])
+def test_a_damaged_one_is_said_and_the_one_before_is_used(damage: str, root: Path, make_spec: Make) -> None:
+    name, spec = f"damage-{damage}", make_spec({"data": 2, "zero": 1}, checkpoint={"every": 2, "keep": 3})
+    whole = train(spec, root, name)
+    *_, before, newest = sorted((root / "checkpoints" / name).iterdir())
+    victim = spoil(newest, damage)
+    resumed = train(spec, root, name)
+    (incident,) = [data for kind, data in resumed["events"] if kind == "incident"]
+    assert incident["cause"] == "checkpoint_damaged"
+    assert all(said in incident["message"] for said in (str(newest), victim, str(before)))
+    assert resumed["losses"] == whole["losses"][4:]
+    assert all(np.array_equal(value, resumed["parameters"][key]) for key, value in whole["parameters"].items())
+
+
+def spoil(checkpoint: Path, damage: str) -> str:
+    """Damage one of its files; returns the file's name."""
+    victim = checkpoint / "manifest.json" if damage == "manifest" else max(checkpoint.glob("rank-*"))
     content = bytearray(victim.read_bytes())
-    if damage == "flip":
+    if damage in ("flip", "manifest"):
         content[len(content) // 2] ^= 1
     victim.write_bytes(content[:-1] if damage == "truncate" else content)
     if damage == "missing":
         victim.unlink()
-    with pytest.raises(RuntimeError, match="does not match its checksum"):
-        train(make_spec({"data": 2}), root, name)
+    return victim.name
+
+
+def test_where_none_is_whole_training_starts_anew_and_says_so(root: Path, make_spec: Make) -> None:
+    spec = make_spec({"data": 2}, steps=2, checkpoint={"every": 1})
+    whole = train(spec, root, "none-whole")
+    for path in (root / "checkpoints" / "none-whole").iterdir():
+        spoil(path, "flip")
+    again = train(spec, root, "none-whole")
+    incidents = [data["message"] for kind, data in again["events"] if kind == "incident"]
+    assert len(incidents) == 2 and all("goes on from the start" in message for message in incidents)
+    assert again["losses"] == whole["losses"]
+
+
+def test_a_damaged_one_that_was_named_is_refused(root: Path, make_spec: Make) -> None:
+    train(make_spec({"data": 2}, steps=2, checkpoint={"every": 1}), root, "named")
+    path = root / "checkpoints" / "named" / "step-00000002"
+    spoil(path, "flip")
+    with pytest.raises(
+        RuntimeError, match=r"step-00000002 is damaged: rank-.* does not match its checksum; use an older"
+    ):
+        train(make_spec({"data": 2}), root, "of-named", resume=path)
 
 
 def test_another_model_is_refused(root: Path, make_spec: Make) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,13 +242,13 @@ def test_our_own_model_is_exported(root: Path, make_spec: Make) -> None:
 
 
 def test_what_cannot_be_exported_is_said(root: Path, make_spec: Make) -> None:
-    from shardyard.workers.checkpoint import CheckpointError
+    from shardyard.workers.checkpoint.errors import CheckpointError
+    from shardyard.workers.checkpoint.manifest import read, write
     from shardyard.workers.export import export
 
     checkpoint = saved(train(make_spec({}, steps=1, checkpoint={}), root, "old"))
-    manifest = json.loads((checkpoint / "manifest.json").read_text())
-    del manifest["training"]["model"]
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    manifest = read(checkpoint)
+    write(checkpoint, replace(manifest, training={**manifest.training, "model": None}))
     with pytest.raises(CheckpointError, match="does not say which architecture"):
         export(checkpoint, root / "exported-old")
     assert not (root / "exported-old").exists()

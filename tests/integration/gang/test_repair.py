@@ -65,9 +65,9 @@ def facts(events: list[Event], kind: str) -> list[tuple[int, Any]]:
 
 
 def parameters(folder: Path) -> dict[str, bytes]:
-    """The last checkpoint's files, but for the pickled table of where things are."""
+    """The last checkpoint's files; what follows the rank in a name is of that save alone."""
     (step,) = (folder / "checkpoints").glob(f"step-{STEPS:08d}")
-    return {file.name: file.read_bytes() for file in step.glob("__*")}
+    return {file.name[:10]: file.read_bytes() for file in step.glob("rank-*")}
 
 
 async def unbroken(cluster: Cluster, name: str, folder: Path, layout: dict[str, Any]) -> list[Event]:

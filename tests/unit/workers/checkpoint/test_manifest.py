@@ -1,0 +1,68 @@
+"""A manifest is believed only as it was written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardyard.workers.checkpoint.errors import CheckpointError, Damaged
+from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, Rectangle, Tensor, digest, read, text, write
+
+PIECE = Rectangle("weight", (2, 0), (2, 3), 8)
+MADE = Manifest(
+    7,
+    {"loss_scale": [65536.0, 1e-07], "tokenizer": "ä\n"},
+    {"weight": Tensor("BF16", (4, 3))},
+    {"rank-00000": File(20, "ab", (PIECE,))},
+)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write(tmp_path, MADE)
+    assert read(tmp_path) == MADE
+    assert [file.name for file in tmp_path.iterdir()] == [MANIFEST]
+
+
+def test_every_change_of_every_byte_is_seen_or_means_the_same(tmp_path: Path) -> None:
+    content = text(MADE)
+    for at, byte in enumerate(content):
+        for other in {byte ^ 1, byte ^ 0x20, ord(" "), ord("0")} - {byte}:
+            (tmp_path / MANIFEST).write_bytes(content[:at] + bytes([other]) + content[at + 1 :])
+            assert seen_or_same(tmp_path)
+        (tmp_path / MANIFEST).write_bytes(content[:at])
+        with pytest.raises(Damaged):
+            read(tmp_path)
+
+
+def seen_or_same(path: Path) -> bool:
+    try:
+        return read(path) == MADE
+    except Damaged:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"format": 1, "step": 5, "files": {}}, "format 1, of an older version"),
+        ({"format": 3, "sha256": digest({"format": 3})}, "format 3, this version reads 2"),
+    ],
+)
+def test_other_formats_are_no_damage(tmp_path: Path, body: dict[str, Any], said: str) -> None:
+    (tmp_path / MANIFEST).write_text(json.dumps(body))
+    with pytest.raises(CheckpointError, match=said) as caught:
+        read(tmp_path)
+    assert not isinstance(caught.value, Damaged)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"[" * 100_000, b"\xff"])
+def test_what_is_no_manifest_is_damaged(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+    with pytest.raises(Damaged):
+        read(tmp_path)
+
+
+def test_a_folder_without_one_is_not_complete(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no complete checkpoint"):
+        read(tmp_path)

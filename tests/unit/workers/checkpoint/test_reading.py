@@ -1,0 +1,95 @@
+"""Rectangles of one cut are read into rectangles of another; each file is one that safetensors reads."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from shardyard.strategies.piece import Piece, narrow
+from shardyard.workers.checkpoint.errors import CheckpointError, Damaged
+from shardyard.workers.checkpoint.image import Image
+from shardyard.workers.checkpoint.manifest import File, Manifest
+from shardyard.workers.checkpoint.reading import fill
+
+Rectangles = list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def stored(folder: Path, wholes: dict[str, torch.Tensor], cut: Rectangles) -> Manifest:
+    """A checkpoint of which each file holds one rectangle of every tensor."""
+    tensors, files = {}, {}
+    for number, (offset, size) in enumerate(cut):
+        pieces = [
+            Piece(name, tuple(whole.shape), offset, narrow(whole, offset, size), frozenset())
+            for name, whole in wholes.items()
+        ]
+        image = Image(pieces)
+        image.take()
+        (folder / f"{number}").write_bytes(image.memory.numpy().tobytes())
+        tensors |= image.tensors
+        files[f"{number}"] = File(len(image.memory), "", tuple(image.rectangles))
+    return Manifest(1, {}, tensors, files)
+
+
+def cuts(shape: tuple[int, ...]) -> st.SearchStrategy[Rectangles]:
+    """Rectangles that cover the shape: each dimension cut somewhere, or not."""
+    along = [st.integers(0, n).map(lambda at, n=n: [(0, at), (at, n - at)]) for n in shape]
+    return st.tuples(*along).map(
+        lambda parts: [(tuple(o for o, _ in box), tuple(n for _, n in box)) for box in product(*parts)]
+    )
+
+
+SHAPE = (5, 4, 3)
+
+
+@settings(max_examples=50, deadline=None)
+@given(cuts(SHAPE), cuts(SHAPE))
+def test_any_cut_is_read_into_any_other(
+    tmp_path_factory: pytest.TempPathFactory, written: Rectangles, wanted: Rectangles
+) -> None:
+    folder = tmp_path_factory.mktemp("cut")
+    wholes = {name: torch.randn(SHAPE).to(dtype) for name, dtype in (("a", torch.bfloat16), ("b", torch.float64))}
+    manifest = stored(folder, wholes, written)
+    pieces = [
+        Piece(name, SHAPE, offset, torch.full(size, torch.nan, dtype=whole.dtype), frozenset())
+        for name, whole in wholes.items()
+        for offset, size in wanted
+    ]
+    fill(folder, manifest, pieces)
+    for piece in pieces:
+        assert torch.equal(piece.tensor, narrow(wholes[piece.name], piece.offset, piece.tensor.shape))
+
+
+def test_a_file_is_a_safetensors_file(tmp_path: Path) -> None:
+    wholes = {"odd": torch.randn(3).to(torch.bfloat16), "wide": torch.randn(3, dtype=torch.float64)}
+    stored(tmp_path, wholes, [((0,), (3,))])
+    read = load_file(tmp_path / "0")
+    assert read.keys() == wholes.keys()
+    assert all(torch.equal(read[name], whole) for name, whole in wholes.items())
+
+
+def test_values_take_the_type_of_the_piece(tmp_path: Path) -> None:
+    whole = torch.randn(4, 2, dtype=torch.float64)
+    manifest = stored(tmp_path, {"a": whole}, [((0, 0), (4, 2))])
+    piece = Piece("a", (4, 2), (1, 0), torch.empty(2, 2, dtype=torch.float32), frozenset())
+    fill(tmp_path, manifest, [piece])
+    assert torch.equal(piece.tensor, whole[1:3].float())
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    manifest = stored(tmp_path, {"a": torch.randn(4, 2)}, [((0, 0), (2, 2)), ((2, 0), (2, 2))])
+    whole = Piece("a", (4, 2), (0, 0), torch.empty(4, 2), frozenset())
+    half = replace(manifest, files={"0": manifest.files["0"]})
+    with pytest.raises(CheckpointError, match="lacks 4 elements"):
+        fill(tmp_path, half, [whole])
+    with pytest.raises(CheckpointError, match=r"holds no b: .* another model"):
+        fill(tmp_path, manifest, [replace(whole, name="b")])
+    with pytest.raises(CheckpointError, match="another model"):
+        fill(tmp_path, manifest, [replace(whole, shape=(8, 2))])
+    (tmp_path / "1").write_bytes((tmp_path / "1").read_bytes()[:-1])
+    with pytest.raises(Damaged, match="1 cannot be read"):
+        fill(tmp_path, manifest, [whole])

@@ -1,0 +1,134 @@
+"""The manifest: what a checkpoint holds and how to know that it is whole. It is written last, by rename, and protects itself.
+
+Its `sha256` is that of everything else in it as canonical JSON (sorted keys, no spaces, ASCII), so that any change of its bytes is seen
+or changes nothing that is read.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from .errors import CheckpointError, Damaged
+
+MANIFEST: Final = "manifest.json"
+FORMAT: Final = 2
+
+
+class Rectangle(NamedTuple):
+    """The part of the tensor `name` that begins at `offset` and is `size` large; it lies from byte `start` of a file on."""
+
+    name: str
+    offset: tuple[int, ...]
+    size: tuple[int, ...]
+    start: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A whole tensor: its safetensors dtype and its shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class File:
+    """One rank's file and the rectangles in it."""
+
+    bytes: int
+    sha256: str
+    pieces: tuple[Rectangle, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`training` restores what is not tensors; `tensors` are all that were saved, by name; `files` hold them, by file name."""
+
+    step: int
+    training: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    files: Mapping[str, File]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files.values())
+
+
+def text(manifest: Manifest) -> bytes:
+    """The manifest as it lies on disk."""
+    body = {"format": FORMAT, **asdict(manifest)}
+    return _canonical(body | {"sha256": digest(body)})
+
+
+def digest(body: Mapping[str, Any]) -> str:
+    """The checksum of a manifest's content."""
+    return hashlib.sha256(_canonical(body)).hexdigest()
+
+
+def _canonical(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+
+
+def write(path: Path, manifest: Manifest) -> None:
+    """Make the files in the folder `path` a checkpoint: the manifest appears whole or not at all, and after them."""
+    temporary = path / f"{MANIFEST}.tmp"
+    with temporary.open("wb") as out:
+        out.write(text(manifest))
+        out.flush()
+        os.fsync(out.fileno())
+    sync_folder(path)
+    temporary.replace(path / MANIFEST)
+    sync_folder(path)
+
+
+def sync_folder(path: Path) -> None:
+    """Let the names in a folder outlive a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read(path: Path) -> Manifest:
+    """The manifest of the checkpoint in the folder `path`. Raises `CheckpointError`, where it was changed `Damaged`."""
+    try:
+        content = (path / MANIFEST).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise CheckpointError(
+            f"{path} holds no complete checkpoint ({MANIFEST} is missing); name a step-… folder that has one."
+        ) from None
+    except OSError as error:
+        raise Damaged(f"{path} is damaged: {MANIFEST} cannot be read ({error}); use an older checkpoint.") from error
+    return _manifest(_body(content, path))
+
+
+def _body(content: bytes, path: Path) -> dict[str, Any]:
+    """The content, of which every word is what was written."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        body = None
+    told = body.pop("sha256", None) if isinstance(body, dict) else None
+    if isinstance(body, dict) and told is None and body.get("format") == 1:
+        raise CheckpointError(f"{path} has format 1, of an older version; this version reads {FORMAT}: save it anew.")
+    if not isinstance(body, dict) or told != digest(body):
+        raise Damaged(f"{path} is damaged: {MANIFEST} does not match its checksum; use an older checkpoint.")
+    if body.get("format") != FORMAT:
+        raise CheckpointError(f"{path} has format {body.get('format')}, this version reads {FORMAT}.")
+    return body
+
+
+def _manifest(body: Mapping[str, Any]) -> Manifest:
+    tensors = {name: Tensor(said["dtype"], tuple(said["shape"])) for name, said in body["tensors"].items()}
+    files = {name: _file(said) for name, said in body["files"].items()}
+    return Manifest(body["step"], body["training"], tensors, files)
+
+
+def _file(said: Mapping[str, Any]) -> File:
+    pieces = [Rectangle(name, tuple(offset), tuple(size), start) for name, offset, size, start in said["pieces"]]
+    return File(said["bytes"], said["sha256"], tuple(pieces))
