@@ -19,7 +19,7 @@ class Overlap(BaseModel):
         2,
         ge=1,
         le=64,
-        description="Buckets on their way at a time (ZeRO-1 and 2), or blocks gathered ahead in the forward pass (ZeRO-3).",
+        description="Buckets on their way at a time (ZeRO-1 and 2), or blocks gathered ahead and gradients sent behind (ZeRO-3).",
     )
 
     @property

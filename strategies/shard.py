@@ -1,11 +1,11 @@
 """ZeRO stage 3: parameters, gradients and optimizer state cut over the data axis by torch's `fully_shard` (1910.02054, section 5.3).
 
-Memory per rank: 16Ψ/N bytes and a gathered block, and `prefetch` more in the forward pass. Traffic per step and micro-batch: 2Ψ(N−1)/N
-gathered and Ψ(N−1)/N reduce-scattered elements. In groups that shard (HSDP; `layout.shard` = S of N replicas) the same with S for N, and
+Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetch` more, in the backward pass one more and the gradients of
+`prefetch` blocks on their way. Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered elements. On CPUs
+`shard_messages.py` lets them overlap. In groups that shard (HSDP; `layout.shard` = S of N replicas) the same with S for N, and
 2(Ψ/S)(N/S−1)/(N/S) all-reduced between groups, for 16Ψ/S bytes. Gathered values have the dtype that computes, gradients are reduced in
-the master's dtype, which is that of the shards. Under a
-pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), as a
-schedule comes back to them soon. Scalars, which cannot be cut, are replicated.
+the master's dtype, which is that of the shards. Under a pipeline, blocks stay gathered between forward and backward (pytorch issue 164756),
+as a schedule comes back to them soon. Scalars, which cannot be cut, are replicated.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,17 +13,16 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from .collectives import reduce_scatter
 from .data import Replicated
 from .mesh import REPLICA, SHARD, Mesh
 from .overlap import Overlap
 from .piece import Cut, Piece, Placed, parameters, tied_names
 from .precision import Precision
+from .shard_messages import GlooAllGather, GlooReduceScatter
 
 
 class FullyShard:
@@ -43,8 +42,11 @@ class FullyShard:
         on_host: bool = False,
     ) -> None:
         whole = parameters(parts, mesh)
+        # Between groups that shard, torch sums on as soon as it has a group's sum.
+        self._mesh, self._begun = mesh, False
+        self._sums = GlooReduceScatter(overlap.prefetch, at_once=mesh.hybrid is not None)
         self._sharded = [
-            _shard(module, mesh, precision, fill, on_host)
+            _shard(module, mesh, precision, fill, on_host, self._sums)
             for part in parts
             for module in (*_cut_by_hand(part, mesh), *blocks(part), part)
         ]
@@ -62,9 +64,13 @@ class FullyShard:
     def before_backward(self, last: bool) -> None:
         """Every micro-batch is reduced at once: whole gradients never exist, but for scalars."""
         self._scalars.before_backward(last)
+        self._sums.settle()
+        self._sums.at_once |= self._begun  # torch adds to what the micro-batch before has left
+        self._begun = True
 
     def reduce(self) -> None:
         self._scalars.reduce()
+        self._sums.settle()
         for parameter, piece in self._pairs:
             grad = parameter.value.grad
             assert grad is None or isinstance(grad, DTensor)
@@ -75,6 +81,7 @@ class FullyShard:
 
     def publish(self) -> None:
         self._scalars.publish()
+        self._begun, self._sums.at_once = False, self._mesh.hybrid is not None
         for parameter, piece in self._pairs:
             parameter.value.grad = piece.tensor.grad = None
 
@@ -105,7 +112,12 @@ def _replicas(module: nn.Module) -> str:
 
 
 def _shard(
-    module: nn.Module, mesh: Mesh, precision: Precision, fill: Callable[[nn.Module], None], on_host: bool
+    module: nn.Module,
+    mesh: Mesh,
+    precision: Precision,
+    fill: Callable[[nn.Module], None],
+    on_host: bool,
+    sums: GlooReduceScatter,
 ) -> FSDPModule:
     fill(module)
     policy = MixedPrecisionPolicy()
@@ -124,35 +136,16 @@ def _shard(
     shard.set_gradient_divide_factor(1.0)
     shard.set_force_sum_reduction_for_comms(True)
     if mesh.device.type == "cpu":
-        shard.set_custom_reduce_scatter(cast(Any, GlooReduceScatter()))
+        shard.set_custom_all_gather(cast(Any, GlooAllGather()))
+        shard.set_custom_reduce_scatter(cast(Any, sums))
     return shard
 
 
 def _prefetch(part: nn.Module, depth: int) -> None:
-    """Let each block ask for the `depth` blocks after it, before it computes. One is what torch does by itself."""
-    order: list[FSDPModule] = [block for block in blocks(part) if isinstance(block, FSDPModule)]
-    if depth > 1:
-        for number, block in enumerate(order):
-            block.set_modules_to_forward_prefetch(order[number + 1 : number + 1 + depth])
-
-
-class GlooReduceScatter:
-    """For `set_custom_reduce_scatter`: gloo's own reduce-scatter is an all-reduce inside (see `collectives.py`)."""
-
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
-
-    def __call__(
-        self,
-        output_tensor: torch.Tensor,
-        input_tensor: torch.Tensor,
-        group: dist.ProcessGroup,
-        op: object,  # noqa: ARG002  (torch's signature)
-        async_op: bool = False,  # noqa: ARG002
-    ) -> None:
-        """Sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is a sum: see `_shard`."""
-        rows = input_tensor.view(dist.get_world_size(group), -1)
-        reduce_scatter(rows, group, output_tensor)()
+    """Let each block, and the part itself, ask for the `depth` blocks after it, before it computes; in the backward pass one."""
+    order: list[FSDPModule] = [module for module in (part, *blocks(part)) if isinstance(module, FSDPModule)]
+    for number, module in enumerate(order, start=1):
+        module.set_modules_to_forward_prefetch(order[number : number + depth])
 
 
 def blocks(module: nn.Module) -> Iterator[nn.Module]:

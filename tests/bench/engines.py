@@ -1,6 +1,7 @@
 """Tokens/s of one model in the engines that could train it: our ZeRO stages and tensor parallelism, torch's, DeepSpeed's.
 
     python tests/bench/engines.py [--ranks 2 4] [--rounds 20] [--deepspeed VENV] [--only "ours zero-1" "torch DDP"]
+    python tests/bench/engines.py --only "ours zero-3" "ours zero-3 prefetch 1" "torch FSDP2" --base "torch FSDP2"
 
 All engines live at once, one process per rank (DeepSpeed's ranks are processes of the environment VENV, which also needs numpy and
 pydantic), and take turns of a few steps; in each round every engine has one turn, and the order rotates. A ratio is taken within a
@@ -30,6 +31,13 @@ STEPS = 4  # per turn
 STAGES = [f"ours zero-{stage}" for stage in range(4)]
 HOME = [*STAGES, "torch DDP", "torch FSDP2", "torch FSDP2 without reshard", "torch alone", "ours TP", "torch TP"]
 DEEPSPEED = ["deepspeed zero-1", "deepspeed zero-2"]
+#: Run when `--only` names them: ours with one thing changed, FSDP2 with its own default of resharding.
+VARIANTS = [
+    *(f"ours zero-3 prefetch {depth}" for depth in (1, 2, 3, 4)),
+    *(f"ours zero-3 {what}" for what in ("torch's messages", "torch's all-gather", "torch's reduce-scatter")),
+    "ours zero-3 waiting all-to-all",
+    "torch FSDP2 as it comes",
+]
 #: (ours, theirs, at least)
 TARGETS = [
     ("ours zero-0", "torch DDP", 1.0),
@@ -115,7 +123,8 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 @contextlib.contextmanager
 def sides(ranks: int, options: argparse.Namespace) -> Iterator[dict[str, Ranks]]:
     """Engine → the processes that hold it."""
-    chosen = [name for name in (*HOME, *DEEPSPEED) if not options.only or name in options.only]
+    asked = options.only or (*HOME, *DEEPSPEED)
+    chosen = [name for name in (*HOME, *VARIANTS, *DEEPSPEED) if name in asked]
     folder = Path(tempfile.mkdtemp(prefix="se-"))
     corpus = folder / "corpus.txt"
     corpus.write_bytes(b"".join(file.read_bytes() for file in sorted((ROOT / "strategies").glob("*.py"))))
@@ -124,7 +133,7 @@ def sides(ranks: int, options: argparse.Namespace) -> Iterator[dict[str, Ranks]]
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         found: dict[str, Ranks] = {}
         for python, names in (
-            (sys.executable, HOME),
+            (sys.executable, [*HOME, *VARIANTS]),
             (options.deepspeed and f"{options.deepspeed}/bin/python", DEEPSPEED),
         ):
             here = [name for name in names if name in chosen]
@@ -170,11 +179,11 @@ def beside(ours: list[Turn], theirs: list[Turn]) -> str:
     return f"{clock}   {ratio([turn.worked for turn in theirs], [turn.worked for turn in ours])}"
 
 
-def show(turns: dict[str, list[Turn]], tokens: int) -> None:
-    print(f"  {'':<44} tokens/s   × DDP: by the clock, by processor time")
+def show(turns: dict[str, list[Turn]], tokens: int, base: str) -> None:
+    print(f"  {'':<44} tokens/s   × {base}: by the clock, by processor time")
     for name, own in turns.items():
         speed = tokens / statistics.median(turn.seconds for turn in own)
-        print(f"  {name:<44} {speed:7.0f}    {beside(own, turns['torch DDP']) if 'torch DDP' in turns else ''}")
+        print(f"  {name:<44} {speed:7.0f}    {beside(own, turns[base]) if base in turns else ''}")
     for ours, theirs, least in TARGETS:
         if ours in turns and theirs in turns:
             target = "" if least is None else f"   target ≥ {least}"
@@ -189,13 +198,14 @@ def main() -> None:
     parser.add_argument("--seq-len", type=int, default=128)
     parser.add_argument("--bucket-mb", type=float, help="overlap.bucket_mb of ours; default: the spec's")
     parser.add_argument("--deepspeed", metavar="VENV", help="an environment with torch, deepspeed, numpy and pydantic")
-    parser.add_argument("--only", nargs="+", metavar="ENGINE", help=f"of {', '.join((*HOME, *DEEPSPEED))}")
+    parser.add_argument("--only", nargs="+", metavar="ENGINE", help=f"of {', '.join((*HOME, *VARIANTS, *DEEPSPEED))}")
+    parser.add_argument("--base", metavar="ENGINE", default="torch DDP", help="what all are compared with")
     options = parser.parse_args()
     for ranks in options.ranks:
         print(
             f"{ranks} ranks, {options.sequences} × {options.seq_len} tokens each, {options.rounds} rounds", flush=True
         )
-        show(measure(ranks, options), STEPS * ranks * options.sequences * options.seq_len)
+        show(measure(ranks, options), STEPS * ranks * options.sequences * options.seq_len, options.base)
     if not options.deepspeed:
         print("  deepspeed: not measured, no environment was given (--deepspeed)")
 

@@ -1,0 +1,68 @@
+"""What `fully_shard` sends on CPUs: as much as it computes with, and while it computes.
+
+Without streams torch waits for every collective where it starts it. Its hooks for custom collectives may start one and come back:
+
+- an all-gather returns its `Work`, for which `fully_shard` waits where it copies the parameters out: blocks that it asks for ahead
+  (`set_modules_to_forward_prefetch`, and one in the backward pass) arrive while others compute;
+- a reduce-scatter's result becomes the shard's gradient as it is (a view, no copy, when it is summed in the shard's dtype), and nobody
+  reads it before `settle`. Two things would: a gradient that is there already, to which `fully_shard` adds at once, and HSDP's all-reduce.
+  For them `at_once` is set.
+
+gloo's own reduce-scatter is an all-reduce inside: see `collectives.py`.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+from .collectives import Pending, reduce_scatter
+
+
+class Allocate:
+    """Memory for messages, asked for anew each time."""
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class GlooAllGather(Allocate):
+    """For `set_custom_all_gather`."""
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,  # noqa: ARG002  (torch's signature)
+    ) -> dist.Work | None:
+        """Start to gather `input_tensor` [n], which lies in `output_tensor` [N·n]."""
+        work: dist.Work | None = dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=True)
+        return work
+
+
+class GlooReduceScatter(Allocate):
+    """For `set_custom_reduce_scatter`, one for all modules: at most `depth` sums are on their way."""
+
+    def __init__(self, depth: int, at_once: bool = False) -> None:
+        self._depth, self.at_once = depth, at_once
+        self._pending: deque[Pending] = deque()
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: object,  # noqa: ARG002
+        async_op: bool = False,  # noqa: ARG002
+    ) -> None:
+        """Start to sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is a sum: see `shard.py`."""
+        rows = input_tensor.view(dist.get_world_size(group), -1)
+        self._pending.append(reduce_scatter(rows, group, output_tensor))
+        self.settle(0 if self.at_once else self._depth)
+
+    def settle(self, left: int = 0) -> None:
+        """Wait until no more than `left` sums are on their way."""
+        while len(self._pending) > left:
+            self._pending.popleft()()
