@@ -249,12 +249,6 @@ class Layout(BaseModel):
                 f"only ZeRO-3 shards inside groups of replicas; layout.zero is {self.zero}.",
                 "Set layout.zero to 3, or leave layout.shard out.",
             )
-        if self.expert > 1:
-            raise Refusal(
-                "layout.shard",
-                f"experts spread over {self.expert} replicas are cut over their own replicas.",
-                "Leave layout.shard out, or set layout.expert to 1.",
-            )
         replicas = self.degrees["data"] * self.degrees["context"]
         legal = [d for d in _divisors(replicas) if 1 < d < replicas]
         if self.shard not in legal:
@@ -263,6 +257,17 @@ class Layout(BaseModel):
                 "layout.shard",
                 f"{replicas} replicas do not fall into two or more groups of {self.shard}.",
                 "Leave layout.shard out." if near is None else f"Use {near}, or one of {legal}.",
+            )
+        self._check_shard_of_experts(self.shard, legal)
+
+    def _check_shard_of_experts(self, shard: int, sizes: list[int]) -> None:
+        """Every group has as many replicas of one expert as of another, or every expert has at most one in a group."""
+        legal = [d for d in sizes if d % self.expert == 0 or self.expert % d == 0]
+        if shard not in legal:
+            raise Refusal(
+                "layout.shard",
+                f"in groups of {shard} replicas some experts, spread over {self.expert}, would stand more often than others.",
+                f"Use one of {legal}, or leave layout.shard out." if legal else "Leave layout.shard out.",
             )
 
     def _check_context(self, facts: ModelFacts, seq_len: int) -> None:

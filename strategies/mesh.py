@@ -4,11 +4,13 @@ Ranks of one tensor group are neighbours, then those of one context group, then 
 `rank = ((pipeline · D + data) · C + context) · T + tensor`. Gradients are summed over *replicas*, the data and context axes together.
 The context axis is `context = ring · U + ulysses`: Ulysses' all-to-all stays among neighbours, the ring goes outside.
 Experts divide the replicas once more: neighbouring replicas form an expert group, among which a layer's experts are spread, and
-`replica = expert replica · E + expert`; an expert's gradient is summed over its expert replicas only.
+`replica = expert replica · E + expert`; an expert's gradient is summed over its expert replicas only. In groups that shard (HSDP) the
+neighbouring replicas of a group cut what they hold alike, and groups sum: `replica = group · S + place`. Of a group's S replicas S/E
+hold the same experts (at least one), and cut them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
@@ -22,6 +24,10 @@ REPLICA = "replica"
 EXPERT_REPLICA = "expert_replica"
 #: HSDP: replicas among which parameters are cut (neighbours), and those of different groups that hold the same cut.
 SHARD, SHARD_REPLICA = "shard", "shard_replica"
+#: The same of experts that are spread.
+EXPERT_SHARD, EXPERT_SHARD_REPLICA = "expert_shard", "expert_shard_replica"
+#: Axis over which a parameter is replicated → the two that groups that shard make of it: among groups, and inside.
+GROUPS = {REPLICA: (SHARD_REPLICA, SHARD), EXPERT_REPLICA: (EXPERT_SHARD_REPLICA, EXPERT_SHARD)}
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,9 @@ class Mesh:
     layout: Layout
     device: torch.device
     axes: Mapping[str, DeviceMesh]
-    hybrid: DeviceMesh | None = None  # SHARD_REPLICA × SHARD, where the layout has groups that shard
+    hybrid: Mapping[str, DeviceMesh] = field(
+        default_factory=dict
+    )  # axis → its `GROUPS`, where the layout has groups that shard
 
     def size(self, axis: str) -> int:
         return self.axes[axis].size()
@@ -53,42 +61,42 @@ def make_mesh(layout: Layout, device: torch.device) -> Mesh:
         raise ValueError(
             f"layout {layout} needs {layout.world_size} ranks, the process group has {dist.get_world_size()}"
         )
-    degrees = layout.degrees
-    outer = {
-        "pipeline": degrees["pipeline"],
-        REPLICA: degrees["data"] * degrees["context"],
-        "tensor": degrees["tensor"],
-    }
+    outer = {"pipeline": layout.pipeline, REPLICA: layout.data * layout.context, "tensor": layout.tensor}
     axes = _axes(outer, device)
-    hybrid = None
-    if layout.shard is not None:
-        # DTensors of the tensor axis need the mesh that cuts them further to have the same parent.
-        spread = {
-            "pipeline": degrees["pipeline"],
-            SHARD_REPLICA: axes[REPLICA].size() // layout.shard,
-            SHARD: layout.shard,
-            "tensor": degrees["tensor"],
-        }
-        parent = init_device_mesh(device.type, tuple(spread.values()), mesh_dim_names=tuple(spread))
-        axes |= {name: parent[name] for name in spread}
-        hybrid = parent[SHARD_REPLICA, SHARD]
-    if degrees["context"] == 1:
-        axes["data"] = axes[REPLICA]
-    else:
+    axes |= dict.fromkeys(("data", EXPERT_REPLICA), axes[REPLICA])
+    if layout.context > 1:
         axes |= _context_axes(layout, device)
-    if layout.expert == 1:
-        axes[EXPERT_REPLICA] = axes[REPLICA]
-    else:
-        groups = axes[REPLICA].size() // layout.expert
-        spread = {
-            "outer": degrees["pipeline"],
-            EXPERT_REPLICA: groups,
-            "expert": layout.expert,
-            "inner": degrees["tensor"],
-        }
-        inner = _axes(spread, device)
-        axes |= {EXPERT_REPLICA: inner[EXPERT_REPLICA], "expert": inner["expert"]}
-    return Mesh(layout, device, axes, hybrid)
+    if layout.expert > 1:
+        axes |= _expert_axes(layout, device)
+    if layout.shard is None:
+        return Mesh(layout, device, axes)
+    parents = _parents_of_groups(layout, layout.shard, device)
+    # DTensors of the tensor axis need the mesh that cuts them further to have the same parent.
+    axes |= {name: parents[REPLICA][name] for name in ("pipeline", *GROUPS[REPLICA], "tensor")}
+    axes |= {name: parents[axis][name] for axis in parents for name in GROUPS[axis]}
+    return Mesh(layout, device, axes, {axis: parent[GROUPS[axis]] for axis, parent in parents.items()})
+
+
+def _parents_of_groups(layout: Layout, shard: int, device: torch.device) -> dict[str, DeviceMesh]:
+    """Axis over which parameters are replicated → the mesh of the world that holds the two axes of its `GROUPS`."""
+    groups = layout.data * layout.context // shard
+    spread = {"pipeline": layout.pipeline, SHARD_REPLICA: groups, SHARD: shard, "tensor": layout.tensor}
+    parents = {REPLICA: _mesh(spread, device)}
+    if layout.expert > 1:
+        alike = max(1, shard // layout.expert)  # of a group's ranks
+        between = layout.data * layout.context // layout.expert // alike
+        inner = {"expert": layout.expert, "tensor": layout.tensor}
+        spread = {"pipeline": layout.pipeline, EXPERT_SHARD_REPLICA: between, EXPERT_SHARD: alike, **inner}
+        parents[EXPERT_REPLICA] = _mesh(spread, device)
+    return parents
+
+
+def _expert_axes(layout: Layout, device: torch.device) -> dict[str, DeviceMesh]:
+    """The axes inside the replicas: expert groups of neighbours, and the replicas of each expert."""
+    groups = layout.data * layout.context // layout.expert
+    spread = {"outer": layout.pipeline, EXPERT_REPLICA: groups, "expert": layout.expert, "inner": layout.tensor}
+    found = _axes(spread, device)
+    return {name: found[name] for name in (EXPERT_REPLICA, "expert")}
 
 
 def _context_axes(layout: Layout, device: torch.device) -> dict[str, DeviceMesh]:
@@ -102,5 +110,9 @@ def _context_axes(layout: Layout, device: torch.device) -> dict[str, DeviceMesh]
 
 
 def _axes(shape: Mapping[str, int], device: torch.device) -> dict[str, DeviceMesh]:
-    mesh = init_device_mesh(device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
+    mesh = _mesh(shape, device)
     return {name: mesh[name] for name in shape}
+
+
+def _mesh(shape: Mapping[str, int], device: torch.device) -> DeviceMesh:
+    return init_device_mesh(device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, Shard
 
-from .mesh import REPLICA, SHARD, SHARD_REPLICA, Mesh
+from .mesh import GROUPS, REPLICA, Mesh
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Piece:
 
     def owned(self, mesh: Mesh) -> bool:
         """True on exactly one rank of those that hold the same rectangle."""
-        replicas = SHARD_REPLICA if SHARD in self.axes else self.replicas
+        between, inside = GROUPS[self.replicas]
+        replicas = between if inside in self.axes else self.replicas
         first = all(mesh.index(axis) == 0 for axis in (replicas, "tensor") if axis not in self.axes)
         return first and not self.borrowed
 

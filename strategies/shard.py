@@ -2,10 +2,12 @@
 
 Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetch` more, in the backward pass one more and the gradients of
 `prefetch` blocks on their way. Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered elements. On CPUs
-`shard_messages.py` lets them overlap. In groups that shard (HSDP; `layout.shard` = S of N replicas) the same with S for N, and
-2(Ψ/S)(N/S−1)/(N/S) all-reduced between groups, for 16Ψ/S bytes. Gathered values have the dtype that computes, gradients are reduced in
-the master's dtype, which is that of the shards. Under a pipeline, blocks stay gathered between forward and backward (pytorch issue 164756),
-as a schedule comes back to them soon. Scalars, which cannot be cut, are replicated.
+`shard_messages.py` lets them overlap. Gathered values have the dtype that computes, gradients are reduced in the master's dtype, which is
+that of the shards. Under a pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), as a schedule comes back to
+them soon. Scalars, which cannot be cut, are replicated.
+
+In groups that shard (HSDP; `layout.shard` = S of N replicas) the same with S for N, and 2(Ψ/S)(N/S−1)/(N/S) all-reduced between groups, for
+16Ψ/S bytes. Experts that E ranks share are there Ψ/E on N/E replicas, of which max(1, S/E) in each group cut them once more.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +20,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 
 from .data import Replicated
-from .mesh import REPLICA, SHARD, Mesh
+from .mesh import GROUPS, REPLICA, Mesh
 from .overlap import Overlap
 from .piece import Cut, Piece, Placed, parameters, tied_names
 from .precision import Precision
@@ -44,7 +46,7 @@ class FullyShard:
         whole = parameters(parts, mesh)
         # Between groups that shard, torch sums on as soon as it has a group's sum.
         self._mesh, self._begun = mesh, False
-        self._sums = GlooReduceScatter(overlap.prefetch, at_once=mesh.hybrid is not None)
+        self._sums = GlooReduceScatter(overlap.prefetch, at_once=bool(mesh.hybrid))
         self._sharded = [
             _shard(module, mesh, precision, fill, on_host, self._sums)
             for part in parts
@@ -81,7 +83,7 @@ class FullyShard:
 
     def publish(self) -> None:
         self._scalars.publish()
-        self._begun, self._sums.at_once = False, self._mesh.hybrid is not None
+        self._begun, self._sums.at_once = False, bool(self._mesh.hybrid)
         for parameter, piece in self._pairs:
             parameter.value.grad = piece.tensor.grad = None
 
@@ -95,9 +97,8 @@ class FullyShard:
 
 
 def _cut(replicas: str, mesh: Mesh) -> Cut:
-    if mesh.hybrid is not None:
-        return Cut(SHARD, 0, mesh.size(SHARD), mesh.index(SHARD))
-    return Cut(replicas, 0, mesh.size(replicas), mesh.index(replicas))
+    axis = GROUPS[replicas][1] if replicas in mesh.hybrid else replicas
+    return Cut(axis, 0, mesh.size(axis), mesh.index(axis))
 
 
 def _cut_by_hand(part: nn.Module, mesh: Mesh) -> Iterator[nn.Module]:
@@ -120,12 +121,12 @@ def _shard(
     sums: GlooReduceScatter,
 ) -> FSDPModule:
     fill(module)
-    policy = MixedPrecisionPolicy()
+    policy, replicas = MixedPrecisionPolicy(), _replicas(module)
     if precision.mixed:
         policy = MixedPrecisionPolicy(param_dtype=precision.compute, reduce_dtype=precision.master)
     shard = fully_shard(
         module,
-        mesh=mesh.hybrid or mesh.axis(_replicas(module)),
+        mesh=mesh.hybrid[replicas] if mesh.hybrid else mesh.axis(replicas),
         mp_policy=policy,
         offload_policy=CPUOffloadPolicy(pin_memory=mesh.device.type == "cuda") if on_host else OffloadPolicy(),
         reshard_after_forward=mesh.size("pipeline") == 1,

@@ -2,11 +2,12 @@
 
 import functools
 import itertools
+import math
 import random
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from shardyard.strategies.layout import Layout, Refusal, Schedule
+from shardyard.strategies.layout import AXES, Layout, Refusal, Schedule
 from shardyard.workers.spec import TrainSpec
 
 MOST_RANKS = 8
@@ -15,12 +16,12 @@ MOST_RANKS = 8
 CHOICES: dict[str, tuple[Any, ...]] = {
     "pipeline": (1, 2, 4),
     "schedule": get_args(Schedule),
-    "data": (1, 2, 3, 4),
+    "data": (1, 2, 3, 4, 8),
     "zero": (0, 1, 2, 3),
-    "shard": (None, 2),
+    "shard": (None, 2, 4),
     "context": (1, 2, 4),
     "ulysses": (1, 2),
-    "expert": (1, 2),
+    "expert": (1, 2, 4),
     "tensor": (1, 2),
     "sequence": (True, False),
     "micro_batch": (None, 1),
@@ -40,6 +41,8 @@ def layouts() -> Iterator[dict[str, Any]]:
     seen = set()
     for values in itertools.product(*(CHOICES[name] for name in fields)):
         given = dict(zip(fields, values, strict=True))
+        if math.prod(given[axis] for axis in AXES) > MOST_RANKS:
+            continue
         layout = _without_idle({k: v for k, v in given.items() if v != Layout.model_fields[k].default})
         key = tuple(sorted(layout.items(), key=str))
         if key not in seen and _legal(layout):

@@ -56,6 +56,12 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "context2-data2-expert4-zero1": {"context": 2, "data": 2, "expert": 4, "zero": 1},
     "context2-tensor2-pipeline2-expert2": {"context": 2, "tensor": 2, "pipeline": 2, "expert": 2, "schedule": "zbv"},
     "tensor2-pipeline2-expert2-zero3": {"tensor": 2, "pipeline": 2, "data": 2, "expert": 2, "zero": 3},
+    "data4-expert2-groups2": {"data": 4, "expert": 2, "zero": 3, "shard": 2},
+    "data4-expert4-groups2": {"data": 4, "expert": 4, "zero": 3, "shard": 2},
+    "accumulate-expert2-groups4": {"data": 8, "expert": 2, "zero": 3, "shard": 4, "micro_batch": 1},
+    "context2-data2-expert2-groups2": {"context": 2, "data": 2, "expert": 2, "zero": 3, "shard": 2},
+    "tensor2-data4-expert2-groups2": {"tensor": 2, "data": 4, "expert": 2, "zero": 3, "shard": 2},
+    "zbv2-data4-expert2-groups2": {"pipeline": 2, "schedule": "zbv", "data": 4, "expert": 2, "zero": 3, "shard": 2},
 }
 
 
@@ -120,6 +126,7 @@ def test_recompute_and_compile_change_nothing(name: str, root: Path, make_spec: 
 
 
 ROUND = [{"data": 4, "expert": 2, "zero": 1}, {}, {"data": 2, "expert": 2, "tensor": 2, "zero": 3}, {"data": 2}]
+ROUND += [{"data": 4, "expert": 2, "zero": 3, "shard": 2}]
 
 
 @pytest.mark.parametrize("source", range(len(ROUND)))

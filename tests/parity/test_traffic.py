@@ -76,6 +76,26 @@ def test_groups_that_shard_move_less_between_them(root: Path, make_spec: Make) -
     assert moved(found, "shard_replica")[0] == 2 * (psi / 2) / 2
 
 
+@pytest.mark.parametrize(("ranks", "size", "expert"), [(4, 2, 2), (8, 4, 2)])
+def test_groups_that_shard_cut_experts_over_what_is_left(
+    ranks: int, size: int, expert: int, root: Path, make_spec: Make
+) -> None:
+    """An expert has `alike` of its ranks ÷ expert replicas in a group, which cut it; the `others` of them are in other groups."""
+    model = {**MODEL, "family": "moe", "experts": 4, "top_k": 2}
+    run = train(
+        make_spec({"data": ranks, "zero": 3, "shard": size, "expert": expert}, steps=2, eval={}, model=model), root
+    )
+    (found,) = [data for kind, data in run["events"] if kind == "probe"]
+    spread = sum(value.size for name, value in run["parameters"].items() if ".experts." in name)
+    dense = sum(value.size for value in run["parameters"].values()) - spread
+    groups, alike = ranks // size, max(1, size // expert)
+    others = ranks // expert // alike
+    inside = 3 * dense * (size - 1) / size + 3 * spread / expert * (alike - 1) / alike
+    between = 2 * dense / size * (groups - 1) / groups + 2 * spread / expert / alike * (others - 1) / others
+    assert anywhere(found, "all_gather") + anywhere(found, "reduce_scatter") == inside
+    assert anywhere(found, "all_reduce") == between
+
+
 #: Of the small job: rows, tokens per row, width, blocks, head size, heads, key heads.
 B, S, D, L, HEAD, HEADS, KEYS = 16, 32, 32, 4, 8, 4, 2
 N = B * S * D

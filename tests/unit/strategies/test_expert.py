@@ -81,9 +81,16 @@ def test_experts_need_a_model_that_has_some() -> None:
         Layout(data=2, expert=2).check(dense, 12, 32)
 
 
-def test_groups_that_shard_and_groups_of_experts_exclude_each_other() -> None:
-    with pytest.raises(Refusal, match="cut over their own replicas"):
-        Layout(data=4, zero=3, shard=2, expert=2).check(FACTS, 12, 32)
+@pytest.mark.parametrize(("shard", "expert"), [(2, 2), (3, 3), (6, 3), (6, 2), (2, 6), (4, 1)])
+def test_groups_that_shard_hold_all_experts_as_often_or_each_at_most_once(shard: int, expert: int) -> None:
+    Layout(data=12, zero=3, shard=shard, expert=expert).check(FACTS, 12, 32)
+
+
+@pytest.mark.parametrize(("shard", "expert", "legal"), [(4, 6, [2, 3, 6]), (3, 2, [2, 4, 6]), (4, 3, [3, 6])])
+def test_groups_that_some_experts_stand_in_more_often_are_refused(shard: int, expert: int, legal: list[int]) -> None:
+    with pytest.raises(Refusal, match="would stand more often than others") as refused:
+        Layout(data=12, zero=3, shard=shard, expert=expert).check(FACTS, 12, 32)
+    assert refused.value.remedy == f"Use one of {legal}, or leave layout.shard out."
 
 
 def test_text_says_over_how_many_replicas_experts_are_spread() -> None:
