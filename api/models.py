@@ -129,19 +129,40 @@ class Repair(_Wire):
     seconds: float | None = Field(None, description="From the fault's notice to that step.")
 
 
+class Stacks(_Wire):
+    """What several ranks were doing alike."""
+
+    ranks: list[int]
+    stack: str = Field(description="All threads of one of them, the innermost frame last.")
+
+
+class Waiting(_Wire):
+    """A collective that some ranks had entered and that was not done."""
+
+    ranks: list[int]
+    group: str = Field(description="The mesh axis, or `world`.")
+    members: list[int]
+    seq: int = Field(description="Its number among the group's collectives.")
+    op: str
+    seconds: float = Field(description="How long they had waited.")
+
+
 class Incident(_Wire):
     """Something that went wrong with a job, and what was done about it."""
 
     n: int = Field(description="Its place in the job's story.")
     ts: float = Field(description="Unix seconds.")
     attempt: int
-    cause: str = Field(description="`rank_lost`, `exception`, … ; more may come.")
+    cause: str = Field(description="`rank_lost`, `hang`, `exception`, … ; more may come.")
     rank: int | None = None
     node: str | None = None
     generation: int | None = None
     step: int | None = Field(None, description="The newest step that had been told.")
     message: str
     traceback: str | None = None
+    stacks: list[Stacks] = Field(default_factory=list, description="Of every rank, equal ones once.")
+    waiting: list[Waiting] = Field(default_factory=list)
+    log: list[str] = Field(default_factory=list, description="The rank's last lines.")
     repair: Repair | None = None
     story: str = Field(description="One paragraph for people.")
 

@@ -171,6 +171,7 @@ def order_of(job: RowMapping, attempt: RowMapping, settings: Settings) -> GangOr
         cache=settings.cache,
         resume=job["resume"],
     )
+    policy = job["spec"].get("policy", {})
     return GangOrder(
         name=attempt["gang"],
         run=run.model_dump(mode="json", by_alias=True),
@@ -178,7 +179,8 @@ def order_of(job: RowMapping, attempt: RowMapping, settings: Settings) -> GangOr
         tensor=job["tensor"],
         device=attempt["device"],
         submitted_at=job["created_at"],
-        repairs=job["spec"].get("policy", {}).get("max_repairs", 0),
+        repairs=policy.get("max_repairs", 0),
+        hang_s=policy.get("hang_s"),
     )
 
 

@@ -84,6 +84,7 @@ class Cluster:
             cpus_per_rank=1 / self.settings.cpu_ranks_per_core,
             entry=self.entry,
             repairs=order.repairs,
+            hang_s=order.hang_s,
         )
         self._look_at_head()
         self._started_at = asyncio.get_running_loop().time()

@@ -29,6 +29,7 @@ class GangOrder:
     device: str
     submitted_at: float  # unix seconds of the job's creation
     repairs: int = 0  # so often the gang may be repaired in place
+    hang_s: float | None = None  # without progress for so long it hangs; None: it is never asked
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 
 from .jobs import existing
-from .records import Incident, IncidentPage, Repair
+from .records import Incident, IncidentPage, Repair, Stacks, Waiting
 from .store import events as event_rows
 from .store.engine import Store
 
@@ -57,6 +57,9 @@ def _incident(row: RowMapping, repair: Repair | None) -> Incident:
         step=data.get("step"),
         message=str(data.get("message") or ""),
         traceback=data.get("traceback"),
+        stacks=[Stacks(entry["ranks"], entry["stack"]) for entry in data.get("stacks") or []],
+        waiting=[Waiting(**entry) for entry in data.get("waiting") or []],
+        log=list(data.get("log") or []),
         repair=repair,
         story=_story(data, repair),
     )
@@ -65,6 +68,7 @@ def _incident(row: RowMapping, repair: Repair | None) -> Incident:
 #: What happened, by cause; `{who}` is the rank and its node.
 _HAPPENED = {
     "rank_lost": "{who} was lost",
+    "hang": "{who} held up the gang",
     "exception": "{who} raised an exception",
     "placement_timeout": "The cluster had no room for the gang",
     "start_failed": "The gang could not be started",

@@ -130,6 +130,26 @@ class Repair:
 
 
 @dataclass(frozen=True)
+class Stacks:
+    """What several ranks were doing alike: all threads of one of them, the innermost frame last."""
+
+    ranks: list[int]
+    stack: str
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A collective that `ranks` had entered and that was not done: number `seq` of a group's, whose `members` it needs."""
+
+    ranks: list[int]
+    group: str
+    members: list[int]
+    seq: int
+    op: str
+    seconds: float  # the longest of them
+
+
+@dataclass(frozen=True)
 class Incident:
     """Something that went wrong. `n` is its place in the job's story; `step` the newest that had been told."""
 
@@ -143,6 +163,9 @@ class Incident:
     step: int | None
     message: str
     traceback: str | None
+    stacks: list[Stacks]
+    waiting: list[Waiting]
+    log: list[str]  # the rank's last lines
     repair: Repair | None
     story: str  # one paragraph for people
 

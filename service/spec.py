@@ -34,6 +34,13 @@ class Policy(_Part):
         le=100_000,
         description="Repairs in place of an attempt that lost a rank: all others stay, and training goes on from memory.",
     )
+    hang_s: float | None = Field(
+        30.0,
+        ge=1,
+        le=86_400,
+        description="Seconds without progress, or five median steps if that is longer, after which a gang that lives counts as "
+        "hung: every rank is examined, the culprit named, and the gang repaired. null: never.",
+    )
 
 
 class JobSpec(_Part):

@@ -1,8 +1,8 @@
 """Why a gang ends before its work is done. The root cause is told, never its echo in another rank."""
 
 import signal
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from .repair import MENDABLE
 
@@ -26,11 +26,12 @@ SECONDARY: Final = (
 class Failure:
     """Why a gang ends before its work is done."""
 
-    cause: str  # `exception`, `rank_lost`, `placement_timeout`, `start_failed`, `gang_error`
+    cause: str  # `exception`, `rank_lost`, `hang`, `placement_timeout`, `start_failed`, `gang_error`
     rank: int | None
     message: str
     node: str | None = None
     traceback: str | None = None
+    evidence: dict[str, Any] = field(default_factory=dict)  # of a hang: `hang.evidence`
 
     @property
     def secondary(self) -> bool:

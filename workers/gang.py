@@ -11,6 +11,7 @@ lets them go on from the newest step that all of them have in memory; else from 
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -18,6 +19,8 @@ from typing import Any, Final
 from .coords import Coords
 from .events import Event
 from .failure import Failure, brief, ending
+from .hang import Progress
+from .lookout import hang
 from .member import Member, coordinates, neighbour, nodes
 from .placement import Order, bundle_order, kill, make_actor, remove_remains, reserve
 from .rank import Remains, Reservation, leave
@@ -57,10 +60,12 @@ class Supervisor:
         self.generation = 0
         self.restore: int | None = None  # the step whose snapshots this generation began with
         self.budget = Budget(order.repairs)
+        self.progress = Progress(order.hang_s or math.inf)
         self.spoken = time.monotonic()
         self._ended = asyncio.Event()
         self._life: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     # What the dispatcher calls.
 
@@ -143,7 +148,13 @@ class Supervisor:
         for member, coords in zip(self.members, coordinates(self.order, self.members, self.restore), strict=True):
             member.reader = asyncio.get_running_loop().create_task(self._follow(member, coords))
         self._guarding = asyncio.get_running_loop().create_task(self._guard())
+        self.progress.began()
+        self._looking = asyncio.get_running_loop().create_task(self._look_for_a_hang())
         return True
+
+    async def _look_for_a_hang(self) -> None:
+        if self.order.hang_s is not None:
+            self._fail(await hang(self.order, self.members, self.progress, self.spool))
 
     # Repair in place.
 
@@ -158,7 +169,7 @@ class Supervisor:
         from ray.exceptions import RayError
 
         root, began = self._root_cause(), time.time()
-        self.story.tell_incident(root, self.generation)
+        self._tell_incident(root)
         self.story.tell_state("recovering", root.cause, root.text())
         await asyncio.sleep(self.budget.back_off_s)
         try:
@@ -178,6 +189,7 @@ class Supervisor:
         await asyncio.gather(*(self._look_after(member) for member in self.members))
         lost = [member for member in self.members if member.lost]
         await asyncio.to_thread(self._create_actors, lost)
+        self._look_no_more()
         self.failures.clear()
         if not self.stopping:
             self._ended.clear()
@@ -280,11 +292,13 @@ class Supervisor:
         }
         actions.get(event["kind"], self._take_fact)(member, event)
 
-    def _take_log(self, _: Member, event: Event) -> None:
+    def _take_log(self, member: Member, event: Event) -> None:
+        member.log.extend(event["data"]["lines"])
         self.story.log(event)
 
     def _take_step(self, member: Member, event: Event) -> None:
         member.step = int(event["data"]["step"])
+        self.progress.stepped(float(event["data"].get("step_s") or 0.0))
         self.story.step(member.rank, event)
 
     def _take_fact(self, member: Member, event: Event) -> None:
@@ -314,6 +328,7 @@ class Supervisor:
 
     async def _end(self) -> None:
         """Stop what still runs, read last words, and tell how it ended."""
+        self._look_no_more()
         success = bool(self.members) and all(m.done for m in self.members)
         if success:
             await self._each(lambda member: member.actor.release.remote(), START_S)
@@ -334,8 +349,16 @@ class Supervisor:
             self.story.tell_state("cancelled", self.stopping, "")
         else:
             root = self._root_cause()
-            self.story.tell_incident(root, self.generation)
+            self._tell_incident(root)
             self.story.tell_state("failed", root.cause, root.text())
+
+    def _tell_incident(self, root: Failure) -> None:
+        log = [] if root.rank is None else self.members[root.rank].log
+        self.story.tell_incident(root, self.generation, log)
+
+    def _look_no_more(self) -> None:
+        if self._looking:
+            self._looking.cancel()
 
     def _root_cause(self) -> Failure:
         """The first failure that is no echo of another one."""

@@ -26,6 +26,7 @@ from .groups import formed
 from .models.flops import flops_per_token
 from .optimizer import learning_rate, optimizer_pieces, set_updates_done, updates_done
 from .probe import Probe
+from .pulse import PULSE
 from .rates import MFU_FORMULA, Rates, peak_flops
 from .snapshot import Snapshots
 from .spec import Run
@@ -135,6 +136,7 @@ class Loop:
             if self.stop():
                 self.built.parallel.data.settle()
                 return
+            PULSE.beat("step" if step > first else "first step", step)
             seconds = self._train_step(step)
             if self._due(self.spec.eval.every, step) or step == self.spec.steps:
                 self._validate(step)
@@ -222,6 +224,7 @@ class Loop:
         total = torch.zeros((), dtype=torch.float64, device=mesh.device)
         self.built.parallel.tally.clear()
         for number in range(batches):
+            PULSE.beat("validation", step)
             total += self.built.parallel.runner.validate(*self._share(tokens.validation(number, self._rows())))
         self.built.parallel.data.after_validation()
         counts = self.built.parallel.runner.last and mesh.index("tensor") == 0
@@ -258,6 +261,7 @@ class Loop:
         return {"training": self._training(step), "loop": own, "told": self.recent.told() if self.leads else []}
 
     def _save(self, step: int) -> None:
+        PULSE.beat("checkpoint", step)
         training = self._training(step) | {
             "layout": str(self.spec.layout),
             "model": None if self.built.architecture is None else self.built.architecture.model_dump(),
@@ -315,6 +319,7 @@ class Loop:
         )
 
     def _tell_summary(self, steps: int) -> None:
+        PULSE.beat("end", self.spec.steps)
         self._tell_first(
             "summary",
             {

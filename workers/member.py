@@ -1,13 +1,17 @@
 """The supervisor's view of the ranks, and what follows from where they sit."""
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from .coords import Coords
 from .placement import Order
 from .rank import Remains, Reservation
+
+#: So many of a rank's last lines an incident quotes.
+LAST_LINES: Final = 40
 
 
 @dataclass
@@ -24,6 +28,7 @@ class Member:
     step: int = 0  # the newest step that it reported
     reader: "asyncio.Task[None] | None" = field(default=None, repr=False)
     lost: bool = False  # its actor died
+    log: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES), repr=False)  # its last lines
     remains: Remains | None = None  # its snapshots, as a neighbour on its node holds them
 
     @property

@@ -26,6 +26,7 @@ class Order:
     entry: str = ""  # `module:function` that trains; empty: this package's own loop
     timeout_s: float = 600.0  # of collectives
     lease_s: float = 30.0
+    hang_s: float | None = None  # without progress for so long, every rank is examined; None: never
     repairs: int = 0  # so often the gang is repaired in place after it lost a rank
 
 

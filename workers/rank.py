@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from . import forkserver, slots
 from .events import Event, Spool
+from .pulse import STACKS_SIGNAL
 
 #: The embedded head names its own folder by it, and everything that it starts can be found by it.
 NODE_FOLDER: Final = "SHARDYARD_NODE"
@@ -34,6 +35,8 @@ LINGER_S: Final = 0.4
 #: After a trainer's end, so long for its last words to be read (a grandchild may hold its pipes open).
 LAST_WORDS_S: Final = 0.5
 MAX_LINE: Final = 8192
+#: So long a trainer has to say what it does; then it is asked by a signal, and its stacks come by its log.
+EXAMINE_S: Final = 2.0
 CHUNK: Final = 1 << 16
 
 
@@ -159,6 +162,7 @@ class Trainer:
         self.messages = Lines(control.fileno())
         self.logs = {"stdout": Lines(stdout, MAX_LINE), "stderr": Lines(stderr, MAX_LINE)}
         self.pid: int | None = None
+        self.examined: asyncio.Future[dict[str, Any]] | None = None
         self.gone = asyncio.Event()
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -169,6 +173,31 @@ class Trainer:
     def kill(self, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(OSError):
             forkserver.kill(self._fork, number)
+
+    @property
+    def state(self) -> str | None:
+        """Its process's state as /proc has it (`T`: stopped); None when it has ended."""
+        if self.pid is None or self.gone.is_set():
+            return None
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return None
+
+    async def examine(self) -> dict[str, Any]:
+        """What it says of itself (`pulse.examined`), nothing when it cannot."""
+        self.examined = asyncio.get_running_loop().create_future()
+        await self.send({"examine": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EXAMINE_S):
+                return await self.examined
+        return {}
+
+    def write_stacks(self) -> None:
+        """Make it write all stacks to its log, also when it is stopped: that is done before it goes on."""
+        if self.pid is not None and not self.gone.is_set():
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, STACKS_SIGNAL)
+                os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Let go of everything; the fork server kills a trainer whose connection ends."""
@@ -279,6 +308,21 @@ class Rank:
         """The supervisor lives, though it has no room for events."""
         self._heard()
 
+    async def examine(self) -> dict[str, Any]:
+        """What the trainer does: its process's `state`, and what it says of itself, if it can."""
+        self._heard()
+        if self.trainer is None:
+            return {}
+        state = self.trainer.state
+        told = {} if state in (None, "T", "t") else await self.trainer.examine()
+        return told | {"state": state}
+
+    async def write_stacks(self) -> None:
+        """Of a trainer that did not answer: its stacks into its log."""
+        self._heard()
+        if self.trainer:
+            self.trainer.write_stacks()
+
     async def release(self) -> None:
         """Every rank is done: the trainer may exit."""
         self._heard()
@@ -355,11 +399,15 @@ class Rank:
             if lines is None:
                 return
             for line in lines:
-                self._take(json.loads(line))
+                self._take(trainer, json.loads(line))
             await self._gather(trainer, trainer.messages)
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _take(self, trainer: Trainer, message: dict[str, Any]) -> None:
         kind = message["kind"]
+        if kind == "examined":
+            if trainer.examined and not trainer.examined.done():
+                trainer.examined.set_result(message["data"])
+            return
         first_step = kind == "step" and not self.steps
         self.steps = self.steps or first_step
         self.spool.add(kind, message["data"], message["ts"], urgent=first_step or kind in ("failed", "done"))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 #: Causes that are the machines' fault; an exception of the training code would come again.
-MENDABLE: Final = frozenset({"rank_lost"})
+MENDABLE: Final = frozenset({"rank_lost", "hang"})
 #: So many repairs in a row that brought no new step are the last: the fault comes with the training.
 MOST_IDLE: Final = 3
 #: Seconds before the second, third … repair in a row that brought no new step.

@@ -6,6 +6,7 @@ step is not told before it; a cause is told before the `state` that it brings.
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 from .events import Event, Spool, Steps, merged
@@ -54,9 +55,15 @@ class Story:
             self._tell_step(record, time.time())
         self._tell_held(all_of_them=True)
 
-    def tell_incident(self, root: Failure, generation: int) -> None:
-        incident = {"rank": root.rank, "node": root.node, "message": root.message, "traceback": root.traceback}
-        incident |= {"generation": generation, "step": self.told_step}
+    def tell_incident(self, root: Failure, generation: int, log: Sequence[str]) -> None:
+        """`log`: the last lines of the rank to blame."""
+        incident: dict[str, Any] = {
+            "rank": root.rank,
+            "node": root.node,
+            "message": root.message,
+            "traceback": root.traceback,
+        }
+        incident |= {"generation": generation, "step": self.told_step, "log": list(log)} | root.evidence
         self.spool.add("incident", {"cause": root.cause, **incident})
 
     def tell_state(self, state: str, reason: str, message: str) -> None:

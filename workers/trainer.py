@@ -1,15 +1,14 @@
 """The trainer: the process that trains one rank. It can be killed at any line, and ends itself when its actor is gone.
 
 It speaks lines of JSON on its control socket. In: the orders `{"run", "coords"}`, then `{"stop": true}` to end after
-the current step, then `{"release": true}` once every rank is done. Out: `{"kind", "data", "ts"}`, the last of them
-`done` or `failed`.
+the current step, `{"examine": true}` to say what it does (`pulse.py`), and `{"release": true}` once every rank is done. Out:
+`{"kind", "data", "ts"}`, the last of them `done` or `failed`.
 
 After `done` it waits to be released, because rank 0 keeps the store by which the others may still be leaving. Then it
 exits without any clean-up: destroying process groups may wait for peers that are gone, and the kernel frees everything.
 """
 
 import contextlib
-import faulthandler
 import importlib
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any
 
 from .coords import Coords
 from .events import plain
+from .pulse import examined, listen_for_signals
 
 Train = Callable[[Any, Coords, Callable[[str, dict[str, Any]], None], Callable[[], bool]], None]
 
@@ -65,6 +65,8 @@ class Link:
         with contextlib.suppress(OSError):
             for line in self._lines:
                 message = json.loads(line)
+                if message.get("examine"):
+                    self.tell("examined", examined())
                 if message.get("stop"):
                     self.stopping.set()
                 if message.get("release"):
@@ -78,7 +80,7 @@ def main(control: socket.socket, slots: list[int], listening: int | None, entry:
 
     `slots` are descriptors of its snapshot memory, `listening` is rank 0's store socket.
     """
-    faulthandler.enable()
+    listen_for_signals()
     link = Link(control)
     orders = link.orders()
     link.listen()

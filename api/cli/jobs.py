@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ..client import Client
-from ..models import Job
+from ..models import Incident, Job
 from .options import JobName, Json, SpecPath, Url
 from .screen import Screen, age, clock, loss, number, seconds, state
 
@@ -98,6 +98,9 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
 def incidents(
     job: JobName,
     traceback: Annotated[bool, typer.Option("--traceback", help="With the exceptions' tracebacks.")] = False,
+    stacks: Annotated[
+        bool, typer.Option("--stacks", help="With every rank's stacks and the culprit's last lines.")
+    ] = False,
     after: Annotated[int, typer.Option("--after", min=0, help="Go on after a page.")] = 0,
     url: Url = None,
     json: Json = False,
@@ -113,10 +116,24 @@ def incidents(
         screen.line(f"{clock(incident.ts)}  {incident.story}")
         if traceback and incident.traceback:
             screen.line(incident.traceback)
+        if stacks:
+            _what_was_seen(screen, incident)
     if not page.items:
         screen.hint("Nothing went wrong.")
     if page.next:
         screen.hint(f"More with: shardyard incidents {job} --after {page.next}")
+
+
+def _what_was_seen(screen: Screen, incident: Incident) -> None:
+    """The evidence of an incident, for those who want to understand it."""
+    for wait in incident.waiting:
+        screen.line(
+            f"ranks {wait.ranks} waited {wait.seconds:.0f} s in {wait.op} {wait.seq} of the {wait.group} group {wait.members}"
+        )
+    for entry in incident.stacks:
+        screen.line(f"ranks {entry.ranks}:\n{entry.stack}")
+    if incident.log:
+        screen.line("\n".join([f"the last lines of rank {incident.rank}:", *incident.log]))
 
 
 def cancel(job: JobName, url: Url = None, json: Json = False) -> None:

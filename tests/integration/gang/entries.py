@@ -33,12 +33,25 @@ def work(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
 
 
 def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
-    """The real training loop, which says in `folder` what its process is."""
+    """The real training loop, which says in `folder` what its process is, and is stuck before a step while `{rank}.stuck` is there."""
     from shardyard.workers.loop import train as real
     from shardyard.workers.spec import Run
 
     Path(run["folder"], f"{coords.rank}.pid").write_text(str(os.getpid()))
-    real(Run.model_validate(run["run"]), coords, tell, stop)
+    stuck = Path(run["folder"], f"{coords.rank}.stuck")
+
+    def stop_or_stick() -> bool:
+        if stuck.exists():
+            _stick()
+        return bool(stop())
+
+    real(Run.model_validate(run["run"]), coords, tell, stop_or_stick)
+
+
+def _stick() -> None:
+    print("this rank is stuck", flush=True)
+    while True:
+        time.sleep(0.1)
 
 
 def _form_group(coords: Coords) -> Any:

@@ -66,12 +66,12 @@ def facts(events: list[Event], kind: str) -> list[tuple[int, Any]]:
 
 def parameters(folder: Path) -> dict[str, bytes]:
     """The last checkpoint's files; what follows the rank in a name is of that save alone."""
-    (step,) = (folder / "checkpoints").glob(f"step-{STEPS:08d}")
+    step = max((folder / "checkpoints").glob("step-*"))
     return {file.name[:10]: file.read_bytes() for file in step.glob("rank-*")}
 
 
-async def unbroken(cluster: Cluster, name: str, folder: Path, layout: dict[str, Any]) -> list[Event]:
-    gang = train_order(name, folder, layout)
+async def unbroken(cluster: Cluster, name: str, folder: Path, layout: dict[str, Any], **train: Any) -> list[Event]:
+    gang = train_order(name, folder, layout, **train)
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name)
     assert states(events) == ["starting", "running", "succeeded"], events[-1]

@@ -1,0 +1,90 @@
+"""A gang that lives and does not get on: who holds it up is named, with its group and everybody's stacks, and training goes on."""
+
+import os
+import random
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardyard.service.cluster import Cluster
+
+from .story import Event, closed, follow, is_step, pids, states
+from .test_repair import curve, is_running, parameters, train_order, unbroken
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LAYOUT = {"data": 2, "tensor": 2}
+#: `make chaos` draws ten.
+SEEDS = int(os.environ.get("SHARDYARD_HANGS", "2"))
+HANG_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def entry() -> str:
+    """The real training loop."""
+    return "entries:train"
+
+
+async def test_a_stuck_rank_and_a_stopped_one_are_named_and_cost_no_step_and_no_bit(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    steps = 20 + 30 * SEEDS
+    whole = await unbroken(cluster, "moving", tmp_path / "whole", LAYOUT, steps=steps)
+    folder = tmp_path / "hung"
+    hung = replace(train_order("hung", folder, LAYOUT, repairs=99, steps=steps), hang_s=HANG_S)
+    await cluster.start_gang(hung)
+    events: list[Event] = []
+    accused: list[tuple[int, str]] = []
+    for seed in range(SEEDS):
+        events += await follow(cluster, hung.name, after=len(events), until=is_running)
+        events += await follow(cluster, hung.name, after=len(events), until=is_step(newest(events) + 3))
+        rank, how = random.Random(seed).randrange(4), ("stuck", "stopped")[seed % 2]
+        accused.append((rank, how))
+        _hold(folder, rank, how)
+        events += await follow(cluster, hung.name, after=len(events), until=is_incident)
+        (folder / f"{rank}.stuck").unlink(missing_ok=True)
+    events += await follow(cluster, hung.name, after=len(events))
+
+    assert states(events) == ["starting", "running", *["recovering", "running"] * SEEDS, "succeeded"], events[-1]
+    told = [event["data"] for event in events if event["kind"] == "incident"]
+    assert [(incident["cause"], incident["rank"]) for incident in told] == [("hang", rank) for rank, _ in accused], told
+    for incident, (rank, how) in zip(told, accused, strict=True):
+        _understood(incident, rank, how)
+    assert curve(events) == curve(whole)
+    assert parameters(tmp_path / "hung") == parameters(tmp_path / "whole")
+    await closed(cluster, hung.name, pids(folder))
+
+
+def newest(events: list[Event]) -> int:
+    """The newest step that was told."""
+    return max((event["data"]["step"] for event in events if event["kind"] == "step"), default=0)
+
+
+def is_incident(event: Event) -> bool:
+    return bool(event["kind"] == "incident")
+
+
+def _hold(folder: Path, rank: int, how: str) -> None:
+    if how == "stuck":
+        (folder / f"{rank}.stuck").touch()
+    else:
+        os.kill(pids(folder)[rank], signal.SIGSTOP)
+
+
+def _understood(incident: dict[str, Any], rank: int, how: str) -> None:
+    """Group, collective, stacks and log say what a person needs to know."""
+    waits = [wait for wait in incident["waiting"] if rank in wait["members"] and rank not in wait["ranks"]]
+    stacks = "\n".join(entry["stack"] for entry in incident["stacks"])
+    assert sorted(r for entry in incident["stacks"] for r in entry["ranks"]) == [0, 1, 2, 3]
+    if how == "stopped":
+        assert "stopped" in incident["message"] and "Thread 0x" in "\n".join(incident["log"]), incident
+        return
+    # The rank never entered its next step, whose first collective is its tensor group's.
+    first = max(waits, key=lambda wait: float(wait["seconds"]))
+    pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+    assert (first["group"], first["members"]) == ("tensor", pair) and first["seq"] > 0, incident["waiting"]
+    assert f"{first['op']} {first['seq']} of the tensor group (ranks {pair[0]}, {pair[1]})" in incident["message"]
+    assert "_stick" in stacks and "this rank is stuck" in incident["log"]

@@ -1,0 +1,55 @@
+"""The last collectives of a trainer, as torch's flight recorder kept them: per process group, what was entered and what is not done.
+
+The recorder is on by default, on gloo and NCCL, and does not know messages between two ranks. Torch has no public way to read it within the
+process: this file alone does, and says nothing where a version of torch has it no more.
+"""
+
+import json
+import time
+from typing import Any
+
+
+def collectives() -> list[dict[str, Any]]:
+    """Per process group that was used: `group`, its `ranks`, the number `entered` last, and of what is not done `op`, `seq` and `since_s`.
+
+    Group names and numbers are the same on all ranks of a group. Empty without torch, without groups and without a recorder.
+    """
+    try:
+        entries, groups = _recorded(), _groups()
+    except (ImportError, AttributeError, KeyError, RuntimeError, ValueError):
+        return []
+    found: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        name, described = entry["process_group"]
+        if entry.get("is_p2p") or name not in groups:
+            continue
+        fact = found.setdefault(name, {"group": _plain_name(described), "ranks": groups[name], "entered": 0})
+        fact["entered"] = max(fact["entered"], int(entry["collective_seq_id"]))
+        if "op" not in fact and not _is_done(entry):
+            fact |= {"op": str(entry["profiling_name"]).rpartition(":")[2], "seq": int(entry["collective_seq_id"])}
+            fact["since_s"] = max(0.0, time.time() - entry["time_created_ns"] / 1e9)
+    return list(found.values())
+
+
+def _is_done(entry: dict[str, Any]) -> bool:
+    return bool(entry.get("retired")) or entry.get("state") == "completed"
+
+
+def _plain_name(described: str) -> str:
+    return "world" if described == "default_pg" else described.removeprefix("mesh_")
+
+
+def _recorded() -> list[dict[str, Any]]:
+    from torch._C._distributed_c10d import _dump_fr_trace_json  # type: ignore[attr-defined]
+
+    recorded: list[dict[str, Any]] = json.loads(_dump_fr_trace_json()).get("entries", [])
+    return recorded
+
+
+def _groups() -> dict[str, list[int]]:
+    """Group name → its ranks in the world."""
+    from torch.distributed import ProcessGroup
+    from torch.distributed.distributed_c10d import _world
+
+    mine = [(group, ranks) for group, ranks in _world.pg_group_ranks.items() if isinstance(group, ProcessGroup)]
+    return {group.group_name: sorted(ranks) for group, ranks in mine}

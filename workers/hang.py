@@ -1,0 +1,239 @@
+"""Who holds up a gang that makes no progress: from what every rank says of itself to one culprit. Decisions only.
+
+A rank waits when it has entered a collective that is not done, or sits in a message to or from another rank. It waits for the members of
+that group who have not entered the same collective. The culprit is one for whom others wait and who waits for nobody: a stopped process,
+a sleeping one, one in an endless loop. When all wait, they have entered different collectives, and the one for whom most wait is named.
+"""
+
+import statistics
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .pulse import QUICK
+
+#: A hang is suspected after so many median steps, or `policy.hang_s` if that is longer.
+MEDIAN_STEPS: Final = 5
+#: Frames that only wait for other ranks, where no collective is on record: messages of pipelines and rings.
+MESSAGES: Final = ("distributed_c10d.py:", "distributed/pipelining/", "strategies/collectives.py:")
+#: So many different stacks an incident keeps: at a thousand ranks nearly all are alike.
+MOST_STACKS: Final = 16
+
+
+def limit_s(hang_s: float, steps_s: Iterable[float]) -> float:
+    """Seconds without progress that make a hang: max(`hang_s`, 5 × the median of `steps_s`)."""
+    recent = list(steps_s)
+    return max(hang_s, MEDIAN_STEPS * statistics.median(recent)) if recent else hang_s
+
+
+class Progress:
+    """When a gang got on last, and so when a hang is to be suspected."""
+
+    def __init__(self, hang_s: float) -> None:
+        self._hang_s = hang_s
+        self._steps: deque[float] = deque(maxlen=32)
+        self.began()
+
+    def began(self) -> None:
+        """Something has happened that makes waiting legitimate anew."""
+        self._last = time.monotonic()
+
+    def stepped(self, seconds: float) -> None:
+        """A rank has trained a step."""
+        self._steps.append(seconds)
+        self.began()
+
+    @property
+    def limit_s(self) -> float:
+        return limit_s(self._hang_s, self._steps)
+
+    @property
+    def idle_s(self) -> float:
+        return time.monotonic() - self._last
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until a hang is to be suspected."""
+        return max(0.0, self.limit_s - self.idle_s)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A collective that a rank has entered and that is not done."""
+
+    group: str
+    ranks: tuple[int, ...]
+    seq: int
+    op: str
+    since_s: float = field(default=0.0, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.seq} of the {self.group} group ({in_words(self.ranks)})"
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was found out about one rank."""
+
+    rank: int
+    state: str | None = None  # of its process, as /proc has it; None: it is gone
+    answered: bool = False  # its control thread
+    phase: str = ""
+    step: int = 0
+    idle_s: float = 0.0  # since the training thread's last beat
+    stacks: tuple[tuple[str, tuple[str, ...]], ...] = ()  # thread name, frames with the innermost last
+    entered: Mapping[tuple[str, tuple[int, ...]], int] | None = None  # group → number of the newest collective
+    waiting: tuple[Waiting, ...] = ()
+
+    @classmethod
+    def of(cls, rank: int, facts: Mapping[str, Any]) -> "Examination":
+        """From a rank actor's answer."""
+        found = facts.get("collectives", [])
+        groups = {(c["group"], tuple(c["ranks"])): int(c["entered"]) for c in found}
+        waits = [_waiting(collective) for collective in found if "op" in collective]
+        return cls(
+            rank=rank,
+            state=facts.get("state"),
+            answered="phase" in facts,
+            phase=facts.get("phase", ""),
+            step=int(facts.get("step", 0)),
+            idle_s=float(facts.get("idle_s", 0.0)),
+            stacks=tuple((s["thread"], tuple(s["frames"])) for s in facts.get("stacks", [])),
+            entered=groups,
+            waiting=tuple(waits),
+        )
+
+    @property
+    def stopped(self) -> bool:
+        return self.state in ("T", "t")
+
+    @property
+    def in_message(self) -> bool:
+        """Whether a thread sits in a message to or from another rank, of which there is no record."""
+        return any(any(sign in frame for sign in MESSAGES for frame in frames[-2:]) for _, frames in self.stacks)
+
+    def moves(self, quick_s: float, slow_s: float) -> bool:
+        """Whether the rank has got on lately: within `quick_s`, or `slow_s` in a phase that may take long."""
+        return self.answered and not self.stopped and self.idle_s < (quick_s if self.phase in QUICK else slow_s)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The culprit, and in which collective the others wait for it."""
+
+    rank: int | None
+    message: str
+    waiting: Waiting | None = None
+
+
+def diagnose(found: Sequence[Examination]) -> Verdict:
+    """Name the rank that holds up the others."""
+    waits = {one.rank: _waits_for(one, found) for one in found}
+    stopped = [one.rank for one in found if one.stopped]
+    free = [one.rank for one in found if not one.waiting and not one.in_message]
+    awaited = Counter(rank for others in waits.values() for rank in others)
+    culprits = stopped or [rank for rank in free if awaited[rank]] or free
+    if culprits:
+        return _accused(culprits[0], culprits, found, waits)
+    if awaited:
+        worst = max(awaited, key=lambda rank: (awaited[rank], -rank))
+        return _accused(worst, [worst], found, waits)
+    odd = _odd_one(found)
+    return odd or Verdict(None, "every rank waits in a message to or from another one")
+
+
+def _waits_for(one: Examination, found: Sequence[Examination]) -> set[int]:
+    """The members of this rank's groups that have not entered what it waits in."""
+    missing: set[int] = set()
+    for wait in one.waiting:
+        key = (wait.group, wait.ranks)
+        late = [o.rank for o in found if o.rank in wait.ranks and (o.entered or {}).get(key, 0) < wait.seq]
+        missing.update(rank for rank in late if rank != one.rank)
+    return missing
+
+
+def _accused(
+    rank: int, culprits: Sequence[int], found: Sequence[Examination], waits: Mapping[int, set[int]]
+) -> Verdict:
+    accused = next(one for one in found if one.rank == rank)
+    waiters = [one for one in found if rank in waits[one.rank]]
+    shared = [one for one in found if one.rank != rank for wait in one.waiting if rank in wait.ranks]
+    where = _first([w for one in waiters or shared for w in one.waiting if rank in w.ranks])
+    more = [f"so are {in_words(culprits[1:])}"] if len(culprits) > 1 else []
+    who = [one.rank for one in found if one.rank != rank and (where in one.waiting)]
+    others = [f"{in_words(who)} {'wait' if len(who) > 1 else 'waits'} for it in {where}"] if who else []
+    return Verdict(rank, "; ".join([_condition(accused), *more, *others]), where)
+
+
+def _condition(one: Examination) -> str:
+    if one.stopped:
+        return "its process is stopped (SIGSTOP)"
+    if not one.answered:
+        return "its process lives but does not answer: something holds the interpreter's lock"
+    if one.waiting:
+        return f"it waits in {one.waiting[0]}, in another order than the others"
+    at = next((frames[-1] for _, frames in one.stacks if frames), "an unknown place")
+    return f"it is in its {one.phase} {one.step} at {at}"
+
+
+def _waiting(collective: Mapping[str, Any]) -> Waiting:
+    place = (collective["group"], tuple(collective["ranks"]), int(collective["seq"]), str(collective["op"]))
+    return Waiting(*place, float(collective.get("since_s", 0.0)))
+
+
+def _first(waits: Sequence[Waiting]) -> Waiting | None:
+    """The one that was entered first: there the hang began, and the others followed from it."""
+    return max(waits, key=lambda wait: wait.since_s, default=None)
+
+
+def _odd_one(found: Sequence[Examination]) -> Verdict | None:
+    """All have entered the same number of one group, but not the same operation."""
+    ops: dict[tuple[str, tuple[int, ...], int], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for one in found:
+        for wait in one.waiting:
+            ops[wait.group, wait.ranks, wait.seq][wait.op].append(one.rank)
+    for by_op in ops.values():
+        if len(by_op) > 1:
+            op, ranks = min(by_op.items(), key=lambda item: (len(item[1]), item[0]))
+            wait = next(w for one in found if one.rank == ranks[0] for w in one.waiting if w.op == op)
+            usual = max(by_op, key=lambda name: len(by_op[name]))
+            return Verdict(ranks[0], f"it has entered {wait}, where the others have entered {usual}", wait)
+    return None
+
+
+def evidence(found: Sequence[Examination]) -> dict[str, Any]:
+    """Stacks and waits, equal ones once with their ranks: what an incident keeps."""
+    stacks: dict[str, list[int]] = defaultdict(list)
+    waits: dict[Waiting, list[tuple[int, float]]] = defaultdict(list)
+    for one in found:
+        stacks[_text(one)].append(one.rank)
+        for wait in one.waiting:
+            waits[wait].append((one.rank, wait.since_s))
+    alike = sorted(stacks.items(), key=lambda item: (len(item[1]), item[1]))[:MOST_STACKS]
+    return {
+        "stacks": [{"ranks": ranks, "stack": text} for text, ranks in alike],
+        "waiting": [_told(wait, who) for wait, who in list(waits.items())[:MOST_STACKS]],
+    }
+
+
+def _told(wait: Waiting, who: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    what = {"group": wait.group, "members": list(wait.ranks), "seq": wait.seq, "op": wait.op}
+    return what | {"ranks": [rank for rank, _ in who], "seconds": max(since for _, since in who)}
+
+
+def _text(one: Examination) -> str:
+    if not one.stacks:
+        return f"no answer (process state {one.state or 'gone'})"
+    return "\n".join(f"thread {name}:\n  " + "\n  ".join(frames) for name, frames in one.stacks)
+
+
+def in_words(ranks: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0, 2`, or `ranks 0–3`; of many only the first."""
+    ordered = sorted(ranks)
+    noun = "rank " if len(ordered) == 1 else "ranks "
+    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"{noun}{ordered[0]}–{ordered[-1]}"
+    shown = ", ".join(map(str, ordered[:8]))
+    return noun + shown + (f" and {len(ordered) - 8} more" if len(ordered) > 8 else "")
