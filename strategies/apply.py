@@ -78,7 +78,8 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         apply_experts(part, mesh, recipe.share, tally)
         apply_fp8(list(blocks(part)), recipe.precision, mesh.device)
         _apply_savings(list(blocks(part)), recipe.savings, mesh)
-    share(parts)
+    if mesh.layout.zero < 3:  # stage 3 cuts each part by itself
+        share(parts)
     data = over_both_ends(_apply_data(parts, recipe, mesh), parts, mesh)
     if mesh.layout.stages > 1:
         assert costs is not None

@@ -337,12 +337,6 @@ class Layout(BaseModel):
     def _check_pipeline(self, facts: ModelFacts) -> None:
         if self.pipeline == 1:
             return
-        if facts.tied and self.zero == 3 and self.schedule in V_SCHEDULES:
-            raise Refusal(
-                "layout.zero",
-                f"under {self.schedule} one rank holds the tied embedding and head as one parameter, which stage 3 cannot cut twice.",
-                "Set layout.zero to 2, layout.schedule to 1f1b, or model.tied to false.",
-            )
         if facts.layers is not None and self.stages > facts.layers:
             fits = max(1, facts.layers // self.stages_per_rank)
             raise Refusal(

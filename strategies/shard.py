@@ -4,7 +4,8 @@ Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetc
 `prefetch` blocks on their way. Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered elements. On CPUs
 `shard_messages.py` lets them overlap. Gathered values have the dtype that computes, gradients are reduced in the master's dtype, which is
 that of the shards. Under a pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), as a schedule comes back to
-them soon. Scalars, which cannot be cut, are replicated.
+them soon. Scalars, which cannot be cut, are replicated. Where one rank holds both ends of a pipeline, a tied embedding and its head are cut
+and gathered each in its own part; the embedding's shard takes both gradients, and the head's is a copy of it.
 
 In groups that shard (HSDP; `layout.shard` = S of N replicas) the same with S for N, and 2(Ψ/S)(N/S−1)/(N/S) all-reduced between groups, for
 16Ψ/S bytes. Experts that E ranks share are there Ψ/E on N/E replicas, of which max(1, S/E) in each group cut them once more.
@@ -22,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from .data import Replicated
 from .mesh import GROUPS, REPLICA, Mesh
 from .overlap import Overlap
-from .piece import Cut, Piece, Placed, parameters, tied_names
+from .piece import Cut, Parameter, Piece, Placed, parameters, tied_names
 from .precision import Precision
 from .shard_messages import GlooAllGather, GlooReduceScatter
 
@@ -54,9 +55,12 @@ class FullyShard:
         ]
         for part in parts:
             _prefetch(part, overlap.prefetch)
-        values = {tied_names(part).get(name, name): value for part in parts for name, value in part.named_parameters()}
-        now = [replace(p, value=values[p.name]) for p in whole]
-        self._pairs = [(p, p.piece(p.local, _cut(p.replicas, mesh))) for p in now if p.value.dim()]
+        now = _now(whole, parts)
+        pairs = [(p, p.piece(p.local, _cut(p.replicas, mesh))) for p in now if p.value.dim()]
+        here = {p.name: piece for p, piece in pairs if not p.borrowed}
+        self._copies = [(p, here[p.name]) for p, _ in pairs if p.borrowed and p.name in here]
+        copied = {p for p, _ in self._copies}
+        self._pairs = [(p, piece) for p, piece in pairs if p not in copied]
         kept = Precision(precision.name, precision.master, precision.master)
         self._scalars = Replicated([p for p in now if not p.value.dim()], mesh, kept, overlap)
         self.gradient_peak = 0
@@ -74,10 +78,10 @@ class FullyShard:
         self._scalars.reduce()
         self._sums.settle()
         for parameter, piece in self._pairs:
-            grad = parameter.value.grad
-            assert grad is None or isinstance(grad, DTensor)
-            own = torch.zeros_like(piece.tensor) if grad is None else grad.to_local()
-            piece.tensor.grad = own.view_as(piece.tensor)
+            piece.tensor.grad = _gradient(parameter, piece)
+        for parameter, piece in self._copies:
+            assert piece.tensor.grad is not None
+            piece.tensor.grad.add_(_gradient(parameter, piece))
         held = sum(piece.tensor.grad.nbytes for piece in self.pieces if piece.tensor.grad is not None)
         self.gradient_peak = max(self.gradient_peak, held)
 
@@ -86,6 +90,9 @@ class FullyShard:
         self._begun, self._sums.at_once = False, bool(self._mesh.hybrid)
         for parameter, piece in self._pairs:
             parameter.value.grad = piece.tensor.grad = None
+        for parameter, piece in self._copies:
+            parameter.value.grad = None
+            parameter.local.copy_(piece.tensor)
 
     def settle(self) -> None:
         """Each block gathers its parameters when it needs them."""
@@ -94,6 +101,22 @@ class FullyShard:
         """Drop gathered parameters, which only a backward pass would drop: they would be stale after the next update."""
         for module in self._sharded:
             module.reshard()
+
+
+def _now(whole: Sequence[Parameter], parts: Sequence[nn.Module]) -> list[Parameter]:
+    """The parameters `whole` with the values that `fully_shard` has put in their places."""
+    values: dict[tuple[str, bool], nn.Parameter] = {}
+    for part in parts:
+        tied = tied_names(part)
+        values |= {(tied.get(own, own), tied.get(own, own) != own): value for own, value in part.named_parameters()}
+    return [replace(p, value=values[p.name, p.borrowed]) for p in whole]
+
+
+def _gradient(parameter: Parameter, piece: Piece) -> torch.Tensor:
+    grad = parameter.value.grad
+    assert grad is None or isinstance(grad, DTensor)
+    own = torch.zeros_like(piece.tensor) if grad is None else grad.to_local()
+    return own.view_as(piece.tensor)
 
 
 def _cut(replicas: str, mesh: Mesh) -> Cut:

@@ -30,8 +30,9 @@ DEGREES = ("pipeline", "data", "context", "expert", "tensor")
 
 
 def model_of(layout: dict[str, Any]) -> dict[str, Any]:
-    """A small model that this layout can be asked of: experts need a mixture."""
+    """A small model that this layout can be asked of: experts need a mixture. Every other one shares its embedding with its head."""
     numbers = {"preset": "nano", "dim": 32, "heads": 4, "kv_heads": 4, "hidden": 64, "layers": 8}
+    numbers["tied"] = len(layout) % 2 == 1
     return {"family": "moe" if layout.get("expert", 1) > 1 else "llama", **numbers}
 
 

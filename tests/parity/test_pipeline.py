@@ -57,6 +57,10 @@ TIED = [
     _layout(2, "interleaved-zb", tensor=2, data=2, zero=1),
     _layout(2, "1f1b", tensor=2, data=2, zero=3),
     _layout(2, "1f1b", context=2, zero=1),
+    _layout(2, "zbv", data=2, zero=3),
+    _layout(2, "dualpipev", data=3, zero=3),
+    _layout(2, "dualpipev", tensor=2, data=2, zero=3),
+    _layout(2, "zbv", data=4, zero=3, shard=2),
 ]
 
 
@@ -116,8 +120,9 @@ def test_a_tied_checkpoint_goes_from_one_process_to_a_pipeline_and_back(
 ) -> None:
     model = {**GPT2, "layers": 4, "tied": True}
     whole = one_process(make_spec({}, model=model))
+    both_ends = _layout(2, "zbv"), _layout(2, "zbv", data=2, zero=3)
     resume = None
-    for number, layout in enumerate(({}, _layout(2, "1f1b", data=2, zero=1), _layout(2, "zbv"), {"data": 2})):
+    for number, layout in enumerate(({}, _layout(2, "1f1b", data=2, zero=1), *both_ends, {"data": 2})):
         spec = make_spec(layout, model=model, checkpoint={"every": number + 1, "keep": 5, "final": False})
         found = train(spec, root, f"tied-{number}", resume=resume)
         np.testing.assert_allclose(found["losses"], whole["losses"][number:], rtol=1e-10)

@@ -224,6 +224,17 @@ def test_stages_of_a_pipeline_move_their_own_blocks(zero: int, root: Path, make_
     assert sum(elements(found, "data", "traffic_sum").values()) == 2 * (2 * psi / 2)
 
 
+@pytest.mark.parametrize(("schedule", "tied"), [("zbv", True), ("1f1b", False), ("dualpipev", True)])
+def test_stages_stay_gathered_in_stage_3_and_gather_a_tied_embedding_for_both_ends(
+    schedule: str, tied: bool, root: Path, make_spec: Make
+) -> None:
+    """Gathered once and reduced once a step."""
+    layout = {"data": 2, "pipeline": 2, "zero": 3, "schedule": schedule}
+    found, psi = probe(layout, root, make_spec, model={**MODEL, "tied": tied})
+    twice = 256 * D if tied else 0
+    assert sum(elements(found, "data", "traffic_sum").values()) == 2 * (2 * (psi + twice) / 2)
+
+
 @pytest.mark.parametrize(("zero", "times"), [(0, 2), (1, 2), (3, 3)])
 def test_what_three_ranks_do_not_divide_is_padded_at_most_to_equal_rows(
     zero: int, times: int, root: Path, make_spec: Make

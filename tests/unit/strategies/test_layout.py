@@ -71,15 +71,6 @@ def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field
     assert remedy in caught.value.remedy
 
 
-def test_a_tied_embedding_that_meets_itself_on_one_rank_is_not_cut() -> None:
-    tied = ModelFacts(4, 4, 4, 64, 256, tied=True)
-    refused = Layout(pipeline=2, data=2, zero=3, schedule="zbv")
-    with pytest.raises(Refusal, match="tied embedding"):
-        refused.check(tied, 16, 32)
-    refused.with_(zero=2).check(tied, 16, 32)
-    refused.with_(schedule="1f1b").check(tied, 16, 32)
-
-
 def test_sequence_parallelism_cuts_what_the_context_axis_leaves() -> None:
     wide = ModelFacts(layers=2, heads=16, kv_heads=16, hidden=16, vocab=16)
     assert Layout(context=2, tensor=8).check(wide, 8, seq_len=16)
