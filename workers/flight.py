@@ -6,7 +6,10 @@ process: this file alone does, and says nothing where a version of torch has it 
 
 import json
 import time
-from typing import Any
+from typing import Any, Final
+
+#: Describes groups over which threads beside the training talk, and begins those threads' names: nobody who trains waits there.
+BACKGROUND: Final = "background"
 
 
 def collectives() -> list[dict[str, Any]]:
@@ -21,7 +24,7 @@ def collectives() -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for entry in entries:
         name, described = entry["process_group"]
-        if entry.get("is_p2p") or name not in groups:
+        if entry.get("is_p2p") or name not in groups or described == BACKGROUND:
             continue
         fact = found.setdefault(name, {"group": _plain_name(described), "ranks": groups[name], "entered": 0})
         fact["entered"] = max(fact["entered"], int(entry["collective_seq_id"]))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from .flight import BACKGROUND
 from .pulse import QUICK
 
 #: A hang is suspected after so many median steps, or `policy.hang_s` if that is longer.
@@ -111,8 +112,9 @@ class Examination:
 
     @property
     def in_message(self) -> bool:
-        """Whether a thread sits in a message to or from another rank, of which there is no record."""
-        return any(any(sign in frame for sign in MESSAGES for frame in frames[-2:]) for _, frames in self.stacks)
+        """Whether a thread of the training sits in a message to or from another rank, of which there is no record."""
+        own = [frames for name, frames in self.stacks if not name.startswith(BACKGROUND)]
+        return any(any(sign in frame for sign in MESSAGES for frame in frames[-2:]) for frames in own)
 
     def moves(self, quick_s: float, slow_s: float) -> bool:
         """Whether the rank has got on lately: within `quick_s`, or `slow_s` in a phase that may take long."""

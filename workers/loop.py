@@ -20,7 +20,7 @@ from . import snapshot
 from .build import Built, build
 from .checkpoint.errors import CheckpointError
 from .checkpoint.restore import restore
-from .checkpoint.save import Saver
+from .checkpoint.save import Saved, Saver
 from .coords import Coords
 from .groups import formed
 from .models.flops import flops_per_token
@@ -39,6 +39,9 @@ Stop = Callable[[], bool]
 #: How long, and how much at most, a rank remembers what it told: events take a second on their way to the supervisor.
 RECENT_S = 20.0
 MOST_RECENT = 500
+
+#: How often the last checkpoint is tried; each other one has its next in the place of a second try.
+TRIES = 3
 
 #: What a loop knows of its past and tells at its end.
 _OWN = ("began_at", "first_loss", "last_loss", "validation_loss", "newest", "trained_s", "first_step_s")
@@ -135,14 +138,17 @@ class Loop:
         for step in range(first, self.spec.steps + 1):
             if self.stop():
                 self.built.parallel.data.settle()
+                self._finish_saving()
                 return
             PULSE.beat("step" if step > first else "first step", step)
             seconds = self._train_step(step)
+            self._tell_saved()
             if self._due(self.spec.eval.every, step) or step == self.spec.steps:
                 self._validate(step)
             if self._due(self.spec.checkpoint.every, step) or (step == self.spec.steps and self.spec.checkpoint.final):
                 self._save(step)
             self.snapshots.after(step, seconds, lambda step=step: self._facts(step))  # type: ignore[misc]
+        self._finish_saving()
         self._tell_summary(self.spec.steps - self.began_at + 1)
 
     def _train_step(self, step: int) -> float:
@@ -158,6 +164,7 @@ class Loop:
             self.built.parallel.data.reduce()
         loss, norm, skipped, scale = self._finish_gradients(loss_share)
         self.snapshots.settle()
+        self.saver.settle()
         if not skipped:
             self.built.optimizer.step()
         with probe.moving() if probe else nullcontext():
@@ -267,11 +274,32 @@ class Loop:
             "model": None if self.built.architecture is None else self.built.architecture.model_dump(),
             "tokenizer": self.spec.data.tokenizer,
         }
-        saved = self.saver.save(step, training)
+        last = step == self.spec.steps and self.spec.checkpoint.final
+        self.saver.save(step, training, TRIES if last else 1)
+
+    def _finish_saving(self) -> None:
+        """Wait for the save under way."""
+        PULSE.beat("checkpoint", self.spec.steps)
+        self.saver.wait()
+        self._tell_saved()
+
+    def _tell_saved(self) -> None:
+        """How saves ended that have ended by now."""
+        for saved in self.saver.ended():
+            if saved.error is None:
+                self._tell_checkpoint(saved)
+            elif saved.step == self.spec.steps and self.spec.checkpoint.final:
+                raise CheckpointError(
+                    f"the final checkpoint could not be saved in {TRIES} tries: {saved.error}; make room or mend the storage, and go on "
+                    "from the newest that is complete with resume_from."
+                )
+            else:
+                self._warn("checkpoint_failed", f"{saved.path}: {saved.error}; training goes on.", saved.step)
+
+    def _tell_checkpoint(self, saved: Saved) -> None:
         self.newest = str(saved.path)
-        self._tell_first(
-            "checkpoint", {"step": step, "path": str(saved.path), "bytes": saved.bytes, "seconds": saved.seconds}
-        )
+        told = {"step": saved.step, "path": self.newest, "bytes": saved.bytes}
+        self._tell_first("checkpoint", told | {"seconds": saved.seconds, "held_s": saved.held_s})
 
     def _restore(self) -> int:
         """The step after which this rank goes on; 0: from the start.

@@ -22,7 +22,8 @@ def in_words(kind: str, data: dict[str, Any]) -> str | None:
         case "probe" if "bubble_measured" in data:
             return f"step {data['step']:>6}  {bubble_in_words(data)}"
         case "checkpoint":
-            return f"step {data['step']:>6}  saved {data['path']} ({data['bytes']:,} bytes in {data['seconds']:.2f} s)"
+            took = f"{data['bytes']:,} bytes in {data['seconds']:.2f} s, training held for {data['held_s']:.2f} s"
+            return f"step {data['step']:>6}  saved {data['path']} ({took})"
         case "incident":
             return f"{data['cause']}: {data['message']}"
     return None

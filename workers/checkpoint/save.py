@@ -1,90 +1,101 @@
-"""Saving: every rank writes one file of the pieces that it owns; rank 0 makes them a checkpoint when all lie on the disk."""
+"""Saving without holding the training: the pieces are copied, and a thread writes the copy while the next steps compute.
 
-import hashlib
-import os
+One save at a time: the next waits for the one before. How a save ended is told from the training's own thread.
+"""
+
+import queue
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch.distributed as dist
 
 from ...strategies.mesh import Mesh
 from ...strategies.piece import Piece
+from ..flight import BACKGROUND
 from .image import Image
-from .manifest import File, Manifest, Tensor, sync_folder, write
-from .shelf import clear, folder, prune
+from .writer import Order, Writer
+
+THREAD: Final = f"{BACKGROUND} checkpoint"
+#: So long the ranks' writers wait for the slowest disk.
+WRITE: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A complete checkpoint."""
+    """How a save ended: `seconds` until the checkpoint was complete, of which the training was held for `held_s`."""
 
     step: int
     path: Path
     bytes: int
     seconds: float
+    held_s: float
+    error: str | None  # what the disk said; then there is no checkpoint
 
 
 class Saver:
-    """Writes one rank's share of checkpoints below `root`, of which the newest `keep` stay."""
+    """Saves one rank's share of checkpoints below `root`, of which the newest `keep` stay."""
 
     def __init__(self, root: Path, keep: int, pieces: Sequence[Piece], mesh: Mesh) -> None:
         self._root, self._keep = root, keep
         self._pieces = [piece for piece in pieces if piece.owned(mesh)]
+        self._device = mesh.device
         self._image: Image | None = None
-        self._edition = ""
+        self._writer: Writer | None = None
+        self._thread: threading.Thread | None = None
+        self._ended: queue.SimpleQueue[Saved | Exception] = queue.SimpleQueue()
 
-    def save(self, step: int, training: Mapping[str, Any]) -> Saved:
-        """Write the checkpoint of `step`. Collective; returns when its manifest is on disk."""
+    def save(self, step: int, training: Mapping[str, Any], tries: int = 1) -> None:
+        """Begin to save the state as it is now. All ranks call it alike; the first time it is collective."""
         began = time.monotonic()
-        image = self._prepared()
+        image, writer = self._prepared()
+        self.wait()
         image.take()
-        path = folder(self._root, step)
-        own = (image.tensors, self._write(path, image))
-        parts: list[Any] | None = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
-        dist.gather_object(own, parts)
-        size = [0]
-        if parts is not None:
-            manifest = _manifest(step, training, parts)
-            write(path, manifest)
-            clear(path, manifest)
-            prune(self._root, self._keep, path)
-            size = [manifest.bytes]
-        dist.broadcast_object_list(size, src=0)
-        return Saved(step, path, size[0], time.monotonic() - began)
+        held_s = time.monotonic() - began
+        arguments = (writer, Order(step, training, tries), began, held_s)
+        self._thread = threading.Thread(target=self._write, args=arguments, name=THREAD, daemon=True)
+        self._thread.start()
 
-    def _prepared(self) -> Image:
-        """The memory of this rank's file, and the same mark on all ranks' file names: two saves of one step never mix. Collective."""
-        if self._image is None:
+    def settle(self) -> None:
+        """The state is about to change: let the copy come first."""
+        if self._image is not None:
+            self._image.settle()
+
+    def wait(self) -> None:
+        """Until nothing is being written."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def ended(self) -> list[Saved]:
+        """The saves that have ended since the last call. Raises what no disk is to blame for."""
+        found = []
+        while not self._ended.empty():
+            saved = self._ended.get()
+            if isinstance(saved, Exception):
+                raise saved
+            found.append(saved)
+        return found
+
+    def _write(self, writer: Writer, order: Order, began: float, held_s: float) -> None:
+        try:
+            written = writer.write(order)
+            seconds = time.monotonic() - began
+            self._ended.put(Saved(order.step, written.path, written.bytes, seconds, held_s, written.error))
+        except Exception as error:
+            self._ended.put(error)
+
+    def _prepared(self) -> tuple[Image, Writer]:
+        """What all saves of a run share: this rank's memory, the writers' group, and a mark in the names of its files."""
+        if self._image is None or self._writer is None:
             edition = [uuid.uuid4().hex[:8]]
             dist.broadcast_object_list(edition, src=0)
-            self._image, self._edition = Image(self._pieces), edition[0]
-        return self._image
-
-    def _write(self, path: Path, image: Image) -> dict[str, File]:
-        """This rank's file, by name; none where it owns nothing."""
-        path.mkdir(parents=True, exist_ok=True)
-        if not image.rectangles:
-            return {}
-        name = f"rank-{dist.get_rank():05d}-{self._edition}.safetensors"
-        content = image.memory.numpy().data
-        with (path / name).open("wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        sync_folder(path)
-        return {name: File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.rectangles))}
-
-
-def _manifest(
-    step: int, training: Mapping[str, Any], parts: Sequence[tuple[dict[str, Tensor], dict[str, File]]]
-) -> Manifest:
-    tensors: dict[str, Tensor] = {}
-    files: dict[str, File] = {}
-    for some_tensors, some_files in parts:
-        tensors |= some_tensors
-        files |= some_files
-    return Manifest(step, training, tensors, files)
+            group = dist.new_group(backend="gloo", timeout=WRITE, group_desc=BACKGROUND)
+            self._image = Image(self._pieces, self._device)
+            self._writer = Writer(self._root, self._keep, self._image, edition[0], group)
+        return self._image, self._writer

@@ -16,7 +16,7 @@ def order(name: str, ranks: int = 4, **run: Any) -> GangOrder:
     return GangOrder(f"shardyard-{name}-1", run, ranks, 1, "cpu", time.time())
 
 
-async def follow(cluster: Cluster, gang: str, after: int = 0, until: Any = None, timeout_s: float = 60) -> list[Event]:
+async def follow(cluster: Cluster, gang: str, after: int = 0, until: Any = None, timeout_s: float = 240) -> list[Event]:
     """Events after `after` until the final state, or until `until(event)` holds."""
     events: list[Event] = []
     deadline = time.monotonic() + timeout_s

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from shardyard.workers.flight import BACKGROUND
 from shardyard.workers.hang import Examination, diagnose, evidence, in_words, limit_s
 
 WORLD = (0, 1, 2, 3)
@@ -78,6 +79,12 @@ def test_ranks_that_wait_for_each_other() -> None:
 
 def test_messages_alone_accuse_nobody() -> None:
     assert diagnose([rank(number, RECEIVES) for number in WORLD]).rank is None
+
+
+def test_a_thread_that_writes_a_checkpoint_waits_for_nobody() -> None:
+    writes = {"thread": f"{BACKGROUND} checkpoint", "frames": ["torch/distributed/distributed_c10d.py:9 in gather"]}
+    stuck = {"stacks": [{"thread": "main", "frames": COMPUTES[1]}, writes]}
+    assert diagnose([rank(0, RECEIVES), rank(1, **stuck), rank(2, RECEIVES)]).rank == 1
 
 
 def test_equal_stacks_are_kept_once() -> None:

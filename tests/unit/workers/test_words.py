@@ -30,3 +30,14 @@ def test_a_probe_says_how_long_a_pipeline_waited() -> None:
     line = "step      2  pipeline bubble 30.0% (25.0% to 35.1% over ranks), 27.3% with free messages"
     assert in_words("probe", {"step": 2, "traffic": {}, "memory": {}, **bubble}) == line
     assert in_words("probe", {"step": 2, "traffic": {}, "memory": {}}) is None
+
+
+def test_a_checkpoint_says_how_long_training_was_held() -> None:
+    told = {"step": 4, "path": "/c/step-4", "bytes": 14_600_000, "seconds": 0.214, "held_s": 0.016}
+    line = "step      4  saved /c/step-4 (14,600,000 bytes in 0.21 s, training held for 0.02 s)"
+    assert in_words("checkpoint", told) == line
+
+
+def test_an_incident_that_training_lives_with_is_said() -> None:
+    incident = {"cause": "checkpoint_failed", "rank": None, "message": "No space left", "step": 4}
+    assert in_words("incident", incident) == "checkpoint_failed: No space left"

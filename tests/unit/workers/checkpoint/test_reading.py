@@ -27,11 +27,11 @@ def stored(folder: Path, wholes: dict[str, torch.Tensor], cut: Rectangles) -> Ma
             Piece(name, tuple(whole.shape), offset, narrow(whole, offset, size), frozenset())
             for name, whole in wholes.items()
         ]
-        image = Image(pieces)
+        image = Image(pieces, torch.device("cpu"))
         image.take()
-        (folder / f"{number}").write_bytes(image.memory.numpy().tobytes())
+        (folder / f"{number}").write_bytes(image.content())
         tensors |= image.tensors
-        files[f"{number}"] = File(len(image.memory), "", tuple(image.rectangles))
+        files[f"{number}"] = File(len(image.content()), "", tuple(image.rectangles))
     return Manifest(1, {}, tensors, files)
 
 

@@ -1,0 +1,69 @@
+"""A disk's fault is told and costs one checkpoint; the last one is tried again, and its failure is the job's."""
+
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.ranks import group, train
+
+Make = Callable[..., Any]
+
+FULL_AT = 2000  # bytes
+
+
+def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
+    """Rank 1 cannot write more than a few bytes until the first save has ended."""
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.build import build
+    from shardyard.workers.loop import Loop
+    from shardyard.workers.spec import Run
+
+    run = Run.model_validate_json(orders)
+    mesh = make_mesh(run.train.layout, group(rank, world, port, run.device))
+    events: list[Any] = []
+    built = build(run, mesh)  # which writes the token cache
+
+    def tell(kind: str, data: dict[str, Any]) -> None:
+        events.append((kind, data))
+        if kind == "step" and data["step"] == 3:
+            loop.saver.wait()
+            limit(resource.RLIM_INFINITY)
+
+    loop = Loop(built, tell, lambda: False)
+    if rank == 1:
+        limit(FULL_AT)
+    loop.run()
+    pieces = [(p.name, p.shape, p.offset, p.tensor.numpy()) for p in built.parallel.data.pieces if p.owned(mesh)]
+    return {"events": events, "pieces": pieces}
+
+
+def limit(size: int) -> None:
+    """Longer files cannot be written by this process: the kernel refuses with EFBIG (Python ignores SIGXFSZ)."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def test_a_full_disk_costs_one_checkpoint_and_no_step(root: Path, make_spec: Make) -> None:
+    spec = make_spec({"data": 2, "zero": 1}, checkpoint={"every": 2, "keep": 9, "final": False})
+    whole = train({**spec, "checkpoint": {"final": False}}, root, "never-full")
+    run = train(spec, root, "full", work=with_a_full_disk)
+    (incident,) = [data for kind, data in run["events"] if kind == "incident"]
+    assert (incident["cause"], incident["step"]) == ("checkpoint_failed", 2)
+    assert os.strerror(27) in incident["message"] and "rank 1" in incident["message"]
+    assert [path.name for path in (root / "checkpoints" / "full").iterdir()] == ["step-00000004"]
+    (told,) = [data for kind, data in run["events"] if kind == "checkpoint"]
+    assert told["step"] == 4 and 0 <= told["held_s"] <= told["seconds"]
+    assert run["losses"] == whole["losses"]
+    resumed = train(spec, root, "after-full", resume=Path(told["path"]))
+    assert resumed["losses"] == whole["losses"][4:]
+    assert all(np.array_equal(value, resumed["parameters"][key]) for key, value in whole["parameters"].items())
+
+
+def test_a_last_checkpoint_that_cannot_be_saved_fails_the_job(root: Path, make_spec: Make) -> None:
+    (root / "checkpoints").mkdir(exist_ok=True)
+    (root / "checkpoints" / "dead-path").write_bytes(b"")
+    with pytest.raises(RuntimeError, match=r"the final checkpoint could not be saved in 3 tries: rank 0: .*make room"):
+        train(make_spec({"data": 2}, steps=1, checkpoint={}), root, "dead-path")
