@@ -57,10 +57,10 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "context2-tensor2-pipeline2-expert2": {"context": 2, "tensor": 2, "pipeline": 2, "expert": 2, "schedule": "zbv"},
     "tensor2-pipeline2-expert2-zero3": {"tensor": 2, "pipeline": 2, "data": 2, "expert": 2, "zero": 3},
     "data4-expert2-groups2": {"data": 4, "expert": 2, "zero": 3, "shard": 2},
-    "data4-expert4-groups2": {"data": 4, "expert": 4, "zero": 3, "shard": 2},
     "accumulate-expert2-groups4": {"data": 8, "expert": 2, "zero": 3, "shard": 4, "micro_batch": 1},
-    "context2-data2-expert2-groups2": {"context": 2, "data": 2, "expert": 2, "zero": 3, "shard": 2},
+    "data4-expert4-groups2": {"data": 4, "expert": 4, "zero": 3, "shard": 2},
     "tensor2-data4-expert2-groups2": {"tensor": 2, "data": 4, "expert": 2, "zero": 3, "shard": 2},
+    "context2-data2-expert2-groups2": {"context": 2, "data": 2, "expert": 2, "zero": 3, "shard": 2},
     "zbv2-data4-expert2-groups2": {"pipeline": 2, "schedule": "zbv", "data": 4, "expert": 2, "zero": 3, "shard": 2},
 }
 

@@ -60,7 +60,6 @@ TIED = [
     _layout(2, "zbv", data=2, zero=3),
     _layout(2, "dualpipev", data=3, zero=3),
     _layout(2, "dualpipev", tensor=2, data=2, zero=3),
-    _layout(2, "zbv", data=4, zero=3, shard=2),
 ]
 
 

@@ -224,7 +224,7 @@ def test_stages_of_a_pipeline_move_their_own_blocks(zero: int, root: Path, make_
     assert sum(elements(found, "data", "traffic_sum").values()) == 2 * (2 * psi / 2)
 
 
-@pytest.mark.parametrize(("schedule", "tied"), [("zbv", True), ("1f1b", False), ("dualpipev", True)])
+@pytest.mark.parametrize(("schedule", "tied"), [("zbv", True), ("1f1b", False)])
 def test_stages_stay_gathered_in_stage_3_and_gather_a_tied_embedding_for_both_ends(
     schedule: str, tied: bool, root: Path, make_spec: Make
 ) -> None:
