@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ..workers import journal
 from ..workers.forkserver import ForkError
 from ..workers.gang import Supervisor
 from ..workers.placement import NAMESPACE, Order, rank_name, remove_remains
@@ -271,7 +272,7 @@ def _make_supervisor(order: Order) -> Any:
         "lifetime": "detached",
         "get_if_exists": True,
         "num_cpus": 0,
-        "max_restarts": 0,
+        "max_restarts": -1,  # a restarted one goes on where its journal says
     }
     return ray.remote(Supervisor).options(**options).remote(order)
 
@@ -308,6 +309,7 @@ def _clear_away(gang: str) -> None:
             with contextlib.suppress(ValueError):
                 actors.append(ray.get_actor(actor["name"], namespace=NAMESPACE))
     remove_remains(gang, actors)
+    journal.erase(gang)
 
 
 def _nodes() -> list[Node]:

@@ -69,6 +69,7 @@ def _incident(row: RowMapping, repair: Repair | None) -> Incident:
 _HAPPENED = {
     "rank_lost": "{who} was lost",
     "hang": "{who} held up the gang",
+    "supervisor_lost": "The gang's supervisor was lost",
     "exception": "{who} raised an exception",
     "placement_timeout": "The cluster had no room for the gang",
     "start_failed": "The gang could not be started",

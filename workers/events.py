@@ -9,8 +9,8 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterable
+from itertools import islice, takewhile
 from typing import Any, TypedDict
 
 
@@ -53,17 +53,37 @@ class Spool:
     def half_full(self) -> bool:
         return self._bytes * 2 >= self.limit_bytes
 
+    @property
+    def acknowledged(self) -> int:
+        """Number of the newest event that is forgotten."""
+        return self._kept[0][0]["seq"] - 1 if self._kept else self.last
+
     def add(self, kind: str, data: dict[str, Any], ts: float | None = None, urgent: bool = False) -> Event:
         """Number one event and keep it. Always accepted; an urgent one ends the lingering of `wait`."""
         self.last += 1
         event = Event(seq=self.last, ts=time.time() if ts is None else ts, kind=kind, data=plain(data))
-        size = len(json.dumps(event["data"])) + 128
-        self._kept.append((event, size))
-        self._bytes += size
+        self._keep(event)
         if urgent:
             self._urgent = self.last
         self._wake()
         return event
+
+    def _keep(self, event: Event) -> None:
+        size = len(json.dumps(event["data"])) + 128
+        self._kept.append((event, size))
+        self._bytes += size
+
+    def refill(self, events: Iterable[Event], last: int) -> None:
+        """Take over what another spool had kept, and go on numbering after `last`."""
+        for event in events:
+            self._keep(event)
+        self.last = self._urgent = last
+        self._wake()
+
+    def newer(self, than: int) -> list[Event]:
+        """The kept events after number `than`; acknowledges nothing."""
+        events = [event for event, _ in takewhile(lambda kept: kept[0]["seq"] > than, reversed(self._kept))]
+        return events[::-1]
 
     def take(self, after: int, most: int = 1000) -> list[Event]:
         """The oldest events after number `after`; acknowledges, and so forgets, those up to it."""

@@ -5,6 +5,9 @@ cause is told before the `state` that it brings, of which the final one is the l
 events are numbered once, in order, and forgotten only when the dispatcher has acknowledged them; when nobody takes them, ranks
 wait rather than lose steps. It outlives the control plane, but not for ever.
 
+When it dies, Ray starts it again, and it goes on from its journal in the phase in which it died; whatever it orders of a rank may be
+ordered twice. Meanwhile the ranks train on, each for a lease's length.
+
 A repair kills the trainers that are left (which frees any collective), replaces the actors that died, forks all trainers anew, and
 lets them go on from the newest step that all of them have in memory; else from the newest checkpoint.
 """
@@ -12,21 +15,27 @@ lets them go on from the newest step that all of them have in memory; else from 
 import asyncio
 import contextlib
 import math
+import os
+import pickle
+import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from .coords import Coords
-from .events import Event
+from .events import Event, Spool
 from .failure import Failure, brief, ending
 from .hang import Progress
+from .journal import Journal
 from .lookout import hang
 from .member import Member, coordinates, neighbour, nodes
-from .placement import Order, bundle_order, kill, make_actor, remove_remains, reserve
+from .placement import Order, bundle_order, find_actor, kill, make_actor, rank_name, remove_remains, reserve
 from .rank import Remains, Reservation, leave
 from .repair import Budget, agreed
 from .story import Story
 
+#: What the dispatcher has not taken is kept in the journal too, in the memory of the cluster's head.
+SPOOL_BYTES: Final = 16 << 20
 PLACEMENT_S: Final = 120.0
 START_S: Final = 120.0
 PULL_S: Final = 10.0
@@ -43,6 +52,21 @@ LAST_WORD_S: Final = 10.0
 #: An ended gang keeps its last events so long for a control plane that is away; it holds no device then.
 ABANDONED_S: Final = 7 * 24 * 3600.0
 
+Phase = Literal["placing", "training", "mending", "ending", "ended"]
+#: What a supervisor must know of its predecessor, beside the events in the spool.
+REMEMBERED: Final = (
+    "story",
+    "bundles",
+    "members",
+    "failures",
+    "stopping",
+    "phase",
+    "mending",
+    "generation",
+    "restore",
+    "budget",
+)
+
 
 class Supervisor:
     """The gang of one attempt, a detached Ray actor named like the gang."""
@@ -50,38 +74,48 @@ class Supervisor:
     def __init__(self, order: Order) -> None:
         self.order = order
         self.pull_s = min(PULL_S, order.lease_s / 3)  # a rank counts a call as a word from us when it ends, too
-        self.story = Story(order.world_size, order.submitted_at)
-        self.spool = self.story.spool
+        self.spool = Spool(SPOOL_BYTES)
+        self.story = Story(self.spool, order.world_size, order.submitted_at)
+        self.journal = Journal(order.name, self.spool, self._remember)
         self.group: Any = None
         self.bundles: list[int] = []
         self.members: list[Member] = []
         self.failures: list[Failure] = []
         self.stopping: str | None = None
+        self.phase: Phase = "placing"
+        self.mending: dict[str, Any] = {}  # cause and rank of the fault that is being repaired, and since when
         self.generation = 0
         self.restore: int | None = None  # the step whose snapshots this generation began with
         self.budget = Budget(order.repairs)
         self.progress = Progress(order.hang_s or math.inf)
         self.spoken = time.monotonic()
         self._ended = asyncio.Event()
+        self._beginning = asyncio.Lock()
         self._life: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
+        if _restarted():
+            self._waking = asyncio.get_running_loop().create_task(self.begin(again=True))
 
     # What the dispatcher calls.
 
-    async def begin(self) -> None:
-        """Start the gang; harmless when it has started."""
+    async def begin(self, again: bool = False) -> None:
+        """Start the gang, or go on with it; harmless when that is done. `again`: only if it was started before."""
         self.spoken = time.monotonic()
-        if self._life is None:
-            self._life = asyncio.get_running_loop().create_task(self._live())
+        async with self._beginning:
+            if self._life is None and (await self._recall() or not again):
+                self._life = asyncio.get_running_loop().create_task(self._live())
 
     async def pull(self, after: int, wait_s: float) -> dict[str, Any]:
         """Events after `after` (at most 1000), waiting up to `wait_s`; acknowledges those up to `after`."""
         await self.begin()
         self.spool.take(after)
         await self.spool.wait(after, wait_s, LINGER_S)
+        if self.spool.last > self.journal.last:
+            await self.journal.settled()
         self.spoken = time.monotonic()
-        return {"events": self.spool.take(after), "last": self.spool.last}
+        written = self.journal.last
+        return {"events": [event for event in self.spool.take(after) if event["seq"] <= written], "last": written}
 
     async def stop(self, reason: str) -> None:
         """End the gang; returns when its final event is told. `reason`: `cancel` or `preempt`."""
@@ -93,44 +127,51 @@ class Supervisor:
 
     async def status(self) -> dict[str, Any]:
         return {
+            "pid": os.getpid(),
             "state": self.story.state,
             "last": self.spool.last,
             "ranks": [{"rank": m.rank, "node": m.node, "done": m.done, "exited": m.exited} for m in self.members],
         }
 
     async def close(self) -> None:
-        """Remove ranks and placement group. The supervisor then exits."""
+        """Remove ranks and placement group. The supervisor then exits, and is not started again."""
         if self._life:
             self._life.cancel()
             await asyncio.wait([self._life], timeout=DRAIN_S)
+        await self.journal.close()  # first: whoever finds the ranks removed must not repair the gang
         await self._remove()
         asyncio.get_running_loop().call_later(0.1, leave)
 
     # The gang's life.
 
     async def _live(self) -> None:
-        """From the placement group to the final event."""
+        """From the placement group to the final event; a restarted supervisor begins in the phase that it remembers."""
         try:
-            await self._start()
+            if self.phase == "placing":
+                await self._start()
+            elif self.phase == "mending":
+                await self._mend()
             await self._ended.wait()
-            while await self._may_go_on():
-                await self._repair()
+            while self._may_be_mended() and await self._decide_to_mend():
+                await self._mend()
                 await self._ended.wait()
         except Exception as error:
             self._fail(Failure("start_failed", None, brief(error)))
-        await self._end()
+        if self.phase != "ended":
+            await self._end()
         self._watch = asyncio.get_running_loop().create_task(self._leave_when_abandoned())
 
     async def _start(self) -> None:
         """Ranks with their trainers waiting, then everybody's orders. Returns early when the gang is stopped."""
-        group = await self._place()
-        if group is None:
+        await self.journal.settled()
+        self.group = await self._place()
+        if self.group is None:
             return
-        self.bundles = await asyncio.to_thread(bundle_order, self.order, group)
-        self.group = group
-        self.members = [Member(rank, None) for rank in range(self.order.world_size)]
-        await asyncio.to_thread(self._create_actors, self.members)
+        self.bundles = self.bundles or await asyncio.to_thread(bundle_order, self.order, self.group)
+        self.members = self.members or [Member(rank, lost=True) for rank in range(self.order.world_size)]
+        await self._replace_the_lost()
         if await self._open():
+            self.phase = "training"
             self.story.tell_state(
                 "starting", "placed", f"{self.order.world_size} ranks on {len(nodes(self.members))} nodes"
             )
@@ -138,6 +179,7 @@ class Supervisor:
     async def _open(self) -> bool:
         """The next generation: trainers forked, everybody's orders given. False when the gang is stopped before."""
         self.generation += 1
+        await self.journal.settled()  # so that no generation is opened twice
         reservations = await self._reserve()
         if reservations is None:
             return False
@@ -147,36 +189,86 @@ class Supervisor:
         self.restore = await self._agree() if self.generation > 1 else None
         for member, coords in zip(self.members, coordinates(self.order, self.members, self.restore), strict=True):
             member.reader = asyncio.get_running_loop().create_task(self._follow(member, coords))
+        self._watch_over()
+        return True
+
+    def _watch_over(self) -> None:
+        """While a generation trains: hold its snapshots, and look whether it still gets on."""
         self._guarding = asyncio.get_running_loop().create_task(self._guard())
         self.progress.began()
         self._looking = asyncio.get_running_loop().create_task(self._look_for_a_hang())
-        return True
 
     async def _look_for_a_hang(self) -> None:
         if self.order.hang_s is not None:
             self._fail(await hang(self.order, self.members, self.progress, self.spool))
 
+    # After the supervisor's own death.
+
+    def _remember(self) -> bytes:
+        return pickle.dumps({name: getattr(self, name) for name in REMEMBERED})
+
+    async def _recall(self) -> bool:
+        """Know again what the predecessor knew, and take over its ranks; False when there was none."""
+        state = await self.journal.recall()
+        if state is None:
+            return False
+        vars(self).update(pickle.loads(state))  # noqa: S301 - from our own journal
+        self.story.spool = self.spool
+        await self._adopt()
+        if self.phase in ("placing", "training"):  # a repair goes on for the incident that began it
+            message = f"another one took over its {len(self.members)} ranks, which went on meanwhile"
+            self._tell_incident(Failure("supervisor_lost", None, message))
+        if self.failures or self.stopping or self._all_done():
+            self._ended.set()
+        return True
+
+    async def _adopt(self) -> None:
+        """The ranks by their names, and in the midst of training or of its end their events."""
+        for member in self.members:
+            member.actor = await asyncio.to_thread(find_actor, member.name)
+            member.lost = member.lost or member.actor is None
+        if self.phase in ("training", "mending"):
+            self.group = await asyncio.to_thread(reserve, self.order)
+        if self.phase in ("training", "mending", "ending"):
+            self._follow_again()
+
+    def _follow_again(self) -> None:
+        training = self.phase == "training"
+        everybody = coordinates(self.order, self.members, self.restore) if training else [None] * len(self.members)
+        for member, coords in zip(self.members, everybody, strict=True):
+            if member.actor is not None and not member.exited:
+                member.reader = asyncio.get_running_loop().create_task(self._follow(member, coords))
+            elif not member.exited:
+                self._lose(member, "the rank's actor died with its supervisor")
+        if training:
+            self._watch_over()
+
     # Repair in place.
 
-    async def _may_go_on(self) -> bool:
-        if self.stopping or all(member.done for member in self.members):
-            return False
-        await self._await_root_cause()
-        return self.budget.allows(self._root_cause().mendable, self.story.told_step)
+    def _may_be_mended(self) -> bool:
+        ends = self.stopping or self.phase in ("ending", "ended")
+        return not ends and not self._all_done()
 
-    async def _repair(self) -> None:
+    async def _decide_to_mend(self) -> bool:
+        await self._await_root_cause()
+        root = self._root_cause()
+        if not self.budget.allows(root.mendable, self.story.told_step):
+            return False
+        self.phase, self.mending = "mending", {"cause": root.cause, "rank": root.rank, "began": time.time()}
+        self._tell_incident(root)
+        self.story.tell_state("recovering", root.cause, root.text())
+        return True
+
+    async def _mend(self) -> None:
         """End the generation and open the next. What fails meanwhile is the next repair's cause."""
         from ray.exceptions import RayError
 
-        root, began = self._root_cause(), time.time()
-        self._tell_incident(root)
-        self.story.tell_state("recovering", root.cause, root.text())
         await asyncio.sleep(self.budget.back_off_s)
         try:
             await self._end_generation()
             if await self._open():
-                repaired = {"cause": root.cause, "rank": root.rank, "generation": self.generation}
-                self.story.repaired = repaired | {"restored": self.restore, "began": began}
+                self.phase = "training"
+                self.story.repaired = self.mending | {"generation": self.generation, "restored": self.restore}
         except (RayError, TimeoutError) as error:
             self._fail(Failure("rank_lost", None, f"the repair failed: {brief(error)}"))
 
@@ -186,13 +278,15 @@ class Supervisor:
         for member in await self._drain(LAST_WORD_S):
             member.lost = True  # who has not told its trainer's exit would tell it to the next generation
         self.story.rest()
-        await asyncio.gather(*(self._look_after(member) for member in self.members))
-        lost = [member for member in self.members if member.lost]
-        await asyncio.to_thread(self._create_actors, lost)
+        await self._replace_the_lost()
         self._look_no_more()
         self.failures.clear()
         if not self.stopping:
             self._ended.clear()
+
+    async def _replace_the_lost(self) -> None:
+        await asyncio.gather(*(self._look_after(member) for member in self.members))
+        await asyncio.to_thread(self._create_actors, [member for member in self.members if member.lost])
 
     async def _look_after(self, member: Member) -> None:
         """Find out whether a rank's actor still lives."""
@@ -215,7 +309,7 @@ class Supervisor:
 
         for member in self.members:
             guard, here = neighbour(self.members, member), member.reservation
-            if guard is None or here is None:
+            if guard is None or guard.actor is None or here is None:
                 member.remains = None
                 continue
             mine = Remains(here.node, here.pid, here.slots)
@@ -253,17 +347,20 @@ class Supervisor:
             if member.actor is not None:
                 kill(member.actor)
             bundle = self.bundles[member.rank // self.order.tensor]
-            member.actor = make_actor(self.order, self.group, bundle, member.rank, self.generation + 1)
-            member.pulled = 0
+            member.name = rank_name(self.order.name, member.rank, self.generation + 1)
+            member.actor = make_actor(self.order, self.group, bundle, member.rank, member.name)
+            member.pulled, member.lost = 0, False
 
     # One rank's events.
 
-    async def _follow(self, member: Member, coords: Coords) -> None:
-        """Give the rank its orders and pull its events until its trainer has ended."""
+    async def _follow(self, member: Member, coords: Coords | None) -> None:
+        """Give the rank its orders, unless `coords` is None, and pull its events until its trainer has ended."""
         from ray.exceptions import RayError
 
         try:
-            await self._call(member.actor.start.remote(self.order.run, coords.to_json()))
+            await self.journal.settled()
+            if coords is not None:
+                await self._call(member.actor.start.remote(self.order.run, coords.to_json()))
             while not member.exited:
                 if not await self.spool.room(self.pull_s):
                     await self._call(member.actor.beat.remote())
@@ -271,10 +368,9 @@ class Supervisor:
                 for event in await self._call(member.actor.pull.remote(member.pulled, self.pull_s)):
                     member.pulled = event["seq"]
                     self._take(member, event)
+                await self.journal.settled()  # the next pull acknowledges
         except (RayError, TimeoutError) as error:
-            member.exited = member.lost = True
-            message = f"the rank's actor is lost: {brief(error)}"
-            self._fail(Failure("rank_lost", member.rank, message, member.node))
+            self._lose(member, f"the rank's actor is lost: {brief(error)}")
         except Exception as error:  # a fault of ours must not leave the gang waiting for this rank
             self._fail(Failure("gang_error", member.rank, brief(error), member.node))
             raise
@@ -312,13 +408,24 @@ class Supervisor:
 
     def _take_done(self, member: Member, _: Event) -> None:
         member.done = True
-        if all(m.done for m in self.members):
+        if self._all_done():
             self._ended.set()
 
     def _take_exit(self, member: Member, event: Event) -> None:
+        assert member.reservation is not None
+        if event["data"]["generation"] < member.reservation.generation:
+            return  # of a trainer that a dead supervisor had asked for
         member.exited = True
         if not member.done and not member.failed:
             self._fail(Failure("rank_lost", member.rank, ending(event["data"]["status"]), member.node))
+
+    def _all_done(self) -> bool:
+        return bool(self.members) and all(member.done for member in self.members)
+
+    def _lose(self, member: Member, message: str) -> None:
+        member.exited = member.lost = True
+        if self.phase != "ending":  # a dead supervisor may have removed it already
+            self._fail(Failure("rank_lost", member.rank, message, member.node))
 
     def _fail(self, failure: Failure) -> None:
         self.failures.append(failure)
@@ -329,7 +436,9 @@ class Supervisor:
     async def _end(self) -> None:
         """Stop what still runs, read last words, and tell how it ended."""
         self._look_no_more()
-        success = bool(self.members) and all(m.done for m in self.members)
+        self.phase = "ending"
+        await self.journal.settled()
+        success = self._all_done()
         if success:
             await self._each(lambda member: member.actor.release.remote(), START_S)
         elif self.stopping:
@@ -341,6 +450,7 @@ class Supervisor:
         self.story.rest()
         await self._remove()
         self._tell_end(success)
+        self.phase = "ended"
 
     def _tell_end(self, success: bool) -> None:
         if success:
@@ -397,6 +507,12 @@ class Supervisor:
             await asyncio.sleep(left)
             left = self.spoken + ABANDONED_S - time.monotonic()
         await self.close()
+
+
+def _restarted() -> bool:
+    """Whether this process took the place of a supervisor that died. One that has not imported Ray is no actor."""
+    ray = sys.modules.get("ray")
+    return ray is not None and ray.is_initialized() and ray.get_runtime_context().was_current_actor_reconstructed
 
 
 async def _within(timeout_s: float, reference: Awaitable[Any]) -> Any:

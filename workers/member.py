@@ -19,7 +19,8 @@ class Member:
     """One rank."""
 
     rank: int
-    actor: Any
+    name: str = ""  # of its actor
+    actor: Any = None
     reservation: Reservation | None = None
     done: bool = False
     exited: bool = False
@@ -34,6 +35,10 @@ class Member:
     @property
     def node(self) -> str | None:
         return self.reservation.node if self.reservation else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a restarted supervisor is to know again; of a thousand ranks, their lines would be most of it."""
+        return vars(self) | {"actor": None, "reader": None, "log": deque(maxlen=LAST_LINES)}
 
     def renew(self) -> None:
         """For the next generation."""

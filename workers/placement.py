@@ -59,22 +59,33 @@ def bundle_order(order: Order, group: Any) -> list[int]:
     return sorted(range(order.world_size // order.tensor), key=lambda b: (str(nodes.get(b)), b))
 
 
-def make_actor(order: Order, group: Any, bundle: int, rank: int, generation: int) -> Any:
-    """A rank's actor in its bundle, for the generations from this one on."""
+def make_actor(order: Order, group: Any, bundle: int, rank: int, name: str) -> Any:
+    """A rank's actor in its bundle; the one that is there already when a dead supervisor made it."""
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     cuda = order.device == "cuda"
     options = {
-        "name": rank_name(order.name, rank, generation),
+        "name": name,
         "namespace": NAMESPACE,
         "lifetime": "detached",
+        "get_if_exists": True,
         "num_cpus": 0 if cuda else order.cpus_per_rank,
         "num_gpus": 1 if cuda else 0,
         "max_restarts": 0,
         "scheduling_strategy": PlacementGroupSchedulingStrategy(group, bundle),
     }
     return ray.remote(Rank).options(**options).remote(rank, order.device, order.entry, order.lease_s)
+
+
+def find_actor(name: str) -> Any:
+    """The living actor of this name; None when there is none."""
+    import ray
+
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        return None
 
 
 def kill(actor: Any) -> None:

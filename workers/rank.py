@@ -246,9 +246,11 @@ class Rank:
         self.spoken = time.monotonic()
         self.trainer: Trainer | None = None
         self.steps = False
+        self.started = 0  # the generation whose orders its trainer has
         self.slots: list[int] = []
         self.guarded: dict[int, list[int]] = {}  # rank → its slots, held here too in case its actor dies
         self._tasks: set[asyncio.Task[None]] = set()
+        self._reserving = asyncio.Lock()
 
     async def reserve(self, generation: int = 1, remains: Remains | None = None) -> Reservation:
         """Fork a trainer, which then waits for its orders, and for rank 0 open the port of the gang's store.
@@ -256,6 +258,10 @@ class Rank:
         A new actor in a dead one's place takes over its snapshot memory, if somebody has held it.
         """
         self._heard()
+        async with self._reserving:  # a supervisor that died meanwhile may have asked just before its successor
+            return await self._reserve(generation, remains)
+
+    async def _reserve(self, generation: int, remains: Remains | None) -> Reservation:
         if not self._tasks:
             self._spawn(self._watch_lease())
         self._drop_trainer()
@@ -291,9 +297,12 @@ class Rank:
         return slots.steps(self.slots)
 
     async def start(self, run: dict[str, Any], coords: dict[str, Any]) -> None:
-        """Give the waiting trainer its orders."""
+        """Give the waiting trainer its orders; harmless when it has them."""
         self._heard()
         assert self.trainer is not None, "reserve comes first"
+        if self.started == coords["generation"]:
+            return
+        self.started = coords["generation"]
         await self.trainer.send({"run": run, "coords": coords})
 
     async def pull(self, after: int, wait_s: float) -> list[Event]:

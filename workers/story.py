@@ -7,20 +7,18 @@ step is not told before it; a cause is told before the `state` that it brings.
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from .events import Event, Spool, Steps, merged
 from .failure import Failure
 
-SPOOL_BYTES: Final = 64 << 20
-
 
 class Story:
-    """The events of one attempt, in its spool, and what must be known to tell the next one."""
+    """What must be known to tell the next event of an attempt; what is told lies in the spool."""
 
-    def __init__(self, world_size: int, submitted_at: float) -> None:
+    def __init__(self, spool: Spool, world_size: int, submitted_at: float) -> None:
+        self.spool = spool
         self.submitted_at = submitted_at
-        self.spool = Spool(SPOOL_BYTES)
         self.state = "placing"
         self.told_step = 0
         self.first_step_at: float | None = None
@@ -28,6 +26,9 @@ class Story:
         self._steps = Steps(world_size)
         self._held: deque[tuple[int, Event]] = deque()  # told by a rank after a step that others are still to report
         self._told_facts: dict[str, int] = {}  # sort of fact → the newest step of which one was told
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "spool"}
 
     def log(self, event: Event) -> None:
         self.spool.add("log", event["data"], event["ts"])

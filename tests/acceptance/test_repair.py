@@ -1,4 +1,4 @@
-"""A job whose trainer is killed goes on in place, seen from outside: same attempt, every step once, the same losses, a story."""
+"""A job whose trainer and supervisor are killed goes on, seen from outside: same attempt, every step once, the same losses, a story."""
 
 import psutil
 from harness.plane import Plane, spec, until
@@ -12,7 +12,17 @@ def trainers(plane: Plane) -> list[psutil.Process]:
     return [p for p in servers if p.ppid() in {server.pid for server in servers}]
 
 
-def test_a_job_that_loses_a_trainer_goes_on_in_place(plane: Plane) -> None:
+def supervisor(plane: Plane) -> psutil.Process:
+    """By its title, among what this plane's head has started."""
+    titled = [
+        p for p in psutil.process_iter(["cmdline", "environ"]) if "ray::Supervisor" in " ".join(p.info["cmdline"] or [])
+    ]
+    token = str(plane.data / "ray.token")
+    (found,) = [p for p in titled if (p.info["environ"] or {}).get("RAY_AUTH_TOKEN_PATH") == token]
+    return found
+
+
+def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: Plane) -> None:
     job_spec = {"layout": {"data": 4, "zero": 1}, "snapshot": {"every": 1}, "checkpoint": {"final": False}}
     with plane.client() as client:
         whole = client.submit(spec("whole", steps=STEPS, **job_spec))
@@ -21,6 +31,7 @@ def test_a_job_that_loses_a_trainer_goes_on_in_place(plane: Plane) -> None:
         until(lambda: (step := client.job(broken.id).progress) is not None and step.step >= 10, 60, "ten steps")
         before = trainers(plane)
         assert len(before) == 4
+        supervisor(plane).kill()
         before[0].kill()
         done = client.wait(broken.id, timeout_s=180)
         assert (done.state, done.attempt, done.restarts) == ("succeeded", 1, 0), done.message
@@ -28,8 +39,9 @@ def test_a_job_that_loses_a_trainer_goes_on_in_place(plane: Plane) -> None:
         assert states == ["queued", "placing", "starting", "running", "recovering", "running", "succeeded"]
         curves = [[(p.step, p.loss) for p in client.metrics(job.id).points] for job in (whole, broken)]
         assert curves[0] == curves[1] and len(curves[0]) == STEPS
-        (incident,) = client.incidents(broken.id).items
+        first, incident = client.incidents(broken.id).items
+    assert (first.cause, first.repair) == ("supervisor_lost", None)
     assert incident.cause == "rank_lost" and incident.repair is not None and incident.repair.generation == 2
     assert incident.repair.restored is not None and incident.repair.restored >= (incident.step or 0)
     told = plane.run("incidents", "broken").stdout
-    assert "was lost" in told and "repaired in place as generation 2" in told
+    assert "The gang's supervisor was lost after step" in told and "repaired in place as generation 2" in told

@@ -1,12 +1,16 @@
 """A gang's story as a test reads it: events by number, and what processes it leaves."""
 
 import asyncio
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 from shardyard.service.cluster import Cluster
+from shardyard.service.errors import ClusterError
 from shardyard.service.gangs import GangOrder
+from shardyard.workers.placement import NAMESPACE
 
 Event = dict[str, Any]
 FINAL = ("succeeded", "failed", "cancelled")
@@ -22,12 +26,21 @@ async def follow(cluster: Cluster, gang: str, after: int = 0, until: Any = None,
     deadline = time.monotonic() + timeout_s
     while not events or not _ends(events[-1], until):
         assert time.monotonic() < deadline, events[-5:]
-        for event in (await cluster.pull(gang, after, 5.0)).events:
+        for event in await _pull(cluster, gang, after):
             events.append(event)
             after = event["seq"]
             if _ends(event, until):
                 break
     return events
+
+
+async def _pull(cluster: Cluster, gang: str, after: int) -> list[Event]:
+    """Asks again, as the dispatcher does, when there is no answer: the supervisor may be starting anew."""
+    try:
+        return (await cluster.pull(gang, after, 5.0)).events
+    except ClusterError:
+        await asyncio.sleep(0.1)
+        return []
 
 
 def _ends(event: Event, until: Any) -> bool:
@@ -67,13 +80,26 @@ async def gone(pids: list[int], within_s: float = 5.0) -> bool:
     return True
 
 
+async def kill_supervisor(gang: str) -> None:
+    import ray
+
+    os.kill((await ray.get_actor(gang).status.remote())["pid"], signal.SIGKILL)
+
+
+def written(gang: str) -> list[bytes]:
+    """What is in the gang's journal."""
+    from ray.experimental import internal_kv
+
+    return internal_kv._internal_kv_list(f"{gang}/", namespace=NAMESPACE)
+
+
 async def closed(cluster: Cluster, gang: str, pids: list[int]) -> None:
-    """Close a gang and see that nothing of it is left: actors, placement group, CPUs, trainers."""
+    """Close a gang and see that nothing of it is left: actors, placement group, CPUs, trainers, journal."""
     await cluster.close_gang(gang)
     assert await gone(pids)
     for _ in range(100):
         nodes = await cluster.nodes()
-        if gang not in await cluster.gangs() and sum(node.cpu_used for node in nodes) < 1e-6:
+        if gang not in await cluster.gangs() and not written(gang) and sum(node.cpu_used for node in nodes) < 1e-6:
             return
         await asyncio.sleep(0.05)
     raise AssertionError((await cluster.gangs(), nodes))

@@ -8,11 +8,12 @@ from typing import Any
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from shardyard.service.cluster import Cluster
 from shardyard.service.gangs import GangOrder
 
-from .story import Event, closed, follow, is_final, is_step, pids, states
+from .story import Event, closed, follow, is_final, is_step, kill_supervisor, pids, states
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -70,6 +71,13 @@ def parameters(folder: Path) -> dict[str, bytes]:
     return {file.name[:10]: file.read_bytes() for file in step.glob("rank-*")}
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Event], Path]:
+    """A run of the first layout that nothing happens to: what it told, and its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    return await unbroken(cluster, "whole", folder, LAYOUTS[0]), folder
+
+
 async def unbroken(cluster: Cluster, name: str, folder: Path, layout: dict[str, Any], **train: Any) -> list[Event]:
     gang = train_order(name, folder, layout, **train)
     await cluster.start_gang(gang)
@@ -110,23 +118,50 @@ def is_running(event: Event) -> bool:
     return bool(event["kind"] == "state" and event["data"]["state"] == "running")
 
 
+def is_recovering(event: Event) -> bool:
+    return bool(event["kind"] == "state" and event["data"]["state"] == "recovering")
+
+
 @pytest.mark.parametrize("rank", [0, 2])
 async def test_a_killed_actor_is_replaced_and_its_memory_is_not_lost(
-    cluster: Cluster, tmp_path: Path, rank: int
+    cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path, rank: int
 ) -> None:
-    layout = {"data": 4, "zero": 1}
-    whole = await unbroken(cluster, f"alive-{rank}", tmp_path / "whole", layout)
-    broken = train_order(f"actor-{rank}", tmp_path / "broken", layout)
+    broken = train_order(f"actor-{rank}", tmp_path / "broken", LAYOUTS[0])
     await cluster.start_gang(broken)
     events = await follow(cluster, broken.name, until=is_step(5))
     actor_of(pids(tmp_path / "broken")[rank]).kill()
     events += await follow(cluster, broken.name, after=len(events))
 
     assert states(events) == ["starting", "running", "recovering", "running", "succeeded"], events[-1]
-    assert curve(events) == curve(whole)
-    assert parameters(tmp_path / "broken") == parameters(tmp_path / "whole")
+    assert curve(events) == curve(whole[0])
+    assert parameters(tmp_path / "broken") == parameters(whole[1])
     (repair,) = [event["data"] for event in events if event["kind"] == "repair"]
     assert repair["restored"] is not None and repair["restored"] >= 4
+    await closed(cluster, broken.name, pids(tmp_path / "broken"))
+
+
+async def test_a_supervisor_may_die_with_a_trainer_and_amid_a_repair(
+    cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path
+) -> None:
+    broken = train_order("both", tmp_path / "broken", LAYOUTS[0])
+    await cluster.start_gang(broken)
+    events = await follow(cluster, broken.name, until=is_step(5))
+    await kill_supervisor(broken.name)
+    os.kill(pids(tmp_path / "broken")[1], signal.SIGKILL)
+    events += await follow(cluster, broken.name, after=len(events), until=is_running)
+    events += await follow(cluster, broken.name, after=len(events), until=is_step(12))
+    os.kill(pids(tmp_path / "broken")[0], signal.SIGKILL)
+    events += await follow(cluster, broken.name, after=len(events), until=is_recovering)
+    await kill_supervisor(broken.name)
+    events += await follow(cluster, broken.name, after=len(events))
+
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert states(events) == ["starting", "running", *["recovering", "running"] * 2, "succeeded"], events[-1]
+    causes = [event["data"]["cause"] for event in events if event["kind"] == "incident"]
+    assert causes.count("rank_lost") == 2 and set(causes) == {"supervisor_lost", "rank_lost"}
+    assert curve(events) == curve(whole[0])
+    assert facts(events, "eval") == facts(whole[0], "eval")
+    assert parameters(tmp_path / "broken") == parameters(whole[1])
     await closed(cluster, broken.name, pids(tmp_path / "broken"))
 
 

@@ -26,6 +26,19 @@ def test_a_spool_numbers_from_one_and_forgets_only_what_is_acknowledged() -> Non
     assert spool.add("step", {})["seq"] == 6
 
 
+def test_a_spool_goes_on_where_another_one_ended() -> None:
+    first = Spool(1 << 20)
+    for number in range(5):
+        first.add("step", {"step": number})
+    first.take(2)
+    assert first.acknowledged == 2 and [event["seq"] for event in first.newer(3)] == [4, 5]
+    second = Spool(1 << 20)
+    second.refill(first.newer(0), first.last)
+    assert (second.acknowledged, second.last, second.take(0)) == (2, 5, first.take(0))
+    assert second.add("step", {})["seq"] == 6
+    assert second.take(6) == [] and second.acknowledged == 6 and not second.newer(0)
+
+
 def test_a_full_spool_has_room_again_after_an_acknowledgement() -> None:
     spool = Spool(1000)
     while not spool.full:

@@ -1,0 +1,90 @@
+"""A supervisor that dies is started again, and whoever reads the story cannot tell, but for the incident."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardyard.service.cluster import Cluster
+from shardyard.workers import journal
+from shardyard.workers.events import Spool
+from shardyard.workers.journal import Journal
+
+from .story import Event, closed, follow, is_final, is_step, kill_supervisor, order, pids, states, written
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def is_kind(kind: str) -> Any:
+    return lambda event: event["kind"] == kind
+
+
+def is_state(state: str) -> Any:
+    return lambda event: event["kind"] == "state" and event["data"]["state"] == state
+
+
+def assert_told_once(events: list[Event], steps: int) -> None:
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    told = [event["data"] for event in events if event["kind"] == "step"]
+    assert [step["step"] for step in told] == list(range(1, steps + 1))
+    kinds = [event["kind"] for event in events]
+    assert kinds.count("plan") == kinds.count("summary") == 1 and is_final(events[-1])
+
+
+async def test_it_may_die_at_every_turn(cluster: Cluster, tmp_path: Path) -> None:
+    """At the start, while placed, while training, at the last step, before the end, and when all is over."""
+    gang = order("mortal", ranks=2, steps=60, pause=0.03, folder=str(tmp_path))
+    await cluster.start_gang(gang)
+    turns = [is_state("starting"), is_state("running"), is_step(20), is_step(60), is_kind("summary"), is_final]
+    events: list[Event] = []
+    for turn in turns:
+        await kill_supervisor(gang.name)
+        events += await follow(cluster, gang.name, after=len(events), until=turn)
+
+    assert_told_once(events, 60)
+    assert states(events) == ["starting", "running", "succeeded"]
+    causes = [event["data"]["cause"] for event in events if event["kind"] == "incident"]
+    assert set(causes) == {"supervisor_lost"}
+    assert all(event["data"]["loss"] == 0 + 1 for event in events if event["kind"] == "step")
+    await kill_supervisor(gang.name)
+    assert await follow(cluster, gang.name, after=len(events) - 3) == events[-3:]
+    await closed(cluster, gang.name, pids(tmp_path, 2))
+
+
+async def test_one_that_died_can_be_cancelled(cluster: Cluster, tmp_path: Path) -> None:
+    gang = order("mourned", ranks=2, steps=100_000, pause=0.02, folder=str(tmp_path))
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name, until=is_step(3))
+    await kill_supervisor(gang.name)
+    events += await follow(cluster, gang.name, after=len(events), until=is_kind("incident"))
+    await cluster.stop(gang.name, "cancel")
+    events += await follow(cluster, gang.name, after=len(events))
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert states(events) == ["starting", "running", "cancelled"]
+    await closed(cluster, gang.name, pids(tmp_path, 2))
+
+
+async def test_a_journal_is_recalled_without_what_its_state_does_not_count(cluster: Cluster) -> None:
+    gang, spool = "shardyard-diary-1", Spool(1 << 20)
+    first = Journal(gang, spool, lambda: b"%d events" % spool.last)
+    assert await first.recall() is None
+    for kind in ("a", "b", "c"):
+        spool.add(kind, {})
+        await first.settled()
+    spool.take(2)
+    spool.add("cut short", {})
+    journal._set(f"{gang}/events/{4:015d}", pickle.dumps(spool.newer(3)))
+
+    again = Spool(1 << 20)
+    second = Journal(gang, again, lambda: b"state")
+    assert await second.recall() == b"3 events" and second.last == again.last == 3
+    assert [event["kind"] for event in again.take(2)] == ["c"]
+    again.add("d", {})
+    await second.settled()
+
+    last = Spool(1 << 20)
+    assert await Journal(gang, last, bytes).recall() == b"state"
+    assert [(event["seq"], event["kind"]) for event in last.newer(0)] == [(3, "c"), (4, "d")]
+    await second.close()
+    assert not written(gang)

@@ -1,0 +1,120 @@
+"""The supervisor's journal: what it must know again after its death, in the Ray cluster's own key-value store.
+
+Rules that it keeps: what is not written here has been acknowledged to no rank, shown to no dispatcher and ordered of nobody
+(write-ahead logging; Mohan et al., ARIES, 1992); whoever waits for a write shares it with all others that wait (group commit;
+DeWitt et al., 1984); one write at a time, so that none overtakes a newer one. The store is the control service's (GCS): it
+outlives every worker, and every node but the head's. Ray has no public name for it.
+"""
+
+import asyncio
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from .events import Event, Spool
+from .placement import NAMESPACE
+
+#: At most one write in so many seconds: each costs the supervisor and the store about a millisecond of cores that may train.
+SPARING_S: Final = 0.05
+#: A store that does not answer is asked again after so long: without it there is no cluster.
+AGAIN_S: Final = 1.0
+
+
+class Journal:
+    """The newest state of one gang, and its events until the dispatcher has acknowledged them."""
+
+    def __init__(self, gang: str, spool: Spool, state: Callable[[], bytes]) -> None:
+        """`state()` is all that there is to know beside the spool's events, as it is between two awaits."""
+        self.gang = gang
+        self.spool = spool
+        self.last = 0  # number of the newest event that is written
+        self._state = state
+        self._batches: deque[tuple[int, int]] = deque()  # first and last number of each that is kept
+        self._asked = self._written = 0
+        self._writing: asyncio.Task[None] | None = None
+        self._wrote_at = 0.0
+        self._closed = False
+
+    async def recall(self) -> bytes | None:
+        """The state that was written last, and its events into the spool; None when nothing was."""
+        state, batches = await _surely(lambda: _read(self.gang))
+        if state is None:
+            return None
+        self.last, remembered = pickle.loads(state)  # noqa: S301 - our own bytes, from where Ray keeps its own
+        # Of a write that death cut short, a batch may be here that no state knows: it is not yet told.
+        known = [batch for batch in map(pickle.loads, batches) if batch[-1]["seq"] <= self.last]
+        self._batches.extend((batch[0]["seq"], batch[-1]["seq"]) for batch in known)
+        self.spool.refill([event for batch in known for event in batch], self.last)
+        return bytes(remembered)
+
+    async def settled(self) -> None:
+        """Until everything that is known now is written."""
+        self._asked += 1
+        mine = self._asked
+        while self._written < mine:
+            if self._writing is None or self._writing.done():
+                self._writing = asyncio.get_running_loop().create_task(self._write())
+            await asyncio.shield(self._writing)  # who stops waiting does not stop the write
+
+    async def close(self) -> None:
+        """Forget all of it; nothing is written any more."""
+        self._closed = True
+        if self._writing:
+            await asyncio.wait([self._writing])
+        await _surely(lambda: erase(self.gang))
+
+    async def _write(self) -> None:
+        await asyncio.sleep(self._wrote_at + SPARING_S - time.monotonic())
+        asked, last, events = self._asked, self.spool.last, self.spool.newer(self.last)
+        state = pickle.dumps((last, self._state()))
+        if not self._closed:
+            await _surely(lambda: self._put(state, events))
+        self._written, self.last, self._wrote_at = asked, last, time.monotonic()
+
+    def _put(self, state: bytes, events: list[Event]) -> None:
+        """Events first: the state that counts them makes them valid."""
+        if events:
+            # Named after its first number, a batch takes the place of one that death has left without a state.
+            _set(f"{self.gang}/events/{events[0]['seq']:015d}", pickle.dumps(events))
+            self._batches.append((events[0]["seq"], events[-1]["seq"]))
+        _set(f"{self.gang}/state", state)
+        while self._batches and self._batches[0][1] <= self.spool.acknowledged:
+            _delete(f"{self.gang}/events/{self._batches.popleft()[0]:015d}")
+
+
+def erase(gang: str) -> None:
+    """Forget a gang, if there is anything to forget."""
+    _delete(f"{gang}/", by_prefix=True)
+
+
+async def _surely(work: Callable[[], Any]) -> Any:
+    from ray.exceptions import RayError
+
+    while True:
+        try:
+            return await asyncio.to_thread(work)
+        except RayError:
+            await asyncio.sleep(AGAIN_S)
+
+
+def _read(gang: str) -> tuple[bytes | None, list[bytes]]:
+    """State and batches of events, oldest first."""
+    from ray.experimental import internal_kv
+
+    state = internal_kv._internal_kv_get(f"{gang}/state", namespace=NAMESPACE)
+    keys = sorted(internal_kv._internal_kv_list(f"{gang}/events/", namespace=NAMESPACE))
+    return state, [internal_kv._internal_kv_get(key, namespace=NAMESPACE) for key in keys]
+
+
+def _set(key: str, value: bytes) -> None:
+    from ray.experimental import internal_kv
+
+    internal_kv._internal_kv_put(key, value, namespace=NAMESPACE)
+
+
+def _delete(key: str, by_prefix: bool = False) -> None:
+    from ray.experimental import internal_kv
+
+    internal_kv._internal_kv_del(key, del_by_prefix=by_prefix, namespace=NAMESPACE)
