@@ -145,9 +145,11 @@ class Loop:
             self._tell_saved()
             if self._due(self.spec.eval.every, step) or step == self.spec.steps:
                 self._validate(step)
-            if self._due(self.spec.checkpoint.every, step) or (step == self.spec.steps and self.spec.checkpoint.final):
+            if self._due(self.spec.checkpoint.every, step) and not self._is_last(step):
                 self._save(step)
             self.snapshots.after(step, seconds, lambda step=step: self._facts(step))  # type: ignore[misc]
+        if self.spec.checkpoint.final:  # also when the gang was repaired while it was being written
+            self._save(self.spec.steps, TRIES)
         self._finish_saving()
         self._tell_summary(self.spec.steps - self.began_at + 1)
 
@@ -267,15 +269,18 @@ class Loop:
         own = {name: getattr(self, name) for name in _OWN}
         return {"training": self._training(step), "loop": own, "told": self.recent.told() if self.leads else []}
 
-    def _save(self, step: int) -> None:
+    def _save(self, step: int, tries: int = 1) -> None:
         PULSE.beat("checkpoint", step)
         training = self._training(step) | {
             "layout": str(self.spec.layout),
             "model": None if self.built.architecture is None else self.built.architecture.model_dump(),
             "tokenizer": self.spec.data.tokenizer,
         }
-        last = step == self.spec.steps and self.spec.checkpoint.final
-        self.saver.save(step, training, TRIES if last else 1)
+        self.saver.save(step, training, tries)
+
+    def _is_last(self, step: int) -> bool:
+        """Whether the checkpoint of this step is the final one."""
+        return self.spec.checkpoint.final and step == self.spec.steps
 
     def _finish_saving(self) -> None:
         """Wait for the save under way."""
@@ -288,7 +293,7 @@ class Loop:
         for saved in self.saver.ended():
             if saved.error is None:
                 self._tell_checkpoint(saved)
-            elif saved.step == self.spec.steps and self.spec.checkpoint.final:
+            elif self._is_last(saved.step):
                 raise CheckpointError(
                     f"the final checkpoint could not be saved in {TRIES} tries: {saved.error}; make room or mend the storage, and go on "
                     "from the newest that is complete with resume_from."

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,10 @@ FULL_AT = 2000  # bytes
 
 def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
     """Rank 1 cannot write more than a few bytes until the first save has ended."""
-    from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
     from shardyard.workers.loop import Loop
-    from shardyard.workers.spec import Run
 
-    run = Run.model_validate_json(orders)
-    mesh = make_mesh(run.train.layout, group(rank, world, port, run.device))
+    built = built_for(rank, world, port, orders)  # which writes the token cache
     events: list[Any] = []
-    built = build(run, mesh)  # which writes the token cache
 
     def tell(kind: str, data: dict[str, Any]) -> None:
         events.append((kind, data))
@@ -37,8 +33,21 @@ def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
     if rank == 1:
         limit(FULL_AT)
     loop.run()
-    pieces = [(p.name, p.shape, p.offset, p.tensor.numpy()) for p in built.parallel.data.pieces if p.owned(mesh)]
-    return {"events": events, "pieces": pieces}
+    return {"events": events, "pieces": owned(built)}
+
+
+def built_for(rank: int, world: int, port: int, orders: str) -> Any:
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.build import build
+    from shardyard.workers.spec import Run
+
+    run = Run.model_validate_json(orders)
+    return build(run, make_mesh(run.train.layout, group(rank, world, port, run.device)))
+
+
+def owned(built: Any) -> list[Any]:
+    pieces = [piece for piece in built.parallel.data.pieces if piece.owned(built.mesh)]
+    return [(piece.name, piece.shape, piece.offset, piece.tensor.numpy().copy()) for piece in pieces]
 
 
 def limit(size: int) -> None:
@@ -67,3 +76,30 @@ def test_a_last_checkpoint_that_cannot_be_saved_fails_the_job(root: Path, make_s
     (root / "checkpoints" / "dead-path").write_bytes(b"")
     with pytest.raises(RuntimeError, match=r"the final checkpoint could not be saved in 3 tries: rank 0: .*make room"):
         train(make_spec({"data": 2}, steps=1, checkpoint={}), root, "dead-path")
+
+
+def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) -> Any:
+    """The trainer dies when its last step is in a snapshot but not in a checkpoint: a new one begins with that snapshot."""
+    from shardyard.workers import slots
+    from shardyard.workers.loop import Loop, Memory
+
+    fds, events = slots.make(), []
+    built = built_for(rank, world, port, orders)
+    Loop(built, lambda *_: None, lambda: False, Memory(fds)).run()
+    before = owned(built)
+    shutil.rmtree(built.run.checkpoints)
+    for piece in built.parallel.data.pieces:
+        piece.tensor.zero_()
+    steps = built.run.train.steps
+    Loop(built, lambda kind, data: events.append((kind, data)), lambda: False, Memory(fds, steps)).run()
+    assert all(np.array_equal(old[3], new[3]) for old, new in zip(before, owned(built), strict=True))
+    return {"events": events, "pieces": before}
+
+
+def test_the_last_checkpoint_is_saved_though_a_repair_came_between(root: Path, make_spec: Make) -> None:
+    spec = make_spec({}, steps=2, snapshot={"every": 1}, checkpoint={"every": 1})
+    run = train(spec, root, "repaired-late", work=repaired_after_the_last_step)
+    (told,) = [data for kind, data in run["events"] if kind == "checkpoint" and not data.get("again")]
+    assert told["step"] == 2
+    resumed = train({**spec, "steps": 3}, root, "after-repaired-late", resume=Path(told["path"]))
+    assert len(resumed["losses"]) == 1
