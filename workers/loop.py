@@ -2,11 +2,13 @@
 
 import hashlib
 import math
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from .checkpoint.errors import CheckpointError
 from .checkpoint.restore import restore
 from .checkpoint.save import Saved, Saver
 from .coords import Coords
+from .export import export
 from .groups import formed
 from .models.flops import flops_per_token
 from .optimizer import learning_rate, optimizer_pieces, set_updates_done, updates_done
@@ -151,6 +154,8 @@ class Loop:
         if self.spec.checkpoint.final:  # also when the gang was repaired while it was being written
             self._save(self.spec.steps, TRIES)
         self._finish_saving()
+        if self.spec.checkpoint.export and self.leads:
+            self._export()
         self._tell_summary(self.spec.steps - self.began_at + 1)
 
     def _train_step(self, step: int) -> float:
@@ -300,6 +305,20 @@ class Loop:
                 )
             else:
                 self._warn("checkpoint_failed", f"{saved.path}: {saved.error}; training goes on.", saved.step)
+
+    def _export(self) -> None:
+        """The final checkpoint as a Hugging Face folder; what goes wrong costs the folder, not the job."""
+        PULSE.beat("export", self.spec.steps)
+        began = time.monotonic()
+        out = self.built.run.checkpoints / f"export-{self.spec.steps:08d}"
+        try:
+            shutil.rmtree(out, ignore_errors=True)  # of an earlier attempt that died right after it
+            made = export(Path(str(self.newest)), out)
+        except (CheckpointError, OSError) as error:
+            self._warn("export_failed", f"{error}; `shardyard export` makes it from the checkpoint.", self.spec.steps)
+            return
+        told = {"step": self.spec.steps, "path": str(out), "files": made.files, "parameters": made.parameters}
+        self.tell("export", told | {"bytes": made.bytes, "seconds": time.monotonic() - began})
 
     def _tell_checkpoint(self, saved: Saved) -> None:
         self.newest = str(saved.path)

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ..strategies.layout import Batch, Layout, ModelFacts
+from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
 from ..strategies.overlap import Overlap
 from ..strategies.savings import Offload, Recompute, RecomputeChoice, Savings, check_fp8, check_savings
-from .models.huggingface import fitted
+from .models.huggingface import config_of, fitted
 from .models.presets import PRESETS, Architecture, Family
 
 Precision = Literal["fp64", "fp32", "bf16", "fp16", "fp8"]
@@ -200,6 +200,10 @@ class CheckpointSpec(_Part):
     )
     keep: int = Field(2, ge=1, le=1000, description="Newest checkpoints kept.")
     final: bool = Field(True, description="Save after the last step.")
+    export: bool = Field(
+        False,
+        description="Then also write the weights as a Hugging Face folder that transformers reads, export-NNNNNNNN beside the checkpoints.",
+    )
 
 
 class SnapshotSpec(_Part):
@@ -268,10 +272,28 @@ class TrainSpec(_Part):
     def check_facts(self, facts: ModelFacts) -> Batch:
         """`check`, for a model of which this much is known."""
         check_savings(self.layout, self.savings)
+        self._check_export()
         batch = self.layout.check(facts, self.global_batch, self.data.seq_len)
         if self.precision == "fp8":
             check_fp8(self.layout, facts, batch, self.data.seq_len)
         return batch
+
+    def _check_export(self) -> None:
+        """Refuse now what could not be exported when all is trained. What came from a Hugging Face folder goes back."""
+        if not self.checkpoint.export or (self.checkpoint.final and self.model.from_ is not None):
+            return
+        never = "Set checkpoint.export to false."
+        arch = self.architecture(256)
+        if not self.checkpoint.final:
+            raise Refusal(
+                "checkpoint.export", "it is made of the final checkpoint.", f"Set checkpoint.final to true. {never}"
+            )
+        if arch is None:
+            raise Refusal("checkpoint.export", "transformers does not know a module of your own.", never)
+        try:
+            config_of(arch, "float32", None)
+        except ValueError as error:
+            raise Refusal("checkpoint.export", f"{error}.", never) from None
 
 
 class Run(BaseModel):

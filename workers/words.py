@@ -24,6 +24,10 @@ def in_words(kind: str, data: dict[str, Any]) -> str | None:
         case "checkpoint":
             took = f"{data['bytes']:,} bytes in {data['seconds']:.2f} s, training held for {data['held_s']:.2f} s"
             return f"step {data['step']:>6}  saved {data['path']} ({took})"
+        case "export":
+            return (
+                f"step {data['step']:>6}  exported {data['path']} ({data['bytes']:,} bytes in {data['seconds']:.2f} s)"
+            )
         case "incident":
             return f"{data['cause']}: {data['message']}"
     return None

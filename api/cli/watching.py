@@ -132,6 +132,8 @@ def _show(meter: Meter, event: Event) -> None:
             meter.note(f"{clock(event.ts)} · step {data.get('step')}: {bubble_in_words(data)}")
         case "checkpoint":
             meter.note(f"{clock(event.ts)} · checkpoint of step {data.get('step')}: {data.get('path')}")
+        case "export":
+            meter.note(f"{clock(event.ts)} · Hugging Face model of step {data.get('step')}: {data.get('path')}")
         case "incident":
             meter.note(f"{clock(event.ts)} · incident: {data.get('cause')} {data.get('message') or ''}".rstrip())
         case "plan":

@@ -241,6 +241,19 @@ def test_our_own_model_is_exported(root: Path, make_spec: Make) -> None:
         export(saved(run), out)
 
 
+def test_a_job_exports_its_own_last_checkpoint(root: Path, make_spec: Make) -> None:
+    from shardyard.workers.export import export
+
+    spec = make_spec({"data": 2, "zero": 1}, steps=2, checkpoint={"every": 1, "keep": 1, "export": True})
+    run = train(spec, root, "exporting")
+    (told,) = [data for kind, data in run["events"] if kind == "export"]
+    assert told["path"] == str(root / "checkpoints" / "exporting" / "export-00000002")
+    by_hand = export(saved(run), root / "exported-by-hand").path
+    files = {path.name: path.read_bytes() for path in Path(told["path"]).iterdir()}
+    assert files == {path.name: path.read_bytes() for path in by_hand.iterdir()}
+    assert sum(len(content) for name, content in files.items() if name.endswith(".safetensors")) == told["bytes"]
+
+
 def test_what_cannot_be_exported_is_said(root: Path, make_spec: Make) -> None:
     from shardyard.workers.checkpoint.errors import CheckpointError
     from shardyard.workers.checkpoint.manifest import read, write

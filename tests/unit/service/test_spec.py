@@ -1,10 +1,12 @@
-"""What the queue looks for follows from the spec: fp8 has no place on a CPU."""
+"""What the queue looks for follows from the spec: fp8 has no place on a CPU. What cannot be done at the end is refused at the beginning."""
 
 from typing import Any
 
 import pytest
 
 from shardyard.service.spec import JobSpec
+from shardyard.strategies.layout import Refusal
+from shardyard.workers.spec import TrainSpec
 
 
 @pytest.mark.parametrize(
@@ -15,3 +17,21 @@ def test_fp8_waits_for_gpus(precision: str, asked: str, device: str) -> None:
     train: dict[str, Any] = {"steps": 1, "global_batch": 2, "precision": precision}
     spec = JobSpec.model_validate({"name": "a", "train": train, "resources": {"device": asked}})
     assert spec.device == device
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"checkpoint": {"export": True, "final": False}}, "the final checkpoint"),
+        ({"model": {"family": "moe"}, "checkpoint": {"export": True}}, "no model of the family moe"),
+        ({"model": {"import": "mine:make"}, "checkpoint": {"export": True}}, "a module of your own"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_before_it_is_trained(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refusal, match=said) as refused:
+        TrainSpec.model_validate({"steps": 1, "global_batch": 2, **changes}).check()
+    assert refused.value.field == "checkpoint.export"
+
+
+def test_what_can_be_exported_is_not_refused() -> None:
+    TrainSpec.model_validate({"steps": 1, "global_batch": 2, "checkpoint": {"export": True}}).check()
