@@ -103,7 +103,7 @@ class Supervisor:
         """Start the gang, or go on with it; harmless when that is done. `again`: only if it was started before."""
         self.spoken = time.monotonic()
         async with self._beginning:
-            if self._life is None and (await self._recall() or not again):
+            if self._life is None and (await self._recalled() or not again):
                 self._life = asyncio.get_running_loop().create_task(self._live())
 
     async def pull(self, after: int, wait_s: float) -> dict[str, Any]:
@@ -206,6 +206,16 @@ class Supervisor:
 
     def _remember(self) -> bytes:
         return pickle.dumps({name: getattr(self, name) for name in REMEMBERED})
+
+    async def _recalled(self) -> bool:
+        """Whether there was a predecessor, whose part is then taken. Who cannot read what it wrote leaves: the gang is lost."""
+        try:
+            return await self._recall()
+        except (
+            Exception
+        ):  # of another version, perhaps: the next attempt helps, a gang that nobody looks after does not
+            asyncio.get_running_loop().call_later(0.1, leave)
+            raise
 
     async def _recall(self) -> bool:
         """Know again what the predecessor knew, and take over its ranks; False when there was none."""

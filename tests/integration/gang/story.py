@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,14 @@ async def gone(pids: list[int], within_s: float = 5.0) -> bool:
     return True
 
 
-async def kill_supervisor(gang: str) -> None:
+async def kill_supervisor(gang: str, meanwhile: Callable[[], Any] = lambda: None) -> None:
+    """`meanwhile` is done when it is stopped and not yet dead."""
     import ray
 
-    os.kill((await ray.get_actor(gang).status.remote())["pid"], signal.SIGKILL)
+    pid = (await ray.get_actor(gang).status.remote())["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    meanwhile()
+    os.kill(pid, signal.SIGKILL)
 
 
 def written(gang: str) -> list[bytes]:

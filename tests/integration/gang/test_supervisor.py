@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shardyard.service.cluster import Cluster
+from shardyard.service.errors import GangLost
 from shardyard.workers import journal
 from shardyard.workers.events import Spool
 from shardyard.workers.journal import Journal
@@ -62,6 +63,16 @@ async def test_one_that_died_can_be_cancelled(cluster: Cluster, tmp_path: Path) 
     events += await follow(cluster, gang.name, after=len(events))
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert states(events) == ["starting", "running", "cancelled"]
+    await closed(cluster, gang.name, pids(tmp_path, 2))
+
+
+async def test_one_that_cannot_read_its_journal_gives_the_gang_up(cluster: Cluster, tmp_path: Path) -> None:
+    gang = order("illiterate", ranks=2, steps=100_000, pause=0.02, folder=str(tmp_path))
+    await cluster.start_gang(gang)
+    await follow(cluster, gang.name, until=is_step(1))
+    await kill_supervisor(gang.name, lambda: journal._set(f"{gang.name}/state", b"of another version"))
+    with pytest.raises(GangLost):
+        await follow(cluster, gang.name)
     await closed(cluster, gang.name, pids(tmp_path, 2))
 
 
