@@ -75,7 +75,7 @@ def test_a_last_checkpoint_that_cannot_be_saved_fails_the_job(root: Path, make_s
     (root / "checkpoints").mkdir(exist_ok=True)
     (root / "checkpoints" / "dead-path").write_bytes(b"")
     with pytest.raises(RuntimeError, match=r"the final checkpoint could not be saved in 3 tries: rank 0: .*make room"):
-        train(make_spec({"data": 2}, steps=1, checkpoint={}), root, "dead-path")
+        train(make_spec({}, steps=1, checkpoint={}), root, "dead-path")
 
 
 def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) -> Any:

@@ -20,7 +20,7 @@ from .manifest import MANIFEST, File, Manifest, Tensor, sync_folder, write
 from .shelf import clear, folder, prune
 
 #: Seconds before the second and the third try of a checkpoint that must be saved.
-BACK_OFF_S: Final = (1.0, 3.0)
+BACK_OFF_S: Final = (1.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Writer:
             time.sleep(seconds)
             written = self._try(order)
             if written.error is None:
-                break
-            self._remove_own(written.path)
+                return written
+        self._remove_own(written.path)
         return written
 
     def _try(self, order: Order) -> Written:
@@ -109,7 +109,8 @@ class Writer:
         try:
             write(path, manifest)
         except OSError as error:
-            (path / f"{MANIFEST}.tmp").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (path / f"{MANIFEST}.tmp").unlink(missing_ok=True)
             return Written(path, error=f"{MANIFEST}: {error}")
         with contextlib.suppress(OSError):
             clear(path, manifest)
