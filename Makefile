@@ -10,7 +10,7 @@ NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-f
 .DEFAULT_GOAL := help
 # The parts of `test` run one after the other, and the first that fails is the last.
 .NOTPARALLEL:
-.PHONY: help venv dashboard demo up down test lint types layers dashboard-check system-deps tools chart-docs parity bench bench-engines gpu-check clean
+.PHONY: help venv dashboard demo up down test lint types layers dashboard-check system-deps tools chart-docs parity chaos bench bench-recovery bench-engines gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,13 @@ N ?= 120
 PAIRS ?= 30
 parity: venv ## Every layout against a single process, N more and PAIRS of a checkpoint's writer and reader drawn by SEED
 	PARITY_SEED=$(SEED) PARITY_COUNT=$(N) PARITY_PAIRS=$(PAIRS) $(BIN)/python -m pytest tests/parity -m "not gpu" $(PYTEST_ARGS)
+
+chaos: venv ## N faults (20), drawn by SEED, struck at running jobs of six layouts; ten hangs, each to be explained
+	CHAOS_SEED=$(SEED) CHAOS_COUNT=$(if $(findstring command,$(origin N)),$(N),20) $(BIN)/python -m pytest tests/acceptance/test_chaos.py $(PYTEST_ARGS)
+	SHARDYARD_HANGS=10 $(BIN)/python -m pytest tests/integration/gang/test_hang.py $(PYTEST_ARGS)
+
+bench-recovery: venv ## From a rank's SIGKILL to the next step, beside Ray Train; what snapshots and checkpoints cost
+	$(BIN)/python tests/bench/recovery.py $(BENCH_ARGS)
 
 bench: venv ## Time from submit to the first step, beside torchrun and Ray Train
 	$(BIN)/python tests/bench/launch.py $(BENCH_ARGS)

@@ -116,9 +116,24 @@ class Examination:
         own = [frames for name, frames in self.stacks if not name.startswith(BACKGROUND)]
         return any(any(sign in frame for sign in MESSAGES for frame in frames[-2:]) for frames in own)
 
+    @property
+    def waits(self) -> bool:
+        """Whether it needs another rank to get on."""
+        return bool(self.waiting) or self.in_message
+
     def moves(self, quick_s: float, slow_s: float) -> bool:
         """Whether the rank has got on lately: within `quick_s`, or `slow_s` in a phase that may take long."""
         return self.answered and not self.stopped and self.idle_s < (quick_s if self.phase in QUICK else slow_s)
+
+
+def hung(found: Sequence[Examination], quick_s: float, slow_s: float) -> bool:
+    """Whether a gang without progress is to be given no more time.
+
+    A rank that is stopped, or that neither gets on nor waits for anybody, holds up the others, whatever these wait for.
+    """
+    if any(one.stopped or not (one.waits or one.moves(quick_s, slow_s)) for one in found):
+        return True
+    return not any(one.moves(quick_s, slow_s) for one in found)
 
 
 @dataclass(frozen=True)
@@ -134,7 +149,7 @@ def diagnose(found: Sequence[Examination]) -> Verdict:
     """Name the rank that holds up the others."""
     waits = {one.rank: _waits_for(one, found) for one in found}
     stopped = [one.rank for one in found if one.stopped]
-    free = [one.rank for one in found if not one.waiting and not one.in_message]
+    free = [one.rank for one in found if not one.waits]
     awaited = Counter(rank for others in waits.values() for rank in others)
     culprits = stopped or [rank for rank in free if awaited[rank]] or free
     if culprits:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from .events import Spool
 from .failure import Failure
-from .hang import Examination, Progress, diagnose, evidence
+from .hang import Examination, Progress, diagnose, evidence, hung
 from .member import Member
 from .placement import Order
 
@@ -28,7 +28,7 @@ async def hang(order: Order, members: Sequence[Member], progress: Progress, spoo
             continue
         found = await _examine(members)
         limit_s = progress.limit_s
-        if any(one.moves(limit_s, max(limit_s, order.timeout_s)) for one in found):
+        if not hung(found, limit_s, max(limit_s, order.timeout_s)):
             progress.began()
         elif progress.left_s == 0:
             return await _failure(found, members, progress.idle_s)

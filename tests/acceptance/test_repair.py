@@ -1,25 +1,9 @@
 """A job whose trainer and supervisor are killed goes on, seen from outside: same attempt, every step once, the same losses, a story."""
 
-import psutil
+from harness.chaos import actors, trainers
 from harness.plane import Plane, spec, until
 
 STEPS = 150
-
-
-def trainers(plane: Plane) -> list[psutil.Process]:
-    """The fork server's children: they have its command line."""
-    servers = [p for p in plane.processes() if "shardyard.workers.forkserver" in p.cmdline()]
-    return [p for p in servers if p.ppid() in {server.pid for server in servers}]
-
-
-def supervisor(plane: Plane) -> psutil.Process:
-    """By its title, among what this plane's head has started."""
-    titled = [
-        p for p in psutil.process_iter(["cmdline", "environ"]) if "ray::Supervisor" in " ".join(p.info["cmdline"] or [])
-    ]
-    token = str(plane.data / "ray.token")
-    (found,) = [p for p in titled if (p.info["environ"] or {}).get("RAY_AUTH_TOKEN_PATH") == token]
-    return found
 
 
 def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: Plane) -> None:
@@ -31,7 +15,8 @@ def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: P
         until(lambda: (step := client.job(broken.id).progress) is not None and step.step >= 10, 60, "ten steps")
         before = trainers(plane)
         assert len(before) == 4
-        supervisor(plane).kill()
+        (supervisor,) = actors(plane, "Supervisor")
+        supervisor.kill()
         before[0].kill()
         done = client.wait(broken.id, timeout_s=180)
         assert (done.state, done.attempt, done.restarts) == ("succeeded", 1, 0), done.message

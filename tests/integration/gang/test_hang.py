@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LAYOUT = {"data": 2, "tensor": 2}
 #: `make chaos` draws ten.
 SEEDS = int(os.environ.get("SHARDYARD_HANGS", "2"))
-HANG_S = 2.0
+HANG_S = 4.0
 
 
 @pytest.fixture(scope="module")

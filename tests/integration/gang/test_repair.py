@@ -18,10 +18,9 @@ from .story import Event, closed, follow, is_final, is_step, kill_supervisor, pi
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STEPS = 60
+#: Others are in `tests/acceptance/test_chaos.py`.
 LAYOUTS: list[dict[str, Any]] = [
-    {"data": 4, "zero": 1},
     {"data": 2, "tensor": 2},
-    {"data": 2, "pipeline": 2, "zero": 1},
     {"data": 4, "zero": 3},
 ]
 

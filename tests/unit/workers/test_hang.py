@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shardyard.workers.flight import BACKGROUND
-from shardyard.workers.hang import Examination, diagnose, evidence, in_words, limit_s
+from shardyard.workers.hang import Examination, diagnose, evidence, hung, in_words, limit_s
 
 WORLD = (0, 1, 2, 3)
 COMPUTES = ("main", ("loop.py:1 in run", "llama.py:40 in forward"))
@@ -99,6 +99,15 @@ def test_equal_stacks_are_kept_once() -> None:
 )
 def test_slow_phases_have_more_time(idle_s: float, phase: str, expected: bool) -> None:
     assert rank(0, idle_s=idle_s, phase=phase).moves(30, 600) is expected
+
+
+def test_one_that_neither_gets_on_nor_waits_ends_the_patience() -> None:
+    saves = rank(0, COMPUTES, phase="checkpoint")
+    assert not hung([saves, waits(1), waits(2)], 30, 600)
+    assert hung([saves, waits(1), rank(2, COMPUTES)], 30, 600)
+    assert hung([saves, waits(1), Examination.of(2, {"state": "T"})], 30, 600)
+    assert hung([waits(0), waits(1), waits(2)], 30, 600)
+    assert not hung([waits(0), rank(1, COMPUTES, idle_s=1)], 30, 600)
 
 
 def test_the_limit_follows_the_median_step() -> None:
