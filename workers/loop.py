@@ -2,13 +2,11 @@
 
 import hashlib
 import math
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,15 +20,14 @@ from . import snapshot
 from .build import Built, build
 from .checkpoint.errors import CheckpointError
 from .checkpoint.restore import restore
-from .checkpoint.save import Saved, Saver
 from .coords import Coords
-from .export import export
 from .groups import formed
 from .models.flops import flops_per_token
 from .optimizer import learning_rate, optimizer_pieces, set_updates_done, updates_done
 from .probe import Probe
 from .pulse import PULSE
 from .rates import MFU_FORMULA, Rates, peak_flops
+from .saving import Saving
 from .snapshot import Snapshots
 from .spec import Run
 from .words import in_words
@@ -43,11 +40,8 @@ Stop = Callable[[], bool]
 RECENT_S = 20.0
 MOST_RECENT = 500
 
-#: How often the last checkpoint is tried; each other one has its next in the place of a second try.
-TRIES = 3
-
 #: What a loop knows of its past and tells at its end.
-_OWN = ("began_at", "first_loss", "last_loss", "validation_loss", "newest", "trained_s", "first_step_s")
+_OWN = ("began_at", "first_loss", "last_loss", "validation_loss", "trained_s", "first_step_s")
 
 
 class Diverged(ArithmeticError):
@@ -120,14 +114,13 @@ class Loop:
         self.first_loss: float | None = None
         self.last_loss: float | None = None
         self.validation_loss: float | None = None
-        self.newest: str | None = None  # checkpoint
         self.began_at: int | None = None  # the first step of this attempt
         self.started = time.monotonic()
         self.first_step_s: float | None = None
         self.trained_s = 0.0
         pieces = self._all_pieces()
         self.snapshots = Snapshots(memory.slots, self.spec.snapshot.every, pieces, built.mesh.device)
-        self.saver = Saver(built.run.checkpoints, self.spec.checkpoint.keep, pieces, built.mesh)
+        self.saving = Saving(built, pieces, self._tell_first)
 
     def run(self) -> None:
         """All steps that are left, then the summary. Returns early when `stop()` says so."""
@@ -141,21 +134,15 @@ class Loop:
         for step in range(first, self.spec.steps + 1):
             if self.stop():
                 self.built.parallel.data.settle()
-                self._finish_saving()
+                self.saving.finish()
                 return
             PULSE.beat("step" if step > first else "first step", step)
             seconds = self._train_step(step)
-            self._tell_saved()
             if self._due(self.spec.eval.every, step) or step == self.spec.steps:
                 self._validate(step)
-            if self._due(self.spec.checkpoint.every, step) and not self._is_last(step):
-                self._save(step)
+            self.saving.after(step, lambda step=step: self._training(step))  # type: ignore[misc]
             self.snapshots.after(step, seconds, lambda step=step: self._facts(step))  # type: ignore[misc]
-        if self.spec.checkpoint.final:  # also when the gang was repaired while it was being written
-            self._save(self.spec.steps, TRIES)
-        self._finish_saving()
-        if self.spec.checkpoint.export and self.leads:
-            self._export()
+        self.saving.conclude(lambda: self._training(self.spec.steps))
         self._tell_summary(self.spec.steps - self.began_at + 1)
 
     def _train_step(self, step: int) -> float:
@@ -171,7 +158,7 @@ class Loop:
             self.built.parallel.data.reduce()
         loss, norm, skipped, scale = self._finish_gradients(loss_share)
         self.snapshots.settle()
-        self.saver.settle()
+        self.saving.settle()
         if not skipped:
             self.built.optimizer.step()
         with probe.moving() if probe else nullcontext():
@@ -272,58 +259,8 @@ class Loop:
     def _facts(self, step: int) -> dict[str, Any]:
         """A snapshot's JSON: the training state, this loop's own, and what rank 0 told lately."""
         own = {name: getattr(self, name) for name in _OWN}
-        return {"training": self._training(step), "loop": own, "told": self.recent.told() if self.leads else []}
-
-    def _save(self, step: int, tries: int = 1) -> None:
-        PULSE.beat("checkpoint", step)
-        training = self._training(step) | {
-            "layout": str(self.spec.layout),
-            "model": None if self.built.architecture is None else self.built.architecture.model_dump(),
-            "tokenizer": self.spec.data.tokenizer,
-        }
-        self.saver.save(step, training, tries)
-
-    def _is_last(self, step: int) -> bool:
-        """Whether the checkpoint of this step is the final one."""
-        return self.spec.checkpoint.final and step == self.spec.steps
-
-    def _finish_saving(self) -> None:
-        """Wait for the save under way."""
-        PULSE.beat("checkpoint", self.spec.steps)
-        self.saver.wait()
-        self._tell_saved()
-
-    def _tell_saved(self) -> None:
-        """How saves ended that have ended by now."""
-        for saved in self.saver.ended():
-            if saved.error is None:
-                self._tell_checkpoint(saved)
-            elif self._is_last(saved.step):
-                raise CheckpointError(
-                    f"the final checkpoint could not be saved in {TRIES} tries: {saved.error}; make room or mend the storage, and go on "
-                    "from the newest that is complete with resume_from."
-                )
-            else:
-                self._warn("checkpoint_failed", f"{saved.path}: {saved.error}; training goes on.", saved.step)
-
-    def _export(self) -> None:
-        """The final checkpoint as a Hugging Face folder; what goes wrong costs the folder, not the job."""
-        PULSE.beat("export", self.spec.steps)
-        began = time.monotonic()
-        out = self.built.run.checkpoints / f"export-{self.spec.steps:08d}"
-        try:
-            shutil.rmtree(out, ignore_errors=True)  # of an earlier attempt that died right after it
-            made = export(Path(str(self.newest)), out)
-        except (CheckpointError, OSError) as error:
-            self._warn("export_failed", f"{error}; `shardyard export` makes it from the checkpoint.", self.spec.steps)
-            return
-        told = {"step": self.spec.steps, "path": str(out), "files": made.files, "parameters": made.parameters}
-        self.tell("export", told | {"bytes": made.bytes, "seconds": time.monotonic() - began})
-
-    def _tell_checkpoint(self, saved: Saved) -> None:
-        self.newest = str(saved.path)
-        told = {"step": saved.step, "path": self.newest, "bytes": saved.bytes}
-        self._tell_first("checkpoint", told | {"seconds": saved.seconds, "held_s": saved.held_s})
+        told = self.recent.told() if self.leads else []
+        return {"training": self._training(step), "loop": own, "checkpoint": self.saving.newest, "told": told}
 
     def _restore(self) -> int:
         """The step after which this rank goes on; 0: from the start.
@@ -334,15 +271,12 @@ class Loop:
             facts = snapshot.restore(self.memory.slots, self.memory.restore, self._all_pieces())
             for name, value in facts["loop"].items():
                 setattr(self, name, value)
+            self.saving.newest = facts["checkpoint"]
             self.recent.tell_again(facts["told"])
             return self._continue(facts["training"])
         run = self.built.run
-        training = restore(run.checkpoints, run.resume, self._all_pieces(), self._warn)
+        training = restore(run.checkpoints, run.resume, self._all_pieces(), self.saving.warn)
         return 0 if training is None else self._continue(training)
-
-    def _warn(self, cause: str, message: str, step: int | None = None) -> None:
-        """Tell what went wrong though training goes on."""
-        self._tell_first("incident", {"cause": cause, "rank": None, "message": message, "step": step})
 
     def _continue(self, training: dict[str, Any]) -> int:
         """The pieces have their values: let the rest follow."""
@@ -384,7 +318,7 @@ class Loop:
                 **self.rates.of(steps * self.step_tokens, self.trained_s),
                 "mfu_formula": MFU_FORMULA,
                 "time_to_first_step_s": self.first_step_s,
-                "checkpoint": self.newest,
+                "checkpoint": self.saving.newest,
             },
         )
 

@@ -71,3 +71,13 @@ def test_layouts_over_nccl_equal_one_process(layout: Any, root: Path, make_spec:
     _needs(layout.get("data", 1) * layout.get("tensor", 1) * layout.get("pipeline", 1))
     spec = make_spec(layout)
     np.testing.assert_allclose(train(spec, root, device="cuda")["losses"], one_process(spec)["losses"], rtol=1e-10)
+
+
+def test_a_gpu_saves_the_state_of_the_step_while_it_trains_on(root: Path, make_spec: Make) -> None:
+    """The copy to the host runs beside the next step: were it torn, what resumes from it would follow another curve."""
+    _needs(1)
+    spec = make_spec({}, precision="fp32", checkpoint={"every": 1, "keep": 9, "final": False})
+    whole = train(spec, root, "saved-on-gpu", device="cuda")
+    path = root / "checkpoints" / "saved-on-gpu" / "step-00000002"
+    resumed = train(spec, root, "resumed-on-gpu", resume=path, device="cuda")
+    np.testing.assert_allclose(resumed["losses"], whole["losses"][2:], rtol=1e-5)

@@ -26,7 +26,7 @@ def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
     def tell(kind: str, data: dict[str, Any]) -> None:
         events.append((kind, data))
         if kind == "step" and data["step"] == 3:
-            loop.saver.wait()
+            loop.saving.wait()
             limit(resource.RLIM_INFINITY)
 
     loop = Loop(built, tell, lambda: False)
