@@ -40,7 +40,6 @@ PRELOAD: Final = (
     "numpy",
     "torch",
     "torch.distributed",
-    "torch.distributed.checkpoint",
     "torch.distributed.device_mesh",
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",

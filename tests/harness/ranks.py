@@ -14,7 +14,6 @@ PRELOAD = [
     "torch",
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",
-    "torch.distributed.checkpoint",
     "shardyard.workers.loop",
 ]
 TIMEOUT_S = 240
