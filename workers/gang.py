@@ -162,7 +162,9 @@ class Supervisor:
         self._watch = asyncio.get_running_loop().create_task(self._leave_when_abandoned())
 
     async def _start(self) -> None:
-        """Ranks with their trainers waiting, then everybody's orders. Returns early when the gang is stopped."""
+        """Ranks with their trainers waiting, then everybody's orders. Returns early when the gang is stopped, or to be repaired."""
+        from ray.exceptions import RayActorError
+
         await self.journal.settled()
         self.group = await self._place()
         if self.group is None:
@@ -170,11 +172,16 @@ class Supervisor:
         self.bundles = self.bundles or await asyncio.to_thread(bundle_order, self.order, self.group)
         self.members = self.members or [Member(rank, lost=True) for rank in range(self.order.world_size)]
         await self._replace_the_lost()
-        if await self._open():
-            self.phase = "training"
-            self.story.tell_state(
-                "starting", "placed", f"{self.order.world_size} ranks on {len(nodes(self.members))} nodes"
-            )
+        try:
+            if not await self._open():
+                return
+        except RayActorError as error:
+            self._fail(Failure("rank_lost", None, f"a rank's actor died at the start: {brief(error)}"))
+            return
+        self.phase = "training"
+        self.story.tell_state(
+            "starting", "placed", f"{self.order.world_size} ranks on {len(nodes(self.members))} nodes"
+        )
 
     async def _open(self) -> bool:
         """The next generation: trainers forked, everybody's orders given. False when the gang is stopped before."""
@@ -422,8 +429,7 @@ class Supervisor:
             self._ended.set()
 
     def _take_exit(self, member: Member, event: Event) -> None:
-        assert member.reservation is not None
-        if event["data"]["generation"] < member.reservation.generation:
+        if member.reservation and event["data"]["generation"] < member.reservation.generation:
             return  # of a trainer that a dead supervisor had asked for
         member.exited = True
         if not member.done and not member.failed:

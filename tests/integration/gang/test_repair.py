@@ -1,5 +1,6 @@
 """A gang that loses a rank goes on in place, and nobody sees it in the numbers."""
 
+import asyncio
 import os
 import signal
 import time
@@ -139,6 +140,32 @@ async def test_a_killed_actor_is_replaced_and_its_memory_is_not_lost(
     await closed(cluster, broken.name, pids(tmp_path / "broken"))
 
 
+async def test_an_actor_that_dies_at_the_start_is_replaced(
+    cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path
+) -> None:
+    gang = train_order("early", tmp_path / "run", LAYOUTS[0])
+    before = set(rank_actors())
+    await cluster.start_gang(gang)
+    (await first_beside(before)).kill()
+    events = await follow(cluster, gang.name)
+    assert "recovering" in states(events) and states(events)[-2:] == ["running", "succeeded"], events[-1]
+    assert curve(events) == curve(whole[0])
+    await closed(cluster, gang.name, pids(tmp_path / "run"))
+
+
+async def first_beside(known: set[psutil.Process]) -> psutil.Process:
+    async with asyncio.timeout(60):
+        while True:
+            for process in rank_actors():
+                if process not in known:
+                    return process
+            await asyncio.sleep(0.01)
+
+
+def rank_actors() -> list[psutil.Process]:
+    return [p for p in psutil.process_iter(["cmdline"]) if "ray::Rank" in " ".join(p.info["cmdline"] or [])]
+
+
 async def test_a_supervisor_may_die_with_a_trainer_and_amid_a_repair(
     cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path
 ) -> None:
@@ -167,7 +194,7 @@ async def test_a_supervisor_may_die_with_a_trainer_and_amid_a_repair(
 def actor_of(trainer: int) -> psutil.Process:
     """The rank actor that holds the same snapshot memory as this trainer."""
     mine = _memory(trainer)
-    ranks = [p for p in psutil.process_iter(["cmdline"]) if "ray::Rank" in " ".join(p.info["cmdline"] or [])]
+    ranks = rank_actors()
     held = {rank: [_identity(fd) for fd in Path(f"/proc/{rank.pid}/fd").iterdir()] for rank in ranks}
     # Its neighbour holds it too, and opened it after its own.
     (owner,) = [rank for rank, found in held.items() if [item for item in found if item][:2] == mine]
