@@ -5,18 +5,21 @@ then a signal still makes the interpreter write all stacks to the log.
 """
 
 import faulthandler
+import itertools
 import signal
 import sys
 import threading
 import time
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 #: Makes a trainer write its stacks to its standard error. A real-time signal, which users' code hardly takes.
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 9
 MOST_FRAMES: Final = 60
+TRAINER: Final = str(Path(__file__).with_name("trainer.py"))
 MOST_THREADS: Final = 16
 
 #: Phases in which a beat is due with every batch; others wait for storage, compilers or peers that start.
@@ -71,5 +74,7 @@ def _stacks() -> list[dict[str, Any]]:
 
 
 def _lines(frame: FrameType) -> list[str]:
+    """The frames within the trainer's call of the training; what is outside is the same for everybody."""
     summary = traceback.StackSummary.extract(traceback.walk_stack(frame), limit=MOST_FRAMES, lookup_lines=False)
-    return [f"{entry.filename}:{entry.lineno} in {entry.name}" for entry in reversed(summary)]
+    inside = list(itertools.takewhile(lambda entry: entry.filename != TRAINER, summary))
+    return [f"{entry.filename}:{entry.lineno} in {entry.name}" for entry in reversed(inside)]

@@ -131,9 +131,16 @@ def _what_was_seen(screen: Screen, incident: Incident) -> None:
             f"ranks {wait.ranks} waited {wait.seconds:.0f} s in {wait.op} {wait.seq} of the {wait.group} group {wait.members}"
         )
     for entry in incident.stacks:
-        screen.line(f"ranks {entry.ranks}:\n{entry.stack}")
+        screen.line(f"ranks {entry.ranks}:")
+        _lines(screen, entry.stack.splitlines())
     if incident.log:
-        screen.line("\n".join([f"the last lines of rank {incident.rank}:", *incident.log]))
+        screen.line(f"the last lines of rank {incident.rank}:")
+        _lines(screen, incident.log)
+
+
+def _lines(screen: Screen, lines: list[str]) -> None:
+    for line in lines:
+        screen.line(f"  {line}")
 
 
 def cancel(job: JobName, url: Url = None, json: Json = False) -> None:
