@@ -5,9 +5,10 @@ torchrun --nproc-per-node 4 -m shardyard.workers.local SPEC
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -62,5 +63,12 @@ def _print(line: str) -> None:
     sys.stdout.flush()
 
 
+def _leave(status: int) -> NoReturn:
+    """Exit without destructors: threads of torch's that still run then abort a process now and then ("terminate called …")."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _leave(main())
