@@ -4,7 +4,9 @@ SQLite gets exactly one connection (same throughput as several, a twentieth of t
 `BEGIN IMMEDIATE` for writers, so that a write never fails half-way for want of the lock.
 """
 
+import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -77,9 +79,23 @@ def _parse(url: str) -> URL:
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # the driver must not begin transactions of its own: see _begin_sqlite
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", f"busy_timeout={BUSY_S * 1000}"):
+    for pragma in (f"busy_timeout={BUSY_S * 1000}", "synchronous=NORMAL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
+    _use_wal(connection, cursor)
     cursor.close()
+
+
+def _use_wal(connection: Any, cursor: Any) -> None:
+    """Of several who change a new file's journal mode at the same moment, SQLite refuses some at once, whatever their time-out."""
+    last = time.monotonic() + BUSY_S
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > last:
+                raise
+        connection.run_async(lambda _: asyncio.sleep(0.02))
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -12,7 +12,7 @@ async def test_the_migrations_make_exactly_the_tables_in_code(store: Store) -> N
 
 
 async def test_migrating_again_and_at_once_is_harmless(database_url: str) -> None:
-    await asyncio.gather(upgrade(database_url), upgrade(database_url), upgrade(database_url))
+    await asyncio.gather(*(upgrade(database_url) for _ in range(8)))
     await upgrade(database_url)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from shardyard.workers.events import Spool
 from shardyard.workers.story import Story
 
 
@@ -15,14 +16,14 @@ def incident(message: str, step: int | None = None, **more: Any) -> Any:
 
 
 def test_each_incident_of_a_restore_is_told_once() -> None:
-    story = Story(2, 0.0)
+    story = Story(Spool(1 << 20), 2, 0.0)
     for event in (incident("a"), incident("b"), incident("a"), incident("b", again=True)):
         story.fact(event, 0)
     assert incidents(story) == ["a", "b"]
 
 
 def test_an_incident_waits_for_the_step_that_it_follows() -> None:
-    story = Story(1, 0.0)
+    story = Story(Spool(1 << 20), 1, 0.0)
     story.fact(incident("a", 1), 1)
     assert incidents(story) == []
     story.step(0, {"seq": 1, "ts": 1.0, "kind": "step", "data": {"step": 1, "step_s": 0.1, "loss": 2.0}})
