@@ -265,12 +265,12 @@ async def test_positions_are_seen_in_the_order_of_their_commits(
             await _fill_steps(to, job.id, {base + 2 * i: 1.0, base + 2 * i + 1: 1.0})
 
     async def read() -> None:
-        cursor, before = Cursor(), None
-        while reading or cursor != before:
-            before = cursor
+        cursor, over = Cursor(), False
+        while not over:
+            last = not reading  # what is asked from now on sees every commit
             tail = await jobs.tail(store, job.id, cursor)
             seen.extend(item.data["step"] for item in tail.items if item.kind == "step")
-            cursor = tail.cursor
+            over, cursor = last and tail.cursor == cursor, tail.cursor
             await asyncio.sleep(0)
 
     reader = asyncio.create_task(read())
