@@ -309,6 +309,7 @@ async def test_jobs_wait_in_order_and_are_told_why(store: Store, settings: Setti
         large = await until(store, large, lambda now: now.reason == "waiting_for_devices")
         assert large.message == "Needs 4 ranks, 2 of 4 CPU ranks are free; waiting for 2 more."
         small = await until(store, small, lambda now: now.reason == "waiting_for_turn")
+        await until(store, first, reached(State.RUNNING))
         assert {order.name for order in cluster.orders} == {f"shardyard-{first.id}-1"}
         cluster.script = train
         await jobs.cancel(store, first.id, "tester")
