@@ -63,10 +63,13 @@ def ours(plane: Plane, ranks: int, strike: Callable[[], None]) -> tuple[float, i
             (incident,) = client.incidents(job).items
             assert incident.repair and incident.repair.step and incident.step
             told = incident.step
-            until(lambda: client.metrics(job, since=told).last_step > told, 60, "the first new step")
-            new = client.metrics(job, since=told).points[0]
-            assert new.ts and incident.repair.restored is not None
-            return new.ts - struck, told - incident.repair.restored
+            # Steps that a dead actor had not passed on are told after the repair, but were trained before the fault.
+            trained: Callable[[], list[float]] = lambda: [  # noqa: E731
+                p.ts for p in client.metrics(job, since=told).points if p.ts and p.ts > struck
+            ]
+            until(lambda: bool(trained()), 60, "the first new step")
+            assert incident.repair.restored is not None
+            return trained()[0] - struck, max(0, told - incident.repair.restored)
         finally:
             client.cancel(job)
             client.wait(job, timeout_s=60)
