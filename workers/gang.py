@@ -27,7 +27,7 @@ from .events import Event, Spool
 from .failure import Failure, brief, ending
 from .hang import Progress
 from .journal import Journal
-from .lookout import hang
+from .lookout import hang, within
 from .member import Member, coordinates, neighbour, nodes
 from .placement import Order, bundle_order, find_actor, kill, make_actor, rank_name, remove_remains, reserve
 from .rank import Remains, Reservation, leave
@@ -311,13 +311,13 @@ class Supervisor:
 
         if not member.lost:
             try:
-                await _within(LAST_WORD_S, member.actor.beat.remote())
+                await within(LAST_WORD_S, member.actor.beat.remote())
             except (RayError, TimeoutError):
                 member.lost = True
 
     async def _agree(self) -> int | None:
         """The step from which all ranks go on; None when no snapshot is of all of them."""
-        calls = [_within(START_S, member.actor.snapshots.remote()) for member in self.members]
+        calls = [within(START_S, member.actor.snapshots.remote()) for member in self.members]
         return agreed(await asyncio.gather(*calls))
 
     async def _guard(self) -> None:
@@ -331,11 +331,11 @@ class Supervisor:
                 continue
             mine = Remains(here.node, here.pid, here.slots)
             with contextlib.suppress(RayError, TimeoutError):
-                member.remains = await _within(START_S, guard.actor.guard.remote(member.rank, mine))
+                member.remains = await within(START_S, guard.actor.guard.remote(member.rank, mine))
 
     async def _reserve(self) -> list[Reservation] | None:
         """Every rank's reservation, or None when the gang is stopped before. Raises what a rank raises, and TimeoutError."""
-        calls = [_within(START_S, m.actor.reserve.remote(self.generation, m.remains)) for m in self.members]
+        calls = [within(START_S, m.actor.reserve.remote(self.generation, m.remains)) for m in self.members]
         reserving: asyncio.Future[list[Reservation]] = asyncio.gather(*calls)
         ended = asyncio.ensure_future(self._ended.wait())
         both: list[asyncio.Future[Any]] = [reserving, ended]
@@ -393,7 +393,7 @@ class Supervisor:
             raise
 
     async def _call(self, reference: Awaitable[Any]) -> Any:
-        return await _within(PULL_S + ANSWER_S, reference)
+        return await within(PULL_S + ANSWER_S, reference)
 
     def _take(self, member: Member, event: Event) -> None:
         actions: dict[str, Callable[[Member, Event], None]] = {
@@ -510,7 +510,7 @@ class Supervisor:
     async def _each(self, call: Callable[[Member], Awaitable[Any]], timeout_s: float) -> None:
         """Ask every rank that still lives; one that does not answer is killed later with its actor."""
         living = [member for member in self.members if member.actor is not None and not member.exited]
-        calls = [_within(timeout_s, call(member)) for member in living]
+        calls = [within(timeout_s, call(member)) for member in living]
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def _remove(self) -> None:
@@ -529,9 +529,3 @@ def _restarted() -> bool:
     """Whether this process took the place of a supervisor that died. One that has not imported Ray is no actor."""
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized() and ray.get_runtime_context().was_current_actor_reconstructed
-
-
-async def _within(timeout_s: float, reference: Awaitable[Any]) -> Any:
-    """An actor's answer; TimeoutError when it takes longer."""
-    async with asyncio.timeout(timeout_s):
-        return await reference

@@ -36,7 +36,7 @@ async def hang(order: Order, members: Sequence[Member], progress: Progress, spoo
 
 async def _examine(members: Sequence[Member]) -> list[Examination]:
     """What every rank does now; of one whose actor does not answer, nothing."""
-    answers = [_within(ANSWER_S, member.actor.examine.remote()) for member in members]
+    answers = [within(ANSWER_S, member.actor.examine.remote()) for member in members]
     facts = await asyncio.gather(*answers, return_exceptions=True)
     pairs = zip(members, facts, strict=True)
     return [Examination.of(m.rank, {} if isinstance(told, BaseException) else told) for m, told in pairs]
@@ -52,12 +52,13 @@ async def _failure(found: Sequence[Examination], members: Sequence[Member], idle
 
 async def _write_stacks(silent: Sequence[Member]) -> None:
     """Who cannot answer is made to write its stacks to its log, of which an incident quotes the last lines."""
-    calls = [_within(STACKS_S, member.actor.write_stacks.remote()) for member in silent]
+    calls = [within(STACKS_S, member.actor.write_stacks.remote()) for member in silent]
     await asyncio.gather(*calls, return_exceptions=True)
     if silent:
         await asyncio.sleep(STACKS_S)
 
 
-async def _within(timeout_s: float, reference: Awaitable[Any]) -> Any:
+async def within(timeout_s: float, reference: Awaitable[Any]) -> Any:
+    """An actor's answer; TimeoutError when it takes longer."""
     async with asyncio.timeout(timeout_s):
         return await reference

@@ -156,8 +156,8 @@ class Loop:
             with probe.running() if probe else nullcontext():
                 loss_share = self.built.parallel.runner.train(*batch)
             self.built.parallel.data.reduce()
+        self.snapshots.settle()  # before ranks meet: none begins its next snapshot while another's last one is not whole
         loss, norm, skipped, scale = self._finish_gradients(loss_share)
-        self.snapshots.settle()
         self.saving.settle()
         if not skipped:
             self.built.optimizer.step()
