@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from harness.plane import Plane
+from harness.plane import Plane, running_plane
 
 
 @pytest.fixture
@@ -19,9 +19,5 @@ def fresh_plane() -> Iterator[Plane]:
 @pytest.fixture(scope="module")
 def plane() -> Iterator[Plane]:
     """A control plane that the tests of a module share."""
-    plane = Plane()
-    try:
-        plane.up()
+    with running_plane() as plane:
         yield plane
-    finally:
-        plane.end()

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.chaos import actors, trainers  # noqa: E402
-from harness.plane import Plane, until  # noqa: E402
+from harness.plane import Plane, running_plane, until  # noqa: E402
 from launch import RAY_TRAIN, ratio, ray_cluster  # noqa: E402
 
 #: Steps before the fault: the snapshots' interval is chosen by then.
@@ -124,16 +124,6 @@ def _steps(folder: Path) -> list[float]:
     return [json.loads(line)["ts"] for line in file.read_text().splitlines()] if file.exists() else []
 
 
-@contextlib.contextmanager
-def a_plane() -> Iterator[Plane]:
-    plane = Plane()
-    try:
-        plane.up()
-        yield plane
-    finally:
-        plane.end()
-
-
 def pace(plane: Plane, ranks: int, snapshots: bool) -> tuple[float, float]:
     """Seconds per step of a job that has settled, and the longest that one of its checkpoints held the training."""
     with plane.client() as client:
@@ -150,7 +140,7 @@ def measure(ranks: int, rounds: int) -> dict[str, list[float]]:
     names = ("trainer", "actor", "ray train", "with snapshots", "without", "held")
     times: dict[str, list[float]] = {name: [] for name in names}
     try:
-        with a_plane() as plane, ray_cluster(folder / "rt") as (address, env):
+        with running_plane() as plane, ray_cluster(folder / "rt") as (address, env):
             for number in range(rounds):
                 seconds, again = ours(plane, ranks, lambda: kill_a_trainer(plane))
                 times["trainer"].append(seconds)

@@ -1,5 +1,6 @@
 """A real control plane in a folder of its own: API, dispatcher, embedded Ray head."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,17 @@ class Plane:
         for process in self.processes():
             process.kill()
         shutil.rmtree(self.data, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running_plane() -> Iterator[Plane]:
+    """A control plane that is up. Whatever happens, nothing of it stays."""
+    plane = Plane()
+    try:
+        plane.up()
+        yield plane
+    finally:
+        plane.end()
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
