@@ -3,7 +3,6 @@
 import hashlib
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -27,18 +26,14 @@ from .optimizer import learning_rate, optimizer_pieces, set_updates_done, update
 from .probe import Probe
 from .pulse import PULSE
 from .rates import MFU_FORMULA, Rates, peak_flops
+from .recent import Recent, Tell
 from .saving import Saving
 from .snapshot import Snapshots
 from .spec import Run
 from .words import in_words
 
-Tell = Callable[[str, dict[str, Any]], None]
 Stop = Callable[[], bool]
 
-
-#: How long, and how much at most, a rank remembers what it told: events take a second on their way to the supervisor.
-RECENT_S = 20.0
-MOST_RECENT = 500
 
 #: What a loop knows of its past and tells at its end.
 _OWN = ("began_at", "first_loss", "last_loss", "validation_loss", "trained_s", "first_step_s")
@@ -79,27 +74,6 @@ def train_on(run: Run, device: torch.device, tell: Tell, stop: Stop, memory: Mem
     Loop(build(run, make_mesh(run.train.layout, device)), tell, stop, memory).run()
 
 
-class Recent:
-    """Remembers what was told in the last seconds: what has not left the rank's node yet dies with the rank's actor."""
-
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._events: deque[tuple[float, str, dict[str, Any]]] = deque(maxlen=MOST_RECENT)
-
-    def tell(self, kind: str, data: dict[str, Any]) -> None:
-        self._events.append((time.monotonic(), kind, data))
-        self._tell(kind, data)
-
-    def told(self) -> list[tuple[str, dict[str, Any]]]:
-        since = time.monotonic() - RECENT_S
-        return [(kind, data) for at, kind, data in self._events if at >= since]
-
-    def tell_again(self, told: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """Tell what a snapshot remembers; the gang leaves out what it has heard."""
-        for kind, data in told:
-            self.tell(kind, data | {"again": True})
-
-
 class Loop:
     """One rank's run over the steps. Rank 0 tells what is true of the job; the others tell their step times."""
 
@@ -124,6 +98,12 @@ class Loop:
 
     def run(self) -> None:
         """All steps that are left, then the summary. Returns early when `stop()` says so."""
+        try:
+            self._run()
+        finally:
+            self.snapshots.settle()  # and with it what is withheld
+
+    def _run(self) -> None:
         self._tell_plan()
         first = self._restore() + 1
         self.began_at = self.began_at or first
@@ -141,7 +121,7 @@ class Loop:
             if self._due(self.spec.eval.every, step) or step == self.spec.steps:
                 self._validate(step)
             self.saving.after(step, lambda step=step: self._training(step))  # type: ignore[misc]
-            self.snapshots.after(step, seconds, lambda step=step: self._facts(step))  # type: ignore[misc]
+            self.snapshots.after(step, seconds, lambda step=step: self._facts(step), self.recent.release)  # type: ignore[misc]
         self.saving.conclude(lambda: self._training(self.spec.steps))
         self._tell_summary(self.spec.steps - self.began_at + 1)
 
@@ -174,6 +154,8 @@ class Loop:
         if self.leads:
             record |= {"loss": loss, "lr": lr, "grad_norm": norm, "loss_scale": scale, "skipped": skipped}
             record |= {"tokens": step * self.step_tokens, **self.rates.of(self.step_tokens, seconds)}
+        if self.snapshots.due(step):
+            self.recent.withhold()
         self.tell("step", record)
         if probe:
             self._tell_first("probe", {"step": step, **probe.record()})

@@ -51,17 +51,24 @@ class Snapshots:
         self._stream = torch.cuda.Stream(device) if self._fds and device.type == "cuda" else None
         self._maps: dict[int, Any] = {}
 
-    def after(self, step: int, step_s: float, facts: Callable[[], dict[str, Any]]) -> None:
-        """Called after each step: begin to copy the state where that is due. Collective while `every` is undecided."""
+    def due(self, step: int) -> bool:
+        """Whether the state after this step is to be copied."""
+        return self._wanted and step >= self._next
+
+    def after(self, step: int, step_s: float, facts: Callable[[], dict[str, Any]], then: Callable[[], None]) -> None:
+        """Called after each step: begin to copy the state where that is due. Collective while `every` is undecided.
+
+        `then` is called, in whatever thread, once the copy is whole, or is known not to become so.
+        """
         if not self._wanted:
             return
         self._seen += 1
         if self._every is None and self._seen == DECIDE_AT:
             self.settle()
             self._every = _decide(self._cost_s, step_s, self._device)
-        if step >= self._next:
+        if self.due(step):
             self._next = step + (self._every or 1)
-            self._begin(step, facts())
+            self._begin(step, facts(), then)
 
     def settle(self) -> None:
         """Wait for the copy under way: the state is about to change. A failed one ends the snapshots, with a word in the log."""
@@ -75,9 +82,10 @@ class Snapshots:
         finally:
             self._running = None
 
-    def _begin(self, step: int, facts: dict[str, Any]) -> None:
+    def _begin(self, step: int, facts: dict[str, Any], then: Callable[[], None]) -> None:
         self.settle()
         if not self._fds:
+            then()
             return
         assert self._writer is not None
         fd = self._oldest()
@@ -85,7 +93,7 @@ class Snapshots:
         if self._stream is not None:
             ready = torch.cuda.Event()
             ready.record(torch.cuda.current_stream(self._device))
-        self._running = self._writer.submit(self._write, fd, step, facts, ready)
+        self._running = self._writer.submit(self._take, fd, step, facts, ready, then)
 
     def _oldest(self) -> int:
         def age(fd: int) -> int:
@@ -93,6 +101,12 @@ class Snapshots:
             return -1 if header is None else header.step
 
         return min(self._fds, key=age)
+
+    def _take(self, fd: int, step: int, facts: dict[str, Any], ready: Any, then: Callable[[], None]) -> float:
+        try:
+            return self._write(fd, step, facts, ready)
+        finally:
+            then()
 
     def _write(self, fd: int, step: int, facts: dict[str, Any], ready: Any) -> float:
         """Copy everything and seal; returns the seconds of processor time that it took."""

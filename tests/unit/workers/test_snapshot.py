@@ -17,13 +17,17 @@ def pieces(*dtypes: torch.dtype) -> list[Piece]:
     return [*found, Piece("none", (4, 5), (4, 0), torch.empty(0, 5), frozenset({"data"}))]
 
 
+def nothing() -> None:
+    """What follows a snapshot, where that does not matter."""
+
+
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 
 
 def test_a_snapshot_gives_back_every_bit_and_fact(fds: list[int]) -> None:
     state = pieces(*DTYPES)
     snapshots = Snapshots(fds, 1, state, CPU)
-    snapshots.after(4, 1.0, lambda: {"training": {"step": 4}})
+    snapshots.after(4, 1.0, lambda: {"training": {"step": 4}}, nothing)
     snapshots.settle()
     before = [piece.tensor.clone() for piece in state]
     for piece in state:
@@ -32,13 +36,23 @@ def test_a_snapshot_gives_back_every_bit_and_fact(fds: list[int]) -> None:
     assert all(torch.equal(piece.tensor, old) for piece, old in zip(state, before, strict=True))
 
 
+def test_what_follows_a_snapshot_finds_it_whole(fds: list[int]) -> None:
+    snapshots = Snapshots(fds, 2, pieces(torch.float32), CPU)
+    found = []
+    for step in range(1, 5):
+        assert snapshots.due(step) == (step % 2 == 1)
+        snapshots.after(step, 1.0, dict, lambda: found.append(slots.steps(fds)))
+        snapshots.settle()
+    assert found == [[1], [1, 3]]
+
+
 def test_slots_take_turns_and_the_two_newest_stay(fds: list[int]) -> None:
     state = pieces(torch.float32)
     snapshots = Snapshots(fds, 2, state, CPU)
     seen = []
     for step in range(1, 8):
         state[0].tensor.fill_(step)
-        snapshots.after(step, 1.0, dict)
+        snapshots.after(step, 1.0, dict, nothing)
         snapshots.settle()
         seen.append(slots.steps(fds))
     assert seen == [[1], [1], [1, 3], [1, 3], [3, 5], [3, 5], [5, 7]]
@@ -50,7 +64,7 @@ def test_growing_facts_get_more_room(fds: list[int]) -> None:
     state = pieces(torch.float32)
     snapshots = Snapshots(fds, 1, state, CPU)
     for step in range(1, 5):
-        snapshots.after(step, 1.0, lambda step=step: {"told": "x" * 9000 * step})
+        snapshots.after(step, 1.0, lambda step=step: {"told": "x" * 9000 * step}, nothing)
         snapshots.settle()
     assert len(restore(fds, 4, state)["told"]) == 36000
     assert len(restore(fds, 3, state)["told"]) == 27000
@@ -58,7 +72,7 @@ def test_growing_facts_get_more_room(fds: list[int]) -> None:
 
 def test_what_does_not_fit_is_refused(fds: list[int]) -> None:
     snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU)
-    snapshots.after(1, 1.0, dict)
+    snapshots.after(1, 1.0, dict, nothing)
     snapshots.settle()
     with pytest.raises(SnapshotError, match="step 2"):
         restore(fds, 2, pieces(torch.float32))
@@ -68,7 +82,7 @@ def test_what_does_not_fit_is_refused(fds: list[int]) -> None:
 
 def test_none_are_taken_without_slots_or_where_they_are_off(fds: list[int]) -> None:
     for snapshots in (Snapshots([], 1, pieces(torch.float32), CPU), Snapshots(fds, 0, pieces(torch.float32), CPU)):
-        snapshots.after(1, 1.0, dict)
+        snapshots.after(1, 1.0, dict, nothing)
         snapshots.settle()
     assert slots.steps(fds) == []
 
@@ -81,8 +95,10 @@ def test_memory_that_cannot_be_had_ends_the_snapshots_not_the_run(
 
     monkeypatch.setattr(slots, "stretch", none_left)
     snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU)
+    followed = []
     for step in (1, 2, 3):
-        snapshots.after(step, 1.0, dict)
+        snapshots.after(step, 1.0, dict, lambda step=step: followed.append(step))
         snapshots.settle()
+    assert followed == [1, 2, 3]
     assert capsys.readouterr().out.count("no more snapshots") == 1
     assert slots.steps(fds) == []
