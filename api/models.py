@@ -46,6 +46,19 @@ class Summary(_Wire):
     steps: int | None = None
 
 
+class Budget(_Wire):
+    used: int = 0
+    most: int = 0
+
+
+class Budgets(_Wire):
+    """What keeps a job alive: how much of it is used."""
+
+    restarts: Budget = Field(Budget(), description="New attempts after faults of machines.")
+    retries: Budget = Field(Budget(), description="New attempts after exceptions of the training code.")
+    repairs: Budget = Field(Budget(), description="Repairs in place, of the newest attempt.")
+
+
 class Job(_Wire):
     """A job as the store knows it."""
 
@@ -62,6 +75,8 @@ class Job(_Wire):
     device: str | None = Field(None, description="`cpu` or `cuda`, once decided.")
     attempt: int = 0
     restarts: int = 0
+    budgets: Budgets = Budgets()
+    retry_at: datetime | None = Field(None, description="A lost job's next attempt is not placed before.")
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None

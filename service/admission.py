@@ -91,7 +91,7 @@ async def _start(
     if not await leases.take(tx, lease, settings.lease_s):
         return None
     now, number = time.time(), job["attempt"] + 1
-    also = {"attempt": number, "device": start.device}
+    also = {"attempt": number, "device": start.device, "repairs": 0, "retry_at": 0.0}
     await move(tx, job["id"], State.QUEUED, State.PLACING, Word(owner, now), token=lease.token, also=also)
     attempt = {"job_id": job["id"], "number": number, "gang": gang_name(job["id"], number), "device": start.device}
     await attempts.insert(tx, {**attempt, "nodes": known, "started_at": now})

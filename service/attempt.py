@@ -84,7 +84,7 @@ class Attempt:
             pull = await self._patiently(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
             if not pull.events:
                 continue
-            taken = await take_in(self.store, self.lease, job["attempt"], pull.events)
+            taken = await take_in(self.store, self.lease, job["attempt"], pull.events, self.settings.back_off)
             cursor, ended = taken.cursor, taken.ended
             if taken.state == State.CANCELLING:
                 self.cancel()
@@ -138,7 +138,7 @@ class Attempt:
             job = await jobs.locked(tx, self.lease.job_id, self.lease.token)
             if job is None:
                 raise LeaseLost(f"{self.lease.job_id}: another dispatcher looks after it now.")
-            await lose_attempt(tx, job, word)
+            await lose_attempt(tx, job, word, self.settings.back_off)
 
     async def _clear(self, gang: str) -> None:
         """What cannot be cleared now is swept later."""

@@ -6,16 +6,17 @@ its number; what a dispatcher that lost its lease brings is refused as a whole.
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.events import plain
+from .budget import INFRASTRUCTURE, BackOff
 from .errors import LeaseLost
 from .lifecycle import Word, move, route
-from .recovery import INFRASTRUCTURE, lose_attempt
+from .recovery import lose_attempt
 from .states import FINAL, State
 from .store import attempts, events, jobs, logs, steps
 from .store.engine import Store
@@ -34,6 +35,8 @@ _STEP_NUMBERS = (
     "mfu",
 )
 
+_BACK_OFF = BackOff()
+
 #: How much of the newest step's time goes into the mean that the remaining time is told from.
 _NEWEST = 0.1
 
@@ -47,7 +50,9 @@ class Taken:
     ended: bool
 
 
-async def take_in(store: Store, lease: Lease, attempt: int, told: list[dict[str, Any]]) -> Taken:
+async def take_in(
+    store: Store, lease: Lease, attempt: int, told: list[dict[str, Any]], back_off: BackOff = _BACK_OFF
+) -> Taken:
     """Store a batch of events of one attempt. Raises LeaseLost when the lease is another's; then nothing is stored."""
     async with store.write() as tx:
         job = await jobs.locked(tx, lease.job_id, lease.token)
@@ -55,7 +60,7 @@ async def take_in(store: Store, lease: Lease, attempt: int, told: list[dict[str,
         if job is None or row is None or job["attempt"] != attempt:
             raise LeaseLost(f"{lease.job_id}, attempt {attempt}: another dispatcher looks after it now.")
         fresh = sorted((event for event in told if event["seq"] > row["cursor"]), key=lambda event: int(event["seq"]))
-        batch = _Batch(tx, job, int(row["cursor"]))
+        batch = _Batch(tx, job, back_off, int(row["cursor"]))
         for event in fresh:
             await batch.add(event)
         return await batch.store()
@@ -67,6 +72,7 @@ class _Batch:
 
     tx: AsyncConnection
     job: RowMapping
+    back_off: BackOff
     cursor: int
     ended: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -112,17 +118,24 @@ class _Batch:
         """Move the job as the gang says, after the events that it told before."""
         await self._flush_events()
         self.ended = to in FINAL
-        machines = to == State.FAILED and word.reason in INFRASTRUCTURE
-        unasked = to == State.CANCELLED and self.state != State.CANCELLING
-        if machines or unasked:
-            lost = Word(word.actor, word.now, word.reason if machines else "gang_lost", word.message)
-            self.state = await lose_attempt(self.tx, await self._reread(), lost)
+        if (reason := self._lost(to, word)) is not None:
+            reached = max((step["step"] for step in self.steps), default=0)
+            lost = replace(word, reason=reason)
+            self.state = await lose_attempt(self.tx, await self._reread(), lost, self.back_off, reached)
             return
+        if to == State.RECOVERING:
+            self.columns["repairs"] = self.columns.get("repairs", self.job["repairs"]) + 1
         if self.ended:
             await attempts.end(self.tx, self.job["id"], self.attempt, word.reason or to, word.now)
         for state in route(self.state, to):
             await move(self.tx, self.job["id"], self.state, state, word, token=self.job["lease_token"])
             self.state = state
+
+    def _lost(self, to: State, word: Word) -> str | None:
+        """Why the attempt alone is lost, if that is what the gang says; whether the job is, its budgets decide."""
+        if to == State.FAILED and word.reason in INFRASTRUCTURE | {"exception"}:
+            return word.reason
+        return "gang_lost" if to == State.CANCELLED and self.state != State.CANCELLING else None
 
     async def _reread(self) -> RowMapping:
         job = await jobs.locked(self.tx, self.job["id"], self.job["lease_token"])

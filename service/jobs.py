@@ -17,6 +17,8 @@ from .errors import IdempotencyConflict, InvalidCursor, InvalidSpec, JobEnded, J
 from .identity import new_job_id
 from .lifecycle import Word, move
 from .records import (
+    Budget,
+    Budgets,
     Cursor,
     Evaluation,
     Job,
@@ -102,6 +104,7 @@ async def _new_row(store: Store, settings: Settings, spec: JobSpec) -> dict[str,
         "tensor": layout.tensor,
         "wanted_device": spec.device,
         "max_restarts": spec.policy.max_restarts,
+        "max_retries": spec.policy.max_retries,
         "resume": resume,
         "created_at": now,
         "steps": spec.train.steps,
@@ -299,6 +302,8 @@ def _job(row: RowMapping) -> Job:
         device=row["device"],
         attempt=row["attempt"],
         restarts=row["restarts"],
+        budgets=_budgets(row),
+        retry_at=_retry_at(row),
         created_at=_utc(row["created_at"]),
         started_at=None if row["started_at"] is None else _utc(row["started_at"]),
         finished_at=None if row["finished_at"] is None else _utc(row["finished_at"]),
@@ -307,6 +312,19 @@ def _job(row: RowMapping) -> Job:
         checkpoint=row["checkpoint"],
         cursor=_cursor(row),
     )
+
+
+def _budgets(row: RowMapping) -> Budgets:
+    return Budgets(
+        restarts=Budget(row["restarts"], row["max_restarts"]),
+        retries=Budget(row["retries"], row["max_retries"]),
+        repairs=Budget(row["repairs"], row["spec"].get("policy", {}).get("max_repairs", 0)),
+    )
+
+
+def _retry_at(row: RowMapping) -> datetime | None:
+    waits = row["state"] == State.QUEUED and row["retry_at"] > time.time()
+    return _utc(row["retry_at"]) if waits else None
 
 
 def _progress(row: RowMapping) -> Progress | None:

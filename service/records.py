@@ -42,8 +42,26 @@ class Cursor(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Budget:
+    used: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """What keeps a job alive, used and allowed: new attempts by cause, and repairs in place of the newest attempt."""
+
+    restarts: Budget  # after faults of machines
+    retries: Budget  # after exceptions of the training code
+    repairs: Budget
+
+
+@dataclass(frozen=True)
 class Job:
-    """A job as of one moment. `attempt` is 0 until the first placement; `cursor` is the end of its story then."""
+    """A job as of one moment. `attempt` is 0 until the first placement; `cursor` is the end of its story then.
+
+    `retry_at`: a lost job's next attempt is not placed before; None where it does not wait for that.
+    """
 
     id: str
     name: str
@@ -58,6 +76,8 @@ class Job:
     device: str | None
     attempt: int
     restarts: int
+    budgets: Budgets
+    retry_at: datetime | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

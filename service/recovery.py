@@ -1,36 +1,77 @@
-"""What becomes of a job whose attempt ended without the job's end: the next attempt, or a failure that says why."""
+"""What becomes of a job whose attempt ended without the job's end: the next attempt, or a failure that says why.
+
+A job that waits for its next attempt is `queued` and holds nothing, no devices, no lease, no place in anybody's memory: `retry_at` in
+its row is all that the wait is.
+"""
+
+from dataclasses import replace
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from .budget import Again, BackOff, Enough, Fault, Spent, decide
+from .fingerprint import fingerprint
 from .lifecycle import Word, move
 from .states import MOVES, State
-from .store import attempts
-
-#: A gang's reasons for `failed` that are the machines' fault and not the training code's: worth another attempt.
-INFRASTRUCTURE = frozenset({"rank_lost", "node_lost", "gang_lost", "start_failed", "placement_timeout", "gang_error"})
-
-#: Those among them, and of our own, that are the fault of the cluster as a whole: restarts are not used up.
-FREE = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout"})
+from .store import attempts, events, steps
+from .store.dialect import unix_now
 
 
-async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word) -> State:
-    """Queue the job again, or fail it when `policy.max_restarts` is used up; one that was to be cancelled is cancelled.
+async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_off: BackOff, reached: int = 0) -> State:
+    """Queue the job again, or fail it when its budget says so; one that was to be cancelled is cancelled.
 
-    `job` is its row, locked in this transaction under our lease. Returns the job's new state.
+    `job` is its row, locked in this transaction under our lease; `reached` is a step that is told and not yet stored. Returns
+    the job's new state.
     """
-    state, token = State(job["state"]), job["lease_token"]
-    await attempts.end(tx, job["id"], job["attempt"], word.reason or "lost", word.now)
-    if state == State.CANCELLING:
+    error = await _error(tx, job) if word.reason == "exception" else None
+    alike = None if error is None else await attempts.ended_by(tx, job["id"], error)
+    await attempts.end(tx, job["id"], job["attempt"], word.reason or "lost", word.now, error)
+    if job["state"] == State.CANCELLING:
         return await _settle(tx, job, State.CANCELLED, Word(word.actor, word.now, "cancelled_by_user"))
-    if word.reason not in FREE and job["restarts"] >= job["max_restarts"]:
-        return await _settle(tx, job, State.FAILED, word)
-    restarts = {"restarts": job["restarts"] + (word.reason not in FREE), "eta_s": None}
+    furthest = max(reached, await steps.furthest(tx, job["id"]))
+    fault = Fault(word.reason or "lost", furthest - job["furthest"], alike)
+    verdict = decide(job["id"], _spent(job), fault, back_off)
+    if isinstance(verdict, Enough):
+        said = replace(word, reason=verdict.reason, message=_said(verdict.note, word.message))
+        return await _settle(tx, job, State.FAILED, said)
+    return await _queue_again(tx, job, word, verdict, furthest)
+
+
+async def _queue_again(tx: AsyncConnection, job: RowMapping, word: Word, again: Again, furthest: int) -> State:
+    state, token = State(job["state"]), job["lease_token"]
     if State.QUEUED not in MOVES[state]:
         await move(tx, job["id"], state, State.RECOVERING, word, token=token)
         state = State.RECOVERING
-    await move(tx, job["id"], state, State.QUEUED, word, token=token, also=restarts)
+    also = {
+        "restarts": again.spent.restarts,
+        "retries": again.spent.retries,
+        "setbacks": again.spent.setbacks,
+        "furthest": furthest,
+        "retry_at": unix_now(tx) + again.wait_s,
+        "eta_s": None,
+    }
+    waiting = replace(word, message=_said(again.note, word.message))
+    await move(tx, job["id"], state, State.QUEUED, waiting, token=token, also=also)
     return State.QUEUED
+
+
+async def _error(tx: AsyncConnection, job: RowMapping) -> str | None:
+    """The fingerprint of the exception that ended this attempt."""
+    told = await events.newest(tx, job["id"], "incident")
+    if told is None or told["attempt"] != job["attempt"] or told["data"].get("cause") != "exception":
+        return None
+    return fingerprint(told["data"])
+
+
+def _spent(job: RowMapping) -> Spent:
+    return Spent(job["restarts"], job["max_restarts"], job["retries"], job["max_retries"], job["setbacks"])
+
+
+def _said(note: str | None, message: str | None) -> str | None:
+    """The note first: an exception's message goes on for many lines."""
+    if note is None or not message:
+        return note or message
+    return f"{note[:1].upper()}{note[1:]}: {message}"
 
 
 async def _settle(tx: AsyncConnection, job: RowMapping, to: State, word: Word) -> State:

@@ -6,6 +6,8 @@ from typing import Any
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from .budget import BackOff
+
 
 def _database(data: dict[str, Any]) -> SecretStr:
     return SecretStr(f"sqlite+aiosqlite:///{data['data_dir']}/shardyard.db")
@@ -46,12 +48,20 @@ class Settings(BaseSettings):
     pull_s: float = Field(10.0, gt=0, description="Longest wait of one pull of a gang's events.")
     nodes_s: float = Field(3.0, gt=0, description="How often the nodes are looked at.")
     sweep_s: float = Field(10.0, gt=0, description="How often gangs without a job are looked for.")
+    back_off_s: float = Field(
+        5.0, gt=0, description="Before the first new try of a lost job; doubled with each one that brings no progress."
+    )
+    back_off_most_s: float = Field(300.0, gt=0, description="The longest such wait.")
     cancel_s: float = Field(3.5, gt=0, description="So long a cancelled gang may take to end by itself.")
 
     @field_validator("data_dir", "storage", "cache", "ray_auth_token_path")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()
+
+    @property
+    def back_off(self) -> BackOff:
+        return BackOff(self.back_off_s, self.back_off_most_s)
 
     @property
     def database(self) -> str:

@@ -23,16 +23,22 @@ class Resources(_Part):
 
 class Policy(_Part):
     max_restarts: int = Field(
+        3,
+        ge=0,
+        le=1000,
+        description="New attempts after faults of machines that no repair in place could mend; faults of the whole cluster cost none.",
+    )
+    max_retries: int = Field(
         0,
         ge=0,
         le=1000,
-        description="Restarts after an infrastructure fault; an exception of the training code is not retried.",
+        description="New attempts after exceptions of the training code; the same one at the same step again fails the job at once.",
     )
     max_repairs: int = Field(
         20,
         ge=0,
         le=100_000,
-        description="Repairs in place of an attempt that lost a rank: all others stay, and training goes on from memory.",
+        description="Repairs in place of each attempt that lost a rank: all others stay, and training goes on from memory.",
     )
     hang_s: float | None = Field(
         30.0,

@@ -31,13 +31,20 @@ class Failure:
     message: str
     node: str | None = None
     traceback: str | None = None
-    evidence: dict[str, Any] = field(default_factory=dict)  # of a hang: `hang.evidence`
+    evidence: dict[str, Any] = field(
+        default_factory=dict
+    )  # of a hang: `hang.evidence`; of an exception: `raised_in`, the step
 
     @property
     def secondary(self) -> bool:
         """Probably only the echo of another rank's end; a pipeline wraps it, and only the traceback tells."""
         told = f"{self.message}\n{self.traceback or ''}".lower()
         return self.cause == "exception" and any(sign in told for sign in SECONDARY)
+
+    @property
+    def reason(self) -> str:
+        """Code of the end that it brings: a peer's echo is a fault of machines, when nobody tells a better cause."""
+        return "connection_lost" if self.secondary else self.cause
 
     @property
     def mendable(self) -> bool:

@@ -421,7 +421,8 @@ class Supervisor:
         data = event["data"]
         member.failed = True
         message = f"{data['type']}: {data['message']}"
-        self._fail(Failure("exception", member.rank, message, member.node, data["traceback"]))
+        raised = {"raised_in": data.get("step")}
+        self._fail(Failure("exception", member.rank, message, member.node, data["traceback"], raised))
 
     def _take_done(self, member: Member, _: Event) -> None:
         member.done = True
@@ -476,7 +477,7 @@ class Supervisor:
         else:
             root = self._root_cause()
             self._tell_incident(root)
-            self.story.tell_state("failed", root.cause, root.text())
+            self.story.tell_state("failed", root.reason, root.text())
 
     def _tell_incident(self, root: Failure) -> None:
         log = [] if root.rank is None else self.members[root.rank].log

@@ -22,7 +22,7 @@ from typing import Any
 
 from .coords import Coords
 from .events import plain
-from .pulse import examined, listen_for_signals
+from .pulse import PULSE, examined, listen_for_signals
 
 Train = Callable[[Any, Coords, Callable[[str, dict[str, Any]], None], Callable[[], bool]], None]
 
@@ -91,7 +91,8 @@ def main(control: socket.socket, slots: list[int], listening: int | None, entry:
         text = traceback.format_exc()
         sys.stderr.write(text)
         sys.stderr.flush()
-        link.tell("failed", {"type": type(error).__name__, "message": str(error), "traceback": text[-MAX_TRACEBACK:]})
+        told = {"type": type(error).__name__, "message": str(error), "traceback": text[-MAX_TRACEBACK:]}
+        link.tell("failed", told | {"step": PULSE.step})
         return 1
     link.tell("done", {})
     link.released.wait()

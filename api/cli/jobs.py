@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ..client import Client
-from ..models import Incident, Job
+from ..models import Budgets, Incident, Job
 from .options import JobName, Json, SpecPath, Url
 from .screen import Screen, age, clock, loss, number, seconds, state
 
@@ -84,7 +84,9 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
             ("steps", number(train.get("steps"))),
             ("precision", train.get("precision")),
             ("labels", ", ".join(f"{key}={value}" for key, value in found.labels.items())),
-            ("attempt", f"{found.attempt} ({found.restarts} restarts)" if found.attempt else None),
+            ("attempt", str(found.attempt) if found.attempt else None),
+            ("budgets", _used(found.budgets) if found.attempt else None),
+            ("retry at", clock(found.retry_at.timestamp()) if found.retry_at else None),
         ],
     )
     _progress(screen, found)
@@ -209,6 +211,12 @@ def _told(data: dict[str, object]) -> str:
     """A state with its reason and the first line of its message."""
     message = str(data.get("message") or "").strip().splitlines()
     return " · ".join(str(part) for part in (data.get("state"), data.get("reason"), *message[:1]) if part)
+
+
+def _used(budgets: Budgets) -> str:
+    """Of each budget how much is used; a sort that is neither used nor allowed is left out."""
+    known = {name: getattr(budgets, name) for name in ("restarts", "retries", "repairs")}
+    return " · ".join(f"{name} {one.used} of {one.most}" for name, one in known.items() if one.used or one.most)
 
 
 def _progress(screen: Screen, job: Job) -> None:

@@ -124,7 +124,8 @@ def _show(meter: Meter, event: Event) -> None:
         case "step":
             meter.step(data)
         case "state" if data.get("state") != "failed":  # why it failed is told at the end
-            meter.note(" · ".join(filter(None, [clock(event.ts), data.get("state"), data.get("message")])))
+            said = str(data.get("message") or "").partition("\n")[0]  # an exception's goes on with its traceback
+            meter.note(" · ".join(filter(None, [clock(event.ts), data.get("state"), said])))
         case "eval":
             beside = f" (byte frequencies alone: {data['unigram_loss']:.4f})" if data.get("unigram_loss") else ""
             meter.note(f"{clock(event.ts)} · validation at step {data.get('step')}: {loss(data.get('loss'))}{beside}")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -25,8 +25,18 @@ async def advance(tx: AsyncConnection, job_id: str, number: int, cursor: int) ->
     await tx.execute(statement.values(cursor=cursor))
 
 
-async def end(tx: AsyncConnection, job_id: str, number: int, outcome: str, now: float) -> None:
+async def end(
+    tx: AsyncConnection, job_id: str, number: int, outcome: str, now: float, error: str | None = None
+) -> None:
+    """`error`: the fingerprint of the exception that ended it."""
     statement = update(attempts).where(
         attempts.c.job_id == job_id, attempts.c.number == number, attempts.c.ended_at.is_(None)
     )
-    await tx.execute(statement.values(outcome=outcome, ended_at=now))
+    await tx.execute(statement.values(outcome=outcome, ended_at=now, error=error))
+
+
+async def ended_by(tx: AsyncConnection, job_id: str, error: str) -> int | None:
+    """The job's last attempt that an exception of this fingerprint ended."""
+    statement = select(func.max(attempts.c.number)).where(attempts.c.job_id == job_id, attempts.c.error == error)
+    number: int | None = (await tx.execute(statement)).scalar_one()
+    return number

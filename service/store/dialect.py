@@ -23,3 +23,10 @@ def unix_now(tx: AsyncConnection) -> ColumnElement[float]:
     if tx.dialect.name == "postgresql":
         return literal_column("extract(epoch from clock_timestamp())::double precision", Double)
     return literal_column("((julianday('now') - 2440587.5) * 86400.0)", Double)
+
+
+def unix_begin(tx: AsyncConnection) -> ColumnElement[float]:
+    """Unix seconds at the statement's beginning, for which an index can be searched; `unix_now` goes on while a statement waits."""
+    if tx.dialect.name == "postgresql":
+        return literal_column("extract(epoch from statement_timestamp())::double precision", Double)
+    return unix_now(tx)

@@ -29,6 +29,12 @@ async def after(tx: AsyncConnection, job_id: str, position: int, limit: int) -> 
     return (await tx.execute(statement.order_by(events.c.position).limit(limit))).mappings().all()
 
 
+async def newest(tx: AsyncConnection, job_id: str, kind: str) -> RowMapping | None:
+    """The last event of a kind."""
+    statement = select(events).where(events.c.job_id == job_id, events.c.kind == kind)
+    return (await tx.execute(statement.order_by(events.c.position.desc()).limit(1))).mappings().first()
+
+
 async def of_kind_after(
     tx: AsyncConnection, job_id: str, kind: str, position: int, before: int | None, limit: int
 ) -> Sequence[RowMapping]:

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..states import HOLDING, State
 from .dialect import insert as dialect_insert
-from .dialect import unix_now
+from .dialect import unix_begin, unix_now
 from .tables import jobs, labels
 
 
@@ -121,15 +121,29 @@ def unleased(tx: AsyncConnection) -> ColumnElement[bool]:
     return or_(jobs.c.lease_token.is_(None), jobs.c.lease_until < unix_now(tx))
 
 
+def _ready(tx: AsyncConnection) -> ColumnElement[bool]:
+    """Queued, and not waiting for the time of its next try."""
+    return and_(jobs.c.state == State.QUEUED, jobs.c.retry_at <= unix_begin(tx))
+
+
 async def queued(tx: AsyncConnection, limit: int) -> Sequence[RowMapping]:
-    """The queue's front, first submitted first, without the jobs whose last attempt is still being cleared away."""
+    """The queue's front, first submitted first, without the jobs whose last attempt is still being cleared away.
+
+    A job that waits for its next try holds up nobody.
+    """
+    return (await tx.execute(front(tx, limit))).mappings().all()
+
+
+def front(tx: AsyncConnection, limit: int) -> Select[*tuple[Any, ...]]:
+    """The query of `queued`."""
     wanted = ("id", "world_size", "tensor", "wanted_device", "reason", "message", "attempt")
-    statement = select(*(jobs.c[name] for name in wanted)).where(jobs.c.state == State.QUEUED, unleased(tx))
-    return (await tx.execute(statement.order_by(jobs.c.id).limit(limit))).mappings().all()
+    statement = select(*(jobs.c[name] for name in wanted)).where(_ready(tx), unleased(tx))
+    return statement.order_by(jobs.c.id).limit(limit)
 
 
 async def any_queued(tx: AsyncConnection) -> bool:
-    return (await tx.execute(select(jobs.c.id).where(jobs.c.state == State.QUEUED).limit(1))).first() is not None
+    """Whether a job might start now."""
+    return (await tx.execute(select(jobs.c.id).where(_ready(tx)).limit(1))).first() is not None
 
 
 async def held_ranks(tx: AsyncConnection) -> dict[str, int]:

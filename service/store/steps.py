@@ -71,3 +71,8 @@ async def extremes(tx: AsyncConnection, job_id: str, low: int, high: int, bucket
     chosen = {int(step) for step in (await tx.execute(picks)).scalars() if step is not None}
     statement = select(steps).where(steps.c.job_id == job_id, steps.c.step.in_(chosen))
     return (await tx.execute(statement.order_by(steps.c.step))).mappings().all()
+
+
+async def furthest(tx: AsyncConnection, job_id: str) -> int:
+    """The job's last step that was ever told; 0 before the first."""
+    return (await tx.execute(select(func.max(steps.c.step)).where(steps.c.job_id == job_id))).scalar_one() or 0

@@ -58,6 +58,12 @@ jobs = Table(
     Column("max_restarts", Integer, nullable=False),
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("restarts", Integer, nullable=False, server_default="0"),  # those that used up max_restarts
+    Column("max_retries", Integer, nullable=False, server_default="0"),
+    Column("retries", Integer, nullable=False, server_default="0"),  # after exceptions of the training code
+    Column("repairs", Integer, nullable=False, server_default="0"),  # in place, of this attempt
+    Column("setbacks", Integer, nullable=False, server_default="0"),  # attempts in a row lost without progress
+    _counter("furthest"),  # the furthest step when the last attempt was lost
+    Column("retry_at", Double, nullable=False, server_default="0"),  # not placed before, by the database's clock
     Column("resume", Text),  # another job's checkpoint
     Column("actor", Text, nullable=False),
     Column("idempotency_key", String(255), unique=True),
@@ -84,7 +90,9 @@ jobs = Table(
     Column("checkpoint", Text),
     Column("summary", JSON),
     Index(None, "name", "id"),
-    Index(None, "state", "id"),
+    Index(
+        None, "state", "id", "retry_at"
+    ),  # the queue in order: who still waits is passed over without a look at its row
     Index(None, "lease_token"),
 )
 
@@ -109,6 +117,7 @@ attempts = Table(
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
     Column("outcome", String(64)),  # code of why it ended
+    Column("error", String(64)),  # fingerprint of the exception that ended it
 )
 
 events = Table(

@@ -13,7 +13,7 @@ import pytest
 from shardyard.service import jobs
 from shardyard.service.dispatcher import Dispatcher
 from shardyard.service.owner import Owner
-from shardyard.service.records import Cursor, Job
+from shardyard.service.records import Budget, Cursor, Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import FINAL, State
@@ -27,6 +27,7 @@ from ..inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 @pytest.fixture
 def settings(tmp_path: Any) -> Settings:
     fast = {"lease_s": 1.0, "poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "sweep_s": 0.1, "cancel_s": 0.4}
+    fast |= {"back_off_s": 0.05, "back_off_most_s": 0.2}
     return Settings(data_dir=tmp_path, cpu_ranks_per_core=4, **fast)
 
 
@@ -50,9 +51,9 @@ async def dispatching(
             await task
 
 
-def spec(steps: int = 20, data: int = 1, max_restarts: int = 0, name: str = "try") -> JobSpec:
+def spec(steps: int = 20, data: int = 1, name: str = "try", **policy: int) -> JobSpec:
     training = {"steps": steps, "global_batch": 4 * data, "layout": {"data": data}}
-    return JobSpec.model_validate({"name": name, "train": training, "policy": {"max_restarts": max_restarts}})
+    return JobSpec.model_validate({"name": name, "train": training, "policy": policy})
 
 
 async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:
@@ -240,11 +241,88 @@ async def test_an_exception_fails_the_job_and_is_not_retried(
         await gang.state("failed", "exception", "rank 1: ValueError: no")
 
     cluster.script = raises
-    job = await submit(store, settings, max_restarts=3)
+    job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         job = await ended(store, job)
     assert (job.state, job.reason, job.message) == (State.FAILED, "exception", "rank 1: ValueError: no")
-    assert job.attempt == 1
+    assert (job.attempt, job.budgets.restarts) == (1, Budget(0, 3))
+
+
+def raising(line: int, step: int) -> Callable[[Gang], Any]:
+    """What a gang does whose training code raises at a line of its own, in a step."""
+
+    async def script(gang: Gang) -> None:
+        await gang.state("starting")
+        frame = f'Traceback …\n  File "mine.py", line {line}, in forward\nValueError: at 0x7f{id(gang):x}'
+        told = {"message": f"ValueError: at 0x7f{id(gang):x}", "traceback": frame, "raised_in": step}
+        await gang.tell("incident", cause="exception", rank=1, **told)
+        await gang.state("failed", "exception", "rank 1: ValueError: at 0x7f")
+
+    return script
+
+
+async def test_exceptions_are_retried_where_the_policy_says_so(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    async def another_each_time(gang: Gang) -> None:
+        await raising(line=len(cluster.orders), step=7)(gang)
+
+    cluster.script = another_each_time
+    job = await submit(store, settings, max_retries=2, max_restarts=0)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert (job.state, job.reason, job.attempt, job.restarts) == (State.FAILED, "exception", 3, 0)
+    assert job.budgets.retries == Budget(2, 2)
+    assert job.message == "2 of 2 retries are used up (policy.max_retries): rank 1: ValueError: at 0x7f"
+    one = ["placing", "starting", "recovering", "queued"]
+    assert await states(store, job) == ["queued", *one, *one, "placing", "starting", "failed"]
+
+
+async def test_the_same_exception_at_the_same_step_is_not_tried_a_third_time(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    async def elsewhere_first(gang: Gang) -> None:
+        await raising(line=10, step=8 if len(cluster.orders) == 1 else 9)(gang)
+
+    cluster.script = elsewhere_first
+    job = await submit(store, settings, max_retries=100)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert (job.state, job.reason, job.attempt) == (State.FAILED, "exception_repeated", 3)
+    assert job.message is not None
+    assert job.message.startswith(
+        "The same exception at the same step ended attempt 2: a new try would end alike: rank 1"
+    )
+
+
+async def test_a_job_waits_for_its_next_try_in_the_database_alone(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """Nobody's lease and nobody's task; the time that is told comes; whichever dispatcher lives then goes on."""
+
+    async def dies(gang: Gang) -> None:
+        await gang.state("starting")
+        await gang.state("failed", "rank_lost", "killed by SIGKILL")
+
+    cluster.script = dies
+    patient = settings.model_copy(update={"back_off_s": 600.0, "back_off_most_s": 600.0})
+    job, other = await submit(store, settings), await submit(store, settings, name="other", data=4)
+    async with dispatching(store, patient, cluster):
+        job = await until(store, job, lambda now: now.retry_at is not None)
+        assert (job.state, job.reason, job.budgets.restarts) == (State.QUEUED, "rank_lost", Budget(1, 3))
+        assert job.message is not None and job.message.startswith("Restart 1 of 3 in ")
+        assert job.message.endswith(" s: killed by SIGKILL")
+        await until(store, other, lambda now: now.retry_at is not None)  # nobody waits behind it
+        await eventually(lambda: not cluster.living)
+    async with store.write() as tx:
+        row = await jobs.job_rows.by_id(tx, job.id)
+        assert row is not None and row["lease_token"] is None and row["retry_at"] > time.time() + 200
+        assert not await jobs.job_rows.any_queued(tx)
+        await jobs.job_rows.set_columns(tx, job.id, {"retry_at": time.time()})  # the time has come
+    cluster.script = train
+    async with dispatching(store, patient, cluster):
+        job = await ended(store, job)
+    assert (job.state, job.attempt, job.retry_at) == (State.SUCCEEDED, 2, None)
 
 
 @pytest.mark.parametrize("how", ["gang_lost", "rank_lost"])

@@ -8,9 +8,10 @@ import pytest
 
 from shardyard.service import jobs
 from shardyard.service.admission import admit
+from shardyard.service.budget import BackOff
 from shardyard.service.errors import LeaseLost
 from shardyard.service.intake import take_in
-from shardyard.service.records import Cursor, Job
+from shardyard.service.records import Budget, Cursor, Job
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import leases, nodes
@@ -19,6 +20,8 @@ from shardyard.service.store.leases import Lease
 
 from .conftest import Submit
 from .test_leases import NODE
+
+AT_ONCE = BackOff(1e-9, 1e-9)
 
 Events = list[dict[str, Any]]
 
@@ -118,11 +121,7 @@ async def test_a_step_that_is_told_again_stays_and_one_that_is_trained_again_rep
     await take_in(store, lease, 1, told(state("starting"), state("running"), step(1, 5.0), step(2, 4.0), step(2, 9.0)))
     seen = (await jobs.get_job(store, job.id)).cursor
     assert [point.loss for point in (await jobs.metrics(store, job.id)).points] == [5.0, 4.0]
-    async with store.write() as tx:
-        row = await jobs.job_rows.locked(tx, job.id, lease.token)
-        assert row is not None
-        await jobs.job_rows.set_columns(tx, job.id, {"max_restarts": 1})
-    await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=6))
+    await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=6), AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     (second,) = (await admit(store, settings, "a", None)).leases
@@ -131,6 +130,42 @@ async def test_a_step_that_is_told_again_stays_and_one_that_is_trained_again_rep
     assert [(point.step, point.attempt, point.loss) for point in points] == [(1, 1, 5.0), (2, 2, 3.0), (3, 2, 2.0)]
     news = await jobs.tail(store, job.id, seen)
     assert [item.data["step"] for item in news.items if item.kind == "step"] == [2, 3]
+
+
+async def test_an_attempt_that_got_on_resets_the_back_off(
+    store: Store, settings: Settings, placed: tuple[Job, Lease]
+) -> None:
+    """Steps count once: what a later attempt trains again brings nobody on."""
+    job, lease = placed
+    setbacks = []
+    for number, (first, last) in enumerate([(1, 3), (1, 4), (2, 14), (10, 16)], start=1):
+        trained = [step(step_) for step_ in range(first, last + 1)]
+        await take_in(store, lease, number, told(state("starting"), state("running"), *trained))
+        lost = told(step(last + 1), state("failed", "node_lost"), first=3 + len(trained))
+        await take_in(store, lease, number, lost, AT_ONCE)
+        async with store.write() as tx:
+            row = await jobs.job_rows.by_id(tx, job.id)
+            assert row is not None
+            setbacks.append((row["state"], row["setbacks"], row["furthest"], row["restarts"]))
+            await leases.release(tx, [lease.token])
+        lease = next(iter((await admit(store, settings, "a", None)).leases), lease)
+    assert setbacks == [("queued", 1, 4, 1), ("queued", 2, 5, 2), ("queued", 1, 15, 3), ("failed", 1, 15, 3)]
+    last = await jobs.get_job(store, job.id)
+    assert last.message == "3 of 3 restarts are used up (policy.max_restarts)"
+
+
+async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Settings, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    began = (state("starting"), state("running"))
+    mended = (state("recovering", "rank_lost"), state("running", "repaired"))
+    await take_in(store, lease, 1, told(*began, *mended, *mended))
+    await take_in(store, lease, 1, told(*mended, first=7))
+    assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(3, 20)
+    await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=9), AT_ONCE)
+    async with store.write() as tx:
+        await leases.release(tx, [lease.token])
+    assert (await admit(store, settings, "a", None)).leases
+    assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(0, 20)
 
 
 async def test_what_databases_cannot_keep_is_made_keepable(store: Store, placed: tuple[Job, Lease]) -> None:

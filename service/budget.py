@@ -1,0 +1,122 @@
+"""Whether a job whose attempt was lost is tried anew, out of which budget, and when. Decisions only: `recovery.py` carries them out.
+
+Faults of machines and exceptions of the training code have budgets of their own; a fault of the whole cluster costs nothing. Every
+new try waits, twice as long as the one before, until an attempt brings the job on again.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+#: A gang's reasons for `failed` that are the machines' fault and not the training code's, and what is found without its word.
+INFRASTRUCTURE: Final = frozenset(
+    {
+        "rank_lost",
+        "node_lost",
+        "gang_lost",
+        "hang",
+        "connection_lost",
+        "start_failed",
+        "gang_error",
+        "placement_timeout",
+        "cluster_lost",
+        "cluster_unreachable",
+    }
+)
+
+#: Those among them that are the fault of the cluster as a whole: no budget is used up.
+FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout"})
+
+#: An attempt that told so many new steps has brought the job on: the next try waits no longer than the first one.
+PROGRESS_STEPS: Final = 10
+
+
+@dataclass(frozen=True)
+class BackOff:
+    """Seconds before a new try: `first_s`, doubled with each setback up to `most_s`."""
+
+    first_s: float = 5.0
+    most_s: float = 300.0
+
+    def wait_s(self, job_id: str, setbacks: int) -> float:
+        """For the try after so many setbacks in a row (1, 2, …).
+
+        Half to all of it, by job: jobs that were lost together do not come back together.
+        """
+        share = 0.5 + crc32(f"{job_id} {setbacks}".encode()) / 2**33
+        return share * min(self.most_s, self.first_s * 2.0 ** min(setbacks - 1, 60))
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a job has used of what it may use; `setbacks` are its attempts in a row that were lost without progress."""
+
+    restarts: int
+    max_restarts: int
+    retries: int
+    max_retries: int
+    setbacks: int
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why an attempt was lost, and how many new steps it had brought. `alike`: an earlier attempt that the same exception ended."""
+
+    reason: str
+    new_steps: int
+    alike: int | None = None
+
+
+@dataclass(frozen=True)
+class Again:
+    """Try the job anew in `wait_s` seconds; `spent` is what is used then, `note` says it for people."""
+
+    wait_s: float
+    spent: Spent
+    note: str
+
+
+@dataclass(frozen=True)
+class Enough:
+    """The job has failed; `note` says why it is not tried anew, where a budget might have allowed it."""
+
+    reason: str
+    note: str | None = None
+
+
+def decide(job_id: str, spent: Spent, fault: Fault, back_off: BackOff) -> Again | Enough:
+    """What becomes of a job that lost its attempt."""
+    enough = _enough(spent, fault)
+    if enough is not None:
+        return enough
+    setbacks = 1 if fault.new_steps >= PROGRESS_STEPS else spent.setbacks + 1
+    wait_s = back_off.wait_s(job_id, setbacks)
+    restarts = spent.restarts + (fault.reason in INFRASTRUCTURE - FREE)
+    retries = spent.retries + (fault.reason not in INFRASTRUCTURE)
+    after = Spent(restarts, spent.max_restarts, retries, spent.max_retries, setbacks)
+    return Again(wait_s, after, f"{_which(fault.reason, after)} in {wait_s:.1f} s")
+
+
+def _enough(spent: Spent, fault: Fault) -> Enough | None:
+    if fault.reason in FREE:
+        return None
+    if fault.reason in INFRASTRUCTURE:
+        return _used_up(fault.reason, "restarts", spent.restarts, spent.max_restarts)
+    if fault.alike is not None and spent.max_retries:
+        note = f"the same exception at the same step ended attempt {fault.alike}: a new try would end alike"
+        return Enough("exception_repeated", note)
+    return _used_up(fault.reason, "retries", spent.retries, spent.max_retries)
+
+
+def _used_up(reason: str, sort: str, used: int, most: int) -> Enough | None:
+    if used < most:
+        return None
+    return Enough(reason, f"{used} of {most} {sort} are used up (policy.max_{sort})" if most else None)
+
+
+def _which(reason: str, after: Spent) -> str:
+    if reason in FREE:
+        return "new try"
+    if reason in INFRASTRUCTURE:
+        return f"restart {after.restarts} of {after.max_restarts}"
+    return f"retry {after.retries} of {after.max_retries}"

@@ -1,0 +1,23 @@
+"""What makes two exceptions the same: type, message, place in the code, and the step in which they were raised."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+_FRAME: Final = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<name>.+)$', re.MULTILINE)
+#: What differs between two runs of the same code: addresses, process numbers, temporary names.
+_CHANCE: Final = re.compile(r"0x[0-9a-fA-F]+|\bpid[ =:]*\d+|/tmp/\S+")
+
+
+def fingerprint(incident: Mapping[str, Any]) -> str:
+    """Of an `exception` incident's data; which rank told it does not matter, as all may raise it."""
+    message = _CHANCE.sub("…", str(incident.get("message") or ""))
+    parts = (message, _place(str(incident.get("traceback") or "")), str(incident.get("raised_in")))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _place(traceback: str) -> str:
+    """File, line and function of the innermost frame."""
+    frames = list(_FRAME.finditer(traceback))
+    return ":".join(frames[-1].groups()) if frames else ""

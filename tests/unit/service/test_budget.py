@@ -1,0 +1,85 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardyard.service.budget import FREE, INFRASTRUCTURE, PROGRESS_STEPS, Again, BackOff, Enough, Fault, Spent, decide
+
+BACK_OFF = BackOff(4.0, 100.0)
+FRESH = Spent(restarts=0, max_restarts=3, retries=0, max_retries=0, setbacks=0)
+
+
+def lives(spent: Spent, *faults: Fault) -> Again | Enough:
+    """A job that meets these faults one after the other."""
+    verdict: Again | Enough = Again(0.0, spent, "")
+    for fault in faults:
+        assert isinstance(verdict, Again)
+        verdict = decide("job-a", verdict.spent, fault, BACK_OFF)
+    return verdict
+
+
+@pytest.mark.parametrize("reason", sorted(INFRASTRUCTURE - FREE))
+def test_faults_of_machines_use_restarts_up(reason: str) -> None:
+    lost = Fault(reason, 0)
+    third = lives(FRESH, lost, lost, lost)
+    assert isinstance(third, Again) and (third.spent.restarts, third.spent.retries) == (3, 0)
+    assert third.note == f"restart 3 of 3 in {third.wait_s:.1f} s"
+    assert lives(FRESH, *[lost] * 4) == Enough(reason, "3 of 3 restarts are used up (policy.max_restarts)")
+
+
+@pytest.mark.parametrize("reason", sorted(FREE))
+def test_faults_of_the_whole_cluster_cost_nothing_but_time(reason: str) -> None:
+    none = replace(FRESH, max_restarts=0)
+    verdict = lives(none, *[Fault(reason, 0)] * 20)
+    assert isinstance(verdict, Again)
+    assert verdict.spent == replace(none, setbacks=20)
+    assert 50 <= verdict.wait_s <= 100
+
+
+def test_exceptions_are_not_retried_unless_the_policy_says_so() -> None:
+    raised = Fault("exception", 0)
+    assert lives(FRESH, raised) == Enough("exception", None)
+    assert lives(FRESH, Fault("exception", 0, alike=1)) == Enough("exception", None)
+    told = lives(replace(FRESH, max_retries=1), raised)
+    assert isinstance(told, Again) and (told.spent.restarts, told.spent.retries) == (0, 1)
+    assert lives(replace(FRESH, max_retries=1), raised, raised) == Enough(
+        "exception", "1 of 1 retries are used up (policy.max_retries)"
+    )
+
+
+def test_an_exception_that_came_before_is_the_last() -> None:
+    verdict = lives(replace(FRESH, max_retries=9), Fault("exception", 0), Fault("exception", 50, alike=1))
+    assert isinstance(verdict, Enough) and verdict.reason == "exception_repeated"
+    assert verdict.note is not None and "attempt 1" in verdict.note
+
+
+def test_what_nobody_knows_is_no_fault_of_machines() -> None:
+    assert isinstance(lives(FRESH, Fault("dancing", 0)), Enough)
+
+
+def test_waits_double_until_the_job_gets_on() -> None:
+    much = replace(FRESH, max_restarts=100)
+    stuck = Fault("rank_lost", PROGRESS_STEPS - 1)
+    waits = []
+    for setbacks in range(1, 12):
+        verdict = lives(much, *[stuck] * setbacks)
+        assert isinstance(verdict, Again)
+        waits.append(verdict.wait_s)
+    for i, wait in enumerate(waits):
+        most = min(100.0, 4.0 * 2**i)
+        assert most / 2 <= wait <= most
+    got_on = lives(much, *[stuck] * 11, Fault("rank_lost", PROGRESS_STEPS))
+    assert isinstance(got_on, Again)
+    assert got_on.wait_s == waits[0] and got_on.spent.restarts == 12
+
+
+@given(st.integers(1, 10**9), st.text(max_size=40))
+def test_no_wait_is_longer_than_allowed(setbacks: int, job: str) -> None:
+    assert 2.0 <= BACK_OFF.wait_s(job, setbacks) <= 100.0
+
+
+def test_jobs_that_were_lost_together_come_back_apart() -> None:
+    waits = [BACK_OFF.wait_s(f"job-{i}", 1) for i in range(200)]
+    assert len({round(wait, 2) for wait in waits}) > 100
+    assert BACK_OFF.wait_s("job-1", 1) == waits[1]
