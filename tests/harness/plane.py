@@ -26,10 +26,11 @@ class Plane:
     def __init__(self) -> None:
         self.data = Path(tempfile.mkdtemp(prefix="sy-"))
         self.process: subprocess.Popen[bytes] | None = None
+        self.given: dict[str, str] = {}  # further settings, such as those of `Nodes`
 
     @property
     def env(self) -> dict[str, str]:
-        return {**os.environ, "SHARDYARD_DATA_DIR": str(self.data), "NO_COLOR": "1", "COLUMNS": "120"}
+        return {**os.environ, "SHARDYARD_DATA_DIR": str(self.data), "NO_COLOR": "1", "COLUMNS": "120"} | self.given
 
     def up(self) -> None:
         with (self.data / "up.log").open("ab") as log:

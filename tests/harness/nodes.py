@@ -1,0 +1,228 @@
+"""Several Ray nodes on one machine, to be killed one by one; with networks of their own (`Network`, needs root) also to be cut off.
+
+Rules that it keeps: every process of a node carries the node's folder in its environment, and the end kills exactly those; a node
+that is killed loses its raylet by SIGKILL, as a machine dies for Ray, and the others learn of it as they would of a machine.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from shardyard.service.head import WARM_MODULES, marked
+from shardyard.workers.rank import NODE_FOLDER
+
+from .network import Network
+from .plane import until
+
+START_S = 120.0
+#: A dead node is missed after about five seconds (its port refuses), a silent one after 25: a machine under load is no dead one.
+HEALTH = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "4000",
+    "RAY_health_check_failure_threshold": "5",
+}
+
+
+@dataclass
+class Node:
+    """One node: `id` is Ray's name for it."""
+
+    number: int
+    ip: str
+    folder: Path
+    process: "subprocess.Popen[bytes]" = field(repr=False)
+    id: str = ""
+    raylet: int = 0
+
+    @property
+    def lives(self) -> bool:
+        """Whether its raylet does; a zombie does not."""
+        try:
+            return psutil.Process(self.raylet).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def processes(self) -> list[int]:
+        """Everything that came from it and still runs."""
+        return sorted(process.pid for process in marked(str(self.folder)))
+
+
+class Nodes:
+    """A Ray cluster: `address` and `token` (a file) are what joins it, `nodes[0]` is the head."""
+
+    def __init__(self, network: Network | None = None) -> None:
+        self.network = network
+        self.folder = Path(tempfile.mkdtemp(prefix="sy-"))  # short: below it lie sockets
+        self.token = self.folder / "token"
+        self.token.touch(mode=0o600)
+        self.token.write_text(secrets.token_hex(32))
+        self.nodes: list[Node] = []
+        self.address = ""
+
+    @property
+    def head(self) -> Node:
+        return self.nodes[0]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What has a control plane use this cluster (`Plane.given`)."""
+        return {"SHARDYARD_RAY_ADDRESS": self.address, "SHARDYARD_RAY_AUTH_TOKEN_PATH": str(self.token)}
+
+    def start(self, cpus: float, env: dict[str, str] | None = None) -> Node:
+        """The head; `env` is for it and for all nodes that follow."""
+        self._env = env or {}
+        ip = self.network.host if self.network else "127.0.0.2"
+        self.address = f"{ip}:{_free_port(ip)}"
+        return self._add(cpus, ip)
+
+    def add_node(self, cpus: float) -> Node:
+        """One more node; returns once the cluster has it."""
+        number = len(self.nodes)
+        ip = self.network.add(number) if self.network else f"127.0.0.{number + 2}"
+        return self._add(cpus, ip)
+
+    def kill_node(self, node: Node) -> None:
+        """SIGKILL of its raylet; its workers end when they miss it."""
+        os.kill(node.raylet, signal.SIGKILL)
+
+    def cut_node(self, node: Node) -> None:
+        """Nothing goes in or out any more; its processes live on and do not know. Not for the head."""
+        assert self.network, "a node without a network of its own cannot be cut off"
+        self.network.cut(node.number)
+
+    def join_node(self, node: Node) -> None:
+        """Give a cut-off node its network back."""
+        assert self.network
+        self.network.join(node.number)
+
+    def of_process(self, pid: int) -> Node:
+        """The node to which a process belongs."""
+        (found,) = [node for node in self.nodes if pid in node.processes()]
+        return found
+
+    def named(self, node_id: str) -> Node:
+        """The node that Ray knows by this id."""
+        (found,) = [node for node in self.nodes if node.id == node_id]
+        return found
+
+    def end(self) -> None:
+        """Kill all that came from it, and remove folder and networks."""
+        for node in reversed(self.nodes):
+            until(lambda node=node: not _killed(node), 60, f"the end of {node}")  # type: ignore[misc]
+            _reap(node.process)
+        if self.network:
+            self.network.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _add(self, cpus: float, ip: str) -> Node:
+        number = len(self.nodes)
+        folder = self.folder / f"n{number}"
+        folder.mkdir(mode=0o700)
+        inside = self.network.inside(number) if self.network and number else []
+        with (folder / "ray.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*inside, *self._command(number, ip, cpus)],
+                env=self._environment(folder),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        node = Node(number, ip, folder, process)
+        self.nodes.append(node)
+        try:
+            until(lambda: _started(node), START_S, "a Ray node")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; its log: {(folder / 'ray.log').read_text()[-4000:]}") from error
+        return node
+
+    def _command(self, number: int, ip: str, cpus: float) -> list[str]:
+        head = [
+            "--head",
+            f"--port={self.address.rpartition(':')[2]}",
+            f"--temp-dir={self.folder / 'r'}",
+            "--include-dashboard=false",
+            "--no-monitor",
+        ]
+        return [
+            *[sys.executable, "-m", "ray.scripts.scripts", "start", "--block"],
+            *(head if number == 0 else [f"--address={self.address}"]),
+            *[f"--node-ip-address={ip}", f"--num-cpus={cpus:g}", "--num-gpus=0", f"--object-store-memory={80 << 20}"],
+            *["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"],
+            *["--include-log-monitor=false", "--disable-usage-stats"],
+        ]
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SHARDYARD_"))}
+        ray = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_preload_python_modules": ",".join(WARM_MODULES),
+            "SPT_NOENV": "1",  # Ray's workers would overwrite their environment, our mark, by their titles
+        }
+        # Gloo would take the host name's address, which all the nodes on loopback share, if there is any.
+        gloo = {} if self.network else {"GLOO_SOCKET_IFNAME": "lo"}
+        return ours | ray | HEALTH | gloo | {NODE_FOLDER: str(folder)} | self._env
+
+
+@contextlib.contextmanager
+def running_nodes(cpus: list[float], network: bool = False, env: dict[str, str] | None = None) -> Iterator[Nodes]:
+    """A head and more nodes, with these numbers of CPUs. Whatever happens, nothing of it stays."""
+    nodes = Nodes(Network() if network else None)
+    try:
+        nodes.start(cpus[0], env)
+        for more in cpus[1:]:
+            nodes.add_node(more)
+        yield nodes
+    finally:
+        nodes.end()
+
+
+def _started(node: Node) -> bool:
+    """Whether its raylet runs and has told its name, which it does when the cluster has it."""
+    if node.process.poll() is not None:
+        raise AssertionError("it has ended")
+    for pid in node.processes():
+        with contextlib.suppress(psutil.Error):
+            command = psutil.Process(pid).cmdline()
+            if Path(command[0]).name == "raylet":
+                node.raylet = pid
+                node.id = next(part.partition("=")[2] for part in command if part.startswith("--node_id="))
+    return bool(node.raylet) and "Ray runtime started" in (node.folder / "ray.log").read_text()
+
+
+def _killed(node: Node) -> list[int]:
+    """Its processes that were still there, and have been killed; `ray start`, their parent, reaps them first."""
+    found = [pid for pid in node.processes() if pid != node.process.pid]
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found
+
+
+def _reap(process: "subprocess.Popen[bytes]") -> None:
+    """`ray start --block` ends by itself when what it started has ended."""
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)
+
+
+def _free_port(ip: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((ip, 0))
+        return int(probe.getsockname()[1])
