@@ -21,6 +21,7 @@ import httpx2
 from ..service.errors import ShardyardError
 from ..service.settings import Settings
 from ..service.spec import JobSpec
+from ..strategies.layout import Layout
 from . import control, spec_file
 from .models import FieldError, Incidents, Job, Jobs, Logs, Metrics, Node, Nodes, Problem, Readiness
 
@@ -149,6 +150,18 @@ class Client:
     def cancel(self, job: str) -> Job:
         """Ask for a job's end; asking twice is harmless. Raises `ApiError` `job_ended` where it has ended otherwise."""
         return Job.model_validate(self._ask("POST", f"/v1/jobs/{_quoted(job)}/cancel"))
+
+    def relayout(self, job: str, layout: Layout | Mapping[str, Any]) -> Job:
+        """Let a job that has not ended go on with another layout, from a checkpoint of its next step. Asking twice is harmless.
+
+        Raises `ApiError` with the fields and their remedies, and `job_ended`.
+        """
+        wanted = layout.model_dump(mode="json") if isinstance(layout, Layout) else dict(layout)
+        headers = {"Content-Type": "application/json"}
+        content = json.dumps({"layout": wanted}).encode()
+        return Job.model_validate(
+            self._ask("POST", f"/v1/jobs/{_quoted(job)}/relayout", content=content, headers=headers)
+        )
 
     def wait(self, job: str, timeout_s: float | None = None) -> Job:
         """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""

@@ -40,23 +40,25 @@ T = TypeVar("T")
 
 
 class Attempt:
-    """Looks after one job under one lease until its attempt has ended. `cancel()` may be called at any time."""
+    """Looks after one job under one lease until its attempt has ended. `end()` may be called at any time."""
 
     def __init__(self, store: Store, settings: Settings, cluster: Cluster, lease: Lease) -> None:
         self.store, self.settings, self.cluster, self.lease = store, settings, cluster, lease
-        self._cancelled = asyncio.Event()
+        self._preempted, self._cancelled = asyncio.Event(), asyncio.Event()
 
-    def cancel(self) -> None:
-        """Somebody asked for the job's end; the database says so already."""
-        self._cancelled.set()
+    def end(self, state: State) -> None:
+        """The database says that the gang is to end: `cancelling`, or `preempting`, which saves first."""
+        if state == State.CANCELLING:
+            self._cancelled.set()
+        if state in (State.CANCELLING, State.PREEMPTING):
+            self._preempted.set()
 
     async def run(self) -> None:
         """Until the attempt's gang is cleared away and the lease given back. Raises LeaseLost."""
         job, attempt = await self._load()
-        if job["state"] == State.CANCELLING:
-            self.cancel()
+        self.end(State(job["state"]))
         try:
-            await self._cancellable(self._work(job, attempt), attempt["gang"])
+            await self._endable(self._work(job, attempt), attempt["gang"])
         except GangLost as lost:
             await self._lose(await self._verdict(attempt, lost))
         except ClusterError as error:
@@ -86,8 +88,7 @@ class Attempt:
                 continue
             taken = await take_in(self.store, self.lease, job["attempt"], pull.events, self.settings.back_off)
             cursor, ended = taken.cursor, taken.ended
-            if taken.state == State.CANCELLING:
-                self.cancel()
+            self.end(taken.state)
 
     async def _start(self, job: RowMapping, attempt: RowMapping) -> None:
         if attempt["number"] > 1:  # of a lost gang, ranks may live on for a while, and write into the job's checkpoints
@@ -95,29 +96,35 @@ class Attempt:
         order = order_of(job, attempt, self.settings)
         await self._patiently(lambda: self.cluster.start_gang(order), _TRIES)
 
-    async def _cancellable(self, work: Awaitable[None], gang: str) -> None:
-        """Do the work; once the job is to be cancelled, stop its gang, and clear it away when that takes too long."""
+    async def _endable(self, work: Awaitable[None], gang: str) -> None:
+        """Do the work; once the job is to end, have its gang save and stop, or only stop; clear it away when that takes too long."""
         working = asyncio.ensure_future(work)
         cancelled = asyncio.create_task(self._cancelled.wait())
-        stopping: asyncio.Task[None] | None = None
+        preempted = asyncio.create_task(self._preempted.wait())
+        asking: list[asyncio.Task[None]] = []
         try:
-            await asyncio.wait({working, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({working, preempted}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done() and not self._cancelled.is_set():
+                asking.append(asyncio.create_task(self._ask_to_end(gang, "preempt")))
+                patience_s = self.settings.preempt_s
+                await asyncio.wait({working, cancelled}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                stopping = asyncio.create_task(self._stop(gang))
+                await _end_tasks(*asking)
+                asking.append(asyncio.create_task(self._ask_to_end(gang, "cancel")))
                 await asyncio.wait({working}, timeout=self.settings.cancel_s)
             if working.done():
                 return working.result()
         finally:
-            await _end_tasks(working, cancelled, stopping)
+            await _end_tasks(working, cancelled, preempted, *asking)
         with contextlib.suppress(ClusterError, TimeoutError):
             await asyncio.wait_for(self.cluster.close_gang(gang), _CLEAR_S)
         raise GangLost(f"{gang} did not end by itself within {self.settings.cancel_s} s.")
 
-    async def _stop(self, gang: str) -> None:
+    async def _ask_to_end(self, gang: str, reason: str) -> None:
         """Until the gang has heard it: it may be just being made."""
         while True:
             try:
-                return await self.cluster.stop(gang, "cancel")
+                return await self.cluster.stop(gang, reason)
             except (GangLost, ClusterError):
                 await asyncio.sleep(_FIRST_BACK_OFF_S)
 

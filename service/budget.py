@@ -27,6 +27,9 @@ INFRASTRUCTURE: Final = frozenset(
 #: Those among them that are the fault of the cluster as a whole: no budget is used up.
 FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout"})
 
+#: The end of an attempt that was asked for: it costs nothing, and the next one need not wait.
+PREEMPTED: Final = "preempted"
+
 #: An attempt that told so many new steps has brought the job on: the next try waits no longer than the first one.
 PROGRESS_STEPS: Final = 10
 
@@ -86,6 +89,8 @@ class Enough:
 
 def decide(job_id: str, spent: Spent, fault: Fault, back_off: BackOff) -> Again | Enough:
     """What becomes of a job that lost its attempt."""
+    if fault.reason == PREEMPTED:
+        return Again(0.0, spent, "")
     enough = _enough(spent, fault)
     if enough is not None:
         return enough

@@ -92,7 +92,7 @@ class Dispatcher:
     async def _schedule(self) -> None:
         if not self._seen:
             return
-        await self._cancel()
+        await self._end_gangs()
         if self._unreachable is None:
             await self._bury()
             await self._adopt()
@@ -101,13 +101,14 @@ class Dispatcher:
         for lease in admission.leases:
             self._look_after(lease)
 
-    async def _cancel(self) -> None:
+    async def _end_gangs(self) -> None:
+        """Of jobs that somebody wants cancelled, or to make room."""
         if not self._running:
             return
         async with self.store.read() as tx:
-            tokens = await leases.cancelling(tx)
-        for token in tokens & self._running.keys():
-            self._running[token].attempt.cancel()
+            asked = await leases.ending(tx)
+        for token in asked.keys() & self._running.keys():
+            self._running[token].attempt.end(asked[token])
 
     async def _bury(self) -> None:
         """Once: what this machine's dead dispatchers held need not wait until their leases expire."""

@@ -68,12 +68,12 @@ async def submit(
             await event_rows.append(tx, row["id"], [first])
         stored = await (job_rows.by_id(tx, row["id"]) if created else job_rows.by_key(tx, idempotency_key or ""))
     assert stored is not None
-    return (_job(stored), True) if created else (_replayed(stored, body_hash), False)
+    return (job_of(stored), True) if created else (_replayed(stored, body_hash), False)
 
 
 def _replayed(row: RowMapping, body_hash: str) -> Job:
     if row["body_hash"] == body_hash:
-        return _job(row)
+        return job_of(row)
     raise IdempotencyConflict(
         f"This idempotency key belongs to {row['id']}, which was submitted with another body.",
         field="Idempotency-Key",
@@ -146,7 +146,7 @@ async def cancel(store: Store, job_id: str, actor: str) -> Job:
                 if state not in (State.CANCELLING, State.CANCELLED):
                     to = State.CANCELLED if state in (State.QUEUED, State.PAUSED) else State.CANCELLING
                     await move(tx, job_id, state, to, Word(actor, time.time(), "cancelled_by_user"))
-                return _job(await existing(tx, job_id))
+                return job_of(await existing(tx, job_id))
         except StateChanged:
             continue  # it moved between our look and our word; each time around something else made progress
 
@@ -172,14 +172,14 @@ async def list_jobs(
     wanted = job_rows.Filter(state, name, text, labels or {})
     async with store.read() as tx:
         rows = await job_rows.page(tx, wanted, cursor, limit + 1)
-    items = [_job(row) for row in rows[:limit]]
+    items = [job_of(row) for row in rows[:limit]]
     return Page(items, items[-1].id if len(rows) > limit else None)
 
 
 async def get_job(store: Store, id_or_name: str) -> Job:
     """The job of this id, or the newest of this name. Raises JobNotFound."""
     async with store.read() as tx:
-        return _job(await existing(tx, id_or_name))
+        return job_of(await existing(tx, id_or_name))
 
 
 async def _find(tx: AsyncConnection, id_or_name: str) -> RowMapping | None:
@@ -287,7 +287,7 @@ async def nodes(store: Store) -> list[NodeRecord]:
     return [NodeRecord(**{**row, "seen_at": _utc(row["seen_at"])}) for row in rows]
 
 
-def _job(row: RowMapping) -> Job:
+def job_of(row: RowMapping) -> Job:
     return Job(
         id=row["id"],
         name=row["name"],

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .budget import Again, BackOff, Enough, Fault, Spent, decide
+from .budget import INFRASTRUCTURE, PREEMPTED, Again, BackOff, Enough, Fault, Spent, decide
 from .fingerprint import fingerprint
 from .lifecycle import Word, move
 from .states import MOVES, State
@@ -23,6 +23,10 @@ async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_of
     `job` is its row, locked in this transaction under our lease; `reached` is a step that is told and not yet stored. Returns
     the job's new state.
     """
+    if (
+        job["state"] == State.PREEMPTING and word.reason in INFRASTRUCTURE
+    ):  # however its gang has ended, it was asked to
+        word = replace(word, reason=PREEMPTED, message=job["message"])
     error = await _error(tx, job) if word.reason == "exception" else None
     alike = None if error is None else await attempts.ended_by(tx, job["id"], error)
     await attempts.end(tx, job["id"], job["attempt"], word.reason or "lost", word.now, error)
@@ -69,7 +73,7 @@ def _spent(job: RowMapping) -> Spent:
 
 def _said(note: str | None, message: str | None) -> str | None:
     """The note first: an exception's message goes on for many lines."""
-    if note is None or not message:
+    if not note or not message:
         return note or message
     return f"{note[:1].upper()}{note[1:]}: {message}"
 

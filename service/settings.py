@@ -53,6 +53,7 @@ class Settings(BaseSettings):
     )
     back_off_most_s: float = Field(300.0, gt=0, description="The longest such wait.")
     cancel_s: float = Field(3.5, gt=0, description="So long a cancelled gang may take to end by itself.")
+    preempt_s: float = Field(600.0, gt=0, description="So long a preempted gang may take to save and end by itself.")
 
     @field_validator("data_dir", "storage", "cache", "ray_auth_token_path")
     @classmethod

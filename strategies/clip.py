@@ -9,12 +9,14 @@ from .mesh import Mesh
 from .piece import Piece
 
 
-def sum_over_ranks(pieces: Sequence[Piece], loss: torch.Tensor, counts_loss: bool, mesh: Mesh) -> tuple[float, float]:
-    """The global loss and the squared gradient norm, in one all-reduce of two numbers over the world.
+def sum_over_ranks(
+    pieces: Sequence[Piece], loss: torch.Tensor, counts_loss: bool, mesh: Mesh, *more: float
+) -> tuple[float, ...]:
+    """The global loss, the squared gradient norm, and the sums of `more`: one all-reduce of so many numbers over the world.
 
     `loss` is this rank's share of the loss; it counts where `counts_loss` (one tensor rank of the last pipeline stage).
     """
-    numbers = torch.zeros(2, dtype=torch.float64, device=mesh.device)
+    numbers = torch.tensor([0.0, 0.0, *more], dtype=torch.float64, device=mesh.device)
     if counts_loss:
         numbers[0] = loss.detach().double()
     numbers[1] = _square_sum(
@@ -22,8 +24,7 @@ def sum_over_ranks(pieces: Sequence[Piece], loss: torch.Tensor, counts_loss: boo
     )
     if mesh.layout.world_size > 1:
         dist.all_reduce(numbers)
-    total, squares = numbers.tolist()
-    return total, squares
+    return tuple(numbers.tolist())
 
 
 def _square_sum(gradients: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:

@@ -47,6 +47,8 @@ ANSWER_S: Final = 30.0
 ROOT_CAUSE_S: Final = 1.0
 STOP_GRACE_S: Final = 1.0
 DRAIN_S: Final = 2.0
+#: So long the ranks may take to end after a common step and to save it; whoever is in haste cancels.
+SAVE_S: Final = 3600.0
 #: In a repair, so long for an actor to tell its trainer's end; one that does not is replaced.
 LAST_WORD_S: Final = 10.0
 #: An ended gang keeps its last events so long for a control plane that is away; it holds no device then.
@@ -118,10 +120,11 @@ class Supervisor:
         return {"events": [event for event in self.spool.take(after) if event["seq"] <= written], "last": written}
 
     async def stop(self, reason: str) -> None:
-        """End the gang; returns when its final event is told. `reason`: `cancel` or `preempt`."""
+        """End the gang; returns when its final event is told. `reason`: `preempt` saves before, `cancel` is in haste and ends that, too."""
         await self.begin()
-        self.stopping = self.stopping or reason
-        self._ended.set()
+        if self.stopping is None or reason == "cancel":
+            self.stopping = reason
+            self._ended.set()
         assert self._life is not None
         await asyncio.wait([self._life])
 
@@ -157,6 +160,8 @@ class Supervisor:
                 await self._ended.wait()
         except Exception as error:
             self._fail(Failure("start_failed", None, brief(error)))
+        if self.stopping == "preempt" and self.phase == "training" and not self.failures:
+            await self._save()
         if self.phase != "ended":
             await self._end()
         self._watch = asyncio.get_running_loop().create_task(self._leave_when_abandoned())
@@ -400,6 +405,7 @@ class Supervisor:
             "step": self._take_step,
             "failed": self._take_failed,
             "done": self._take_done,
+            "stopped": self._take_stopped,
             "exit": self._take_exit,
             "log": self._take_log,
         }
@@ -429,6 +435,9 @@ class Supervisor:
         if self._all_done():
             self._ended.set()
 
+    def _take_stopped(self, member: Member, _: Event) -> None:
+        member.stopped = True
+
     def _take_exit(self, member: Member, event: Event) -> None:
         if member.reservation and event["data"]["generation"] < member.reservation.generation:
             return  # of a trainer that a dead supervisor had asked for
@@ -450,13 +459,22 @@ class Supervisor:
 
     # The end.
 
+    async def _save(self) -> None:
+        """Let all ranks end after the same step and save it; until they have, one has failed, or a cancel has more haste."""
+        self._ended.clear()
+        await self._each(lambda member: member.actor.save.remote(), START_S)
+        if self._all_done() or self.failures or self.stopping == "cancel":
+            return
+        with contextlib.suppress(TimeoutError):
+            await within(SAVE_S, self._ended.wait())
+
     async def _end(self) -> None:
         """Stop what still runs, read last words, and tell how it ended."""
         self._look_no_more()
         self.phase = "ending"
         await self.journal.settled()
-        success = self._all_done()
-        if success:
+        success = self._all_done() and not any(member.stopped for member in self.members)
+        if self._all_done():
             await self._each(lambda member: member.actor.release.remote(), START_S)
         elif self.stopping:
             await self._each(lambda member: member.actor.stop.remote(STOP_GRACE_S), STOP_GRACE_S + DRAIN_S)
@@ -473,6 +491,8 @@ class Supervisor:
         if success:
             self.story.tell_state("succeeded", "completed", "")
         elif self.stopping:
+            if self.failures and self.stopping == "preempt":
+                self._tell_incident(self._root_cause())
             self.story.tell_state("cancelled", self.stopping, "")
         else:
             root = self._root_cause()

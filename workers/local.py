@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     train = TrainSpec.model_validate(document.get("train", document))
     name = document.get("name", options.spec.stem)
 
+    from .ending import Ending
     from .groups import formed_by_torchrun
     from .loop import train_on
 
@@ -37,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     out: Path = options.out.resolve()
     run = Run(job=name, train=train, device=device, checkpoints=out / "checkpoints" / name, cache=out / "cache")
     with formed_by_torchrun(device) as torch_device:
-        train_on(run, torch_device, _print_json if options.json else _print_event, lambda: False)
+        train_on(run, torch_device, _print_json if options.json else _print_event, lambda: Ending.NO)
     return 0
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from .build import Built, build
 from .checkpoint.errors import CheckpointError
 from .checkpoint.restore import restore
 from .coords import Coords
+from .ending import Asked, Ending, agreed, votes
 from .groups import formed
 from .models.flops import flops_per_token
 from .optimizer import learning_rate, optimizer_pieces, set_updates_done, updates_done
@@ -32,9 +33,6 @@ from .snapshot import Snapshots
 from .spec import Run
 from .words import in_words
 
-Stop = Callable[[], bool]
-
-
 #: What a loop knows of its past and tells at its end.
 _OWN = ("began_at", "first_loss", "last_loss", "validation_loss", "trained_s", "first_step_s")
 
@@ -43,10 +41,10 @@ class Diverged(ArithmeticError):
     """The loss is no longer a finite number; lower optimizer.lr, add schedule.warmup, or look at the data."""
 
 
-def train(run: Run, coords: Coords, tell: Tell, stop: Stop) -> None:
+def train(run: Run, coords: Coords, tell: Tell, asked: Asked) -> None:
     """Train one rank of a gang, from forming its groups to its last event."""
     with formed(coords) as device:
-        train_on(run, device, _aloud(tell), stop, Memory(coords.slots, coords.restore))
+        train_on(run, device, _aloud(tell), asked, Memory(coords.slots, coords.restore))
 
 
 def _aloud(tell: Tell) -> Tell:
@@ -69,16 +67,17 @@ class Memory:
     restore: int | None = None
 
 
-def train_on(run: Run, device: torch.device, tell: Tell, stop: Stop, memory: Memory = Memory()) -> None:
+def train_on(run: Run, device: torch.device, tell: Tell, asked: Asked, memory: Memory = Memory()) -> None:
     """Train one rank on the running process group."""
-    Loop(build(run, make_mesh(run.train.layout, device)), tell, stop, memory).run()
+    Loop(build(run, make_mesh(run.train.layout, device)), tell, asked, memory).run()
 
 
 class Loop:
     """One rank's run over the steps. Rank 0 tells what is true of the job; the others tell their step times."""
 
-    def __init__(self, built: Built, tell: Tell, stop: Stop, memory: Memory = Memory()) -> None:
-        self.built, self.stop, self.memory = built, stop, memory
+    def __init__(self, built: Built, tell: Tell, asked: Asked, memory: Memory = Memory()) -> None:
+        self.built, self.asked, self.memory = built, asked, memory
+        self.ending = Ending.NO  # as all ranks agreed
         self.recent = Recent(tell)
         self.tell = self.recent.tell
         self.spec = built.run.train
@@ -97,7 +96,7 @@ class Loop:
         self.saving = Saving(built, pieces, self._tell_first)
 
     def run(self) -> None:
-        """All steps that are left, then the summary. Returns early when `stop()` says so."""
+        """All steps that are left, then the summary; or those until all ranks have agreed to end."""
         try:
             self._run()
         finally:
@@ -112,22 +111,29 @@ class Loop:
                 f"the checkpoint is of step {first - 1}: train.steps {self.spec.steps} leaves nothing to do; raise it."
             )
         for step in range(first, self.spec.steps + 1):
-            if self.stop():
-                self.built.parallel.data.settle()
-                self.saving.finish()
-                return
             PULSE.beat("step" if step > first else "first step", step)
             seconds = self._train_step(step)
             if self._due(self.spec.eval.every, step) or step == self.spec.steps:
                 self._validate(step)
             self.saving.after(step, lambda step=step: self._training(step))  # type: ignore[misc]
             self.snapshots.after(step, seconds, lambda step=step: self._facts(step), self.recent.release)  # type: ignore[misc]
+            if self.ending and step < self.spec.steps:
+                self._leave(step)
+                return
         self.saving.conclude(lambda: self._training(self.spec.steps))
         self._tell_summary(self.spec.steps - self.began_at + 1)
 
+    def _leave(self, step: int) -> None:
+        """End before the last step; what was wished is told, so that it is not taken for the end of the work."""
+        self.built.parallel.data.settle()
+        if self.ending == Ending.SAVE:
+            self.saving.leave(step, lambda: self._training(step))
+        self.saving.finish()
+        self.tell("stopped", {"step": step})
+
     def _train_step(self, step: int) -> float:
         """One step; returns its seconds."""
-        began = time.monotonic()
+        began, asked = time.monotonic(), self.asked()
         torch.manual_seed(_step_seed(self.spec.seed, step, self.built.mesh.index(REPLICA)))
         lr = self._set_learning_rate(step)
         probe = Probe(self.built) if self.spec.probe.due(step) else None
@@ -137,7 +143,7 @@ class Loop:
                 loss_share = self.built.parallel.runner.train(*batch)
             self.built.parallel.data.reduce()
         self.snapshots.settle()  # before ranks meet: none begins its next snapshot while another's last one is not whole
-        loss, norm, skipped, scale = self._finish_gradients(loss_share)
+        loss, norm, skipped, scale = self._finish_gradients(loss_share, asked)
         self.saving.settle()
         if not skipped:
             self.built.optimizer.step()
@@ -181,12 +187,15 @@ class Loop:
         rows = np.arange(batch.global_batch).reshape(batch.microbatches, batch.data, batch.micro_batch)
         return rows[:, self.built.mesh.index("data")].reshape(-1)
 
-    def _finish_gradients(self, loss_share: torch.Tensor) -> tuple[float, float | None, bool, float | None]:
-        """Global loss and gradient norm, unscaled and clipped gradients, and whether fp16 overflowed."""
+    def _finish_gradients(
+        self, loss_share: torch.Tensor, asked: Ending
+    ) -> tuple[float, float | None, bool, float | None]:
+        """Global loss and gradient norm, unscaled and clipped gradients, and whether fp16 overflowed; what all ranks wish."""
         pieces, mesh, scale = self.built.parallel.data.pieces, self.built.mesh, self.built.loss.scale
         counts = self.built.parallel.runner.last and mesh.index("tensor") == 0
         factor = self.built.loss.factor
-        loss, squares = sum_over_ranks(pieces, loss_share, counts, mesh)
+        loss, squares, *wishes = sum_over_ranks(pieces, loss_share, counts, mesh, *votes(asked))
+        self.ending = agreed(*wishes)
         loss, norm = loss / factor, math.sqrt(squares) / factor if math.isfinite(squares) else math.inf
         skipped = _overflowed(scale, squares)
         if not skipped:
@@ -211,7 +220,7 @@ class Loop:
             total += self.built.parallel.runner.validate(*self._share(tokens.validation(number, self._rows())))
         self.built.parallel.data.after_validation()
         counts = self.built.parallel.runner.last and mesh.index("tensor") == 0
-        loss, _ = sum_over_ranks([], total, counts, mesh)
+        loss, *_ = sum_over_ranks([], total, counts, mesh)
         self.validation_loss = loss / batches / self.built.loss.factor
         routing = self.built.parallel.tally.means()
         self._tell_first(

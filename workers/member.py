@@ -25,6 +25,7 @@ class Member:
     done: bool = False
     exited: bool = False
     failed: bool = False  # told an exception
+    stopped: bool = False  # its work ended early, as was wished
     pulled: int = 0  # number of the newest event taken from it
     step: int = 0  # the newest step that it reported
     reader: "asyncio.Task[None] | None" = field(default=None, repr=False)
@@ -42,7 +43,7 @@ class Member:
 
     def renew(self) -> None:
         """For the next generation."""
-        self.done = self.exited = self.failed = self.lost = False
+        self.done = self.exited = self.failed = self.stopped = self.lost = False
         self.reader = None
 
 

@@ -338,6 +338,12 @@ class Rank:
         if self.trainer:
             await self.trainer.send({"release": True})
 
+    async def save(self) -> None:
+        """Ask the trainer to end after a step that all ranks agree on, and to leave a checkpoint of it."""
+        self._heard()
+        if self.trainer:
+            await self.trainer.send({"stop": "save"})
+
     async def stop(self, grace_s: float) -> None:
         """Ask the trainer to end after its step; kill it after `grace_s`."""
         self._heard()
@@ -345,7 +351,7 @@ class Rank:
         if trainer is None:
             return
         if grace_s > 0:
-            await trainer.send({"stop": True, "release": True})
+            await trainer.send({"stop": "stop", "release": True})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
                     await trainer.gone.wait()

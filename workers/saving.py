@@ -30,6 +30,7 @@ class Saving:
         self._spec, self._last = built.run.train.checkpoint, built.run.train.steps
         self._saver = Saver(built.run.checkpoints, self._spec.keep, pieces, built.mesh)
         self.newest: str | None = None  # complete checkpoint
+        self._begun = 0  # the step of the newest save
 
     def after(self, step: int, training: Callable[[], dict[str, Any]]) -> None:
         """Called after each step: tell what has been saved, and begin to save the state where that is due."""
@@ -37,6 +38,11 @@ class Saving:
         due = self._spec.every is not None and step % self._spec.every == 0
         if due and not self._is_last(step):
             self._begin(step, training(), 1)
+
+    def leave(self, step: int, training: Callable[[], dict[str, Any]]) -> None:
+        """The run ends early, after `step`: let the newest checkpoint be of that step."""
+        if self._begun != step:
+            self._begin(step, training(), TRIES)
 
     def settle(self) -> None:
         """The state is about to change: let the copy come first."""
@@ -66,6 +72,7 @@ class Saving:
 
     def _begin(self, step: int, training: dict[str, Any], tries: int) -> None:
         PULSE.beat("checkpoint", step)
+        self._begun = step
         built = self._built
         about = {
             "layout": str(built.run.train.layout),

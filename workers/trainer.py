@@ -1,8 +1,8 @@
 """The trainer: the process that trains one rank. It can be killed at any line, and ends itself when its actor is gone.
 
-It speaks lines of JSON on its control socket. In: the orders `{"run", "coords"}`, then `{"stop": true}` to end after
-the current step, `{"examine": true}` to say what it does (`pulse.py`), and `{"release": true}` once every rank is done. Out:
-`{"kind", "data", "ts"}`, the last of them `done` or `failed`.
+It speaks lines of JSON on its control socket. In: the orders `{"run", "coords"}`, then `{"stop": "stop"}` to end after a step,
+`{"stop": "save"}` also to save it (`ending.py`), `{"examine": true}` to say what it does (`pulse.py`), and `{"release": true}` once
+every rank is done. Out: `{"kind", "data", "ts"}`, the last of them `done` or `failed`.
 
 After `done` it waits to be released, because rank 0 keeps the store by which the others may still be leaving. Then it
 exits without any clean-up: destroying process groups may wait for peers that are gone, and the kernel frees everything.
@@ -21,10 +21,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .coords import Coords
+from .ending import Asked, Ending
 from .events import plain
 from .pulse import PULSE, examined, listen_for_signals
 
-Train = Callable[[Any, Coords, Callable[[str, dict[str, Any]], None], Callable[[], bool]], None]
+Train = Callable[[Any, Coords, Callable[[str, dict[str, Any]], None], Asked], None]
 
 MAX_TRACEBACK = 64 << 10
 
@@ -37,7 +38,7 @@ class Link:
         self._control = control
         self._lines = control.makefile("rb")
         self._lock = threading.Lock()
-        self.stopping = threading.Event()
+        self.asked = Ending.NO
         self.released = threading.Event()
 
     def orders(self) -> dict[str, Any]:
@@ -68,9 +69,9 @@ class Link:
                 if message.get("examine"):
                     self.tell("examined", examined())
                 if message.get("stop"):
-                    self.stopping.set()
+                    self.asked = Ending(message["stop"])
                 if message.get("release"):
-                    self.stopping.set()
+                    self.asked = self.asked or Ending.STOP
                     self.released.set()
         os._exit(1)
 
@@ -86,7 +87,7 @@ def main(control: socket.socket, slots: list[int], listening: int | None, entry:
     link.listen()
     try:
         coords = Coords.from_json(orders["coords"] | {"master_fd": listening, "slots": tuple(slots)})
-        _train_function(entry)(_run(orders["run"], entry), coords, link.tell, link.stopping.is_set)
+        _train_function(entry)(_run(orders["run"], entry), coords, link.tell, lambda: link.asked)
     except BaseException as error:
         text = traceback.format_exc()
         sys.stderr.write(text)

@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Train": (watching.run, jobs.submit, watching.watch, jobs.cancel),
+    "Train": (watching.run, jobs.submit, watching.watch, jobs.cancel, jobs.relayout),
     "Read": (jobs.list_, jobs.show, jobs.incidents, watching.logs, jobs.nodes, jobs.schema),
     "Models": (models.export,),
     "Control plane": (plane.up, plane.down, plane.api, plane.dispatcher, plane.migrate),

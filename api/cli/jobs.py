@@ -3,8 +3,10 @@
 from typing import Annotated
 
 import typer
+import yaml
 
 from ..client import Client
+from ..errors import InvalidParameter
 from ..models import Budgets, Incident, Job
 from .options import JobName, Json, SpecPath, Url
 from .screen import Screen, age, clock, loss, number, seconds, state
@@ -154,6 +156,29 @@ def cancel(job: JobName, url: Url = None, json: Json = False) -> None:
         screen.json(found)
     else:
         screen.out.print(f"{found.id}  {found.name}  {state(found)}")
+
+
+def relayout(
+    job: JobName,
+    degrees: Annotated[
+        list[str], typer.Argument(metavar="FIELD=VALUE…", help="The whole new layout, such as data=2 tensor=2 zero=1.")
+    ],
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Let a job go on with another layout: it saves after its step and resumes from there."""
+    wrong = next((text for text in degrees if "=" not in text), None)
+    if wrong is not None:
+        raise InvalidParameter(f"{wrong[:80]!r} is not field=value.", field="layout", remedy="Such as data=2 tensor=2.")
+    layout = {name: yaml.safe_load(value) for name, _, value in (text.partition("=") for text in degrees)}
+    screen = Screen()
+    with Client(url) as client:
+        found = client.relayout(job, layout)
+    if json:
+        screen.json(found)
+    else:
+        screen.out.print(f"{found.id}  {found.name}  {state(found)}  {found.layout}")
+        screen.hint(f"Watch it with: shardyard watch {found.id}")
 
 
 def nodes(url: Url = None, json: Json = False) -> None:

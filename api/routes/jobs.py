@@ -8,13 +8,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from ...service import jobs
+from ...service import relayout as layouts
 from ...service.spec import JobSpec
 from ...service.states import State
 from .. import body
 from ..context import Actor, In
 from ..document import Format, parse
-from ..errors import InvalidParameter
-from ..models import Job, Jobs
+from ..errors import InvalidDocument, InvalidParameter
+from ..models import FieldError, Job, Jobs
 from ..problems import describe
 from ..remedies import read_spec
 
@@ -34,6 +35,21 @@ _BODY = {
     "required": True,
     "content": {
         kind: {"schema": {"$ref": "#/components/schemas/JobSpec"}, "examples": {"quickstart": {"value": _EXAMPLE}}}
+        for kind in ("application/json", "application/yaml")
+    },
+}
+_LAYOUT_BODY = {
+    "required": True,
+    "content": {
+        kind: {
+            "schema": {
+                "type": "object",
+                "required": ["layout"],
+                "additionalProperties": False,
+                "properties": {"layout": {"$ref": "#/components/schemas/Layout"}},
+            },
+            "examples": {"tensor": {"value": {"layout": {"data": 2, "tensor": 2, "zero": 1}}}},
+        }
         for kind in ("application/json", "application/yaml")
     },
 }
@@ -128,6 +144,38 @@ async def cancel(job: str, context: In, actor: Actor) -> Job:
     cancelled = await jobs.cancel(context.store, found.id, actor)
     context.stir()
     return Job.model_validate(cancelled)
+
+
+@router.post(
+    "/jobs/{job}/relayout",
+    operation_id="relayoutJob",
+    summary="Change a job's layout",
+    status_code=202,
+    responses=describe(
+        "job_not_found", "job_ended", "invalid_spec", "invalid_layout", "too_many_ranks", "invalid_encoding",
+        "invalid_syntax", "request_timeout", "spec_too_large", "unsupported_media_type", "invalid_request",
+    ),
+    openapi_extra={"requestBody": _LAYOUT_BODY},
+)  # fmt: skip
+async def relayout(job: str, request: Request, context: In, actor: Actor) -> Job:
+    """Let a job that has not ended go on with another layout: it saves after its step, makes room, and resumes from there."""
+    form = body.format_of(request)
+    content = await body.read(request)
+    found = await jobs.get_job(context.store, job)
+    spec = await asyncio.to_thread(_with_layout, found.spec, content, form)
+    changed = await layouts.relayout(context.store, context.settings, found.id, spec, actor)
+    context.stir()
+    return Job.model_validate(changed)
+
+
+def _with_layout(spec: dict[str, Any], content: bytes, form: Format) -> JobSpec:
+    """The job's spec with the layout of the body, which holds nothing else."""
+    document = parse(content, form)
+    if not isinstance(document, dict) or document.keys() != {"layout"} or not isinstance(document["layout"], dict):
+        remedy = 'Such as {"layout": {"data": 2, "tensor": 2}}; degrees that are left out are 1.'
+        told = FieldError(field="layout", message="The body must hold a layout and nothing else.", remedy=remedy)
+        raise InvalidDocument([told])
+    return read_spec(spec | {"train": spec["train"] | document})
 
 
 def _read_spec(content: bytes, form: Format) -> tuple[JobSpec, str]:

@@ -62,7 +62,8 @@ async def abandoned(tx: AsyncConnection, limit: int) -> list[str]:
     return list((await tx.execute(statement)).scalars())
 
 
-async def cancelling(tx: AsyncConnection) -> set[str]:
-    """Tokens of the leased jobs whose end was asked for."""
-    statement = select(jobs.c.lease_token).where(jobs.c.state == State.CANCELLING, jobs.c.lease_token.is_not(None))
-    return set((await tx.execute(statement)).scalars())
+async def ending(tx: AsyncConnection) -> dict[str, State]:
+    """Token → state of the leased jobs whose gang is to end: `cancelling` or `preempting`."""
+    asked = (State.CANCELLING, State.PREEMPTING)
+    statement = select(jobs.c.lease_token, jobs.c.state).where(jobs.c.state.in_(asked), jobs.c.lease_token.is_not(None))
+    return {row.lease_token: State(row.state) for row in await tx.execute(statement)}

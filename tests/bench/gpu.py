@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from shardyard.strategies.kernels import MATH, kernel_for
+from shardyard.workers.ending import Ending
 from shardyard.workers.groups import formed_by_torchrun
 from shardyard.workers.loop import train_on
 from shardyard.workers.spec import Run, TrainSpec
@@ -120,7 +121,7 @@ def train(device: torch.device, preset: str, options: argparse.Namespace) -> lis
     with tempfile.TemporaryDirectory() as folder:
         places = {"checkpoints": Path(folder, "checkpoints"), "cache": Path(folder, "cache")}
         run = Run(job="gpu-check", train=TrainSpec.model_validate(spec), device=options.device, **places)
-        train_on(run, device, lambda kind, data: events.append((kind, data)), lambda: False)
+        train_on(run, device, lambda kind, data: events.append((kind, data)), lambda: Ending.NO)
     if device.type == "cuda":
         torch.cuda.empty_cache()
     return events

@@ -122,6 +122,7 @@ folder, address, ranks, document = sys.argv[1:5]
 
 def loop(config):
     import pathlib, torch
+    from shardyard.workers.ending import Ending
     from shardyard.workers.loop import train_on
     from shardyard.workers.spec import Run
 
@@ -131,7 +132,7 @@ def loop(config):
         if kind == "step" and "loss" in data:
             with (pathlib.Path(config["folder"]) / "steps.jsonl").open("a") as out:
                 out.write(json.dumps({"ts": time.time(), "step_s": data["step_s"]}) + "\\n")
-    train_on(run, torch.device("cpu"), tell, lambda: False)
+    train_on(run, torch.device("cpu"), tell, lambda: Ending.NO)
 
 
 ray.init(address=address, log_to_driver=False, logging_level="ERROR")

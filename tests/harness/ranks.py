@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shardyard.workers.ending import Ending
 from shardyard.workers.spec import Run, TrainSpec
 
 PRELOAD = [
@@ -139,7 +140,7 @@ def train_rank(rank: int, world: int, port: int, orders: str) -> Result:
     events: list[Any] = []
     mesh = make_mesh(run.train.layout, device)
     built = build(run, mesh)
-    Loop(built, lambda kind, data: events.append((kind, data)), lambda: False).run()
+    Loop(built, lambda kind, data: events.append((kind, data)), lambda: Ending.NO).run()
     pieces = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in built.parallel.data.pieces if p.owned(mesh)]
     return {"events": events, "pieces": pieces}
 

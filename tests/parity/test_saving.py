@@ -18,6 +18,7 @@ FULL_AT = 2000  # bytes
 
 def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
     """Rank 1 cannot write more than a few bytes until the first save has ended."""
+    from shardyard.workers.ending import Ending
     from shardyard.workers.loop import Loop
 
     built = built_for(rank, world, port, orders)  # which writes the token cache
@@ -29,7 +30,7 @@ def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
             loop.saving.wait()
             limit(resource.RLIM_INFINITY)
 
-    loop = Loop(built, tell, lambda: False)
+    loop = Loop(built, tell, lambda: Ending.NO)
     if rank == 1:
         limit(FULL_AT)
     loop.run()
@@ -81,17 +82,18 @@ def test_a_last_checkpoint_that_cannot_be_saved_fails_the_job(root: Path, make_s
 def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) -> Any:
     """The trainer dies when its last step is in a snapshot but not in a checkpoint: a new one begins with that snapshot."""
     from shardyard.workers import slots
+    from shardyard.workers.ending import Ending
     from shardyard.workers.loop import Loop, Memory
 
     fds, events = slots.make(), []
     built = built_for(rank, world, port, orders)
-    Loop(built, lambda *_: None, lambda: False, Memory(fds)).run()
+    Loop(built, lambda *_: None, lambda: Ending.NO, Memory(fds)).run()
     before = owned(built)
     shutil.rmtree(built.run.checkpoints)
     for piece in built.parallel.data.pieces:
         piece.tensor.zero_()
     steps = built.run.train.steps
-    Loop(built, lambda kind, data: events.append((kind, data)), lambda: False, Memory(fds, steps)).run()
+    Loop(built, lambda kind, data: events.append((kind, data)), lambda: Ending.NO, Memory(fds, steps)).run()
     assert all(np.array_equal(old[3], new[3]) for old, new in zip(before, owned(built), strict=True))
     return {"events": events, "pieces": before}
 

@@ -40,10 +40,10 @@ def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
     Path(run["folder"], f"{coords.rank}.pid").write_text(str(os.getpid()))
     stuck = Path(run["folder"], f"{coords.rank}.stuck")
 
-    def stop_or_stick() -> bool:
+    def stop_or_stick() -> Any:
         if stuck.exists():
             _stick()
-        return bool(stop())
+        return stop()
 
     real(Run.model_validate(run["run"]), coords, tell, stop_or_stick)
 

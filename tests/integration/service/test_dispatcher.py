@@ -12,8 +12,10 @@ import pytest
 
 from shardyard.service import jobs
 from shardyard.service.dispatcher import Dispatcher
+from shardyard.service.errors import InvalidLayout, JobEnded
 from shardyard.service.owner import Owner
 from shardyard.service.records import Budget, Cursor, Job
+from shardyard.service.relayout import relayout
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import FINAL, State
@@ -230,6 +232,77 @@ async def test_cancel_ends_a_gang_that_does_not_listen(
 async def test_cancel_of_a_queued_job_is_immediate(store: Store, settings: Settings) -> None:
     job = await submit(store, settings)
     assert (await jobs.cancel(store, job.id, "tester")).state == State.CANCELLED
+
+
+def with_layout(job: Job, **layout: int) -> JobSpec:
+    return JobSpec.model_validate(job.spec | {"train": job.spec["train"] | {"layout": layout}})
+
+
+async def test_a_running_job_goes_on_with_another_layout(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    assert job.world_size == 1
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        asked = [await relayout(store, settings, job.id, with_layout(job, data=2), "tester") for _ in range(2)]
+        assert [one.world_size for one in asked] == [2, 2] and asked[0].state == State.PREEMPTING
+        cluster.script = train
+        job = await ended(store, job)
+    assert (job.state, job.attempt, job.restarts) == (State.SUCCEEDED, 2, 0)
+    assert [(order.world_size, order.run["train"]["layout"]["data"]) for order in cluster.orders] == [(1, 1), (2, 2)]
+    moves = ["queued", "placing", "starting", "running", "preempting", "queued", "placing", "starting", "running"]
+    assert await states(store, job) == [*moves, "succeeded"]
+    (told,) = [item.data for item in await story(store, job) if item.kind == "relayout"]
+    assert told == {"before": "data 1", "after": "data 2"}
+    with pytest.raises(JobEnded):
+        await relayout(store, settings, job.id, with_layout(job, data=1), "tester")
+
+
+async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_layout_holds(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    async def deaf(gang: Gang) -> None:
+        gang.stubborn = True
+        await run_until_stopped(gang)
+
+    cluster.script = deaf
+    job = await submit(store, settings)
+    async with dispatching(store, settings.model_copy(update={"preempt_s": 0.2}), cluster):
+        await until(store, job, reached(State.RUNNING))
+        cluster.script = train
+        await relayout(store, settings, job.id, with_layout(job, data=2), "tester")
+        job = await ended(store, job)
+    assert (job.state, job.attempt, job.restarts, job.world_size) == (State.SUCCEEDED, 2, 0, 2)
+
+
+async def test_a_job_that_makes_room_can_be_cancelled(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    async def saves_for_ever(gang: Gang) -> None:
+        gang.stubborn = True
+        await run_until_stopped(gang)
+
+    cluster.script = saves_for_ever
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        await relayout(store, settings, job.id, with_layout(job, data=2), "tester")
+        await jobs.cancel(store, job.id, "tester")
+        job = await ended(store, job)
+        await eventually(lambda: not cluster.living)
+    assert (job.state, job.attempt) == (State.CANCELLED, 1)
+
+
+async def test_a_waiting_job_takes_a_layout_at_once_and_none_that_cannot_be(store: Store, settings: Settings) -> None:
+    job = await submit(store, settings)
+    changed = await relayout(store, settings, job.id, with_layout(job, data=2), "tester")
+    assert (changed.state, changed.world_size, changed.layout) == (State.QUEUED, 2, "data 2")
+    with pytest.raises(InvalidLayout) as refusal:
+        await relayout(store, settings, job.id, with_layout(job, tensor=7), "tester")
+    assert refusal.value.field == "train.layout.tensor"
+    assert (await jobs.get_job(store, job.id)).world_size == 2
 
 
 async def test_an_exception_fails_the_job_and_is_not_retried(

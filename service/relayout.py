@@ -1,0 +1,67 @@
+"""Another layout for a job that has not ended: its gang saves and ends, and the next attempt goes on from there on the new one.
+
+The job's row says the new layout from the moment it is asked for, so that whatever becomes of the old gang, the next one has it.
+"""
+
+import time
+from typing import Any
+
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from . import jobs, preflight
+from .errors import JobEnded, StateChanged
+from .lifecycle import Word, move
+from .records import Job
+from .settings import Settings
+from .spec import JobSpec
+from .states import MOVES, State
+from .store import events
+from .store import jobs as job_rows
+from .store import nodes as node_rows
+from .store.engine import Store
+
+#: A job that holds no device changes where it stands.
+_RESTING = (State.QUEUED, State.PAUSED, State.PREEMPTING)
+
+
+async def relayout(store: Store, settings: Settings, job_id: str, spec: JobSpec, actor: str) -> Job:
+    """Have the job go on as `spec`, which is its own but for the layout; harmless when repeated.
+
+    Raises JobNotFound, JobEnded, InvalidLayout, TooManyRanks; then nothing is changed.
+    """
+    batch = await preflight.check(spec, settings)
+    async with store.read() as tx:
+        machines = [jobs.machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
+    preflight.check_ranks(spec, machines, settings.max_ranks)
+    layout = spec.train.layout
+    columns = {
+        "spec": spec.model_dump(mode="json", by_alias=True),
+        "layout": str(layout),
+        "batch": str(batch),
+        "world_size": layout.world_size,
+        "tensor": layout.tensor,
+    }
+    while True:
+        try:
+            async with store.write() as tx:
+                before = await jobs.existing(tx, job_id)
+                if before["spec"] != columns["spec"]:
+                    await _change(tx, before, columns, actor)
+                return jobs.job_of(await jobs.existing(tx, job_id))
+        except StateChanged:
+            continue  # it moved between our look and our word; each time around something else made progress
+
+
+async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any], actor: str) -> None:
+    state, now = State(row["state"]), time.time()
+    if state not in _RESTING and State.PREEMPTING not in MOVES[state]:
+        raise JobEnded(f"{row['id']} is {state}.", remedy="Submit a job with resume_from instead.")
+    told = {"before": row["layout"], "after": columns["layout"]}
+    event = {"attempt": row["attempt"], "kind": "relayout", "ts": now, "actor": actor, "data": told}
+    await events.append(tx, row["id"], [event])
+    if state not in _RESTING:
+        word = Word(actor, now, "relayout", f"goes on as {columns['layout']}")
+        await move(tx, row["id"], state, State.PREEMPTING, word, also=columns)
+    elif await job_rows.change_state(tx, row["id"], state, None, columns) is None:
+        raise StateChanged(f"{row['id']} is not {state} any more.")
