@@ -11,14 +11,14 @@ def test_killed_and_started_again_the_job_goes_on_without_a_pause(fresh_plane: P
     fresh_plane.up()
     with fresh_plane.client() as client:
         job = client.submit(spec("survivor", steps=400, layout={"data": 2, "tensor": 2}, checkpoint={"final": False}))
-        until(lambda: len(client.metrics(job.id).points) >= 20, 60, "the first steps")
+        until(lambda: len(client.metrics(job.id).points) >= 20, 120, "the first steps")
     fresh_plane.kill()
     killed = time.monotonic()
     time.sleep(4)
     fresh_plane.up()
     away_s = time.monotonic() - killed
     with fresh_plane.client() as client:
-        done = client.wait(job.id, timeout_s=120)
+        done = client.wait(job.id, timeout_s=240)
         assert done.state == "succeeded", done.message
         assert done.attempt == 1
         points = client.metrics(job.id, max_points=1000).points
@@ -35,4 +35,4 @@ def test_run_trains_the_quickstart_below_the_byte_frequency_model_and_leaves_not
     assert summary["validation_loss"] < 2.6
     assert summary["validation_loss"] < summary["unigram_loss"]
     assert summary["last_loss"] < summary["first_loss"]
-    until(lambda: not fresh_plane.processes(), 20, "all processes to end")
+    until(lambda: not fresh_plane.processes(), 60, "all processes to end")

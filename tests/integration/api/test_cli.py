@@ -107,7 +107,7 @@ def test_watch_shows_progress_and_the_summary(plane: Plane, client: Client) -> N
             gang.steps(1, 20)
             gang.tell(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0, "tokens": 10}))
             finish(gang)
-            told, remarks = process.communicate(timeout=20)
+            told, remarks = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -132,7 +132,7 @@ def test_interrupting_watch_leaves_the_job(plane: Plane, client: Client) -> None
         try:
             until(lambda: plane.app.state.context.hub.watched == 1)
             process.send_signal(signal.SIGINT)
-            _, remarks = process.communicate(timeout=10)
+            _, remarks = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode == 130
@@ -145,7 +145,7 @@ def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: st
         try:
             until(lambda: plane.app.state.context.hub.watched == 1)
             process.send_signal(signal.SIGINT)
-            told, remarks = process.communicate(timeout=10)
+            told, remarks = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode == 103
@@ -163,7 +163,7 @@ def test_the_second_interrupt_leaves_the_job(plane: Plane, client: Client, spec:
             until(lambda: client.job("tiny").state == "cancelling")
             time.sleep(0.3)
             process.send_signal(signal.SIGINT)
-            _, remarks = process.communicate(timeout=10)
+            _, remarks = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode == 130
@@ -187,7 +187,7 @@ def test_submit_waits_for_the_result(plane: Plane, client: Client, spec: str) ->
         try:
             until(lambda: len(client.jobs().items) == 1)
             finish(Gang(plane, client.job("tiny").id))
-            told, _ = process.communicate(timeout=10)
+            told, _ = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -205,7 +205,7 @@ def test_logs_follow_without_gap_to_the_end(plane: Plane, client: Client) -> Non
             gang.log(1, 1, "another rank's")
             gang.log(0, 51, "line 51", "line 52")
             finish(gang)
-            rest, _ = process.communicate(timeout=10)
+            rest, _ = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -347,7 +347,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_closed_pipe_is_no_traceback(client: Client) -> None:
     client.submit(SPEC)
     command = f"{sys.executable} -m shardyard.api.cli schema | head -c 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr
 
 
@@ -358,7 +358,7 @@ def test_colours_need_a_terminal_and_consent(client: Client, monkeypatch: pytest
         for colour, expected in ((None, True), ("1", False)):
             environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"} | ({"NO_COLOR": colour} if colour else {})
             command = [sys.executable, "-m", "shardyard.api.cli", "list"]
-            subprocess.run(command, stdout=slave, env=environment, timeout=30, check=True)
+            subprocess.run(command, stdout=slave, env=environment, timeout=120, check=True)
             shown = os.read(master, 65536).decode()
             assert ("\x1b[33mcancelled" in shown) is expected
     finally:

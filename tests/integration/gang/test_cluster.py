@@ -150,7 +150,7 @@ async def test_an_interrupted_start_is_cleared_away(settings: Settings, tmp_path
         (settings.data_dir / "cluster.json").write_text(json.dumps(record))
         began = time.monotonic()
         await asyncio.to_thread(Head(settings.data_dir).shut_down)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
         assert stray.wait(timeout=5) == -signal.SIGKILL
     finally:
         stray.kill()
