@@ -109,7 +109,7 @@ def client(plane: Plane) -> Iterator[Client]:
         yield opened
 
 
-def until(true: Callable[[], bool], seconds: float = 10) -> None:
+def until(true: Callable[[], bool], seconds: float = 60) -> None:
     """Wait until something is true."""
     end = time.monotonic() + seconds
     while not true():

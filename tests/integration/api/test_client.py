@@ -173,19 +173,19 @@ def test_patience_ends(plane: Plane) -> None:
 def test_a_watcher_that_goes_away_is_forgotten(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC)
     hub = plane.app.state.context.hub
-    with httpx2.Client() as http, http.stream("GET", f"{plane.url}/v1/jobs/{job.id}/events") as answer:
+    with httpx2.Client(timeout=60) as http, http.stream("GET", f"{plane.url}/v1/jobs/{job.id}/events") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         next(answer.iter_lines())
         until(lambda: hub.watched == 1)
     until(lambda: hub.watched == 0)
-    assert not hub.polling
+    until(lambda: not hub.polling)
 
 
 def test_last_event_id_goes_before_after(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC)
     client.cancel(job.id)
     address = f"{plane.url}/v1/jobs/{job.id}/events?after=0.0.0"
-    text = httpx2.get(address, headers={"Last-Event-ID": "1.0.0"}, timeout=10).text
+    text = httpx2.get(address, headers={"Last-Event-ID": "1.0.0"}, timeout=60).text
     assert text.count("event: state") == 1
     assert '"cancelled"' in text
     assert text.rstrip().endswith("id: 2.0.0")
@@ -193,7 +193,7 @@ def test_last_event_id_goes_before_after(plane: Plane, client: Client) -> None:
 
 def test_a_server_that_stops_does_not_wait_for_watchers(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC)
-    with httpx2.Client() as http, http.stream("GET", f"{plane.url}/v1/jobs/{job.id}/events") as answer:
+    with httpx2.Client(timeout=60) as http, http.stream("GET", f"{plane.url}/v1/jobs/{job.id}/events") as answer:
         next(answer.iter_lines())
         began = time.monotonic()
         plane.stop()

@@ -63,7 +63,7 @@ async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:
     return job
 
 
-async def until(store: Store, job: Job, holds: Callable[[Job], bool], seconds: float = 15.0) -> Job:
+async def until(store: Store, job: Job, holds: Callable[[Job], bool], seconds: float = 60.0) -> Job:
     async with asyncio.timeout(seconds):
         while not holds(now := await jobs.get_job(store, job.id)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -91,7 +91,7 @@ async def steps(store: Store, job: Job) -> list[int]:
     return [item.data["step"] for item in await story(store, job) if item.kind == "step"]
 
 
-async def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+async def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -206,7 +206,7 @@ async def test_cancel_ends_a_running_job(store: Store, settings: Settings, clust
         asked = await jobs.cancel(store, job.id, "tester")
         assert asked.state == State.CANCELLING
         job = await ended(store, job)
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 30
         await eventually(lambda: not cluster.living)
     assert job.state == State.CANCELLED
     assert (await jobs.cancel(store, job.id, "tester")).state == State.CANCELLED
