@@ -84,7 +84,8 @@ def _expand(errors: Iterable[Any], prefix: Path) -> list[tuple[Path, Any]]:
 def _field_error(path: Path, item: Mapping[str, Any], document: Any) -> FieldError:
     cause = item.get("ctx", {}).get("error")
     if isinstance(cause, Refusal):
-        return FieldError(field=dotted((*path, cause.field)), message=cause.message, remedy=cause.remedy)
+        where = (*path, cause.field) if cause.field else path
+        return FieldError(field=dotted(where), message=cause.message, remedy=cause.remedy)
     match item["type"]:
         case "extra_forbidden":
             known = sorted(_body(_at(path[:-1])).get("properties", {}))

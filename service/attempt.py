@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import RowMapping
 
-from ..workers.spec import Run
+from ..workers.spec import Run, TrainSpec
 from .errors import ClusterError, GangLost, LeaseLost
 from .gangs import Cluster, GangOrder
 from .identity import gang_name
@@ -169,12 +169,13 @@ class Attempt:
 
 def order_of(job: RowMapping, attempt: RowMapping, settings: Settings) -> GangOrder:
     """What the cluster is asked to run."""
+    train = TrainSpec.model_validate(job["spec"]["train"])
     run = Run(
         job=job["id"],
         attempt=attempt["number"],
-        train=job["spec"]["train"],
+        train=train,
         device=attempt["device"],
-        checkpoints=settings.storage / job["id"],
+        checkpoints=train.checkpoints(settings.storage, job["id"]),
         cache=settings.cache,
         resume=job["resume"],
     )

@@ -30,6 +30,7 @@ from typing import Any, Final
 import psutil
 
 from ..workers import forkserver
+from ..workers.durable import write_whole
 from ..workers.gang import Supervisor
 from ..workers.rank import NODE_FOLDER, Rank
 
@@ -144,13 +145,7 @@ class Head:
             return None
 
     def _write(self, record: Record) -> None:
-        new = self.file.with_suffix(".new")
-        with new.open("w") as file:
-            json.dump(asdict(record), file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.rename(self.file)
-        _sync_folder(self.data_dir)
+        write_whole(self.file, [json.dumps(asdict(record)).encode()])
 
     def _renew(self, record: Record) -> Record:
         """A head that lives, without idle workers of another version of our code: what they hold would run next."""
@@ -342,11 +337,3 @@ def _found(folder: str) -> dict[str, Process]:
             program = Path(f"/proc/{process.pid}/cmdline").read_bytes().partition(b"\0")[0]
             found[Path(os.fsdecode(program)).name] = process
     return found
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -77,11 +77,14 @@ _HAPPENED = {
     "invalid_event": "An event could not be understood",
     "checkpoint_damaged": "A checkpoint was damaged and passed over",
     "checkpoint_failed": "A checkpoint could not be saved",
+    "storage_unreachable": "The storage of the checkpoints gave no answer",
     "export_failed": "The model could not be exported",
 }
 
 #: Incidents that stop nobody and so have no repair: one that follows them is of an earlier incident.
-_LIVED_WITH = frozenset({"events_lost", "invalid_event", "checkpoint_damaged", "checkpoint_failed", "export_failed"})
+_LIVED_WITH = frozenset(
+    {"events_lost", "invalid_event", "checkpoint_damaged", "checkpoint_failed", "export_failed", "storage_unreachable"}
+)
 
 
 def _story(data: Mapping[str, Any], repair: Repair | None) -> str:

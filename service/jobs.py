@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..workers.spec import TrainSpec
 from . import preflight, queue
 from .errors import IdempotencyConflict, InvalidCursor, InvalidSpec, JobEnded, JobNotFound, StateChanged
 from .identity import new_job_id
@@ -126,7 +127,8 @@ def _resume(settings: Settings, wanted: str | None, source: RowMapping | None) -
     if wanted is None:
         return None
     if source is not None:
-        return preflight.resume_from_job(source["id"], source["checkpoint"], settings)
+        root = TrainSpec.model_validate(source["spec"]["train"]).checkpoints(settings.storage, source["id"])
+        return preflight.resume_from_job(source["id"], source["checkpoint"], root, settings)
     return preflight.resume_from_path(wanted, settings)
 
 

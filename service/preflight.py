@@ -5,6 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..strategies.layout import Batch, ModelFacts, Refusal
+from ..workers.checkpoint.address import is_bucket, refuse_unreachable
+from ..workers.checkpoint.errors import CheckpointError
+from ..workers.checkpoint.shelf import newest
+from ..workers.checkpoint.storage import folder_at
 from ..workers.data.corpus import sources
 from ..workers.data.errors import DataError
 from ..workers.spec import TrainSpec
@@ -30,9 +34,6 @@ _DATA_ERRORS: dict[str, type[ShardyardError]] = {
     "corpus_too_short": EmptyCorpus,
 }
 
-#: A checkpoint is complete when this file lies in its folder; it is written last.
-MANIFEST = "manifest.json"
-
 
 async def check(spec: JobSpec, settings: Settings) -> Batch:
     """The batch maths of a spec that can run. Raises InvalidLayout, InvalidSpec, MissingFile, EmptyCorpus."""
@@ -42,6 +43,7 @@ async def check(spec: JobSpec, settings: Settings) -> Batch:
             field="resources.device",
             remedy="Set resources.device to cuda, or train.precision to bf16.",
         )
+    check_storage(spec.train)
     vocab = 256 if spec.train.data.tokenizer == "bytes" else None
     if settings.local_files:
         vocab = await asyncio.to_thread(_check_files, spec.train)
@@ -106,24 +108,21 @@ def check_ranks(spec: JobSpec, machines: list[queue.Machine], max_ranks: int | N
         raise TooManyRanks(never, field="train.layout", remedy=remedy)
 
 
-def newest_checkpoint(root: Path) -> Path | None:
-    """The newest complete checkpoint below a job's folder, or the folder itself when it is one."""
+def newest_checkpoint(where: str) -> str | None:
+    """The newest complete checkpoint below a job's folder, or the folder itself when it is one. Raises CheckpointError, Refusal."""
     try:
-        root = root.expanduser().absolute()
-        if (root / MANIFEST).is_file():
-            return root
-        return max(
-            (manifest.parent for manifest in root.glob(f"*/{MANIFEST}")), default=None, key=lambda path: path.name
-        )
-    except OSError:  # a name too long, no permission
+        found = newest(folder_at(where if is_bucket(where) else str(Path(where).expanduser().absolute())))
+    except CheckpointError:
+        raise
+    except (OSError, RuntimeError):  # a name too long, no permission; ~somebody, whom this machine does not know
         return None
+    return None if found is None else found.where
 
 
-def resume_from_job(job_id: str, told: str | None, settings: Settings) -> str:
-    """The newest checkpoint of another job; `told` is the last that its gang told of. Raises UnknownCheckpoint."""
-    if settings.local_files:
-        found = newest_checkpoint(settings.storage / job_id)
-        told = None if found is None else str(found)
+def resume_from_job(job_id: str, told: str | None, root: str, settings: Settings) -> str:
+    """The newest checkpoint of another job below `root`; `told` is the last that its gang told of. Raises UnknownCheckpoint."""
+    if settings.local_files and not is_bucket(root):
+        told = newest_checkpoint(root)
     if told is None:
         raise _unknown(
             f"{job_id} has no complete checkpoint.", "Set checkpoint.every in that job, or wait for its end."
@@ -133,18 +132,29 @@ def resume_from_job(job_id: str, told: str | None, settings: Settings) -> str:
 
 def resume_from_path(path: str, settings: Settings) -> str:
     """A checkpoint's folder, or one that holds checkpoints. Raises UnknownCheckpoint."""
+    if is_bucket(path):
+        return path  # asked by the trainers alone: they have the credentials
     if not settings.local_files:
         if Path(path).is_absolute():
             return path  # seen by the trainers only
         raise _unknown(
             f"{path!r} is neither a job nor an absolute path.", "Name a job by id or name, or an absolute path."
         )
-    found = newest_checkpoint(Path(path)) if _exists(path) else None
+    found = newest_checkpoint(path)
     if found is None:
         raise _unknown(
             f"{path!r} is neither a job nor a complete checkpoint's folder.", "See `shardyard list` for jobs."
         )
-    return str(found)
+    return found
+
+
+def check_storage(train: TrainSpec) -> None:
+    """Raises InvalidSpec where checkpoints could not be written or read for want of a library."""
+    for field, where in (("checkpoint.uri", train.checkpoint.uri), ("resume_from", train.resume_from)):
+        try:
+            refuse_unreachable(where or "")
+        except Refusal as refusal:
+            raise InvalidSpec(refusal.message, field=f"train.{field}", remedy=refusal.remedy) from None
 
 
 def _unknown(message: str, remedy: str) -> UnknownCheckpoint:

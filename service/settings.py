@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from ..workers.checkpoint.address import Address, is_bucket, refuse_unreachable
 from .budget import BackOff
 
 
@@ -23,13 +24,17 @@ def _below(name: str) -> Any:
 class Settings(BaseSettings):
     """All settings, from `SHARDYARD_…` variables. Seconds where a name ends in `_s`."""
 
-    model_config = SettingsConfigDict(env_prefix="SHARDYARD_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="SHARDYARD_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
     data_dir: Path = Field(Path("~/.shardyard"), validate_default=True, description="Where everything lies by default.")
     database_url: SecretStr = Field(
         default_factory=_database, description="`sqlite+aiosqlite:///FILE`, or `postgresql+psycopg://…` in production."
     )
-    storage: Path = Field(default_factory=_below("checkpoints"), description="Jobs' checkpoints, seen by every node.")
+    storage: Address = Field(
+        default_factory=_below("checkpoints"),
+        validate_default=True,
+        description="Jobs' checkpoints: a folder that every node sees, or `s3://bucket/prefix`.",
+    )
     cache: Path = Field(default_factory=_below("cache"), description="Token caches, one folder per node.")
 
     ray_address: str | None = Field(None, description="An existing Ray cluster; unset: an embedded one is started.")
@@ -55,7 +60,13 @@ class Settings(BaseSettings):
     cancel_s: float = Field(3.5, gt=0, description="So long a cancelled gang may take to end by itself.")
     preempt_s: float = Field(600.0, gt=0, description="So long a preempted gang may take to save and end by itself.")
 
-    @field_validator("data_dir", "storage", "cache", "ray_auth_token_path")
+    @field_validator("storage")
+    @classmethod
+    def _absolute_address(cls, where: str) -> str:
+        refuse_unreachable(where)
+        return where if is_bucket(where) else str(Path(where).expanduser().absolute())
+
+    @field_validator("data_dir", "cache", "ray_auth_token_path")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()

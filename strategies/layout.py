@@ -23,7 +23,7 @@ class Refusal(ValueError):
     """A combination that cannot run: `field` (dotted, inside the train spec), what is wrong, and the nearest thing that works."""
 
     def __init__(self, field: str, message: str, remedy: str) -> None:
-        super().__init__(f"{field}: {message} {remedy}")
+        super().__init__(f"{field}: {message} {remedy}".removeprefix(": "))
         self.field = field
         self.message = message
         self.remedy = remedy

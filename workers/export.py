@@ -1,6 +1,7 @@
 """Export: a checkpoint of any layout becomes a Hugging Face folder, in one process, which holds one output file's weights at a time.
 
-The folder appears whole or not at all: everything is written beside it under another name, synced, and renamed.
+The folder appears whole or not at all: everything is written beside it under another name, synced, and renamed. In a bucket, `config.json`
+comes last, and before that everything lies in a local folder for temporary files.
 """
 
 import json
@@ -17,6 +18,7 @@ from ..strategies.piece import Piece
 from .checkpoint.errors import CheckpointError
 from .checkpoint.manifest import Manifest, read
 from .checkpoint.reading import fill
+from .checkpoint.storage import Folder
 from .checkpoint.verify import verify
 from .data.tokenizer import END_OF_TEXT
 from .models.huggingface import Place, config_of, place
@@ -26,7 +28,9 @@ from .models.presets import Architecture
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 #: A checkpoint's folder and its manifest.
-Source = tuple[Path, Manifest]
+Source = tuple[Folder, Manifest]
+
+CONFIG = "config.json"
 
 #: Bytes of one output file at most, but for a larger tensor.
 SHARD_BYTES = 5_000_000_000
@@ -36,7 +40,7 @@ SHARD_BYTES = 5_000_000_000
 class Exported:
     """What was written: the folder, its files of weights, the number of parameters and their bytes."""
 
-    path: Path
+    path: str
     files: int
     parameters: int
     bytes: int
@@ -55,33 +59,25 @@ class _Tensor:
         return sum(torch.Size(shape).numel() for _, shape in self.parts)
 
 
-def export(checkpoint: Path, out: Path, dtype: str = "fp32", shard_bytes: int = SHARD_BYTES) -> Exported:
+def export(checkpoint: Folder, out: Folder, dtype: str = "fp32", shard_bytes: int = SHARD_BYTES) -> Exported:
     """Write the model of `checkpoint` (a `step-…` folder) to the new folder `out`, weights in `dtype` (a key of `DTYPES`).
 
     Raises `CheckpointError` for what cannot be exported, and `FileExistsError` where `out` holds something.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FileExistsError(f"{out} is not an empty folder; name a new one.")
-    manifest = read(checkpoint)
-    arch = _architecture(checkpoint, manifest)
-    verify(checkpoint, manifest)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    try:
-        partial.mkdir()
+    with out.filled(last=CONFIG) as partial:
+        manifest = read(checkpoint)
+        arch = _architecture(checkpoint, manifest)
+        verify(checkpoint, manifest)
         files = _write_weights((checkpoint, manifest), partial, arch, DTYPES[dtype], shard_bytes)
         _write_rest(partial, arch, DTYPES[dtype], manifest.training.get("tokenizer"))
         size = 0
         for file in partial.glob("*.safetensors"):
-            shutil.copymode(partial / "config.json", file)  # safetensors lets only the owner read
+            shutil.copymode(partial / CONFIG, file)  # safetensors lets only the owner read
             size += file.stat().st_size
-        partial.replace(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return Exported(out, files, arch.parameters, size)
+    return Exported(str(out), files, arch.parameters, size)
 
 
-def _architecture(checkpoint: Path, manifest: Manifest) -> Architecture:
+def _architecture(checkpoint: Folder, manifest: Manifest) -> Architecture:
     numbers = manifest.training.get("model")
     if numbers is None:
         raise CheckpointError(
@@ -160,7 +156,7 @@ def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.
 def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer: str | None) -> None:
     """config.json, generation_config.json, and the tokenizer that it was trained with, where it still lies there."""
     end = _copy_tokenizer(folder, None if tokenizer in (None, "bytes") else Path(str(tokenizer)).expanduser())
-    _write_json(folder / "config.json", config_of(arch, str(dtype).removeprefix("torch."), end))
+    _write_json(folder / CONFIG, config_of(arch, str(dtype).removeprefix("torch."), end))
     _write_json(folder / "generation_config.json", {"do_sample": False, "eos_token_id": end})
 
 

@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     device = _device(options.device)
     out: Path = options.out.resolve()
-    run = Run(job=name, train=train, device=device, checkpoints=out / "checkpoints" / name, cache=out / "cache")
+    checkpoints = train.checkpoints(str(out / "checkpoints"), name)
+    run = Run(job=name, train=train, device=device, checkpoints=checkpoints, cache=out / "cache")
     with formed_by_torchrun(device) as torch_device:
         train_on(run, torch_device, _print_json if options.json else _print_event, lambda: Ending.NO)
     return 0

@@ -19,6 +19,7 @@ from . import snapshot
 from .build import Built, build
 from .checkpoint.errors import CheckpointError
 from .checkpoint.restore import restore
+from .checkpoint.storage import folder_at
 from .coords import Coords
 from .ending import Asked, Ending, agreed, votes
 from .groups import formed
@@ -266,7 +267,8 @@ class Loop:
             self.recent.tell_again(facts["told"])
             return self._continue(facts["training"])
         run = self.built.run
-        training = restore(run.checkpoints, run.resume, self._all_pieces(), self.saving.warn)
+        resume = None if run.resume is None else folder_at(run.resume)
+        training = restore(folder_at(run.checkpoints), resume, self._all_pieces(), self.saving.warn)
         return 0 if training is None else self._continue(training)
 
     def _continue(self, training: dict[str, Any]) -> int:

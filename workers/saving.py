@@ -3,10 +3,8 @@
 A fault of the storage is told and costs one checkpoint; only the last one's ends the run. All ranks save alike, rank 0 tells.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import torch.distributed as dist
@@ -15,6 +13,7 @@ from ..strategies.piece import Piece
 from .build import Built
 from .checkpoint.errors import CheckpointError
 from .checkpoint.save import Saved, Saver
+from .checkpoint.storage import folder_at
 from .export import export
 from .pulse import PULSE
 
@@ -28,7 +27,8 @@ class Saving:
     def __init__(self, built: Built, pieces: Sequence[Piece], tell: Callable[[str, dict[str, Any]], None]) -> None:
         self._built, self._tell = built, tell
         self._spec, self._last = built.run.train.checkpoint, built.run.train.steps
-        self._saver = Saver(built.run.checkpoints, self._spec.keep, pieces, built.mesh)
+        self._root = folder_at(built.run.checkpoints)
+        self._saver = Saver(self._root, self._spec.keep, pieces, built.mesh)
         self.newest: str | None = None  # complete checkpoint
         self._begun = 0  # the step of the newest save
 
@@ -98,7 +98,7 @@ class Saving:
                 self.warn("checkpoint_failed", f"{saved.path}: {saved.error}; training goes on.", saved.step)
 
     def _tell_saved(self, saved: Saved) -> None:
-        self.newest = str(saved.path)
+        self.newest = saved.path
         told = {"step": saved.step, "path": self.newest, "bytes": saved.bytes}
         self._tell("checkpoint", told | {"seconds": saved.seconds, "held_s": saved.held_s})
 
@@ -108,10 +108,10 @@ class Saving:
             return
         PULSE.beat("export", self._last)
         began = time.monotonic()
-        out = self._built.run.checkpoints / f"export-{self._last:08d}"
+        out = self._root / f"export-{self._last:08d}"
         try:
-            shutil.rmtree(out, ignore_errors=True)  # of an earlier attempt that died right after it
-            made = export(Path(str(self.newest)), out)
+            out.remove_all()  # of an earlier attempt that died right after it
+            made = export(folder_at(str(self.newest)), out)
         except (CheckpointError, OSError) as error:
             self.warn("export_failed", f"{error}; `shardyard export` makes it from the checkpoint.", self._last)
             return

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
 from ..strategies.overlap import Overlap
 from ..strategies.savings import Offload, Recompute, RecomputeChoice, Savings, check_fp8, check_savings
+from .checkpoint.address import Address, below
 from .models.huggingface import config_of, fitted
 from .models.presets import PRESETS, Architecture, Family
 
@@ -200,6 +201,11 @@ class CheckpointSpec(_Part):
     )
     keep: int = Field(2, ge=1, le=1000, description="Newest checkpoints kept.")
     final: bool = Field(True, description="Save after the last step.")
+    uri: Address | None = Field(
+        None,
+        max_length=1024,
+        description="Where they lie, below a folder named as the job: `s3://bucket/prefix` or a path; null: where the server says.",
+    )
     export: bool = Field(
         False,
         description="Then also write the weights as a Hugging Face folder that transformers reads, export-NNNNNNNN beside the checkpoints.",
@@ -247,9 +253,13 @@ class TrainSpec(_Part):
     snapshot: SnapshotSpec = SnapshotSpec()
     overlap: Overlap = Overlap()
     probe: ProbeSpec = ProbeSpec()
-    resume_from: str | None = Field(
-        None, max_length=4096, description="A job (id or name) or a checkpoint's path, of any layout."
+    resume_from: Address | None = Field(
+        None, max_length=4096, description="A job (id or name) or a checkpoint's path or s3:// URI, of any layout."
     )
+
+    def checkpoints(self, default: str, job: str) -> str:
+        """The address of the job's own folder, where the spec names none below `default`."""
+        return below(self.checkpoint.uri or default, job)
 
     @property
     def savings(self) -> Savings:
@@ -305,6 +315,8 @@ class Run(BaseModel):
     attempt: int = 1
     train: TrainSpec
     device: Literal["cpu", "cuda"] = "cpu"
-    checkpoints: Path  # this job's own folder: step-00000100/ … below it
+    checkpoints: Address  # this job's own folder: step-00000100/ … below it
     cache: Path  # token caches, keyed by content, shared by all jobs of a node
-    resume: Path | None = None  # one complete checkpoint folder of another job; the job's own newest wins over it
+    resume: Address | None = (
+        None  # another job's checkpoint, or the folder in which they lie; the job's own newest wins over it
+    )

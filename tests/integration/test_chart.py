@@ -224,7 +224,7 @@ def test_config_map_holds_settings_and_nothing_else(objects: list[Manifest]) -> 
     assert names <= Settings.model_fields.keys()
     given = {name: data[f"SHARDYARD_{name.upper()}"] for name in names}
     settings = Settings.model_validate({**given, "database_url": URL})
-    assert str(settings.storage) == given["storage"]
+    assert settings.storage == given["storage"]
     assert settings.lease_s == 15
 
 

@@ -14,6 +14,7 @@ from shardyard.workers.checkpoint.errors import Damaged
 from shardyard.workers.checkpoint.image import DTYPES
 from shardyard.workers.checkpoint.manifest import Manifest, read
 from shardyard.workers.checkpoint.reading import fill
+from shardyard.workers.checkpoint.storage import Folder, folder_at
 from shardyard.workers.checkpoint.verify import verify
 
 CHANGES = 1000
@@ -28,7 +29,8 @@ def checkpoint(root: Path, make_spec: Callable[..., Any]) -> Path:
 
 
 def test_a_thousand_changes_are_noticed_or_harmless(checkpoint: Path) -> None:
-    saved = loaded(checkpoint)
+    place = folder_at(checkpoint)
+    saved = loaded(place)
     files = sorted(checkpoint.iterdir())
     assert [file.name.partition("-")[0] for file in files] == ["manifest.json", "rank", "rank"]
     random_ = random.Random(1)
@@ -40,7 +42,7 @@ def test_a_thousand_changes_are_noticed_or_harmless(checkpoint: Path) -> None:
         victim.write_bytes(changed(content, random_))
         drawn[victim] += 1
         try:
-            assert same(loaded(checkpoint), saved)
+            assert same(loaded(place), saved)
         except Damaged as error:
             assert victim.name in str(error)
             noticed[victim] += 1
@@ -49,7 +51,7 @@ def test_a_thousand_changes_are_noticed_or_harmless(checkpoint: Path) -> None:
     manifest, *others = files
     assert [noticed[file] for file in others] == [drawn[file] for file in others]
     assert noticed[manifest] > 0  # others of its changes leave its meaning as it was
-    assert same(loaded(checkpoint), saved)
+    assert same(loaded(place), saved)
 
 
 def changed(content: bytes, random_: random.Random) -> bytes:
@@ -60,7 +62,7 @@ def changed(content: bytes, random_: random.Random) -> bytes:
     return content[:at] + bytes([content[at] ^ random_.randrange(1, 256)]) + content[at + 1 :]
 
 
-def loaded(checkpoint: Path) -> tuple[Manifest, dict[str, torch.Tensor]]:
+def loaded(checkpoint: Folder) -> tuple[Manifest, dict[str, torch.Tensor]]:
     manifest = read(checkpoint)
     verify(checkpoint, manifest)
     pieces = [

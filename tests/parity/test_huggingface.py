@@ -153,11 +153,14 @@ FINE_TUNES = [("llama", {"tensor": 2}), ("gpt2", {"pipeline": 2}), ("qwen2", {"d
 def test_fine_tunes_and_gives_back_what_transformers_reads(
     name: str, layout: dict[str, Any], root: Path, make_spec: Make, published: Make
 ) -> None:
+    from shardyard.workers.checkpoint.storage import folder_at
     from shardyard.workers.export import export
 
     spec = make_spec(layout, steps=3, checkpoint={"every": 3}, model={"from": str(published(name))})
     checkpoint = saved(train(spec, root, f"tuned-{name}"))
-    out = export(checkpoint, root / f"exported-{name}", dtype="fp64", shard_bytes=30_000).path
+    out = Path(
+        export(folder_at(checkpoint), folder_at(root / f"exported-{name}"), dtype="fp64", shard_bytes=30_000).path
+    )
     assert (out / "model.safetensors.index.json").exists()
     again = ours(make_spec({}, model={"from": str(out)}, global_batch=4), root)
     np.testing.assert_allclose(again, theirs(out), rtol=0, atol=EXACT[name])
@@ -229,26 +232,28 @@ def test_a_fine_tune_resumes_on_the_same_curve(root: Path, make_spec: Make, publ
 
 
 def test_our_own_model_is_exported(root: Path, make_spec: Make) -> None:
+    from shardyard.workers.checkpoint.storage import folder_at
     from shardyard.workers.export import export
 
     run = train(make_spec({"tensor": 2}, steps=1, checkpoint={}), root, "own-llama")
-    out = export(saved(run), root / "exported-own").path
+    out = Path(export(folder_at(saved(run)), folder_at(root / "exported-own")).path)
     config = json.loads((out / "config.json").read_text())
     assert (config["model_type"], config["vocab_size"], config["hidden_size"]) == ("llama", 256, 32)
     found = ours(make_spec({}, model={"from": str(out)}, global_batch=4, precision="fp32"), root)
     np.testing.assert_allclose(found, theirs(out, "float32"), rtol=0, atol=1e-4)
     with pytest.raises(FileExistsError):
-        export(saved(run), out)
+        export(folder_at(saved(run)), folder_at(out))
 
 
 def test_a_job_exports_its_own_last_checkpoint(root: Path, make_spec: Make) -> None:
+    from shardyard.workers.checkpoint.storage import folder_at
     from shardyard.workers.export import export
 
     spec = make_spec({"data": 2, "zero": 1}, steps=2, checkpoint={"every": 1, "keep": 1, "export": True})
     run = train(spec, root, "exporting")
     (told,) = [data for kind, data in run["events"] if kind == "export"]
     assert told["path"] == str(root / "checkpoints" / "exporting" / "export-00000002")
-    by_hand = export(saved(run), root / "exported-by-hand").path
+    by_hand = Path(export(folder_at(saved(run)), folder_at(root / "exported-by-hand")).path)
     files = {path.name: path.read_bytes() for path in Path(told["path"]).iterdir()}
     assert files == {path.name: path.read_bytes() for path in by_hand.iterdir()}
     assert sum(len(content) for name, content in files.items() if name.endswith(".safetensors")) == told["bytes"]
@@ -257,13 +262,14 @@ def test_a_job_exports_its_own_last_checkpoint(root: Path, make_spec: Make) -> N
 def test_what_cannot_be_exported_is_said(root: Path, make_spec: Make) -> None:
     from shardyard.workers.checkpoint.errors import CheckpointError
     from shardyard.workers.checkpoint.manifest import read, write
+    from shardyard.workers.checkpoint.storage import folder_at
     from shardyard.workers.export import export
 
-    checkpoint = saved(train(make_spec({}, steps=1, checkpoint={}), root, "old"))
+    checkpoint = folder_at(saved(train(make_spec({}, steps=1, checkpoint={}), root, "old")))
     manifest = read(checkpoint)
     write(checkpoint, replace(manifest, training={**manifest.training, "model": None}))
     with pytest.raises(CheckpointError, match="does not say which architecture"):
-        export(checkpoint, root / "exported-old")
+        export(checkpoint, folder_at(root / "exported-old"))
     assert not (root / "exported-old").exists()
     assert not list(root.glob(".exported-old*"))
 

@@ -11,3 +11,16 @@ class Damaged(CheckpointError):
     """A checkpoint whose content is not what was saved: an older one may be whole."""
 
     code = "checkpoint_damaged"
+
+
+class Unreachable(CheckpointError, OSError):
+    """Storage that gives no answer, or refuses: nothing is known of what it holds. `passing`: it may answer when asked again."""
+
+    code = "storage_unreachable"
+    passing = True
+
+
+class Refused(Unreachable):
+    """Storage that knows us not, or does not exist: asking again does not help."""
+
+    passing = False

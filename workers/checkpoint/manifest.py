@@ -1,4 +1,4 @@
-"""The manifest: what a checkpoint holds and how to know that it is whole. It is written last, by rename, and protects itself.
+"""The manifest: what a checkpoint holds and how to know that it is whole. It is written last, whole or not at all, and protects itself.
 
 Its `sha256` is that of everything else in it as canonical JSON (sorted keys, no spaces, ASCII), so that any change of its bytes is seen
 or changes nothing that is read.
@@ -6,13 +6,12 @@ or changes nothing that is read.
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from .errors import CheckpointError, Damaged
+from .errors import CheckpointError, Damaged, Unreachable
+from .storage import Folder
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 2
@@ -59,7 +58,7 @@ class Manifest:
 
 
 def text(manifest: Manifest) -> bytes:
-    """The manifest as it lies on disk."""
+    """The manifest as it is stored."""
     body = {"format": FORMAT, **asdict(manifest)}
     return _canonical(body | {"sha256": digest(body)})
 
@@ -73,31 +72,17 @@ def _canonical(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
 
 
-def write(path: Path, manifest: Manifest) -> None:
-    """Make the files in the folder `path` a checkpoint: the manifest appears whole or not at all, and after them."""
-    temporary = path / f"{MANIFEST}.tmp"
-    with temporary.open("wb") as out:
-        out.write(text(manifest))
-        out.flush()
-        os.fsync(out.fileno())
-    sync_folder(path)
-    temporary.replace(path / MANIFEST)
-    sync_folder(path)
+def write(folder: Folder, manifest: Manifest) -> None:
+    """Make the files in the folder a checkpoint: the manifest appears whole or not at all, and after them."""
+    folder.publish(MANIFEST, text(manifest))
 
 
-def sync_folder(path: Path) -> None:
-    """Let the names in a folder outlive a loss of power."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def read(path: Path) -> Manifest:
+def read(path: Folder) -> Manifest:
     """The manifest of the checkpoint in the folder `path`. Raises `CheckpointError`, where it was changed `Damaged`."""
     try:
-        content = (path / MANIFEST).read_bytes()
+        content = path.read(MANIFEST)
+    except Unreachable:
+        raise
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError(
             f"{path} holds no complete checkpoint ({MANIFEST} is missing); name a step-… folder that has one."
@@ -107,7 +92,7 @@ def read(path: Path) -> Manifest:
     return _manifest(_body(content, path))
 
 
-def _body(content: bytes, path: Path) -> dict[str, Any]:
+def _body(content: bytes, path: Folder) -> dict[str, Any]:
     """The content, of which every word is what was written."""
     try:
         body = json.loads(content)

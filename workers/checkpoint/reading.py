@@ -1,32 +1,43 @@
 """Reading: pieces of any layout are filled from rectangles of any other; only their overlaps are read, and nothing is unpickled."""
 
 import math
-from collections.abc import Sequence
-from pathlib import Path
-from typing import BinaryIO
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from ...strategies.piece import Piece, narrow
-from .errors import CheckpointError, Damaged
+from .errors import CheckpointError, Damaged, Unreachable
 from .image import DTYPES
 from .manifest import Manifest, Rectangle
+from .storage import Folder
 
 #: First coordinates and lengths of a rectangle.
 Region = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-@torch.no_grad()
-def fill(path: Path, manifest: Manifest, pieces: Sequence[Piece]) -> None:
+@dataclass(frozen=True)
+class _Part:
+    """What a file holds of a piece."""
+
+    file: str
+    rectangle: Rectangle
+    piece: Piece
+    region: Region
+
+
+def fill(path: Folder, manifest: Manifest, pieces: Sequence[Piece]) -> None:
     """Fill `pieces` from the files of the checkpoint at `path`; values take the pieces' dtypes. Raises `CheckpointError`."""
     wanted: dict[str, list[Piece]] = {}
     for piece in pieces:
         _check(piece, manifest)
         wanted.setdefault(piece.name, []).append(piece)
-    filled = sum(_fill_from(path, name, manifest, wanted) for name in manifest.files)
-    missing = sum(piece.tensor.numel() for piece in pieces) - filled
+    parts = list(_parts(manifest, wanted))
+    missing = sum(piece.tensor.numel() for piece in pieces) - sum(math.prod(part.region[1]) for part in parts)
     if missing:
         raise CheckpointError(f"{path} lacks {missing} elements of what is to be read from it.")
+    path.each(partial(_fill_from, path, manifest), parts)
 
 
 def _check(piece: Piece, manifest: Manifest) -> None:
@@ -37,25 +48,26 @@ def _check(piece: Piece, manifest: Manifest) -> None:
         raise CheckpointError(f"{piece.name} is {saved.shape} in the checkpoint and {piece.shape} here: another model.")
 
 
-def _fill_from(path: Path, name: str, manifest: Manifest, wanted: dict[str, list[Piece]]) -> int:
-    """Copy what one file holds of the wanted pieces; returns the number of elements."""
-    found = [
-        (rectangle, piece, region)
-        for rectangle in manifest.files[name].pieces
-        for piece in wanted.get(rectangle.name, ())
-        if (region := _overlap(rectangle, piece)) is not None
-    ]
-    if not found:
-        return 0
+def _parts(manifest: Manifest, wanted: dict[str, list[Piece]]) -> Iterator[_Part]:
+    for name, file in manifest.files.items():
+        for rectangle in file.pieces:
+            for piece in wanted.get(rectangle.name, ()):
+                region = _overlap(rectangle, piece)
+                if region is not None:
+                    yield _Part(name, rectangle, piece, region)
+
+
+@torch.no_grad()
+def _fill_from(path: Folder, manifest: Manifest, part: _Part) -> None:
+    """Copy one part into its piece."""
+    piece, (offset, size) = part.piece, part.region
     try:
-        with (path / name).open("rb") as file:
-            for rectangle, piece, region in found:
-                dtype = DTYPES[manifest.tensors[piece.name].dtype]
-                source = _read(file, rectangle, region, dtype)
-                narrow(piece.tensor.detach(), _less(region[0], piece.offset), region[1]).copy_(source)
+        source = _read(path, part, DTYPES[manifest.tensors[piece.name].dtype])
+    except Unreachable:
+        raise
     except OSError as error:
-        raise Damaged(f"{path} is damaged: {name} cannot be read ({error}); use an older checkpoint.") from error
-    return sum(math.prod(region[1]) for _, _, region in found)
+        raise Damaged(f"{path} is damaged: {part.file} cannot be read ({error}); use an older checkpoint.") from error
+    narrow(piece.tensor.detach(), _less(offset, piece.offset), size).copy_(source)
 
 
 def _overlap(rectangle: Rectangle, piece: Piece) -> Region | None:
@@ -67,14 +79,13 @@ def _overlap(rectangle: Rectangle, piece: Piece) -> Region | None:
     return (low, size) if all(length > 0 for length in size) else None
 
 
-def _read(file: BinaryIO, rectangle: Rectangle, region: Region, dtype: torch.dtype) -> torch.Tensor:
-    """The region of a saved rectangle. Whole rows are read, since they lie together in the file, then cut."""
-    offset, size = _less(region[0], rectangle.offset), region[1]
+def _read(path: Folder, part: _Part, dtype: torch.dtype) -> torch.Tensor:
+    """A part of a saved rectangle. Whole rows are read, since they lie together in the file, then cut."""
+    rectangle = part.rectangle
+    offset, size = _less(part.region[0], rectangle.offset), part.region[1]
     rows = torch.empty((size[0], *rectangle.size[1:]), dtype=dtype)
-    file.seek(rectangle.start + offset[0] * math.prod(rectangle.size[1:]) * dtype.itemsize)
-    room = rows.flatten().view(torch.uint8).numpy()
-    if file.readinto(room) != room.nbytes:  # type: ignore[attr-defined]
-        raise OSError(f"it ends before {rectangle.name}")
+    start = rectangle.start + offset[0] * math.prod(rectangle.size[1:]) * dtype.itemsize
+    path.read_into(part.file, start, rows.flatten().view(torch.uint8).numpy().data)
     return narrow(rows, (0, *offset[1:]), size)
 
 

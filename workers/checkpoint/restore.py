@@ -1,34 +1,35 @@
 """Restoring: from the job's own newest checkpoint that is whole, else from the one to resume from, else not at all; all ranks alike.
 
 A damaged one is said and passed over, never half used. The one that a user named is not: another would not be what was asked for.
+Storage that gives no answer is no damage: it is asked again for a while, and nothing is decided without it.
 """
 
+import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import torch.distributed as dist
 
 from ...strategies.piece import Piece
-from .errors import Damaged
+from .errors import CheckpointError, Damaged, Unreachable
 from .manifest import Manifest
 from .reading import fill
-from .shelf import complete
+from .shelf import complete, newest
+from .storage import Folder
 from .verify import verify_together
+
+T = TypeVar("T")
 
 #: Tells of an incident: its cause and what there is to say.
 Warn = Callable[[str, str], None]
 
+#: Seconds before storage that gave no answer is asked again.
+BACK_OFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
-def restore(root: Path, resume: Path | None, pieces: Sequence[Piece], warn: Warn) -> dict[str, Any] | None:
+
+def restore(root: Folder, resume: Folder | None, pieces: Sequence[Piece], warn: Warn) -> dict[str, Any] | None:
     """Fill `pieces` and return the training state; None: from the start. Collective. Raises `CheckpointError`."""
-    damaged: list[Damaged] = []
-    found = _newest_whole(root, damaged)
-    instead = str(found[0]) if found else str(resume) if resume else "the start"
-    for error in damaged:
-        warn(error.code, f"{str(error).partition(';')[0]}; training goes on from {instead}.")
-    if found is None and resume is not None:
-        found = resume, verify_together(resume)
+    found = _patiently(lambda: _found(root, resume, warn), warn)
     if found is None:
         return None
     path, manifest = found
@@ -36,9 +37,35 @@ def restore(root: Path, resume: Path | None, pieces: Sequence[Piece], warn: Warn
     return dict(manifest.training)
 
 
-def _newest_whole(root: Path, damaged: list[Damaged]) -> tuple[Path, Manifest] | None:
+def _patiently(ask: Callable[[], T], warn: Warn) -> T:
+    """Ask again where the storage gives no answer. All ranks learn of it alike, so that all ask again."""
+    for number, seconds in enumerate(BACK_OFF_S):
+        try:
+            return ask()
+        except Unreachable as error:
+            if not error.passing:
+                raise
+            if number == 0:
+                warn(error.code, f"{error}; it is asked again for {sum(BACK_OFF_S):.0f} s.")
+        time.sleep(seconds)
+    return ask()
+
+
+def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Manifest] | None:
+    damaged: list[Damaged] = []
+    found = _newest_whole(root, damaged)
+    instead = str(found[0]) if found else str(resume) if resume else "the start"
+    for error in damaged:
+        warn(error.code, f"{str(error).partition(';')[0]}; training goes on from {instead}.")
+    if found is None and resume is not None:
+        (path,) = _as_first_rank_sees(resume, lambda: [newest(resume) or resume])
+        return path, verify_together(path)
+    return found
+
+
+def _newest_whole(root: Folder, damaged: list[Damaged]) -> tuple[Folder, Manifest] | None:
     """The newest checkpoint of which every file is whole; newer ones that are not are added to `damaged`."""
-    for path in _candidates(root):
+    for path in _as_first_rank_sees(root, lambda: complete(root)):
         try:
             return path, verify_together(path)
         except Damaged as error:
@@ -46,8 +73,17 @@ def _newest_whole(root: Path, damaged: list[Damaged]) -> tuple[Path, Manifest] |
     return None
 
 
-def _candidates(root: Path) -> list[Path]:
-    """As rank 0 sees them: other nodes may see a folder later."""
-    names = [[str(path) for path in complete(root)] if dist.get_rank() == 0 else []]
-    dist.broadcast_object_list(names, src=0)
-    return [Path(name) for name in names[0]]
+def _as_first_rank_sees(root: Folder, look: Callable[[], list[Folder]]) -> list[Folder]:
+    """`root`, or folders in it, as rank 0 sees them: other nodes may see a folder later. Collective."""
+    told: list[Any] = [_names(look) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(told, src=0)
+    if isinstance(told[0], CheckpointError):
+        raise told[0]
+    return [root if where == root.where else root / where.rpartition("/")[2] for where in told[0]]
+
+
+def _names(look: Callable[[], list[Folder]]) -> list[str] | CheckpointError:
+    try:
+        return [path.where for path in look()]
+    except CheckpointError as error:
+        return error

@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import torch.distributed as dist
@@ -19,10 +18,11 @@ from ...strategies.mesh import Mesh
 from ...strategies.piece import Piece
 from ..flight import BACKGROUND
 from .image import Image
+from .storage import Folder
 from .writer import Order, Writer
 
 THREAD: Final = f"{BACKGROUND} checkpoint"
-#: So long the ranks' writers wait for the slowest disk.
+#: So long the ranks' writers wait for the slowest storage.
 WRITE: Final = timedelta(hours=1)
 
 
@@ -31,17 +31,17 @@ class Saved:
     """How a save ended: `seconds` until the checkpoint was complete, of which the training was held for `held_s`."""
 
     step: int
-    path: Path
+    path: str
     bytes: int
     seconds: float
     held_s: float
-    error: str | None  # what the disk said; then there is no checkpoint
+    error: str | None  # what the storage said; then there is no checkpoint
 
 
 class Saver:
     """Saves one rank's share of checkpoints below `root`, of which the newest `keep` stay."""
 
-    def __init__(self, root: Path, keep: int, pieces: Sequence[Piece], mesh: Mesh) -> None:
+    def __init__(self, root: Folder, keep: int, pieces: Sequence[Piece], mesh: Mesh) -> None:
         self._root, self._keep = root, keep
         self._pieces = [piece for piece in pieces if piece.owned(mesh)]
         self._device = mesh.device
@@ -73,7 +73,7 @@ class Saver:
             self._thread = None
 
     def ended(self) -> list[Saved]:
-        """The saves that have ended since the last call. Raises what no disk is to blame for."""
+        """The saves that have ended since the last call. Raises what no storage is to blame for."""
         found = []
         while not self._ended.empty():
             saved = self._ended.get()

@@ -3,48 +3,65 @@
 Making room never takes the checkpoint that was saved last: whatever has become of the others, that one was just written.
 """
 
-import shutil
-from pathlib import Path
+import contextlib
 
 from .errors import CheckpointError
 from .manifest import MANIFEST, Manifest, read
+from .storage import Folder
+
+_STEP = "step-"
 
 
-def folder(root: Path, step: int) -> Path:
-    return root / f"step-{step:08d}"
+def folder(root: Folder, step: int) -> Folder:
+    return root / f"{_STEP}{step:08d}"
 
 
-def complete(root: Path) -> list[Path]:
+def complete(root: Folder) -> list[Folder]:
     """The complete checkpoints below `root`, newest first."""
-    return sorted((manifest.parent for manifest in root.glob(f"step-*/{MANIFEST}")), reverse=True)
+    return _whole(root, _steps(root))
 
 
-def prune(root: Path, keep: int, saved: Path) -> None:
+def newest(root: Folder) -> Folder | None:
+    """The newest complete checkpoint below `root`, or `root` itself when it is one."""
+    return root if root.has(MANIFEST) else next((path for path in _steps(root) if path.has(MANIFEST)), None)
+
+
+def prune(root: Folder, keep: int, saved: Folder) -> None:
     """Remove all but `saved` and the newest others, `keep` together, and older saves that were cut off.
 
     Nothing goes unless `saved` is there as it was written. A manifest goes first: a half-removed checkpoint is never believed.
     """
     if not _in_place(saved):
         return
-    others = [path for path in complete(root) if path != saved]
-    for path in others[keep - 1 :]:
-        (path / MANIFEST).unlink(missing_ok=True)
-    for path in root.glob("step-*"):
-        if path < saved and not (path / MANIFEST).exists():
-            shutil.rmtree(path, ignore_errors=True)
+    steps = _steps(root)
+    whole = _whole(root, [path for path in steps if path != saved])
+    for path in whole[keep - 1 :]:
+        path.remove(MANIFEST)
+    for path in steps:
+        if path.name < saved.name and path not in whole[: keep - 1]:
+            path.remove_all()
 
 
-def clear(path: Path, manifest: Manifest) -> None:
+def clear(path: Folder, manifest: Manifest) -> None:
     """Remove what an earlier save of the same step has left in the folder."""
-    for file in path.iterdir():
-        if file.name != MANIFEST and file.name not in manifest.files:
-            file.unlink(missing_ok=True)
+    for name in path.files():
+        if name != MANIFEST and name not in manifest.files:
+            path.remove(name)
 
 
-def _in_place(path: Path) -> bool:
+def _steps(root: Folder) -> list[Folder]:
+    """Newest first."""
+    return [root / name for name in sorted(root.folders(), reverse=True) if name.startswith(_STEP)]
+
+
+def _whole(root: Folder, steps: list[Folder]) -> list[Folder]:
+    there = root.each(lambda path: path.has(MANIFEST), steps)
+    return [path for path, whole in zip(steps, there, strict=True) if whole]
+
+
+def _in_place(path: Folder) -> bool:
     """Whether a checkpoint's manifest can be read back and its files are there in full."""
-    try:
-        files = read(path).files
-        return all((path / name).stat().st_size == said.bytes for name, said in files.items())
-    except (CheckpointError, OSError):
-        return False
+    with contextlib.suppress(CheckpointError, OSError):
+        files, there = read(path).files, path.files()
+        return all(there.get(name) == said.bytes for name, said in files.items())
+    return False

@@ -3,12 +3,12 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch.distributed as dist
 
-from .errors import CheckpointError, Damaged
-from .manifest import MANIFEST, File, Manifest, read, text
+from .errors import CheckpointError, Damaged, Unreachable
+from .manifest import MANIFEST, Manifest, read, text
+from .storage import Folder
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class _Finding:
     error: CheckpointError | None = None
 
 
-def verify(path: Path, manifest: Manifest) -> None:
+def verify(path: Folder, manifest: Manifest) -> None:
     """Check all files, in one process. Raises `Damaged`."""
     _refuse(path, _damaged(path, manifest, manifest.files))
 
 
-def verify_together(path: Path) -> Manifest:
+def verify_together(path: Folder) -> Manifest:
     """The manifest, once all files match it: each rank checks its share, all learn the outcome. Collective. Raises `CheckpointError`."""
     manifest, own = _look(path)
     findings: list[_Finding] = [own] * dist.get_world_size()
@@ -40,32 +40,33 @@ def verify_together(path: Path) -> Manifest:
     return manifest
 
 
-def _look(path: Path) -> tuple[Manifest | None, _Finding]:
+def _look(path: Folder) -> tuple[Manifest | None, _Finding]:
     """This rank's share."""
     try:
         manifest = read(path)
+        share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
+        damaged = _damaged(path, manifest, share)
     except CheckpointError as error:
         return None, _Finding(error=error)
-    share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
-    return manifest, _Finding(hashlib.sha256(text(manifest)).hexdigest(), _damaged(path, manifest, share))
+    return manifest, _Finding(hashlib.sha256(text(manifest)).hexdigest(), damaged)
 
 
-def _refuse(path: Path, damaged: list[str]) -> None:
+def _refuse(path: Folder, damaged: list[str]) -> None:
     if damaged:
         named = ", ".join(damaged)
         raise Damaged(f"{path} is damaged: {named} does not match its checksum; use an older checkpoint.")
 
 
-def _damaged(path: Path, manifest: Manifest, names: Iterable[str]) -> list[str]:
-    return [name for name in names if not _matches(path / name, manifest.files[name])]
+def _damaged(path: Folder, manifest: Manifest, names: Iterable[str]) -> list[str]:
+    """The files that are not as they were saved. Raises `Unreachable` where that cannot be known."""
+    return [name for name in names if not _matches(path, name, manifest)]
 
 
-def _matches(file: Path, said: File) -> bool:
-    """Whether a file is as it was saved; one that cannot be read is not."""
+def _matches(path: Folder, name: str, manifest: Manifest) -> bool:
+    said = manifest.files[name]
     try:
-        if file.stat().st_size != said.bytes:
-            return False
-        with file.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest() == said.sha256
+        return path.sha256(name, said.bytes) == said.sha256
+    except Unreachable:
+        raise
     except OSError:
         return False

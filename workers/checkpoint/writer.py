@@ -1,23 +1,22 @@
-"""Writing: each rank's file goes to the disk, and rank 0 makes the files a checkpoint when all lie there.
+"""Writing: each rank's file goes to the storage, and rank 0 makes the files a checkpoint when all lie there.
 
 It runs in a thread of every rank's trainer, and talks over a process group of its own, so that no collective of the training meets its.
-All ranks learn the same outcome. What a disk does wrong is an outcome too; what was written so far is removed again.
+All ranks learn the same outcome. What storage does wrong is an outcome too; what was written so far is removed again.
 """
 
 import contextlib
 import hashlib
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import torch.distributed as dist
 
 from .image import Image
-from .manifest import MANIFEST, File, Manifest, Tensor, sync_folder, write
+from .manifest import MANIFEST, File, Manifest, Tensor, write
 from .shelf import clear, folder, prune
+from .storage import Folder
 
 #: Seconds before the second and the third try of a checkpoint that must be saved.
 BACK_OFF_S: Final = (1.0, 2.0)
@@ -34,9 +33,9 @@ class Order:
 
 @dataclass(frozen=True)
 class Written:
-    """A complete checkpoint, or what the disk said."""
+    """A complete checkpoint, or what the storage said."""
 
-    path: Path
+    path: str
     bytes: int = 0
     error: str | None = None
 
@@ -53,7 +52,7 @@ class _Part:
 class Writer:
     """Writes `image` below `root`, of whose checkpoints the newest `keep` stay. `edition` marks this run's files."""
 
-    def __init__(self, root: Path, keep: int, image: Image, edition: str, group: dist.ProcessGroup) -> None:
+    def __init__(self, root: Folder, keep: int, image: Image, edition: str, group: dist.ProcessGroup) -> None:
         self._root, self._keep = root, keep
         self._image, self._group = image, group
         self._rank = dist.get_rank()
@@ -66,7 +65,7 @@ class Writer:
             written = self._try(order)
             if written.error is None:
                 return written
-        self._remove_own(written.path)
+        self._remove_own(folder(self._root, order.step))
         return written
 
     def _try(self, order: Order) -> Written:
@@ -77,45 +76,38 @@ class Writer:
             part = _Part({}, {}, f"rank {self._rank}: {error}")
         parts: list[Any] | None = [None] * dist.get_world_size() if self._rank == 0 else None
         dist.gather_object(part, parts, group=self._group)
-        outcome = [Written(path) if parts is None else self._commit(path, order, parts)]
+        outcome = [Written(str(path)) if parts is None else self._commit(path, order, parts)]
         dist.broadcast_object_list(outcome, src=0, group=self._group)
         return outcome[0]
 
-    def _write_own(self, path: Path) -> dict[str, File]:
+    def _write_own(self, path: Folder) -> dict[str, File]:
         """This rank's file, by name; none where it owns nothing."""
-        path.mkdir(parents=True, exist_ok=True)
         if not self._image.rectangles:
             return {}
         content = self._image.content()
-        with (path / self._name).open("wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        sync_folder(path)
+        path.write(self._name, content)
         checksum = hashlib.sha256(content).hexdigest()
         return {self._name: File(len(content), checksum, tuple(self._image.rectangles))}
 
-    def _remove_own(self, path: Path) -> None:
+    def _remove_own(self, path: Folder) -> None:
         with contextlib.suppress(OSError):
-            (path / self._name).unlink(missing_ok=True)
-            path.rmdir()  # where nothing else is left in it
+            path.remove(self._name)
 
-    def _commit(self, path: Path, order: Order, parts: Sequence[_Part]) -> Written:
+    def _commit(self, path: Folder, order: Order, parts: Sequence[_Part]) -> Written:
         """Rank 0: the manifest, where every rank has written."""
         errors = [part.error for part in parts if part.error is not None]
         if errors:
-            return Written(path, error=errors[0])
+            return Written(str(path), error=errors[0])
         manifest = _manifest(order, parts)
         try:
             write(path, manifest)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                (path / f"{MANIFEST}.tmp").unlink(missing_ok=True)
-            return Written(path, error=f"{MANIFEST}: {error}")
+            return Written(str(path), error=f"{MANIFEST}: {error}")
         with contextlib.suppress(OSError):
             clear(path, manifest)
             prune(self._root, self._keep, path)
-        return Written(path, manifest.bytes)
+            self._root.sweep()
+        return Written(str(path), manifest.bytes)
 
 
 def _manifest(order: Order, parts: Sequence[_Part]) -> Manifest:

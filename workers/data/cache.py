@@ -8,9 +8,8 @@ believes a description alone, and only if the tokens match it. The name is a has
 import fcntl
 import hashlib
 import json
-import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ..durable import write_whole
 from ..spec import DataSpec
 from .corpus import Source, documents, sources
 from .errors import DataError
@@ -86,24 +86,6 @@ def locked(path: Path, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
                     raise DataError("cache_busy", message, "See whether it still works, or end it.", "data") from None
                 time.sleep(0.05)
         yield
-
-
-def write_whole(path: Path, blocks: Iterable[bytes]) -> None:
-    """Write `path` so that it is there as a whole or not at all. Call it under a lock: the temporary name is fixed."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as file:
-            file.writelines(blocks)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _believed(cache: Path, key: str) -> TokenFile | None:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .cache import TokenFile, locked, write_whole
+from ..durable import write_whole
+from .cache import TokenFile, locked
 
 _BLOCK = 1 << 22
 

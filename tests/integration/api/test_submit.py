@@ -57,6 +57,9 @@ REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     (train(layout={"zero": 1}), "invalid_layout", "train.layout.zero", "layout.data"),
     ({**train(precision="fp8"), "resources": {"device": "cpu"}}, "invalid_spec", "resources.device", "cuda"),
     (train(precision="fp8", layout={"tensor": 2}), "invalid_layout", "train.layout.tensor", "bf16"),
+    (train(checkpoint={"uri": "gs://bucket/a"}), "invalid_spec", "train.checkpoint.uri", "s3://bucket/prefix"),
+    (train(checkpoint={"uri": 7}), "invalid_spec", "train.checkpoint.uri", "text"),
+    (train(resume_from="s3://bucket/a?b"), "invalid_spec", "train.resume_from", "without ?"),
     (train(optimizer={"lr": float("nan")}), "invalid_spec", "train.optimizer.lr", "finite"),
     (train(optimizer={"lr": float("inf")}), "invalid_spec", "train.optimizer.lr", "finite"),
     (train(data={"source": "text", "files": ["/nowhere/a.txt"]}), "missing_file", "train.data.files", ""),
@@ -76,6 +79,26 @@ async def test_a_bad_spec_is_refused(
     assert found["message"]
     assert found["remedy"] and remedy in found["remedy"]
     assert await stored(api) == []
+
+
+@pytest.mark.parametrize(
+    "field", [{"checkpoint": {"uri": "s3://me:geheim@bucket/a"}}, {"resume_from": "s3://me:geheim@b"}]
+)
+async def test_credentials_in_an_address_are_refused_and_not_repeated(
+    api: httpx2.AsyncClient, field: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await api.post("/v1/jobs", json=train(**field))
+    assert "environment or role" in problem(answer, 422, "invalid_spec")["errors"][0]["remedy"]
+    assert "geheim" not in answer.text + caplog.text
+    assert await stored(api) == []
+
+
+async def test_a_bucket_is_taken_as_it_is_named(api: httpx2.AsyncClient) -> None:
+    """The API asks no bucket: the workers alone have the credentials."""
+    fields = {"checkpoint": {"uri": "s3://bucket/a/"}, "resume_from": "s3://bucket/b/step-00000003"}
+    answer = await api.post("/v1/jobs", json=train(**fields))
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["spec"]["train"]["checkpoint"]["uri"] == "s3://bucket/a"
 
 
 async def test_an_empty_corpus_is_refused(api: httpx2.AsyncClient, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ async def test_a_job_runs_from_queue_to_success(store: Store, settings: Settings
     assert job.summary == {"first_loss": 5.0, "last_loss": 1.0, "steps": 20}
     assert job.started_at is not None and job.finished_at is not None and job.device == "cpu"
     assert [order.name for order in cluster.orders] == [f"shardyard-{job.id}-1"]
-    assert cluster.orders[0].run["checkpoints"] == str(settings.storage / job.id)
+    assert cluster.orders[0].run["checkpoints"] == f"{settings.storage}/{job.id}"
 
 
 async def test_events_that_come_twice_or_whose_answer_was_lost_land_once(

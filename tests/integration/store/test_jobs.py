@@ -161,7 +161,7 @@ async def test_resuming_finds_the_newest_complete_checkpoint(
 ) -> None:
     local = settings.model_copy(update={"local_files": True})
     source = await submit(name="source")
-    root = settings.storage / source.id
+    root = Path(settings.storage) / source.id
     for step, complete in ((10, True), (20, True), (30, False)):
         (root / f"step-{step:08d}").mkdir(parents=True)
         if complete:

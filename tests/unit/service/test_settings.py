@@ -10,7 +10,7 @@ def test_everything_lies_below_the_data_folder(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("SHARDYARD_DATA_DIR", str(tmp_path))
     settings = Settings()
     assert settings.database == f"sqlite+aiosqlite:///{tmp_path}/shardyard.db"
-    assert (settings.storage, settings.cache) == (tmp_path / "checkpoints", tmp_path / "cache")
+    assert (settings.storage, settings.cache) == (str(tmp_path / "checkpoints"), tmp_path / "cache")
     assert settings.ray_address is None and settings.max_ranks is None
 
 

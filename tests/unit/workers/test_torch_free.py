@@ -6,6 +6,8 @@ import sys
 import pytest
 
 MODULES = [
+    "checkpoint.bucket",
+    "checkpoint.shelf",
     "models.presets",
     "models.flops",
     "models.huggingface",

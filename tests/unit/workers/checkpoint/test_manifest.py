@@ -8,6 +8,7 @@ import pytest
 
 from shardyard.workers.checkpoint.errors import CheckpointError, Damaged
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, Rectangle, Tensor, digest, read, text, write
+from shardyard.workers.checkpoint.storage import Folder, LocalFolder
 
 PIECE = Rectangle("weight", (2, 0), (2, 3), 8)
 MADE = Manifest(
@@ -18,10 +19,10 @@ MADE = Manifest(
 )
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    write(tmp_path, MADE)
-    assert read(tmp_path) == MADE
-    assert [file.name for file in tmp_path.iterdir()] == [MANIFEST]
+def test_what_is_written_is_read(root: Folder) -> None:
+    write(root, MADE)
+    assert read(root) == MADE
+    assert list(root.files()) == [MANIFEST]
 
 
 def test_every_change_of_every_byte_is_seen_or_means_the_same(tmp_path: Path) -> None:
@@ -32,12 +33,12 @@ def test_every_change_of_every_byte_is_seen_or_means_the_same(tmp_path: Path) ->
             assert seen_or_same(tmp_path)
         (tmp_path / MANIFEST).write_bytes(content[:at])
         with pytest.raises(Damaged):
-            read(tmp_path)
+            read(LocalFolder(str(tmp_path)))
 
 
 def seen_or_same(path: Path) -> bool:
     try:
-        return read(path) == MADE
+        return read(LocalFolder(str(path))) == MADE
     except Damaged:
         return True
 
@@ -52,17 +53,17 @@ def seen_or_same(path: Path) -> bool:
 def test_other_formats_are_no_damage(tmp_path: Path, body: dict[str, Any], said: str) -> None:
     (tmp_path / MANIFEST).write_text(json.dumps(body))
     with pytest.raises(CheckpointError, match=said) as caught:
-        read(tmp_path)
+        read(LocalFolder(str(tmp_path)))
     assert not isinstance(caught.value, Damaged)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"[" * 100_000, b"\xff"])
-def test_what_is_no_manifest_is_damaged(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / MANIFEST).write_bytes(content)
+def test_what_is_no_manifest_is_damaged(root: Folder, content: bytes) -> None:
+    root.publish(MANIFEST, content)
     with pytest.raises(Damaged):
-        read(tmp_path)
+        read(root)
 
 
-def test_a_folder_without_one_is_not_complete(tmp_path: Path) -> None:
+def test_a_folder_without_one_is_not_complete(root: Folder) -> None:
     with pytest.raises(CheckpointError, match="no complete checkpoint"):
-        read(tmp_path)
+        read(root)

@@ -15,11 +15,12 @@ from shardyard.workers.checkpoint.errors import CheckpointError, Damaged
 from shardyard.workers.checkpoint.image import Image
 from shardyard.workers.checkpoint.manifest import File, Manifest
 from shardyard.workers.checkpoint.reading import fill
+from shardyard.workers.checkpoint.storage import Folder, LocalFolder
 
 Rectangles = list[tuple[tuple[int, ...], tuple[int, ...]]]
 
 
-def stored(folder: Path, wholes: dict[str, torch.Tensor], cut: Rectangles) -> Manifest:
+def stored(folder: Folder, wholes: dict[str, torch.Tensor], cut: Rectangles) -> Manifest:
     """A checkpoint of which each file holds one rectangle of every tensor."""
     tensors, files = {}, {}
     for number, (offset, size) in enumerate(cut):
@@ -29,7 +30,7 @@ def stored(folder: Path, wholes: dict[str, torch.Tensor], cut: Rectangles) -> Ma
         ]
         image = Image(pieces, torch.device("cpu"))
         image.take()
-        (folder / f"{number}").write_bytes(image.content())
+        folder.write(f"{number}", image.content())
         tensors |= image.tensors
         files[f"{number}"] = File(len(image.content()), "", tuple(image.rectangles))
     return Manifest(1, {}, tensors, files)
@@ -51,7 +52,7 @@ SHAPE = (5, 4, 3)
 def test_any_cut_is_read_into_any_other(
     tmp_path_factory: pytest.TempPathFactory, written: Rectangles, wanted: Rectangles
 ) -> None:
-    folder = tmp_path_factory.mktemp("cut")
+    folder = LocalFolder(str(tmp_path_factory.mktemp("cut")))
     wholes = {name: torch.randn(SHAPE).to(dtype) for name, dtype in (("a", torch.bfloat16), ("b", torch.float64))}
     manifest = stored(folder, wholes, written)
     pieces = [
@@ -66,30 +67,30 @@ def test_any_cut_is_read_into_any_other(
 
 def test_a_file_is_a_safetensors_file(tmp_path: Path) -> None:
     wholes = {"odd": torch.randn(3).to(torch.bfloat16), "wide": torch.randn(3, dtype=torch.float64)}
-    stored(tmp_path, wholes, [((0,), (3,))])
+    stored(LocalFolder(str(tmp_path)), wholes, [((0,), (3,))])
     read = load_file(tmp_path / "0")
     assert read.keys() == wholes.keys()
     assert all(torch.equal(read[name], whole) for name, whole in wholes.items())
 
 
-def test_values_take_the_type_of_the_piece(tmp_path: Path) -> None:
+def test_values_take_the_type_of_the_piece(root: Folder) -> None:
     whole = torch.randn(4, 2, dtype=torch.float64)
-    manifest = stored(tmp_path, {"a": whole}, [((0, 0), (4, 2))])
+    manifest = stored(root, {"a": whole}, [((0, 0), (4, 2))])
     piece = Piece("a", (4, 2), (1, 0), torch.empty(2, 2, dtype=torch.float32), frozenset())
-    fill(tmp_path, manifest, [piece])
+    fill(root, manifest, [piece])
     assert torch.equal(piece.tensor, whole[1:3].float())
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
-    manifest = stored(tmp_path, {"a": torch.randn(4, 2)}, [((0, 0), (2, 2)), ((2, 0), (2, 2))])
+def test_what_is_not_there_is_said(root: Folder) -> None:
+    manifest = stored(root, {"a": torch.randn(4, 2)}, [((0, 0), (2, 2)), ((2, 0), (2, 2))])
     whole = Piece("a", (4, 2), (0, 0), torch.empty(4, 2), frozenset())
     half = replace(manifest, files={"0": manifest.files["0"]})
     with pytest.raises(CheckpointError, match="lacks 4 elements"):
-        fill(tmp_path, half, [whole])
+        fill(root, half, [whole])
     with pytest.raises(CheckpointError, match=r"holds no b: .* another model"):
-        fill(tmp_path, manifest, [replace(whole, name="b")])
+        fill(root, manifest, [replace(whole, name="b")])
     with pytest.raises(CheckpointError, match="another model"):
-        fill(tmp_path, manifest, [replace(whole, shape=(8, 2))])
-    (tmp_path / "1").write_bytes((tmp_path / "1").read_bytes()[:-1])
+        fill(root, manifest, [replace(whole, shape=(8, 2))])
+    root.publish("1", root.read("1")[:-1])
     with pytest.raises(Damaged, match="1 cannot be read"):
-        fill(tmp_path, manifest, [whole])
+        fill(root, manifest, [whole])

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from harness.bucket import Buckets
 
 from shardyard.strategies.layout import Layout
 from shardyard.strategies.mesh import Mesh, make_mesh
 from shardyard.strategies.piece import Piece
+from shardyard.workers.checkpoint.bucket import BucketFolder
 from shardyard.workers.checkpoint.manifest import MANIFEST, read
 from shardyard.workers.checkpoint.reading import fill
 from shardyard.workers.checkpoint.save import THREAD, Saver
 from shardyard.workers.checkpoint.shelf import complete, folder
+from shardyard.workers.checkpoint.storage import Folder, LocalFolder, folder_at
 from shardyard.workers.checkpoint.verify import verify
 from shardyard.workers.flight import collectives
 
@@ -39,22 +42,26 @@ def state() -> list[Piece]:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """A disk that takes nothing before the event is set."""
-    ready, make = threading.Event(), Path.mkdir
-
-    def mkdir(path: Path, *arguments: Any, **options: Any) -> None:
-        assert threading.current_thread().name != THREAD or ready.wait(WAIT_S)
-        make(path, *arguments, **options)
-
-    monkeypatch.setattr(Path, "mkdir", mkdir)
+    """Storage that takes nothing before the event is set."""
+    ready = threading.Event()
+    for kind in (LocalFolder, BucketFolder):
+        monkeypatch.setattr(kind, "write", _waiting(kind.write, ready))
     return ready
+
+
+def _waiting(write: Any, ready: threading.Event) -> Any:
+    def waiting(folder: Folder, name: str, content: memoryview) -> None:
+        assert threading.current_thread().name != THREAD or ready.wait(WAIT_S)
+        write(folder, name, content)
+
+    return waiting
 
 
 def values(pieces: list[Piece]) -> list[torch.Tensor]:
     return [piece.tensor.clone() for piece in pieces]
 
 
-def stored(path: Path, like: list[Piece]) -> list[torch.Tensor]:
+def stored(path: Folder, like: list[Piece]) -> list[torch.Tensor]:
     pieces = [piece.like(piece.name, torch.empty_like(piece.tensor)) for piece in like]
     manifest = read(path)
     verify(path, manifest)
@@ -67,28 +74,28 @@ def equal(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
 
 
 def test_training_goes_on_while_a_slow_disk_gets_the_state_of_the_save(
-    mesh: Mesh, state: list[Piece], slow: threading.Event, tmp_path: Path
+    mesh: Mesh, state: list[Piece], slow: threading.Event, root: Folder
 ) -> None:
-    saver = Saver(tmp_path, 2, state, mesh)
+    saver = Saver(root, 2, state, mesh)
     before = values(state)
     saver.save(4, {"step": 4})
     saver.settle()
     for piece in state:
         piece.tensor.normal_()
-    assert saver.ended() == [] and complete(tmp_path) == []
+    assert saver.ended() == [] and complete(root) == []
     slow.set()
     saver.wait()
     (saved,) = saver.ended()
-    assert (saved.step, saved.error, saved.bytes) == (4, None, read(saved.path).bytes)
+    assert (saved.step, saved.error, saved.bytes) == (4, None, read(folder_at(saved.path)).bytes)
     assert saved.held_s <= saved.seconds
-    assert equal(stored(saved.path, state), before)
+    assert equal(stored(folder_at(saved.path), state), before)
     assert {fact["group"] for fact in collectives()} <= {
         "world"
     }  # what is said of a hang does not speak of the writers
 
 
-def test_a_save_waits_for_the_one_before(mesh: Mesh, state: list[Piece], slow: threading.Event, tmp_path: Path) -> None:
-    saver = Saver(tmp_path, 2, state, mesh)
+def test_a_save_waits_for_the_one_before(mesh: Mesh, state: list[Piece], slow: threading.Event, root: Folder) -> None:
+    saver = Saver(root, 2, state, mesh)
     first = values(state)
     saver.save(1, {})
     threading.Timer(0.2, slow.set).start()
@@ -97,8 +104,8 @@ def test_a_save_waits_for_the_one_before(mesh: Mesh, state: list[Piece], slow: t
     saver.save(2, {})
     saver.wait()
     assert [saved.step for saved in saver.ended()] == [1, 2]
-    assert equal(stored(folder(tmp_path, 1), state), first)
-    assert equal(stored(folder(tmp_path, 2), state), second)
+    assert equal(stored(folder(root, 1), state), first)
+    assert equal(stored(folder(root, 2), state), second)
 
 
 def test_a_dead_path_costs_the_checkpoint_and_the_next_one_is_saved(
@@ -106,7 +113,7 @@ def test_a_dead_path_costs_the_checkpoint_and_the_next_one_is_saved(
 ) -> None:
     root = tmp_path / "mount"
     root.write_bytes(b"")  # a folder is expected here
-    saver = Saver(root, 2, state, mesh)
+    saver = Saver(folder_at(str(root)), 2, state, mesh)
     saver.save(1, {})
     saver.wait()
     (saved,) = saver.ended()
@@ -115,38 +122,58 @@ def test_a_dead_path_costs_the_checkpoint_and_the_next_one_is_saved(
     saver.save(2, {})
     saver.wait()
     assert [saved.error for saved in saver.ended()] == [None]
-    assert equal(stored(folder(root, 2), state), values(state))
+    assert equal(stored(folder(folder_at(str(root)), 2), state), values(state))
 
 
-def test_saving_a_step_again_replaces_it_whole(mesh: Mesh, state: list[Piece], tmp_path: Path) -> None:
+def test_saving_a_step_again_replaces_it_whole(mesh: Mesh, state: list[Piece], root: Folder) -> None:
     for _ in range(2):  # each run has a mark of its own
-        saver = Saver(tmp_path, 2, state, mesh)
+        saver = Saver(root, 2, state, mesh)
         saver.save(3, {})
         saver.wait()
         state[0].tensor.normal_()
         assert [saved.error for saved in saver.ended()] == [None]
-    path = folder(tmp_path, 3)
-    assert sorted(file.name for file in path.iterdir()) == sorted([MANIFEST, *read(path).files])
+    path = folder(root, 3)
+    assert sorted(path.files()) == sorted([MANIFEST, *read(path).files])
     assert len(read(path).files) == 1
 
 
-def test_a_save_that_was_cut_off_is_overwritten(mesh: Mesh, state: list[Piece], tmp_path: Path) -> None:
-    path = folder(tmp_path, 3)
-    path.mkdir()
-    (path / "rank-00000-0badcafe.safetensors").write_bytes(b"half")
-    (path / f"{MANIFEST}.tmp").write_bytes(b"{")
-    assert complete(tmp_path) == []
-    saver = Saver(tmp_path, 2, state, mesh)
+def test_a_save_that_was_cut_off_is_overwritten(mesh: Mesh, state: list[Piece], root: Folder) -> None:
+    path = folder(root, 3)
+    path.write("rank-00000-0badcafe.safetensors", memoryview(b"half"))
+    path.write(f"{MANIFEST}.partial", memoryview(b"{"))
+    assert complete(root) == []
+    saver = Saver(root, 2, state, mesh)
     saver.save(3, {})
     saver.wait()
     assert [saved.error for saved in saver.ended()] == [None]
     assert equal(stored(path, state), values(state))
-    assert len(list(path.iterdir())) == 2
+    assert len(path.files()) == 2
 
 
-def test_what_no_disk_is_to_blame_for_is_raised(mesh: Mesh, state: list[Piece], tmp_path: Path) -> None:
-    saver = Saver(tmp_path, 2, state, mesh)
+def test_what_no_disk_is_to_blame_for_is_raised(mesh: Mesh, state: list[Piece], root: Folder) -> None:
+    saver = Saver(root, 2, state, mesh)
     saver.save(3, {"step": object()})
     saver.wait()
     with pytest.raises(TypeError, match="not JSON serializable"):
         saver.ended()
+
+
+def test_a_dead_bucket_costs_the_checkpoint_and_the_next_one_is_saved(
+    mesh: Mesh, state: list[Piece], slow: threading.Event, prefix: str, buckets: Buckets
+) -> None:
+    root = folder_at(prefix)
+    saver = Saver(root, 2, state, mesh)
+    saver.save(1, {})
+    buckets.kill()  # in the middle of the save
+    try:
+        slow.set()
+        saver.wait()
+    finally:
+        buckets.start()
+    (failed,) = saver.ended()
+    assert failed.error is not None and "s3://checkpoints" in failed.error
+    saver.save(2, {}, tries=3)
+    saver.wait()
+    assert [saved.error for saved in saver.ended()] == [None]
+    assert complete(root) == [folder(root, 2)]
+    assert equal(stored(folder(root, 2), state), values(state))

@@ -1,59 +1,64 @@
 """Room is made without taking the checkpoint that was saved last."""
 
-from pathlib import Path
-
 import pytest
 
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
-from shardyard.workers.checkpoint.shelf import clear, complete, folder, prune
+from shardyard.workers.checkpoint.shelf import clear, complete, folder, newest, prune
+from shardyard.workers.checkpoint.storage import Folder
 
 
-def shelve(root: Path, *steps: int) -> None:
+def shelve(root: Folder, *steps: int) -> None:
     for step in steps:
         path = folder(root, step)
-        path.mkdir()
-        (path / "rank-00000").write_bytes(b"weights")
+        path.write("rank-00000", memoryview(b"weights"))
         write(path, Manifest(step, {}, {}, {"rank-00000": File(7, "", ())}))
 
 
-def steps(root: Path) -> list[int]:
-    return sorted(int(path.name[5:]) for path in root.iterdir())
+def steps(root: Folder) -> list[int]:
+    return sorted(int(name[5:]) for name in root.folders())
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [4]), (2, [3, 4]), (3, [2, 3, 4]), (9, [1, 2, 3, 4])])
-def test_the_newest_stay(tmp_path: Path, keep: int, left: list[int]) -> None:
-    shelve(tmp_path, 1, 2, 3, 4)
-    prune(tmp_path, keep, folder(tmp_path, 4))
-    assert steps(tmp_path) == left
-    assert [int(path.name[5:]) for path in complete(tmp_path)] == left[::-1]
+def test_the_newest_stay(root: Folder, keep: int, left: list[int]) -> None:
+    shelve(root, 1, 2, 3, 4)
+    prune(root, keep, folder(root, 4))
+    assert steps(root) == left
+    assert [int(path.name[5:]) for path in complete(root)] == left[::-1]
 
 
-def test_what_was_saved_last_stays_though_it_is_of_an_earlier_step(tmp_path: Path) -> None:
-    shelve(tmp_path, 2, 3, 8)  # 8 is damaged: training went back to 2 and saved 3
-    prune(tmp_path, 1, folder(tmp_path, 3))
-    assert complete(tmp_path) == [folder(tmp_path, 3)]
+def test_what_was_saved_last_stays_though_it_is_of_an_earlier_step(root: Folder) -> None:
+    shelve(root, 2, 3, 8)  # 8 is damaged: training went back to 2 and saved 3
+    prune(root, 1, folder(root, 3))
+    assert complete(root) == [folder(root, 3)]
 
 
 @pytest.mark.parametrize("lost", [MANIFEST, "rank-00000"])
-def test_nothing_goes_when_the_last_one_is_not_in_place(tmp_path: Path, lost: str) -> None:
-    shelve(tmp_path, 1, 2, 3)
-    (folder(tmp_path, 3) / lost).write_bytes(b"")
-    prune(tmp_path, 1, folder(tmp_path, 3))
-    assert steps(tmp_path) == [1, 2, 3]
+def test_nothing_goes_when_the_last_one_is_not_in_place(root: Folder, lost: str) -> None:
+    shelve(root, 1, 2, 3)
+    folder(root, 3).publish(lost, b"")
+    prune(root, 1, folder(root, 3))
+    assert steps(root) == [1, 2, 3]
 
 
-def test_saves_that_were_cut_off_go_when_they_are_older(tmp_path: Path) -> None:
-    shelve(tmp_path, 1, 2, 3, 4)
+def test_saves_that_were_cut_off_go_when_they_are_older(root: Folder) -> None:
+    shelve(root, 1, 2, 3, 4)
     for step in (2, 4):
-        (folder(tmp_path, step) / MANIFEST).unlink()
-    prune(tmp_path, 5, folder(tmp_path, 3))
-    assert steps(tmp_path) == [1, 3, 4]
-    assert complete(tmp_path) == [folder(tmp_path, 3), folder(tmp_path, 1)]
+        folder(root, step).remove(MANIFEST)
+    prune(root, 5, folder(root, 3))
+    assert steps(root) == [1, 3, 4]
+    assert complete(root) == [folder(root, 3), folder(root, 1)]
 
 
-def test_a_folder_is_cleared_of_earlier_saves_of_its_step(tmp_path: Path) -> None:
-    shelve(tmp_path, 1)
-    path = folder(tmp_path, 1)
-    (path / "rank-00000-earlier").write_bytes(b"weights")
+def test_a_folder_is_cleared_of_earlier_saves_of_its_step(root: Folder) -> None:
+    shelve(root, 1)
+    path = folder(root, 1)
+    path.write("rank-00000-earlier", memoryview(b"weights"))
     clear(path, Manifest(1, {}, {}, {"rank-00000": File(7, "", ())}))
-    assert sorted(file.name for file in path.iterdir()) == [MANIFEST, "rank-00000"]
+    assert sorted(path.files()) == [MANIFEST, "rank-00000"]
+
+
+def test_the_newest_whole_one_is_found_from_either_end(root: Folder) -> None:
+    assert newest(root) is None
+    shelve(root, 1, 2, 3)
+    folder(root, 3).remove(MANIFEST)
+    assert newest(root) == newest(folder(root, 2)) == folder(root, 2)

@@ -1,0 +1,208 @@
+"""Buckets, by a real server over HTTP: large files, dead writers, dead servers, damage. Silence is never taken for damage."""
+
+import hashlib
+import os
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness.bucket import Buckets, Door
+
+from shardyard.strategies.piece import Piece
+from shardyard.workers.checkpoint import bucket, restore
+from shardyard.workers.checkpoint.bucket import BucketFolder
+from shardyard.workers.checkpoint.errors import Damaged, Refused, Unreachable
+from shardyard.workers.checkpoint.image import Image
+from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, read, write
+from shardyard.workers.checkpoint.reading import fill
+from shardyard.workers.checkpoint.shelf import complete, folder
+from shardyard.workers.checkpoint.storage import Folder, folder_at
+from shardyard.workers.checkpoint.verify import verify
+
+CHANGES = 40
+
+
+def piece(values: torch.Tensor) -> Piece:
+    return Piece("weight", tuple(values.shape), (0,) * values.ndim, values, frozenset())
+
+
+def save(path: Folder, values: torch.Tensor, step: int) -> Manifest:
+    """A checkpoint of two files."""
+    halves, files, tensors = torch.chunk(values, 2), {}, {}
+    for rank, half in enumerate(halves):
+        part = Piece("weight", tuple(values.shape), (rank * len(halves[0]), 0), half, frozenset())
+        image = Image([part], torch.device("cpu"))
+        image.take()
+        content = image.content()
+        path.write(f"rank-{rank}", content)
+        files[f"rank-{rank}"] = File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.rectangles))
+        tensors |= image.tensors
+    manifest = Manifest(step, {"step": step}, tensors, files)
+    write(path, manifest)
+    return manifest
+
+
+def loaded(path: Folder, like: torch.Tensor) -> torch.Tensor:
+    manifest = read(path)
+    verify(path, manifest)
+    found = piece(torch.full_like(like, torch.nan))
+    fill(path, manifest, [found])
+    return found.tensor
+
+
+def uploads(path: Folder) -> list[str]:
+    assert isinstance(path, BucketFolder)
+    found = path._call("list_multipart_uploads", Prefix=path._key(""))
+    return [upload["Key"] for upload in found.get("Uploads", ())]
+
+
+def test_a_large_file_goes_and_comes_in_parts(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket, "BLOCK_BYTES", 5 << 20)  # S3 takes no smaller parts
+    content = os.urandom((11 << 20) + 3)
+    root = folder_at(prefix)
+    root.write("large", memoryview(content))
+    assert root.files() == {"large": len(content)} and uploads(root) == []
+    assert root.sha256("large", len(content)) == hashlib.sha256(content).hexdigest()
+    assert root.sha256("large", len(content) - 1) is None
+    room = bytearray(6 << 20)
+    root.read_into("large", (4 << 20) + 1, memoryview(room))
+    assert room == content[(4 << 20) + 1 :][: 6 << 20]
+    for start in (len(content) - 5, len(content) + 5):
+        with pytest.raises(OSError, match=r"ends before|not satisfiable") as short:
+            root.read_into("large", start, memoryview(bytearray(8)))
+        assert not isinstance(short.value, Unreachable)
+
+
+def test_what_a_dead_writer_has_uploaded_is_no_file_and_is_freed(prefix: str) -> None:
+    root = folder_at(prefix)
+    path, values = folder(root, 4), torch.randn(8, 3)
+    assert isinstance(path, BucketFolder)
+    began = path._call("create_multipart_upload", Key=path._key("rank-0"))["UploadId"]
+    path._put_part(path._key("rank-0"), began, memoryview(b"half"), 4, 0)
+    assert path.files() == {} and complete(root) == [] and len(uploads(root)) == 1
+    save(path, values, 4)
+    root.sweep()
+    assert uploads(root) == [] and torch.equal(loaded(path, values), values)
+
+
+def test_changes_of_stored_files_are_noticed_or_harmless(prefix: str) -> None:
+    path, values, random_ = folder(folder_at(prefix), 1), torch.randn(6, 5), random.Random(3)
+    manifest = save(path, values, 1)
+    for _ in range(CHANGES):
+        name = random_.choice([MANIFEST, *manifest.files])
+        content = path.read(name)
+        at = random_.randrange(len(content))
+        flipped = content[:at] + bytes([content[at] ^ random_.randrange(1, 256)]) + content[at + 1 :]
+        path.publish(name, content[:at] if random_.random() < 0.5 else flipped)
+        try:
+            assert torch.equal(loaded(path, values), values) and name == MANIFEST
+        except Damaged as error:
+            assert name in str(error)
+        finally:
+            path.publish(name, content)
+    path.remove("rank-1")
+    with pytest.raises(Damaged, match="rank-1"):
+        loaded(path, values)
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A world of one rank."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_a_damaged_checkpoint_is_passed_over(prefix: str, alone: None) -> None:
+    root, values, told = folder_at(prefix), torch.randn(6, 5), []
+    save(folder(root, 1), values, 1)
+    save(folder(root, 2), -values, 2)
+    folder(root, 2).publish("rank-0", folder(root, 2).read("rank-0")[:-1])
+    found = piece(torch.zeros_like(values))
+    assert restore.restore(root, None, [found], lambda *said: told.append(said)) == {"step": 1}
+    assert torch.equal(found.tensor, values)
+    assert [cause for cause, _ in told] == ["checkpoint_damaged"] and "step-00000001" in told[0][1]
+
+
+def test_a_checkpoint_to_resume_may_be_named_by_the_folder_that_holds_it(prefix: str, alone: None) -> None:
+    root, values = folder_at(prefix), torch.randn(6, 5)
+    save(folder(root / "source", 7), values, 7)
+    found = piece(torch.zeros_like(values))
+    assert restore.restore(root / "job", root / "source", [found], lambda *_: None) == {"step": 7}
+    assert torch.equal(found.tensor, values)
+
+
+@pytest.fixture
+def door(prefix: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+    """A way to the server that is shut."""
+    door = Door()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{door.port}")
+    yield door
+    door.close()
+
+
+def test_a_bucket_that_comes_back_is_waited_for(
+    prefix: str, door: Door, buckets: Buckets, alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, values, told = folder_at(prefix), torch.randn(6, 5), []
+    monkeypatch.setattr(restore, "BACK_OFF_S", (0.1, 0.1, 0.1))
+
+    def warn(cause: str, message: str) -> None:
+        told.append((cause, message))
+        door.server = buckets.port  # it answers from now on
+        save(folder(root, 3), values, 3)
+
+    found = piece(torch.zeros_like(values))
+    assert restore.restore(root, None, [found], warn) == {"step": 3}
+    assert torch.equal(found.tensor, values)
+    ((cause, message),) = told
+    assert cause == "storage_unreachable" and "s3://checkpoints" in message and "asked again" in message
+
+
+def test_a_bucket_that_stays_away_is_neither_empty_nor_damaged(
+    prefix: str, door: Door, alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, values = folder_at(prefix), torch.randn(2, 2)
+    monkeypatch.setattr(restore, "BACK_OFF_S", ())
+    for ask in (lambda: complete(root), lambda: read(root), lambda: root.write("a", memoryview(b"a"))):
+        with pytest.raises(Unreachable) as caught:
+            ask()
+        assert caught.value.passing and not isinstance(caught.value, Damaged)
+    with pytest.raises(Unreachable):
+        restore.restore(root, None, [piece(values)], lambda *_: None)
+
+
+def test_a_server_that_never_answers_is_given_up(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket, "READ_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(Unreachable):
+            folder_at(prefix).has("a")
+
+
+def test_who_may_not_and_what_is_not_there_is_said_at_once(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Refused, match="no-such-bucket does not exist"):
+        complete(folder_at("s3://no-such-bucket/a"))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "geheim")
+    with pytest.raises(Refused, match="give the workers credentials") as refused:
+        complete(folder_at(prefix))
+    assert "geheim" not in str(refused.value) and not refused.value.passing
+
+
+def test_a_folder_made_here_appears_with_its_last_file(prefix: str, tmp_path: Path) -> None:
+    out = folder_at(prefix) / "export"
+    with pytest.raises(ValueError, match="cut off"), out.filled(last="config.json") as local:
+        (local / "model").write_bytes(b"weights")
+        raise ValueError("cut off")
+    assert out.files() == {}
+    with out.filled(last="config.json") as local:
+        (local / "config.json").write_bytes(b"{}")
+        (local / "model").write_bytes(b"weights")
+        (local / "empty").write_bytes(b"")
+    assert out.files() == {"config.json": 2, "empty": 0, "model": 7} and not local.exists()
+    with pytest.raises(FileExistsError, match="not an empty folder"), out.filled(last="config.json"):
+        raise AssertionError
