@@ -12,7 +12,7 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Door:
 
     def __init__(self) -> None:
         self.server: int | None = None
+        self.loses = 0  # so many answers that say that something was done
         self._listening = socket.create_server((LOOPBACK, 0), backlog=128)
         self.port = self._listening.getsockname()[1]
         threading.Thread(target=self._open, daemon=True).start()
@@ -45,16 +46,25 @@ class Door:
 
     def _serve(self, outside: socket.socket) -> None:
         with outside, contextlib.suppress(OSError), socket.create_connection((LOOPBACK, self.server or 0)) as inside:
-            back = threading.Thread(target=_carry, args=(inside, outside), daemon=True)
+            back = threading.Thread(target=self._answer, args=(inside, outside), daemon=True)
             back.start()
             _carry(outside, inside)
             back.join()
 
+    def _answer(self, inside: socket.socket, outside: socket.socket) -> None:
+        _carry(inside, outside, self._loses)
 
-def _carry(source: socket.socket, target: socket.socket) -> None:
-    """Until one end is gone; then both are."""
+    def _loses(self, answer: bytes) -> bool:
+        if not self.loses or not answer.startswith(b"HTTP/1.1 200"):
+            return False
+        self.loses -= 1
+        return True
+
+
+def _carry(source: socket.socket, target: socket.socket, loses: Callable[[bytes], bool] = lambda _: False) -> None:
+    """Until one end is gone, or something is lost; then both are."""
     with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
+        while (data := source.recv(1 << 16)) and not loses(data):
             target.sendall(data)
     for end in (source, target):
         with contextlib.suppress(OSError):

@@ -26,7 +26,7 @@ def train(
     spec: dict[str, Any],
     root: Path,
     name: str = "job",
-    resume: Path | None = None,
+    resume: Path | str | None = None,
     device: str = "cpu",
     work: Any = None,
 ) -> Result:
@@ -34,10 +34,11 @@ def train(
 
     `work` is done by each rank instead of `train_rank`, which it may call.
     """
+    wanted = TrainSpec.model_validate(spec)
     run = Run(
         job=name,
-        train=TrainSpec.model_validate(spec),
-        checkpoints=root / "checkpoints" / name,
+        train=wanted,
+        checkpoints=wanted.checkpoints(str(root / "checkpoints"), name),
         cache=root / "cache",
         resume=resume,
         device=device,

@@ -27,8 +27,12 @@ PASSWORD = "correct-horse"
 URL = f"postgresql+psycopg://shardyard:{PASSWORD}@database:5432/shardyard"
 TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
 
+BUCKET = "s3://checkpoints/shardyard"
+BUCKET_SECRET = [{"secretRef": {"name": "bucket"}}]
+
 VALUES: dict[str, Manifest] = {
     "default": {},
+    "a bucket": {"storage": {"uri": BUCKET, "credentialsSecret": "bucket"}},
     "gpus": {
         "image": {"repository": "registry/shardyard", "tag": "1.2.3", "pullSecrets": [{"name": "pull"}]},
         "ray": {
@@ -233,7 +237,19 @@ def test_storage_is_mounted_where_the_settings_say(objects: list[Manifest]) -> N
     for cluster in of_kind(objects, "RayCluster"):
         for pod in templates(cluster):
             paths = {mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
-            assert {data["SHARDYARD_STORAGE"], data["SHARDYARD_CACHE"], "/tmp", "/dev/shm"} <= paths
+            storage = {data["SHARDYARD_STORAGE"]} - {BUCKET}
+            assert {*storage, data["SHARDYARD_CACHE"], "/tmp", "/dev/shm"} <= paths
+
+
+def test_a_bucket_needs_no_claim_and_only_rays_pods_see_its_credentials() -> None:
+    objects = render(VALUES["a bucket"])
+    assert of_kind(objects, "PersistentVolumeClaim") == []
+    for cluster in of_kind(objects, "RayCluster"):
+        for pod in templates(cluster):
+            assert pod["spec"]["containers"][0]["envFrom"] == BUCKET_SECRET
+            assert not any("persistentVolumeClaim" in volume for volume in pod["spec"]["volumes"])
+    others = [one for one in objects if one["kind"] not in ("RayCluster", "ConfigMap")]
+    assert others and "bucket" not in json.dumps(others)
 
 
 def test_commands() -> None:
@@ -316,7 +332,8 @@ def test_passwords_stand_in_secrets_alone() -> None:
 def test_workers_see_no_credentials_of_the_control_plane(objects: list[Manifest]) -> None:
     for cluster in of_kind(objects, "RayCluster"):
         assert "SHARDYARD_DATABASE_URL" not in json.dumps(cluster)
-        assert all("envFrom" not in pod["spec"]["containers"][0] for pod in templates(cluster))
+        for pod in templates(cluster):
+            assert pod["spec"]["containers"][0].get("envFrom", BUCKET_SECRET) == BUCKET_SECRET
 
 
 def test_checkpoints_outlive_the_release() -> None:
@@ -380,6 +397,7 @@ def test_a_changed_setting_rolls_the_pods() -> None:
         ({"database": {"secret": {"create": True, "url": "sqlite:///x"}}}, "database/secret/url"),
         ({"database": {"secret": {"url": URL}}}, "database/secret/url"),
         ({"storage": {"create": False}}, "storage/existingClaim"),
+        ({"storage": {"uri": "s3://me:geheim@bucket"}}, "storage/uri"),
         ({"image": {"tag": "not a tag"}}, "image/tag"),
     ],
 )

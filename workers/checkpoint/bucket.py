@@ -110,13 +110,12 @@ class BucketFolder(Folder):
             self._upload(self._key(name), content)
 
     def publish(self, name: str, content: bytes) -> None:
-        """Where it is not known whether it arrived, it is removed, as far as that goes."""
+        """A PUT without an answer may have arrived: then it counts."""
         try:
             self._ask(self._call, "put_object", Key=self._key(name), Body=content)
         except OSError:
-            with contextlib.suppress(OSError):
-                self.remove(name)
-            raise
+            if not self._arrived(name, content):
+                raise
 
     def remove(self, name: str) -> None:
         self._ask(self._call, "delete_object", Key=self._key(name))
@@ -159,6 +158,11 @@ class BucketFolder(Folder):
         number, body = 1 + first // size, bytes(content[first : first + size])
         put = self._ask(self._call, "upload_part", Key=key, UploadId=upload, PartNumber=number, Body=body)
         return {"PartNumber": number, "ETag": put["ETag"]}
+
+    def _arrived(self, name: str, content: bytes) -> bool:
+        with contextlib.suppress(OSError):
+            return self.read(name) == content
+        return False
 
     def _abort(self, key: str, upload: str) -> None:
         with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
+from .errors import CheckpointError
 from .image import Image
-from .manifest import MANIFEST, File, Manifest, Tensor, write
+from .manifest import MANIFEST, File, Manifest, Tensor, read, write
 from .shelf import clear, folder, prune
 from .storage import Folder
 
@@ -56,6 +57,7 @@ class Writer:
         self._root, self._keep = root, keep
         self._image, self._group = image, group
         self._rank = dist.get_rank()
+        self._edition = edition
         self._name = f"rank-{self._rank:05d}-{edition}.safetensors"
 
     def write(self, order: Order) -> Written:
@@ -90,6 +92,10 @@ class Writer:
         return {self._name: File(len(content), checksum, tuple(self._image.rectangles))}
 
     def _remove_own(self, path: Folder) -> None:
+        """Rank 0 also takes back a manifest of this run's, of which it was not known whether it arrived."""
+        with contextlib.suppress(OSError, CheckpointError):
+            if self._rank == 0 and any(self._edition in name for name in read(path).files):
+                path.remove(MANIFEST)
         with contextlib.suppress(OSError):
             path.remove(self._name)
 

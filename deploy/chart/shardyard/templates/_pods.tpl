@@ -80,6 +80,11 @@ spec:
         - name: {{ $name }}
           value: {{ $value | quote }}
         {{- end }}
+      {{- with $root.Values.storage.credentialsSecret }}
+      envFrom:
+        - secretRef:
+            name: {{ . }}
+      {{- end }}
       resources:
         requests:
           {{- toYaml .part.resources.requests | nindent 10 }}
@@ -105,7 +110,9 @@ spec:
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
         - {name: shared-memory, mountPath: /dev/shm}
+        {{- if not $root.Values.storage.uri }}
         - {name: storage, mountPath: /var/lib/shardyard/checkpoints}
+        {{- end }}
         - {name: cache, mountPath: /var/cache/shardyard}
         {{- with .part.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
@@ -117,9 +124,11 @@ spec:
       emptyDir:
         medium: Memory
         sizeLimit: {{ .part.sharedMemory }}
+    {{- if not $root.Values.storage.uri }}
     - name: storage
       persistentVolumeClaim:
         claimName: {{ include "shardyard.claim" $root }}
+    {{- end }}
     - name: cache
       emptyDir:
         {{- if .part.cacheSize }}

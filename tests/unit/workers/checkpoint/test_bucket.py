@@ -163,6 +163,20 @@ def test_a_bucket_that_comes_back_is_waited_for(
     assert cause == "storage_unreachable" and "s3://checkpoints" in message and "asked again" in message
 
 
+def test_a_manifest_counts_when_its_answer_alone_was_lost(
+    prefix: str, door: Door, buckets: Buckets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket, "TRIES", 1)
+    monkeypatch.setattr(bucket, "READ_TRIES", 1)
+    root = folder_at(prefix)
+    door.server, door.loses = buckets.port, 1
+    root.publish(MANIFEST, b"{}")
+    assert door.loses == 0 and root.read(MANIFEST) == b"{}"
+    door.loses = 99  # also those to the look at what arrived
+    with pytest.raises(Unreachable):
+        root.publish(MANIFEST, b"[]")
+
+
 def test_a_bucket_that_stays_away_is_neither_empty_nor_damaged(
     prefix: str, door: Door, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,3 +177,23 @@ def test_a_dead_bucket_costs_the_checkpoint_and_the_next_one_is_saved(
     assert [saved.error for saved in saver.ended()] == [None]
     assert complete(root) == [folder(root, 2)]
     assert equal(stored(folder(root, 2), state), values(state))
+
+
+def test_a_manifest_that_arrived_unknown_goes_with_its_files(
+    mesh: Mesh, state: list[Piece], root: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = type(root).publish
+
+    def unanswered(folder: Any, name: str, content: bytes) -> None:
+        publish(folder, name, content)
+        if name == MANIFEST:
+            raise OSError("no answer")
+
+    saver = Saver(root, 2, state, mesh)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(root), "publish", unanswered)
+        saver.save(1, {})
+        saver.wait()
+    (failed,) = saver.ended()
+    assert failed.error == f"{MANIFEST}: no answer" and complete(root) == []
+    assert folder(root, 1).files() == {}
