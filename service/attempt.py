@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import RowMapping
 
 from ..workers.spec import Run, TrainSpec
+from ..workers.spike import Bounds
+from ..workers.straggler import Limits
 from .errors import ClusterError, GangLost, LeaseLost
 from .gangs import Cluster, GangOrder
 from .identity import gang_name
@@ -189,6 +191,8 @@ def order_of(job: RowMapping, attempt: RowMapping, settings: Settings) -> GangOr
         submitted_at=job["created_at"],
         repairs=policy.get("max_repairs", 0),
         hang_s=policy.get("hang_s"),
+        straggler=Limits(**policy["straggler"]) if policy.get("straggler") else None,
+        loss_spike=Bounds(**policy["loss_spike"]) if policy.get("loss_spike") else None,
     )
 
 

@@ -15,6 +15,7 @@ INFRASTRUCTURE: Final = frozenset(
         "node_lost",
         "gang_lost",
         "hang",
+        "replicas_differ",
         "connection_lost",
         "start_failed",
         "gang_error",

@@ -86,6 +86,8 @@ class Cluster:
             entry=self.entry,
             repairs=order.repairs,
             hang_s=order.hang_s,
+            straggler=order.straggler,
+            loss_spike=order.loss_spike,
         )
         self._look_at_head()
         self._started_at = asyncio.get_running_loop().time()

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..workers.spike import Bounds
+from ..workers.straggler import Limits
+
 
 @dataclass(frozen=True)
 class Node:
@@ -30,6 +33,8 @@ class GangOrder:
     submitted_at: float  # unix seconds of the job's creation
     repairs: int = 0  # so often the gang may be repaired in place
     hang_s: float | None = None  # without progress for so long it hangs; None: it is never asked
+    straggler: Limits | None = None  # when a rank is one; None: nobody looks for any
+    loss_spike: Bounds | None = None  # when a loss is one; None: none is
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,11 @@ def _incident(row: RowMapping, repair: Repair | None) -> Incident:
 _HAPPENED = {
     "rank_lost": "{who} was lost",
     "hang": "{who} held up the gang",
+    "straggler": "{who} fell behind",
+    "straggler_over": "{who} keeps up again",
+    "loss_spike": "The loss leapt",
     "supervisor_lost": "The gang's supervisor was lost",
+    "replicas_differ": "{who} held other bits than its replicas",
     "exception": "{who} raised an exception",
     "placement_timeout": "The cluster had no room for the gang",
     "start_failed": "The gang could not be started",
@@ -83,7 +87,17 @@ _HAPPENED = {
 
 #: Incidents that stop nobody and so have no repair: one that follows them is of an earlier incident.
 _LIVED_WITH = frozenset(
-    {"events_lost", "invalid_event", "checkpoint_damaged", "checkpoint_failed", "export_failed", "storage_unreachable"}
+    {
+        "events_lost",
+        "invalid_event",
+        "checkpoint_damaged",
+        "checkpoint_failed",
+        "export_failed",
+        "storage_unreachable",
+        "loss_spike",
+        "straggler",
+        "straggler_over",
+    }
 )
 
 

@@ -21,6 +21,33 @@ class Resources(_Part):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: GPUs where the cluster has them.")
 
 
+class StragglerPolicy(_Part):
+    """When a rank whose own work takes longer than its peers' is told as an incident. Nothing is repaired for it."""
+
+    factor: float = Field(
+        1.5,
+        gt=1,
+        le=100,
+        description="Its own time over that of ranks with an equal share of the work, or over its past's.",
+    )
+    steps: int = Field(20, ge=5, le=10_000, description="In nearly all of so many steps, and …")
+    seconds: float = Field(30.0, ge=0, le=86_400, description="… for at least so long.")
+
+
+class LossSpikePolicy(_Part):
+    """When a step's loss is told as an incident because it leaps above those before it. Training goes on."""
+
+    window: int = Field(
+        100, ge=32, le=10_000, description="Steps before it whose losses it is held against, 32 at least."
+    )
+    deviations: float = Field(
+        10.0,
+        gt=0,
+        le=1000,
+        description="It exceeds their median by so many standard deviations (estimated by the median absolute one), and by 5%.",
+    )
+
+
 class Policy(_Part):
     max_restarts: int = Field(
         3,
@@ -46,6 +73,12 @@ class Policy(_Part):
         le=86_400,
         description="Seconds without progress, or five median steps if that is longer, after which a gang that lives counts as "
         "hung: every rank is examined, the culprit named, and the gang repaired. null: never.",
+    )
+    straggler: StragglerPolicy | None = Field(
+        StragglerPolicy(), description="When a rank that slows the gang is named in an incident. null: never."
+    )
+    loss_spike: LossSpikePolicy | None = Field(
+        LossSpikePolicy(), description="When a leap of the loss is told as an incident. null: never."
     )
 
 

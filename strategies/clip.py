@@ -7,6 +7,7 @@ import torch.distributed as dist
 
 from .mesh import Mesh
 from .piece import Piece
+from .waiting import waited
 
 
 def sum_over_ranks(
@@ -23,7 +24,7 @@ def sum_over_ranks(
         [p.tensor.grad for p in pieces if p.tensor.grad is not None and p.owned(mesh)], mesh.device
     )
     if mesh.layout.world_size > 1:
-        dist.all_reduce(numbers)
+        waited(lambda: dist.all_reduce(numbers))
     return tuple(numbers.tolist())
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .traffic import stands_for
+from .waiting import waited
 
 #: Waits for an operation and returns its result.
 Pending = Callable[[], torch.Tensor]
@@ -20,7 +21,7 @@ def all_reduce(flat: torch.Tensor, group: dist.ProcessGroup) -> Pending:
     work = dist.all_reduce(flat, group=group, async_op=True)
 
     def wait() -> torch.Tensor:
-        work.wait()
+        waited(work.wait)
         return flat
 
     return wait
@@ -39,7 +40,7 @@ def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup, into: torch.Ten
             work = dist.all_to_all_single(received, rows, group=group, async_op=True)
 
         def wait() -> torch.Tensor:
-            work.wait()
+            waited(work.wait)
             if half or into is None:
                 total = received.sum(0, dtype=torch.float32 if half else None)
                 return total if into is None else into.copy_(total)
@@ -50,7 +51,7 @@ def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup, into: torch.Ten
     work = dist.reduce_scatter_single(mine, rows.flatten(), group=group, async_op=True)
 
     def wait_mine() -> torch.Tensor:
-        work.wait()
+        waited(work.wait)
         return mine
 
     return wait_mine
@@ -62,7 +63,7 @@ def all_gather(mine: torch.Tensor, group: dist.ProcessGroup, into: torch.Tensor 
     work = dist.all_gather_single(rows.view(-1), mine, group=group, async_op=True)
 
     def wait() -> torch.Tensor:
-        work.wait()
+        waited(work.wait)
         return rows
 
     return wait
@@ -83,7 +84,7 @@ def shift(tensor: torch.Tensor, group: dist.ProcessGroup) -> Pending:
 
     def wait() -> torch.Tensor:
         for work in works:
-            work.wait()
+            waited(work.wait)
         return received
 
     return wait

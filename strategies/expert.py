@@ -19,6 +19,7 @@ from .collectives import all_gather
 from .context import positions_of
 from .mesh import EXPERT_REPLICA, Mesh
 from .piece import Cut, cut_by_hand
+from .waiting import waited
 
 #: rows [n, dim] sorted by expert, counts [experts held here] → results [n, dim]
 Compute = Callable[[Tensor, Tensor], Tensor]
@@ -95,7 +96,7 @@ def _divided(share: Callable[[], float], parts: int) -> Callable[[], float]:
 
 def _summed(group: dist.ProcessGroup) -> Callable[[Tensor], Tensor]:
     def over_group(counts: Tensor) -> Tensor:
-        dist.all_reduce(counts, group=group)
+        waited(lambda: dist.all_reduce(counts, group=group))
         return counts
 
     return over_group
@@ -124,7 +125,7 @@ class Exchange:
     def __call__(self, rows: Tensor, counts: Tensor, experts: Compute) -> Tensor:
         """`rows` [n, dim] sorted by expert, `counts` [all experts] int64 → `experts`' results [n, dim], in the same order."""
         arriving = torch.empty_like(counts)
-        dist.all_to_all_single(arriving, counts, group=self._group)
+        waited(lambda: dist.all_to_all_single(arriving, counts, group=self._group))
         arriving = arriving.view(self._ranks, -1)  # [from rank, expert held here]
         out = counts.view(self._ranks, -1).sum(1).tolist()
         into = arriving.sum(1).tolist()
@@ -161,5 +162,6 @@ class _AllToAll(torch.autograd.Function):
 
 def _send(rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup) -> Tensor:
     received = rows.new_empty(sum(into), *rows.shape[1:])
-    dist.all_to_all_single(received, rows.contiguous(), into, out, group=group)
+    rows = rows.contiguous()
+    waited(lambda: dist.all_to_all_single(received, rows, into, out, group=group))
     return received

@@ -12,7 +12,7 @@ a group 1 forward (gather) and 2 backward (gather, reduce-scatter), a row 1 and 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial
 
 from .selective import only_for_kept
+from .waiting import waited
 
 #: (x, layers) → each layer's output for the same x.
 Columns = Callable[[Tensor, Sequence[nn.Linear]], Sequence[Tensor]]
@@ -74,7 +75,7 @@ class Axis:
         rows = torch.ops._c10d_functional.all_gather_into_tensor(x.contiguous(), self._size, self._group)
 
         def wait() -> Tensor:
-            parts: Tensor = torch.ops._c10d_functional.wait_tensor(rows).unflatten(0, (self._size, x.shape[0]))
+            parts: Tensor = _arrived(rows).unflatten(0, (self._size, x.shape[0]))
             return parts.transpose(0, 1).flatten(1, 2)
 
         return wait
@@ -88,10 +89,13 @@ class Axis:
             started = torch.ops._c10d_functional.all_reduce(part.contiguous(), "sum", self._group)
 
         def wait() -> Tensor:
-            total: Tensor = torch.ops._c10d_functional.wait_tensor(started)
-            return total
+            return _arrived(started)
 
         return wait
+
+
+def _arrived(started: Tensor) -> Tensor:
+    return waited(lambda: cast(Tensor, torch.ops._c10d_functional.wait_tensor(started)))
 
 
 class _Columns(torch.autograd.Function):

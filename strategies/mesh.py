@@ -48,6 +48,12 @@ class Mesh:
         """This rank's coordinate on `axis`."""
         return self.axes[axis].get_local_rank()
 
+    @property
+    def part(self) -> int:
+        """Number of this rank's share of a step's work: ranks with the same do equal work, if on other tokens or other columns."""
+        experts = self.layout.expert
+        return self.index("pipeline") * experts + (self.index("expert") if experts > 1 else 0)
+
     def group(self, axis: str) -> dist.ProcessGroup:
         return self.axes[axis].get_group()
 

@@ -6,12 +6,14 @@ of them asks which strategy cut the parameter.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, Shard
 
 from .mesh import GROUPS, REPLICA, Mesh
+from .waiting import waited
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Parameter:
         grad = self.value.grad
         if isinstance(grad, DTensor):
             assert isinstance(self.value, DTensor)
-            grad = grad.redistribute(placements=self.value.placements).to_local()
+            grad = waited(partial(grad.redistribute, placements=self.value.placements)).to_local()
         return None if grad is None else _at_least_1d(grad)
 
     def piece(self, tensor: torch.Tensor, *more: Cut) -> Piece:

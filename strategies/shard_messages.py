@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from .collectives import Pending, reduce_scatter
+from .waiting import WaitedWork
 
 
 class Allocate:
@@ -39,7 +40,7 @@ class GlooAllGather(Allocate):
     ) -> dist.Work | None:
         """Start to gather `input_tensor` [n], which lies in `output_tensor` [N·n]."""
         work: dist.Work | None = dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=True)
-        return work
+        return work and WaitedWork(work)
 
 
 class GlooReduceScatter(Allocate):

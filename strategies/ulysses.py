@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .layout import Refusal
+from .waiting import waited
 
 #: q [batch, heads, queries, size], k and v with a divisor of its heads → causal attention's output, of q's shape.
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -53,7 +54,8 @@ def to_positions(x: Tensor, group: dist.ProcessGroup) -> Tensor:
 def _exchange(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Row r of the result is what rank r held in this rank's row."""
     received = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device)
-    dist.all_to_all_single(received, rows.contiguous(), group=group)
+    rows = rows.contiguous()
+    waited(lambda: dist.all_to_all_single(received, rows, group=group))
     return received
 
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice, takewhile
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 
 class Event(TypedDict):
@@ -32,6 +32,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return str(value)
+
+
+#: One step of several ranks: rank → its record.
+Ranks = dict[int, dict[str, Any]]
+#: What a rank's record says of that rank alone.
+_OF_ONE_RANK: Final = frozenset({"own_s", "waited_s", "part"})
 
 
 class Spool:
@@ -120,40 +126,43 @@ class Spool:
 
 
 class Steps:
-    """Merges the ranks' `step` records: one record per step, told once every rank has reported it."""
+    """Gathers the ranks' `step` records, by rank: a step is whole once every rank has reported it."""
 
     def __init__(self, world_size: int, most_open: int = 4096) -> None:
         self.world_size = world_size
         self.most_open = most_open  # a rank that never reports must not fill the memory
-        self._open: dict[int, dict[int, dict[str, Any]]] = {}
+        self._open: dict[int, Ranks] = {}
 
-    def add(self, rank: int, record: dict[str, Any]) -> list[dict[str, Any]]:
-        """One rank's record; returns the merged record that this completes, or the oldest when too many are open."""
+    def add(self, rank: int, record: dict[str, Any]) -> list[Ranks]:
+        """One rank's record; returns the step that this completes, or the oldest when too many are open."""
         step = int(record["step"])
         ranks = self._open.setdefault(step, {})
         ranks[rank] = record
         if len(ranks) == self.world_size:
-            return [merged(self._open.pop(step))]
+            return [self._open.pop(step)]
         if len(self._open) > self.most_open:
-            return [merged(self._open.pop(min(self._open)))]
+            return [self._open.pop(min(self._open))]
         return []
 
-    def rest(self) -> list[dict[str, Any]]:
+    def rest(self) -> list[Ranks]:
         """At the end: steps that the leading rank finished though another rank never reported them."""
         rest = [ranks for _, ranks in sorted(self._open.items()) if any("loss" in record for record in ranks.values())]
         self._open.clear()
-        return [merged(ranks) for ranks in rest]
+        return rest
 
 
-def merged(ranks: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """One step of several ranks: the full record (the one with a loss), and its seconds over the ranks."""
+def merged(ranks: Ranks) -> dict[str, Any]:
+    """One step of several ranks: the full record (the one with a loss), its seconds over the ranks, and who worked longest in it.
+
+    All ranks' seconds are about equal, as they wait for each other: the slowest rank is the one that waited least, where that is known.
+    """
     full = next((ranks[rank] for rank in sorted(ranks) if "loss" in ranks[rank]), ranks[min(ranks)])
-    times = {rank: float(record.get("step_s") or 0.0) for rank, record in ranks.items()}
-    slowest = max(sorted(times), key=lambda rank: times[rank])
-    return {
-        **full,
-        "step_s_min": min(times.values()),
-        "step_s_median": statistics.median(times.values()),
-        "step_s_max": times[slowest],
-        "slowest_rank": slowest,
-    }
+    times = [float(record.get("step_s") or 0.0) for record in ranks.values()]
+    told = {name: value for name, value in full.items() if name not in _OF_ONE_RANK}
+    seconds = {"step_s_min": min(times), "step_s_median": statistics.median(times), "step_s_max": max(times)}
+    return told | seconds | {"slowest_rank": _slowest(ranks)}
+
+
+def _slowest(ranks: Ranks) -> int:
+    known = all("own_s" in record for record in ranks.values())
+    return max(sorted(ranks), key=lambda rank: float(ranks[rank].get("own_s" if known else "step_s") or 0.0))

@@ -1,6 +1,7 @@
 """Why a gang ends before its work is done. The root cause is told, never its echo in another rank."""
 
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ SECONDARY: Final = (
 class Failure:
     """Why a gang ends before its work is done."""
 
-    cause: str  # `exception`, `rank_lost`, `hang`, `placement_timeout`, `start_failed`, `gang_error`
+    cause: str  # `exception`, `rank_lost`, `hang`, `replicas_differ`, `placement_timeout`, `start_failed`, `gang_error`
     rank: int | None
     message: str
     node: str | None = None
@@ -54,6 +55,15 @@ class Failure:
     def text(self) -> str:
         who = "" if self.rank is None else f"rank {self.rank}: "
         return who + self.message + (f"\n\n{self.traceback}" if self.traceback else "")
+
+
+def raised(told: Mapping[str, Any], rank: int | None, node: str | None) -> Failure:
+    """What a trainer told of its exception. One that knows its cause, the rank to blame or more has said so in its `facts`."""
+    facts = dict(told.get("facts") or {})
+    cause = facts.pop("cause", "exception")
+    facts.pop("rank", None)
+    message = told["message"] if cause != "exception" else f"{told['type']}: {told['message']}"
+    return Failure(cause, rank, message, node, told["traceback"], {"raised_in": told.get("step")} | facts)
 
 
 def brief(error: BaseException) -> str:

@@ -23,16 +23,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal
 
 from .coords import Coords
-from .events import Event, Spool
-from .failure import Failure, brief, ending
+from .events import Event, Ranks, Spool
+from .failure import Failure, brief, ending, raised
 from .hang import Progress
 from .journal import Journal
 from .lookout import hang, within
 from .member import Member, coordinates, neighbour, nodes
 from .placement import Order, bundle_order, find_actor, kill, make_actor, rank_name, remove_remains, reserve
 from .rank import Remains, Reservation, leave
-from .repair import Budget, agreed
+from .repair import NOT_FROM_MEMORY, Budget, agreed
+from .spike import Spikes
 from .story import Story
+from .straggler import Stragglers
 
 #: What the dispatcher has not taken is kept in the journal too, in the memory of the cluster's head.
 SPOOL_BYTES: Final = 16 << 20
@@ -67,6 +69,9 @@ REMEMBERED: Final = (
     "generation",
     "restore",
     "budget",
+    "stragglers",
+    "spikes",
+    "distrusted",
 )
 
 
@@ -87,9 +92,12 @@ class Supervisor:
         self.phase: Phase = "placing"
         self.mending: dict[str, Any] = {}  # cause and rank of the fault that is being repaired, and since when
         self.generation = 0
+        self.distrusted = False  # what is in memory; the gang goes on from a checkpoint then
         self.restore: int | None = None  # the step whose snapshots this generation began with
         self.budget = Budget(order.repairs)
         self.progress = Progress(order.hang_s or math.inf)
+        self.stragglers = Stragglers(order.straggler)
+        self.spikes = Spikes(order.loss_spike)
         self.spoken = time.monotonic()
         self._ended = asyncio.Event()
         self._beginning = asyncio.Lock()
@@ -276,6 +284,7 @@ class Supervisor:
         root = self._root_cause()
         if not self.budget.allows(root.mendable, self.story.told_step):
             return False
+        self.distrusted = self.distrusted or root.cause in NOT_FROM_MEMORY
         self.phase, self.mending = "mending", {"cause": root.cause, "rank": root.rank, "began": time.time()}
         self._tell_incident(root)
         self.story.tell_state("recovering", root.cause, root.text())
@@ -300,6 +309,7 @@ class Supervisor:
         for member in await self._drain(LAST_WORD_S):
             member.lost = True  # who has not told its trainer's exit would tell it to the next generation
         self.story.rest()
+        self.stragglers.renew()
         await self._replace_the_lost()
         self._look_no_more()
         self.failures.clear()
@@ -322,6 +332,9 @@ class Supervisor:
 
     async def _agree(self) -> int | None:
         """The step from which all ranks go on; None when no snapshot is of all of them."""
+        if self.distrusted:
+            await asyncio.gather(*(within(START_S, member.actor.forget_snapshots.remote()) for member in self.members))
+            self.distrusted = False
         calls = [within(START_S, member.actor.snapshots.remote()) for member in self.members]
         return agreed(await asyncio.gather(*calls))
 
@@ -418,17 +431,23 @@ class Supervisor:
     def _take_step(self, member: Member, event: Event) -> None:
         member.step = int(event["data"]["step"])
         self.progress.stepped(float(event["data"].get("step_s") or 0.0))
-        self.story.step(member.rank, event)
+        for ranks in self.story.step(member.rank, event):
+            self._look_at(ranks)
+
+    def _look_at(self, ranks: Ranks) -> None:
+        """What a whole step shows that is worth a word."""
+        found = [one.failure(self.members[one.rank].node) for one in self.stragglers.add(ranks)]
+        spike = self.spikes.add(ranks.get(0, {}))
+        for failure in [*found, *([spike] if spike else [])]:
+            self.story.tell_incident(failure, self.generation, [])
 
     def _take_fact(self, member: Member, event: Event) -> None:
         self.story.fact(event, member.step)
 
     def _take_failed(self, member: Member, event: Event) -> None:
-        data = event["data"]
         member.failed = True
-        message = f"{data['type']}: {data['message']}"
-        raised = {"raised_in": data.get("step")}
-        self._fail(Failure("exception", member.rank, message, member.node, data["traceback"], raised))
+        accused = event["data"].get("facts", {}).get("rank", member.rank)
+        self._fail(raised(event["data"], accused, None if accused is None else self.members[accused].node))
 
     def _take_done(self, member: Member, _: Event) -> None:
         member.done = True

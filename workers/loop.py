@@ -12,9 +12,11 @@ import numpy as np
 import torch
 
 from ..strategies.clip import scale_gradients, sum_over_ranks
+from ..strategies.clock import clock_of
 from ..strategies.context import share
 from ..strategies.mesh import REPLICA, make_mesh
 from ..strategies.precision import LossScale
+from ..strategies.waiting import ASIDE, OWN_TIME, Lap
 from . import snapshot
 from .build import Built, build
 from .checkpoint.errors import CheckpointError
@@ -29,6 +31,7 @@ from .probe import Probe
 from .pulse import PULSE
 from .rates import MFU_FORMULA, Rates, peak_flops
 from .recent import Recent, Tell
+from .replicas import Replicas
 from .saving import Saving
 from .snapshot import Snapshots
 from .spec import Run
@@ -92,14 +95,17 @@ class Loop:
         self.started = time.monotonic()
         self.first_step_s: float | None = None
         self.trained_s = 0.0
+        OWN_TIME.clock, self.lap = clock_of(built.mesh.device), Lap(0.0, 0.0)
         pieces = self._all_pieces()
         self.snapshots = Snapshots(memory.slots, self.spec.snapshot.every, pieces, built.mesh.device)
         self.saving = Saving(built, pieces, self._tell_first)
+        self.replicas = Replicas(built, pieces, self.spec.replicas.every)
 
     def run(self) -> None:
         """All steps that are left, then the summary; or those until all ranks have agreed to end."""
         try:
-            self._run()
+            with OWN_TIME.counting():
+                self._run()
         finally:
             self.snapshots.settle()  # and with it what is withheld
 
@@ -114,8 +120,11 @@ class Loop:
         for step in range(first, self.spec.steps + 1):
             PULSE.beat("step" if step > first else "first step", step)
             seconds = self._train_step(step)
+            with ASIDE:
+                self.replicas.after(step, seconds, self.saving.due(step) or bool(self.ending))
             if self._due(self.spec.eval.every, step) or step == self.spec.steps:
-                self._validate(step)
+                with ASIDE:
+                    self._validate(step)
             self.saving.after(step, lambda step=step: self._training(step))  # type: ignore[misc]
             self.snapshots.after(step, seconds, lambda step=step: self._facts(step), self.recent.release)  # type: ignore[misc]
             if self.ending and step < self.spec.steps:
@@ -157,7 +166,8 @@ class Loop:
         if self.first_step_s is None:
             self.first_loss, self.first_step_s = loss, time.monotonic() - self.started
         self.last_loss = loss
-        record: dict[str, Any] = {"step": step, "step_s": seconds}
+        own = {"own_s": self.lap.own_s, "waited_s": self.lap.waited_s, "part": self.built.mesh.part}
+        record: dict[str, Any] = {"step": step, "step_s": seconds, **own}
         if self.leads:
             record |= {"loss": loss, "lr": lr, "grad_norm": norm, "loss_scale": scale, "skipped": skipped}
             record |= {"tokens": step * self.step_tokens, **self.rates.of(self.step_tokens, seconds)}
@@ -165,7 +175,7 @@ class Loop:
             self.recent.withhold()
         self.tell("step", record)
         if probe:
-            self._tell_first("probe", {"step": step, **probe.record()})
+            self._tell_first("probe", {"step": step, **probe.record(self.lap)})
         return seconds
 
     def _set_learning_rate(self, step: int) -> float:
@@ -196,7 +206,7 @@ class Loop:
         counts = self.built.parallel.runner.last and mesh.index("tensor") == 0
         factor = self.built.loss.factor
         loss, squares, *wishes = sum_over_ranks(pieces, loss_share, counts, mesh, *votes(asked))
-        self.ending = agreed(*wishes)
+        self.lap, self.ending = OWN_TIME.lap(), agreed(*wishes)
         loss, norm = loss / factor, math.sqrt(squares) / factor if math.isfinite(squares) else math.inf
         skipped = _overflowed(scale, squares)
         if not skipped:

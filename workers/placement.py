@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .rank import Rank
+from .spike import Bounds
+from .straggler import Limits
 
 NAMESPACE: Final = "shardyard"
 
@@ -27,6 +29,8 @@ class Order:
     timeout_s: float = 600.0  # of collectives
     lease_s: float = 30.0
     hang_s: float | None = None  # without progress for so long, every rank is examined; None: never
+    straggler: Limits | None = None  # None: nobody looks for any
+    loss_spike: Bounds | None = None  # None: no loss is one
     repairs: int = 0  # so often the gang is repaired in place after it lost a rank
 
 

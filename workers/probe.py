@@ -17,6 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from ..strategies.pipeline.stopwatch import Bubble
 from ..strategies.selective import watched
 from ..strategies.traffic import Traffic, axes_of, total
+from ..strategies.waiting import Lap, waited
 from .build import Built
 
 T = TypeVar("T")
@@ -50,16 +51,18 @@ class Probe:
         with self._traffic:
             yield
 
-    def record(self) -> dict[str, Any]:
+    def record(self, lap: Lap) -> dict[str, Any]:
         """`{"traffic": axis → collective → calls, elements, bytes (of this rank), "traffic_sum": the same of all ranks together,
-        "memory": kind → min, max over ranks}`, and under a pipeline `bubbles`. Collective.
+        "memory": kind → min, max over ranks, "own_s" and "waited_s": by rank, of its `lap`}`, and under a pipeline `bubbles`. Collective.
         """
         mine, moved = self._memory(), self._traffic.plain()
         everyone = _gathered(mine)
         memory = {kind: {"min": min(m[kind] for m in everyone), "max": max(m[kind] for m in everyone)} for kind in mine}
         bubble = self._built.parallel.runner.bubble()
-        waited = {} if bubble is None else bubbles(_gathered(bubble))
-        return {"traffic": moved, "traffic_sum": total(_gathered(moved)), "memory": memory, **waited}
+        bubble_told = {} if bubble is None else bubbles(_gathered(bubble))
+        laps = _gathered(lap)
+        times = {"own_s": [each.own_s for each in laps], "waited_s": [each.waited_s for each in laps]}
+        return {"traffic": moved, "traffic_sum": total(_gathered(moved)), "memory": memory, **times, **bubble_told}
 
     def _memory(self) -> dict[str, int]:
         built = self._built
@@ -88,7 +91,7 @@ def bubbles(everyone: Sequence[Bubble]) -> dict[str, Any]:
 
 def _gathered(mine: T) -> list[T]:
     everyone = [mine] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
+    waited(lambda: dist.all_gather_object(everyone, mine))
     return everyone
 
 

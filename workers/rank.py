@@ -296,6 +296,12 @@ class Rank:
         self._heard()
         return slots.steps(self.slots)
 
+    async def forget_snapshots(self) -> None:
+        """They are not to be trusted. Ask when its trainer has ended."""
+        self._heard()
+        for fd in self.slots:
+            slots.empty(fd)
+
     async def start(self, run: dict[str, Any], coords: dict[str, Any]) -> None:
         """Give the waiting trainer its orders; harmless when it has them."""
         self._heard()

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 #: Causes that are the machines' fault; an exception of the training code would come again.
-MENDABLE: Final = frozenset({"rank_lost", "hang"})
+MENDABLE: Final = frozenset({"rank_lost", "hang", "replicas_differ"})
+#: Of those, the ones after which what is in memory is not to be trusted: the gang goes on from a checkpoint.
+NOT_FROM_MEMORY: Final = frozenset({"replicas_differ"})
 #: So many repairs in a row that brought no new step are the last: the fault comes with the training.
 MOST_IDLE: Final = 3
 #: Seconds before the second, third … repair in a row that brought no new step.

@@ -35,14 +35,17 @@ class Saving:
     def after(self, step: int, training: Callable[[], dict[str, Any]]) -> None:
         """Called after each step: tell what has been saved, and begin to save the state where that is due."""
         self._tell_ended()
-        due = self._spec.every is not None and step % self._spec.every == 0
-        if due and not self._is_last(step):
+        if self.due(step) and not self._is_last(step):
             self._begin(step, training(), 1)
 
     def leave(self, step: int, training: Callable[[], dict[str, Any]]) -> None:
         """The run ends early, after `step`: let the newest checkpoint be of that step."""
         if self._begun != step:
             self._begin(step, training(), TRIES)
+
+    def due(self, step: int) -> bool:
+        """Whether the state after `step` is saved."""
+        return self._is_last(step) or (self._spec.every is not None and step % self._spec.every == 0)
 
     def settle(self) -> None:
         """The state is about to change: let the copy come first."""

@@ -223,6 +223,18 @@ class SnapshotSpec(_Part):
     )
 
 
+class ReplicasSpec(_Part):
+    """Comparison of what several ranks hold alike (replicas of parameters and optimizer state), bit by bit, by checksums.
+
+    Also before each checkpoint, unless `every` is 0. A difference is told (incident `replicas_differ`), and the gang goes on from the
+    newest checkpoint.
+    """
+
+    every: int | None = Field(
+        None, ge=0, description="Steps between two; null: as often as they take at most 0.5% of the time; 0: never."
+    )
+
+
 class TrainSpec(_Part):
     """Everything the training loop needs; also runs without the service: `torchrun -m shardyard.workers.local SPEC`."""
 
@@ -251,6 +263,7 @@ class TrainSpec(_Part):
     eval: EvalSpec = EvalSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     snapshot: SnapshotSpec = SnapshotSpec()
+    replicas: ReplicasSpec = ReplicasSpec()
     overlap: Overlap = Overlap()
     probe: ProbeSpec = ProbeSpec()
     resume_from: Address | None = Field(

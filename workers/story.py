@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from .events import Event, Spool, Steps, merged
+from .events import Event, Ranks, Spool, Steps, merged
 from .failure import Failure
 
 
@@ -33,17 +33,18 @@ class Story:
     def log(self, event: Event) -> None:
         self.spool.add("log", event["data"], event["ts"])
 
-    def step(self, rank: int, event: Event) -> None:
-        """One rank's record of a step."""
+    def step(self, rank: int, event: Event) -> list[Ranks]:
+        """One rank's record of a step; returns the steps that this made whole, as their ranks told them."""
         step = int(event["data"]["step"])
         again = event["data"].pop("again", False)
         if rank == 0 and not again:
             self._tell_running(event["ts"], step)
         if step <= self.told_step:  # trained once more after a repair, to the same bits
-            return
-        records = [merged({rank: event["data"]})] if again else self._steps.add(rank, event["data"])
-        for record in records:
-            self._tell_step(record, event["ts"])
+            return []
+        whole = [{rank: event["data"]}] if again else self._steps.add(rank, event["data"])
+        for ranks in whole:
+            self._tell_step(merged(ranks), event["ts"])
+        return [] if again else whole
 
     def fact(self, event: Event, step: int) -> None:
         """Plan, validation, checkpoint, incident, summary: told as they come, but never before the step that they follow."""
@@ -52,8 +53,8 @@ class Story:
 
     def rest(self) -> None:
         """At a generation's end: what waited for ranks that will not report any more."""
-        for record in self._steps.rest():
-            self._tell_step(record, time.time())
+        for ranks in self._steps.rest():
+            self._tell_step(merged(ranks), time.time())
         self._tell_held(all_of_them=True)
 
     def tell_incident(self, root: Failure, generation: int, log: Sequence[str]) -> None:

@@ -93,7 +93,7 @@ def main(control: socket.socket, slots: list[int], listening: int | None, entry:
         sys.stderr.write(text)
         sys.stderr.flush()
         told = {"type": type(error).__name__, "message": str(error), "traceback": text[-MAX_TRACEBACK:]}
-        link.tell("failed", told | {"step": PULSE.step})
+        link.tell("failed", told | {"step": PULSE.step, "facts": getattr(error, "facts", {})})
         return 1
     link.tell("done", {})
     link.released.wait()

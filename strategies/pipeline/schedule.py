@@ -23,13 +23,15 @@ from torch.distributed.pipelining.schedules import (
     ScheduleZBVZeroBubble,
 )
 
+from ..clock import clock_of
 from ..cost.stages import ModuleCosts, stage_blocks, stage_costs
 from ..layout import Layout
 from ..mesh import Mesh
+from ..waiting import WAITING, WORKING
 from .order import Order, order_of
 from .relay import Relay
 from .simulate import Timeline, evenly, simulate
-from .stopwatch import Bubble, Stopwatch, clock_of
+from .stopwatch import Bubble, Stopwatch
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -43,6 +45,22 @@ _SCHEDULES: dict[str, Any] = {
 }
 
 
+class OwnStage(PipelineStage):
+    """A stage whose passes are its rank's own time, where the schedule around them waits for neighbours."""
+
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with WORKING:
+            return super().forward_one_chunk(*args, **kwargs)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with WORKING:
+            return super().backward_one_chunk(*args, **kwargs)
+
+    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        with WORKING:
+            return super().backward_weight_one_chunk(*args, **kwargs)
+
+
 class Pipeline:
     """Runs the micro-batches of a step through the stages. Gradients are summed over micro-batches and not yet reduced."""
 
@@ -52,7 +70,7 @@ class Pipeline:
         layout, group = mesh.layout, mesh.group("pipeline")
         indices = layout.stages_of(mesh.index("pipeline"))
         self.stages = [
-            PipelineStage(part, index, layout.stages, mesh.device, group=group)
+            OwnStage(part, index, layout.stages, mesh.device, group=group)
             for part, index in zip(parts, indices, strict=True)
         ]
         self._first, self.last = 0 in indices, layout.stages - 1 in indices
@@ -97,15 +115,17 @@ class Pipeline:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; the summed loss (0 off the last stage)."""
         losses: list[torch.Tensor] = []
         given = (inputs,) if self._first else ()
+        wanted = {"target": targets, "losses": losses} if self.last else {}
+        with WAITING:  # but for what the stages do
+            self._schedule.step(*given, **wanted, return_outputs=False)
         if not self.last:
-            self._schedule.step(*given, return_outputs=False)
             return torch.zeros((), device=inputs.device)
-        self._schedule.step(*given, target=targets, losses=losses, return_outputs=False)
         return torch.stack([loss.detach() for loss in losses]).sum()
 
     def _loss_of(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """The loss as it is now: timed or not."""
-        return self._loss(output, target)
+        with WORKING:
+            return self._loss(output, target)
 
     @torch.no_grad()
     def validate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -11,15 +11,15 @@ other axes within it are work; waiting for the pipeline's neighbours is bubble, 
 Only a step that is watched pays: the stages' methods are replaced for its duration.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from ..clock import Clock
 from ..mesh import Mesh
 from .order import Action, Kind, Order
 from .simulate import simulate
@@ -42,37 +42,6 @@ class Measured:
 
     def of(self, action: Action) -> float:
         return self.seconds.get(action, self.communication)
-
-
-class Clock(Protocol):
-    """Takes moments as the device passes them, and knows afterwards how long it was between two."""
-
-    def now(self) -> Any: ...
-
-    def seconds(self, start: Any, end: Any) -> float: ...
-
-
-class HostClock:
-    """The time on the host, which waits for each operation."""
-
-    def now(self) -> float:
-        return time.perf_counter()
-
-    def seconds(self, start: float, end: float) -> float:
-        return end - start
-
-
-class CudaClock:
-    """Events on the current stream: taking one waits for nothing."""
-
-    def now(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        end.synchronize()
-        return float(start.elapsed_time(end)) / 1000  # milliseconds
 
 
 @dataclass
@@ -148,10 +117,6 @@ class Stopwatch:
         result = run(*args, **kwargs)
         self.laps.append((action, start, self.clock.now()))
         return result
-
-
-def clock_of(device: torch.device) -> Clock:
-    return CudaClock() if device.type == "cuda" else HostClock()
 
 
 def _meet(mesh: Mesh) -> None:

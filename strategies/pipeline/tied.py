@@ -18,6 +18,7 @@ from torch import nn
 from ..data import DataStrategy
 from ..mesh import Mesh
 from ..piece import Piece, tied_names
+from ..waiting import waited
 
 
 def share(parts: Sequence[nn.Module]) -> None:
@@ -60,7 +61,7 @@ class TiedEnds:
         send = dist.P2POp(dist.isend, mine, group=self._group, group_peer=self._other)
         receive = dist.P2POp(dist.irecv, theirs, group=self._group, group_peer=self._other)
         for work in dist.batch_isend_irecv([send, receive]):
-            work.wait()
+            waited(work.wait)
         return theirs
 
 

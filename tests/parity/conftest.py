@@ -23,11 +23,13 @@ SPEC: dict[str, Any] = {
 
 #: Grids that are long: `make test` takes every second of their cases, `make parity` all of them.
 LONG = (
+    "test_alike",
     "test_bubble",
     "test_combinations",
     "test_context",
     "test_experts",
     "test_fp8",
+    "test_own_time",
     "test_pipeline",
     "test_savings",
     "test_traffic",

@@ -15,6 +15,7 @@ from torch.distributed.tensor.parallel import ParallelStyle, RowwiseParallel, Se
 
 from ...strategies.linear import CutColumns, cut_row
 from ...strategies.piece import Cut, cut_by_hand
+from ...strategies.waiting import waited
 
 
 class ReplicatedParallel(ParallelStyle):
@@ -84,6 +85,21 @@ class HeadParallel(LinearCut):
         return module
 
 
+class EmbeddingRowsParallel(RowwiseParallel):
+    """Torch's row split (vocabulary), which starts to sum the output over the ranks; here it is there when the module returns."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        module = super()._apply(module, device_mesh)
+        module.register_forward_hook(_arrive)
+        return module
+
+
+def _arrive(_: nn.Module, __: object, output: Tensor) -> None:
+    arrive = getattr(output, "trigger_wait", None)
+    if arrive is not None:
+        waited(arrive)
+
+
 class EmbeddingParallel(ParallelStyle):
     """An embedding split by columns (dim): each rank looks up its slice of every token; the output is local.
 
@@ -105,9 +121,13 @@ class EmbeddingParallel(ParallelStyle):
 
     def _gather(self, _: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:
         if mesh.device_type == "cpu":  # gloo has no all-to-all between shards: gather, then keep one's own
-            output = output.redistribute(placements=[Replicate()])
-        local: Tensor = output.redistribute(placements=[self.output]).to_local()
+            output = _redistributed(output, Replicate())
+        local: Tensor = _redistributed(output, self.output).to_local()
         return local
+
+
+def _redistributed(x: DTensor, to: Placement) -> DTensor:
+    return waited(lambda: x.redistribute(placements=[to]))
 
 
 def heads_norm() -> ParallelStyle:
@@ -138,12 +158,12 @@ class MixtureParallel(ParallelStyle):
         def enter(_: nn.Module, inputs: tuple[Any, ...]) -> Tensor:
             (x,) = inputs
             x = x if isinstance(x, DTensor) else DTensor.from_local(x, device_mesh, [self.between], run_check=False)
-            whole: Tensor = x.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+            whole: Tensor = _redistributed(x, Replicate()).to_local(grad_placements=[Partial()])
             return whole
 
         def leave(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
             parts = DTensor.from_local(output, device_mesh, [Partial()], run_check=False)
-            local: Tensor = parts.redistribute(placements=[self.between]).to_local()
+            local: Tensor = _redistributed(parts, self.between).to_local()
             return local
 
         module.register_forward_pre_hook(enter)
@@ -159,7 +179,7 @@ def decoder_plan(sequence: bool, tied: bool, columns: tuple[str, ...], *, positi
     """
     between: Placement = Shard(1) if sequence else Replicate()  # of the hidden state outside attention and feed-forward
     norm = SequenceParallel(use_local_output=True) if sequence else ReplicatedParallel()
-    rows = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
+    rows = EmbeddingRowsParallel(input_layouts=Replicate(), output_layouts=between)
     plan: dict[str, ParallelStyle] = {"embed": rows if tied else EmbeddingParallel(between)}
     if positions:
         plan["positions"] = EmbeddingParallel(between)

@@ -33,19 +33,43 @@ def work(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
 
 
 def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
-    """The real training loop, which says in `folder` what its process is, and is stuck before a step while `{rank}.stuck` is there."""
-    from shardyard.workers.loop import train as real
+    """The real training loop, which says in `folder` what its process is. Before a step it is stuck while `{rank}.stuck` is there, and
+    sleeps for the seconds in `{rank}.slow` while that is, and flips a bit of its parameters when `{rank}.flip` is.
+    """
     from shardyard.workers.spec import Run
 
     Path(run["folder"], f"{coords.rank}.pid").write_text(str(os.getpid()))
-    stuck = Path(run["folder"], f"{coords.rank}.stuck")
+    loop, built = _built()
+    stuck, slow, flip = (Path(run["folder"], f"{coords.rank}.{how}") for how in ("stuck", "slow", "flip"))
 
     def stop_or_stick() -> Any:
         if stuck.exists():
             _stick()
+        if slow.exists():
+            time.sleep(float(slow.read_text()))
+        if flip.exists():
+            flip.unlink()
+            _flip_a_bit(built[0])
         return stop()
 
-    real(Run.model_validate(run["run"]), coords, tell, stop_or_stick)
+    loop.train(Run.model_validate(run["run"]), coords, tell, stop_or_stick)
+
+
+def _built() -> tuple[Any, list[Any]]:
+    """The module of the loop, and what it will have built when it trains."""
+    from shardyard.workers import loop
+
+    build, built = loop.build, list[Any]()
+    loop.build = lambda *given: built.append(build(*given)) or built[0]  # type: ignore[func-returns-value]
+    return loop, built
+
+
+def _flip_a_bit(built: Any) -> None:
+    import torch
+
+    built.parallel.data.settle()
+    value = next(p for part in built.parallel.parts for p in part.parameters())
+    value.detach().view(torch.uint8).view(-1)[3] ^= 1
 
 
 def _stick() -> None:

@@ -76,7 +76,8 @@ def test_a_step_is_merged_once_all_ranks_have_told_it() -> None:
     assert steps.add(2, {"step": 1, "step_s": 3.0}) == []
     assert steps.add(0, {"step": 1, "step_s": 1.0, "loss": 5.0}) == []
     assert steps.add(0, {"step": 2, "step_s": 1.0, "loss": 4.0}) == []
-    (record,) = steps.add(1, {"step": 1, "step_s": 2.0})
+    (ranks,) = steps.add(1, {"step": 1, "step_s": 2.0})
+    record = merged(ranks)
     assert record == {
         "step": 1,
         "step_s": 1.0,
@@ -86,7 +87,7 @@ def test_a_step_is_merged_once_all_ranks_have_told_it() -> None:
         "step_s_max": 3.0,
         "slowest_rank": 2,
     }
-    assert [rest["step"] for rest in steps.rest()] == [2]
+    assert [rest[0]["step"] for rest in steps.rest()] == [2]
     assert steps.rest() == []
 
 
@@ -98,7 +99,7 @@ def test_what_only_followers_have_told_is_no_step_of_the_job() -> None:
 
 def test_a_rank_that_never_tells_fills_no_memory() -> None:
     steps = Steps(2, most_open=3)
-    told = [record["step"] for step in range(1, 11) for record in steps.add(0, {"step": step, "step_s": 1, "loss": 0})]
+    told = [ranks[0]["step"] for step in range(1, 11) for ranks in steps.add(0, {"step": step, "step_s": 1, "loss": 0})]
     assert told == list(range(1, 8))
 
 
@@ -108,3 +109,10 @@ def test_the_slowest_rank_is_the_lowest_with_the_longest_time(times: dict[int, f
     assert times[record["slowest_rank"]] == record["step_s_max"] == max(times.values())
     assert record["slowest_rank"] == min(rank for rank in times if times[rank] == record["step_s_max"])
     assert record["step_s_min"] <= record["step_s_median"] <= record["step_s_max"]
+
+
+def test_the_slowest_rank_is_the_one_that_worked_longest_where_that_is_known() -> None:
+    own = {0: 0.1, 1: 0.3, 2: 0.2}
+    record = merged({r: {"step": 1, "step_s": 1.0 - r / 10, "own_s": s, "part": 0} for r, s in own.items()})
+    assert record["slowest_rank"] == 1 and record["step_s_max"] == 1.0
+    assert not {"own_s", "part"} & set(record)

@@ -1,0 +1,127 @@
+"""What ranks hold alike, to the bit: replicas of parameters and of optimizer state, and what tensor parallelism leaves whole.
+
+Nothing in training compares them: a bit that flips in one replica's memory stays, and spreads with its gradients. So each rank adds up
+the words of every rectangle that others hold too (a change of any one word changes the sum), and compares the sums with theirs.
+
+Time: each byte is read once. Traffic per axis: two 8-byte numbers per rectangle, all-reduced (their largest and their smallest); then one
+number over the world, since all ranks must know. Only where something differs do ranks exchange more.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .mesh import GROUPS, Mesh
+from .piece import Parameter, Piece, parameters, rectangle
+from .waiting import waited
+
+#: A rectangle's place: name, kind of number, offset and size.
+Place = tuple[str, str, tuple[int, ...], tuple[int, ...]]
+_WORDS: Final = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A tensor of which ranks along the mesh `axes` hold the same bits."""
+
+    place: Place
+    tensor: torch.Tensor
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Parts of the training state that ranks should hold alike and do not. `ranks`: the minority; all that differ where there is none."""
+
+    names: tuple[str, ...]
+    ranks: tuple[int, ...]
+    certain: bool
+
+
+def held_alike(parts: Sequence[nn.Module], pieces: Sequence[Piece], mesh: Mesh) -> list[Rectangle]:
+    """Every rectangle of this rank's state that others hold too, in the same order on all that do."""
+    found = [_of_piece(piece, mesh) for piece in pieces]
+    if mesh.layout.zero < 3:  # there the pieces are the parameters
+        found += [_of_parameter(parameter, mesh) for parameter in parameters(parts, mesh)]
+    once = {(r.tensor.data_ptr(), r.place): r for r in found if r.axes and r.tensor.numel()}
+    return list(once.values())
+
+
+def _of_piece(piece: Piece, mesh: Mesh) -> Rectangle:
+    between, inside = GROUPS[piece.replicas]
+    replicas = between if inside in piece.axes else piece.replicas
+    place = (piece.name, str(piece.tensor.dtype), piece.offset, tuple(piece.tensor.shape))
+    return Rectangle(place, piece.tensor, _shared((replicas, "tensor"), piece.axes, mesh))
+
+
+def _of_parameter(parameter: Parameter, mesh: Mesh) -> Rectangle:
+    offset, size = rectangle(parameter.shape, parameter.cuts)
+    cut = frozenset(cut.axis for cut in parameter.cuts)
+    place = (parameter.name, str(parameter.local.dtype), offset, size)
+    return Rectangle(place, parameter.local, _shared((parameter.replicas, "tensor"), cut, mesh))
+
+
+def _shared(axes: Sequence[str], cut: frozenset[str], mesh: Mesh) -> tuple[str, ...]:
+    return tuple(axis for axis in axes if axis not in cut and mesh.size(axis) > 1)
+
+
+@torch.no_grad()
+def difference(rectangles: Sequence[Rectangle], mesh: Mesh) -> Difference | None:
+    """Where ranks hold different bits, if any do; the same answer on all ranks. Collective over the world."""
+    sums = torch.stack([checksum(r.tensor) for r in rectangles]) if rectangles else torch.empty(0, dtype=torch.int64)
+    sums = sums.to(mesh.device)
+    odd = torch.zeros(len(rectangles), dtype=torch.bool, device=mesh.device)
+    for axis in sorted({axis for r in rectangles for axis in r.axes}):
+        here = torch.tensor([axis in r.axes for r in rectangles], device=mesh.device)
+        odd[here] |= _differs(sums[here], mesh.group(axis))
+    somewhere = odd.any().to(torch.int64).reshape(1)
+    waited(lambda: dist.all_reduce(somewhere, dist.ReduceOp.MAX))
+    if not somewhere.item():
+        return None
+    mine = {
+        r.place: int(one) for r, one, differs in zip(rectangles, sums.tolist(), odd.tolist(), strict=True) if differs
+    }
+    everyone: list[dict[Place, int]] = [{}] * dist.get_world_size()
+    waited(lambda: dist.all_gather_object(everyone, mine))
+    return named(everyone)
+
+
+def _differs(sums: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """Which of `sums` the ranks of `group` do not share: their largest is not their smallest."""
+    extremes = torch.stack([sums, ~sums])  # ~x = −x − 1 turns the order around, and overflows nowhere
+    waited(lambda: dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group))
+    return extremes[0] != ~extremes[1]
+
+
+def checksum(tensor: torch.Tensor) -> torch.Tensor:
+    """The sum of the tensor's 8-byte words (of smaller ones where it has no whole number of those), modulo 2⁶⁴."""
+    flat = tensor.detach().reshape(-1)
+    if flat.nbytes % 8:
+        return flat.view(_WORDS[flat.element_size()]).sum(dtype=torch.int64)
+    if flat.storage_offset() * flat.element_size() % 8:
+        flat = flat.clone()
+    return flat.view(torch.int64).sum()
+
+
+def named(everyone: Sequence[dict[Place, int]]) -> Difference:
+    """Who differs in what: `everyone` holds by rank the sums of what somebody holds otherwise.
+
+    The minority are those who differ from what most hold of some rectangle; without a majority anywhere, all of them.
+    """
+    votes: dict[Place, dict[int, int]] = defaultdict(dict)
+    for rank, sums in enumerate(everyone):
+        for place, one in sums.items():
+            votes[place][rank] = one
+    minority, all_of_them = set[int](), set[int]()
+    for by_rank in votes.values():
+        (most, count), *others = Counter(by_rank.values()).most_common()
+        all_of_them |= set(by_rank)
+        if others and count > others[0][1]:
+            minority |= {rank for rank, one in by_rank.items() if one != most}
+    names = tuple(dict.fromkeys(place[0] for place in votes))
+    return Difference(names, tuple(sorted(minority or all_of_them)), bool(minority))

@@ -1,0 +1,97 @@
+"""On every layout replicas hold the same bits, and one that is flipped names its rank and its parameter."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.ranks import group, spawn
+
+from shardyard.workers.spec import Run, TrainSpec
+
+Make = Callable[..., Any]
+
+STEPS = 4
+AT = 2
+MIXTURE = {
+    "family": "moe",
+    "preset": "nano",
+    "layers": 2,
+    "dim": 32,
+    "heads": 4,
+    "kv_heads": 2,
+    "hidden": 64,
+    "experts": 4,
+}
+
+#: (layout, changes, rank, parameter whose bit flips there, who is named, whether for certain)
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, str, tuple[int, ...], bool]] = {
+    "data4": ({"data": 4}, {}, 2, "norm.weight", (2,), True),
+    "zero1-bf16": ({"data": 3, "zero": 1}, {"precision": "bf16"}, 0, "blocks.1.", (0,), True),
+    "data2": ({"data": 2}, {}, 1, "embed.weight", (0, 1), False),
+    "zero2": ({"data": 4, "zero": 2}, {}, 3, "embed.weight", (3,), True),
+    "tensor2-data2": ({"tensor": 2, "data": 2}, {}, 1, "norm.weight", (1,), True),
+    "hsdp": ({"data": 4, "zero": 3, "shard": 2}, {}, 3, "norm.weight", (1, 3), False),
+    "1f1b2-data2": ({"pipeline": 2, "data": 2, "zero": 1}, {}, 3, "blocks.3.", (2, 3), False),
+    "experts2": ({"data": 4, "expert": 2}, {"model": MIXTURE}, 3, "experts.", (1, 3), False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_flipped_bit_names_its_rank(name: str, root: Path, make_spec: Make) -> None:
+    layout, changes, rank, parameter, named, certain = CASES[name]
+    told = _outcomes(name, root, make_spec(layout, **_small(layout), **changes), rank, parameter)
+    assert len({message for message, _ in told}) == 1, told
+    message, facts = told[0]
+    assert message.startswith(f"after step {AT} replicas of ") and f"after step {AT - 1} all were alike" in message
+    assert (facts["ranks"], facts["rank"]) == (list(named), named[0] if certain else None), told
+    assert facts["cause"] == "replicas_differ" and any(parameter in name for name in facts["parameters"]), facts
+
+
+@pytest.mark.parametrize("layout", [{"data": 2, "tensor": 2, "zero": 1}, {"data": 2, "zero": 3}, {}], ids=str)
+def test_without_a_fault_nothing_differs(layout: dict[str, Any], root: Path, make_spec: Make) -> None:
+    for every in (1, None):
+        spec = make_spec(layout, **_small(layout) | {"replicas": {"every": every}})
+        assert set(_outcomes(f"even-{every}", root, spec, -1, "")) == {("", None)}
+
+
+def _small(layout: dict[str, Any]) -> dict[str, Any]:
+    small = {"steps": STEPS, "eval": {"batches": 1}, "probe": {"every": None}, "precision": "fp32"}
+    return small | {"replicas": {"every": 1}, "global_batch": 4 * layout.get("data", 1)}
+
+
+def _outcomes(name: str, root: Path, spec: dict[str, Any], rank: int, parameter: str) -> list[Any]:
+    """By rank what was raised: its message and facts."""
+    run = Run(job=name, train=TrainSpec.model_validate(spec), checkpoints=root / "alike" / name, cache=root / "cache")
+    return spawn(flipped, run.train.layout.world_size, run.model_dump_json(), rank, parameter)
+
+
+def flipped(rank: int, world: int, port: int, orders: str, struck: int, parameter: str) -> tuple[str, Any]:
+    """Train; after step AT rank `struck` has one bit flipped of the first parameter with `parameter` in its name."""
+    import torch
+
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.strategies.piece import parameters
+    from shardyard.workers.build import build
+    from shardyard.workers.ending import Ending
+    from shardyard.workers.loop import Loop
+    from shardyard.workers.replicas import ReplicasDiffer
+
+    run = Run.model_validate_json(orders)
+    built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
+    publish, steps = built.parallel.data.publish, itertools.count(1)
+
+    def publish_and_flip() -> None:
+        publish()
+        if next(steps) == AT and rank == struck:
+            built.parallel.data.settle()
+            found = next(p for p in parameters(built.parallel.parts, built.mesh) if parameter in p.name)
+            found.local.view(torch.uint8).view(-1)[5] ^= 1
+
+    built.parallel.data.publish = publish_and_flip  # type: ignore[method-assign]
+    try:
+        Loop(built, lambda *_: None, lambda: Ending.NO).run()
+    except ReplicasDiffer as error:
+        return str(error), error.facts
+    return "", None

@@ -1,0 +1,140 @@
+"""A rank that works longer than its peers is named once, and so is its recovery; noise that comes and goes names nobody."""
+
+import copy
+import pickle
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from shardyard.workers.events import Ranks
+from shardyard.workers.straggler import MANY, WARM_UP, Finding, Limits, Stragglers
+
+LIMITS = Limits(factor=1.5, steps=10, seconds=0.0)
+
+
+def records(step: int, own: Sequence[float], parts: Sequence[int]) -> Ranks:
+    longest = max(own)
+    return {
+        rank: {"step": step, "own_s": seconds, "waited_s": longest - seconds, "part": part}
+        for rank, (seconds, part) in enumerate(zip(own, parts, strict=True))
+    }
+
+
+def run(
+    own: Callable[[int], Sequence[float]], steps: int, parts: Sequence[int], limits: Limits | None = LIMITS
+) -> list[Finding]:
+    """Findings of `steps` steps in which the ranks work for `own(step)` seconds."""
+    stragglers = Stragglers(limits)
+    return [found for step in range(1, steps + 1) for found in stragglers.add(records(step, own(step), parts))]
+
+
+def slowed(rank: int, first: int, last: int, even: Sequence[float], by: float = 0.05) -> Callable[[int], list[float]]:
+    """All ranks vary by a tenth, and `rank` takes `by` seconds more from `first` to `last`."""
+    dice = random.Random(rank)
+
+    def own(step: int) -> list[float]:
+        extra = by if first <= step <= last else 0.0
+        return [s * dice.uniform(0.95, 1.05) + (extra if r == rank else 0.0) for r, s in enumerate(even)]
+
+    return own
+
+
+@pytest.mark.parametrize(
+    ("even", "parts"),
+    [([0.05] * 4, [0] * 4), ([0.05] * 2, [0] * 2), ([0.05] * 2 * MANY, [0] * 2 * MANY), ([0.05, 0.02] * 2, [0, 1] * 2)],
+    ids=["four peers", "two peers", "many peers", "two stages of two replicas"],
+)
+def test_an_episode_among_peers_is_told_once_and_so_is_its_end(even: list[float], parts: list[int]) -> None:
+    begun, ended = run(slowed(1, 31, 60, even), 100, parts)
+    assert (begun.rank, begun.slow, ended.rank, ended.slow) == (1, True, 1, False)
+    assert begun.step == 31 and 61 - 2 <= ended.step <= 62
+    assert begun.own_s == pytest.approx(even[1] + 0.05, rel=0.1) and begun.usual_s == pytest.approx(even[1], rel=0.1)
+    assert begun.peers == tuple(r for r, part in enumerate(parts) if part == parts[1] and r != 1)
+
+
+def test_a_rank_that_is_slow_from_the_start_is_named_by_its_peers() -> None:
+    (found,) = run(slowed(0, 1, 99, [0.05] * 4), 40, [0] * 4)
+    assert found.rank == 0 and found.step == WARM_UP + 1
+
+
+def test_a_stage_without_replicas_is_held_against_its_own_past() -> None:
+    stages, parts = [0.09, 0.03, 0.05], [0, 1, 2]
+    begun, ended = run(slowed(1, 31, 60, stages), 100, parts)
+    assert (begun.rank, begun.step, begun.slow, begun.peers, ended.slow) == (1, 31, True, (), False)
+    assert begun.usual_s == pytest.approx(0.03, rel=0.1)
+    assert run(slowed(1, 101, 200, stages), 100, parts) == []  # however uneven stages are
+
+
+def test_without_peers_what_makes_all_ranks_slower_is_nobodys_fault() -> None:
+    assert run(lambda step: [0.03 * (1 + (step > 30)), 0.05 * (1 + (step > 30))], 100, [0, 1]) == []
+
+
+def test_a_neighbour_that_was_slow_at_first_makes_no_straggler_of_others() -> None:
+    assert run(lambda step: [0.03, 0.05 if step > 20 else 0.2], 100, [0, 1]) == []
+
+
+def test_noise_names_nobody() -> None:
+    """Each rank is often twice as slow as another, but none for long."""
+    dice = random.Random(0)
+    for parts in ([0] * 4, [0, 0], [0, 1], [0, 0, 1, 1]):
+        even = Limits(seconds=0.0)
+        assert run(lambda _: [dice.uniform(0.03, 0.09) for _ in parts], 1500, parts, even) == []  # noqa: B023
+
+
+def test_a_burst_shorter_than_its_limit_names_nobody() -> None:
+    own = slowed(2, 31, 60, [0.05] * 4)
+    assert run(own, 100, [0] * 4, Limits(1.5, 10, seconds=30 * 0.1 + 1.0)) == []
+    assert run(own, 100, [0] * 4, Limits(1.5, 10, seconds=1.0))[0].rank == 2
+
+
+def test_little_work_beside_much_waiting_is_not_worth_a_word() -> None:
+    stragglers = Stragglers(LIMITS)
+    for step in range(1, 100):
+        ranks = records(step, [0.001, 0.003], [0, 0])
+        for record in ranks.values():
+            record["waited_s"] = 0.1
+        assert stragglers.add(ranks) == []
+
+
+def test_switched_off_or_without_own_times_it_names_nobody() -> None:
+    assert run(slowed(0, 1, 99, [0.05] * 4), 100, [0] * 4, None) == []
+    stragglers = Stragglers(LIMITS)
+    assert [stragglers.add({r: {"step": n, "step_s": 1.0} for r in range(2)}) for n in range(50)] == [[]] * 50
+
+
+def test_an_episode_outlives_supervisor_and_generation() -> None:
+    stragglers, own = Stragglers(LIMITS), slowed(1, 31, 80, [0.03, 0.05])
+    told = [found for step in range(1, 61) for found in stragglers.add(records(step, own(step), [0, 1]))]
+    assert [found.slow for found in told] == [True]
+    heir = pickle.loads(pickle.dumps(stragglers))
+    heir.renew()
+    told = [found for step in range(61, 121) for found in heir.add(records(step, own(step), [0, 1]))]
+    assert [(found.slow, found.rank) for found in told] == [(False, 1)]
+
+
+def test_memory_does_not_grow_with_steps() -> None:
+    stragglers, own = Stragglers(LIMITS), slowed(1, 31, 10_000, [0.05] * 4)
+    sizes = []
+    for step in range(1, 1001):
+        stragglers.add(records(step, own(step), [0] * 4))
+        if step in (100, 1000):
+            sizes.append(sum(len(t.recent) + len(t.past) for t in copy.copy(stragglers._tracks).values()))
+    assert sizes[0] == sizes[1] == 4 * LIMITS.steps
+
+
+def test_an_incident_says_who_since_when_and_by_how_much() -> None:
+    among = Finding(2, True, 41, 0.072, 0.021, 0.076, (0, 1, 3)).failure("node")
+    assert (among.cause, among.rank, among.node, among.mendable) == ("straggler", 2, "node", False)
+    assert among.message == (
+        "since step 41 its own work takes 72 ms of each 76 ms step, 3.4 × its peers' 21 ms (ranks 0, 1, 3); the others wait for it"
+    )
+    alone = Finding(1, True, 9, 2.5, 1.25, 2.5, ()).failure(None)
+    assert alone.message == (
+        "since step 9 its own work takes 2.50 s of each 2.50 s step, 2.0 × its 1.25 s of before; the others wait for it"
+    )
+    over = Finding(1, False, 9, 0.02, 0.02, 0.03, ()).failure(None)
+    assert (over.cause, over.message) == (
+        "straggler_over",
+        "since step 9 its own work takes 20 ms of each 30 ms step, beside its 20 ms of before",
+    )

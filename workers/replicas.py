@@ -1,0 +1,81 @@
+"""Now and then a run makes sure that ranks which should hold the same bits do; also before each checkpoint, so that all which are saved are
+agreed upon.
+
+A difference ends the generation. Nothing in memory can be trusted then, and the gang is repaired from the newest checkpoint.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+from ..strategies.alike import Difference, difference, held_alike
+from ..strategies.piece import Piece
+from ..strategies.waiting import waited
+from .build import Built
+from .hang import in_words
+
+#: By default comparing takes at most this share of the time, …
+COST: Final = 0.005
+#: … as this step's comparison shows; the first ones are no measure.
+DECIDE_AT: Final = 3
+#: Names of parameters that an incident quotes.
+MOST_NAMES: Final = 3
+
+
+class ReplicasDiffer(RuntimeError):
+    """Ranks that should hold the same bits do not: memory or a computation failed somewhere."""
+
+    def __init__(self, found: Difference, step: int, agreed: int | None) -> None:
+        many = "" if len(found.names) <= MOST_NAMES else f" and {len(found.names) - MOST_NAMES} more"
+        what = ", ".join(found.names[:MOST_NAMES]) + many
+        who = in_words(found.ranks)
+        told = f"{who} {'hold' if len(found.ranks) > 1 else 'holds'} other bits than the others"
+        unsure = f"{who} differ, and there is no majority to tell who is right"
+        since = "they have never been compared before" if agreed is None else f"after step {agreed} all were alike"
+        super().__init__(f"after step {step} replicas of {what} differ: {told if found.certain else unsure}; {since}")
+        rank = found.ranks[0] if found.certain else None
+        self.facts: dict[str, Any] = {"cause": "replicas_differ", "rank": rank, "ranks": list(found.ranks)}
+        self.facts |= {"parameters": list(found.names[:MOST_NAMES]), "agreed": agreed}
+
+
+class Replicas:
+    """Compares the replicas of `pieces` and of the model's parameters every `every` steps (None: as `COST` allows; 0: never)."""
+
+    def __init__(self, built: Built, pieces: Sequence[Piece], every: int | None) -> None:
+        self._built, self._every, self._seen = built, every, 0
+        self._agreed: int | None = None
+        parallel, mesh = built.parallel, built.mesh
+        self._rectangles = held_alike(parallel.parts, pieces, mesh) if mesh.layout.world_size > 1 and every != 0 else []
+        self._wanted = every != 0 and mesh.layout.world_size > 1 and _largest(len(self._rectangles), mesh.device) > 0
+
+    def after(self, step: int, step_s: float, saves: bool) -> None:
+        """Called after each step; `saves`: a checkpoint follows. Raises `ReplicasDiffer`, on all ranks alike."""
+        if not self._wanted:
+            return
+        self._seen += 1
+        decides = self._every is None and self._seen == DECIDE_AT
+        if not (saves or decides or (self._every is not None and step % self._every == 0)):
+            return
+        began = time.monotonic()
+        self._compare(step)
+        if decides:
+            cost = (time.monotonic() - began) / max(step_s, 1e-9)
+            self._every = max(1, math.ceil(_largest(cost, self._built.mesh.device) / COST))
+
+    def _compare(self, step: int) -> None:
+        self._built.parallel.data.settle()
+        found = difference(self._rectangles, self._built.mesh)
+        if found is not None:
+            raise ReplicasDiffer(found, step, self._agreed)
+        self._agreed = step
+
+
+def _largest(number: float, device: torch.device) -> float:
+    """The largest of all ranks' numbers. Collective over the world."""
+    largest = torch.tensor([number], dtype=torch.float64, device=device)
+    waited(lambda: dist.all_reduce(largest, dist.ReduceOp.MAX))
+    return largest.item()

@@ -1,0 +1,82 @@
+"""Whether a step's loss is a spike: far above what the steps before it had. Decisions only, and a word; training goes on.
+
+A loss is far above when it exceeds the median of the last `window` losses by `deviations` standard deviations, as the median absolute
+deviation estimates them (× 1.4826), and by a twentieth of the median, which no noise of an almost flat curve does. Losses of a spike
+are kept out of the window, so that one spike is told once: it has ended after CALM steps in a row that are not far above. One that lasts a
+whole window is no spike but a new level, from which the window begins anew.
+"""
+
+import statistics
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .failure import Failure
+
+DEVIATION: Final = 1.4826
+LEAST: Final = 0.05
+#: With fewer losses than this nothing is far above.
+ENOUGH: Final = 32
+CALM: Final = 10
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What counts as a spike (`policy.loss_spike`)."""
+
+    window: int = 100
+    deviations: float = 10.0
+
+
+class Spikes:
+    """Looks at every step's record, in order; `bounds` None: at none."""
+
+    def __init__(self, bounds: Bounds | None) -> None:
+        self._bounds = bounds
+        self._losses: deque[float] = deque(maxlen=bounds.window if bounds else 0)
+        self._lasts = self._calm = 0  # steps of the spike so far; those in a row that were not far above
+
+    def add(self, record: dict[str, Any]) -> Failure | None:
+        """What is to be told of a step: a spike, when one begins with it."""
+        loss = record.get("loss")
+        if self._bounds is None or loss is None or record.get("skipped"):
+            return None
+        far = self._far_above(loss)
+        if self._lasts:
+            self._go_on(loss, far)
+            return None
+        if not far:
+            self._losses.append(loss)
+            return None
+        self._lasts, self._calm = 1, 0
+        return Failure("loss_spike", None, self._in_words(record), evidence={"loss": loss, "usual": self._median})
+
+    def _far_above(self, loss: float) -> bool:
+        assert self._bounds is not None
+        if len(self._losses) < ENOUGH:
+            return False
+        median = self._median
+        if loss - median <= LEAST * abs(median):
+            return False
+        spread = DEVIATION * statistics.median(abs(one - median) for one in self._losses)
+        return loss - median > self._bounds.deviations * spread
+
+    @property
+    def _median(self) -> float:
+        return statistics.median(self._losses)
+
+    def _go_on(self, loss: float, far: bool) -> None:
+        """A step within a spike."""
+        assert self._bounds is not None
+        self._lasts, self._calm = self._lasts + 1, 0 if far else self._calm + 1
+        if not far:
+            self._losses.append(loss)
+        if self._lasts > self._bounds.window:
+            self._losses.clear()
+        if self._calm == CALM or not self._losses:
+            self._lasts = 0
+
+    def _in_words(self, record: dict[str, Any]) -> str:
+        norm = "" if record.get("grad_norm") is None else f", gradient norm {record['grad_norm']:.3g}"
+        rise = f"loss {record['loss']:.4g} in step {record['step']}{norm}"
+        return f"{rise}, where the {len(self._losses)} steps before had {self._median:.4g} (median); training goes on"

@@ -1,0 +1,213 @@
+"""Which rank works longer than it should, so that all others wait for it. Decisions only.
+
+A rank is late in a step when its own time (`strategies/waiting.py`) is over `factor` times the usual one, lies outside of its peers'
+spread, and makes the step longer by a twentieth. The usual time is the median of its peers: ranks with an equal share of the work
+(`Mesh.part`). A rank without peers, such as a pipeline's stage without replicas, is held against its own past, and against how all
+others have changed since.
+
+It is a straggler once it has been late in nearly all of the last `steps` steps for `seconds`, and none any more when it has been late in
+few of as many: one episode has one beginning and one end. What is kept grows with the ranks, not with the steps.
+"""
+
+import math
+import statistics
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .events import Ranks
+from .failure import Failure
+from .hang import in_words
+
+#: Shares of late steps among the last ones at which an episode begins and ends.
+NEARLY_ALL: Final = 0.8
+FEW: Final = 0.2
+#: So many standard deviations, as the median absolute deviation estimates them, a straggler lies beyond its peers' median.
+DEVIATIONS: Final = 6 * 1.4826
+#: Less than this share of the step is not worth a word.
+WORTH: Final = 0.05
+#: Steps at a generation's start that say nothing about later ones.
+WARM_UP: Final = 2
+#: From so many peers on, one of them moves their median next to nothing.
+MANY: Final = 16
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a rank is a straggler (`policy.straggler`)."""
+
+    factor: float = 1.5
+    steps: int = 20
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """One rank in one step: seconds; without peers `usual_s` is its own past's."""
+
+    own_s: float
+    usual_s: float
+    step_s: float
+    late: bool
+
+
+@dataclass
+class Track:
+    """What is known of one rank."""
+
+    recent: deque[Look]
+    usual_s: float | None = None  # the median of its first steps' own times, once there are enough
+    past: list[float] = field(default_factory=list)  # those, until then
+    since: tuple[int, float] | None = None  # step and time since which it has been late in nearly all steps
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An episode's beginning (`slow`) or end. Seconds are medians over the last steps; no `peers`: against the rank's own past."""
+
+    rank: int
+    slow: bool
+    step: int  # the first step that is meant
+    own_s: float
+    usual_s: float
+    step_s: float
+    peers: tuple[int, ...]
+
+    def failure(self, node: str | None) -> Failure:
+        """As an incident tells it, for which nothing is repaired."""
+        told = {"since": self.step, "own_s": self.own_s, "usual_s": self.usual_s, "peers": list(self.peers)}
+        cause = "straggler" if self.slow else "straggler_over"
+        return Failure(cause, self.rank, self._in_words(), node, evidence=told)
+
+    def _in_words(self) -> str:
+        work = f"since step {self.step} its own work takes {_ms(self.own_s)} of each {_ms(self.step_s)} step"
+        usual = f"its peers' {_ms(self.usual_s)} ({in_words(self.peers)})" if self.peers else f"its {_ms(self.usual_s)}"
+        if not self.slow:
+            return f"{work}, beside {usual}" + ("" if self.peers else " of before")
+        times = f"{self.own_s / self.usual_s:.1f} × " if self.usual_s else "more than "
+        return f"{work}, {times}{usual}" + ("" if self.peers else " of before") + "; the others wait for it"
+
+
+class Stragglers:
+    """Looks at every whole step of one generation; `limits` None: at none."""
+
+    def __init__(self, limits: Limits | None) -> None:
+        self._limits = limits
+        self._open: set[int] = set()
+        self._tracks: dict[int, Track] = {}
+        self.renew()
+
+    def renew(self) -> None:
+        """A new generation looks anew. What is usual remains, and an episode that is open ends when its rank keeps up."""
+        self._tracks = {rank: Track(self._window(), track.usual_s) for rank, track in self._tracks.items()}
+        self._seen, self._seconds = 0, 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a restarted supervisor is to know again: two numbers of each rank."""
+        usual = {rank: track.usual_s for rank, track in self._tracks.items() if track.usual_s is not None}
+        return {"limits": self._limits, "open": self._open, "usual": usual}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._limits, self._open = state["limits"], state["open"]
+        self._tracks = {rank: Track(self._window(), seconds) for rank, seconds in state["usual"].items()}
+        self.renew()
+
+    def _window(self) -> deque[Look]:
+        return deque(maxlen=self._limits.steps if self._limits else 0)
+
+    def add(self, ranks: Ranks) -> list[Finding]:
+        """What is to be told after a step, of which `ranks` holds each rank's record."""
+        own = {rank: float(record["own_s"]) for rank, record in ranks.items() if record.get("own_s")}
+        if self._limits is None or len(own) < 2:
+            return []
+        step = int(next(iter(ranks.values()))["step"])
+        step_s = statistics.median(seconds + float(ranks[rank].get("waited_s") or 0.0) for rank, seconds in own.items())
+        self._seen, self._seconds = self._seen + 1, self._seconds + step_s
+        if self._seen <= WARM_UP:
+            return []
+        self._remember(own)
+        found: list[Finding] = []
+        for members in _parts(ranks, own).values():
+            usual = self._usual(members, own)
+            for rank in members:
+                self._look(rank, own[rank], *usual[rank], step_s)
+                found += self._judge(rank, step, members)
+        return found
+
+    def _remember(self, own: dict[int, float]) -> None:
+        for rank, seconds in own.items():
+            track = self._tracks.setdefault(rank, Track(self._window()))
+            if track.usual_s is None:
+                track.past.append(seconds)
+                if len(track.past) == track.recent.maxlen:
+                    track.usual_s = statistics.median(track.past)
+                    track.past.clear()
+
+    def _usual(self, members: Sequence[int], own: dict[int, float]) -> dict[int, tuple[float, float]]:
+        """Rank → its usual time, and above it the spread that is no wonder."""
+        if len(members) == 1:
+            return {rank: (self._own_past(rank, own), 0.0) for rank in members}
+        if len(members) >= MANY:
+            same = _middle([own[rank] for rank in members])
+            return dict.fromkeys(members, same)
+        return {rank: _middle([own[other] for other in members if other != rank]) for rank in members}
+
+    def _own_past(self, rank: int, own: dict[int, float]) -> float:
+        """The rank's usual time, longer where all others have become slower too; infinite as long as it has no past."""
+        mine = self._tracks[rank].usual_s
+        if mine is None:
+            return math.inf
+        others = [(own[o], self._tracks[o].usual_s) for o in own if o != rank]
+        return mine * max(1.0, statistics.median(now / before if before else 1.0 for now, before in others))
+
+    def _look(self, rank: int, own_s: float, usual_s: float, spread: float, step_s: float) -> None:
+        assert self._limits is not None
+        limit = max(self._limits.factor * usual_s, usual_s + spread)
+        late = own_s > limit and own_s - usual_s > WORTH * step_s
+        self._tracks[rank].recent.append(Look(own_s, usual_s, step_s, late))
+
+    def _judge(self, rank: int, step: int, members: Sequence[int]) -> list[Finding]:
+        """Whether an episode of this rank begins or ends with this step."""
+        assert self._limits is not None
+        track, limits = self._tracks[rank], self._limits
+        late = [look.late for look in track.recent]
+        share, first = sum(late) / limits.steps, step - len(late) + 1
+        if share < NEARLY_ALL:
+            track.since = None
+        elif track.since is None:
+            track.since = (first + late.index(True), self._seconds - sum(look.step_s for look in track.recent))
+        peers = tuple(other for other in members if other != rank)
+        if rank in self._open and share <= FEW and len(late) == limits.steps:
+            self._open.discard(rank)
+            return [_finding(rank, False, first, track.recent, peers)]
+        if rank not in self._open and track.since and self._seconds - track.since[1] >= limits.seconds:
+            self._open.add(rank)
+            return [_finding(rank, True, track.since[0], track.recent, peers)]
+        return []
+
+
+def _parts(ranks: Ranks, own: dict[int, float]) -> dict[int, list[int]]:
+    """Part of the work → the ranks that do it."""
+    parts: dict[int, list[int]] = defaultdict(list)
+    for rank in sorted(own):
+        parts[int(ranks[rank].get("part") or 0)].append(rank)
+    return parts
+
+
+def _middle(seconds: Sequence[float]) -> tuple[float, float]:
+    """Median, and the spread about it that is no wonder."""
+    median = statistics.median(seconds)
+    return median, DEVIATIONS * statistics.median(abs(one - median) for one in seconds)
+
+
+def _finding(rank: int, slow: bool, step: int, recent: Sequence[Look], peers: tuple[int, ...]) -> Finding:
+    own, usual, whole = (statistics.median(getattr(look, name) for look in recent) for name in _SECONDS)
+    return Finding(rank, slow, step, own, usual if math.isfinite(usual) else own, whole, peers)
+
+
+_SECONDS: Final = ("own_s", "usual_s", "step_s")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
