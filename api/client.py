@@ -23,7 +23,7 @@ from ..service.settings import Settings
 from ..service.spec import JobSpec
 from ..strategies.layout import Layout
 from . import control, spec_file
-from .models import FieldError, Incidents, Job, Jobs, Logs, Metrics, Node, Nodes, Problem, Readiness
+from .models import Cordon, Cordons, FieldError, Incidents, Job, Jobs, Logs, Metrics, Node, Nodes, Problem, Readiness
 
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -276,6 +276,19 @@ class Client:
     def nodes(self) -> list[Node]:
         """The cluster's machines."""
         return Nodes.model_validate(self._ask("GET", "/v1/nodes")).items
+
+    def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
+        """Keep new gangs away from a machine (id, start of an id, or host) for so long, None: until it is lifted."""
+        params = {"seconds": seconds, "message": message}
+        return Node.model_validate(self._ask("POST", f"/v1/nodes/{_quoted(node)}/cordon", params=params))
+
+    def uncordon(self, node: str) -> Node:
+        """Let gangs come to a machine again; harmless when it was not cordoned."""
+        return Node.model_validate(self._ask("POST", f"/v1/nodes/{_quoted(node)}/uncordon"))
+
+    def cordons(self, *, limit: int = 100) -> list[Cordon]:
+        """Which machines were cordoned, by whom, why and until when; the newest first."""
+        return Cordons.model_validate(self._ask("GET", "/v1/cordons", params={"limit": limit})).items
 
     def job_schema(self) -> dict[str, Any]:
         """JSON Schema of a job spec."""

@@ -208,6 +208,25 @@ class Logs(_Wire):
     next: int | None = None
 
 
+class Cordon(_Wire):
+    """New gangs keep away from a machine."""
+
+    node: str
+    since: datetime
+    until: datetime | None = Field(None, description="null: until somebody lifts it.")
+    by_hand: bool = Field(False, description="An operator's word; else the machine's faults brought it about.")
+    actor: str = ""
+    message: str = ""
+    ended_at: datetime | None = Field(None, description="Lifted before its time.")
+    ended_by: str | None = None
+
+
+class Cordons(_Wire):
+    """Cordons, the newest first."""
+
+    items: list[Cordon]
+
+
 class Node(_Wire):
     """One machine of the cluster."""
 
@@ -220,6 +239,11 @@ class Node(_Wire):
     gpu_used: float = 0
     memory_bytes: int = 0
     seen_at: datetime | None = None
+    faults: int = Field(0, description="Attempts that it broke lately (SHARDYARD_CORDON_WINDOW_S).")
+    cordon: Cordon | None = Field(None, description="What keeps new gangs away from it now.")
+    in_use: bool = Field(
+        True, description="New gangs may come to it; true of the last one, too, when faults cordoned all."
+    )
 
 
 class Nodes(_Wire):

@@ -13,12 +13,12 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .identity import gang_name
-from .jobs import machine_of
 from .lifecycle import Word, move
+from .nodes import Fleet, fleet, machine_of
 from .queue import Decision, Start, Wait, Waiting, decide
 from .settings import Settings
 from .states import State
-from .store import attempts, events, jobs, leases, nodes
+from .store import attempts, events, jobs, leases
 from .store.engine import Store
 from .store.leases import Lease
 
@@ -46,9 +46,9 @@ async def admit(store: Store, settings: Settings, owner: str, unreachable: str |
         if tx.dialect.name == "postgresql":
             await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         front = {row["id"]: row for row in await jobs.queued(tx, FRONT)}
-        alive = [row for row in await nodes.all_nodes(tx) if row["alive"]]
-        decisions = await _decisions(tx, settings, list(front.values()), alive, unreachable)
-        known = [row["id"] for row in alive]
+        machines = await fleet(tx)
+        decisions = await _decisions(tx, settings, list(front.values()), machines, unreachable)
+        known = [row["id"] for row in machines.alive]
         started = [await _carry_out(tx, settings, owner, front[each.id], each, known) for each in decisions]
     taken = [lease for lease in started if lease is not None]
     return Admission(taken, len(taken) < len(decisions))
@@ -58,13 +58,13 @@ async def _decisions(
     tx: AsyncConnection,
     settings: Settings,
     front: Sequence[RowMapping],
-    alive: Sequence[RowMapping],
+    among: Fleet,
     unreachable: str | None,
 ) -> list[Decision]:
     if unreachable is not None:
         return [Wait(row["id"], "cluster_unreachable", unreachable) for row in front]
     waiting = [Waiting(row["id"], row["world_size"], row["tensor"], row["wanted_device"]) for row in front]
-    machines = [machine_of(row, settings) for row in alive]
+    machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
     return decide(waiting, machines, await jobs.held_ranks(tx), settings.max_ranks)
 
 

@@ -22,6 +22,7 @@ from .gangs import Cluster, GangOrder
 from .identity import gang_name
 from .intake import take_in
 from .lifecycle import Word
+from .nodes import fleet
 from .recovery import lose_attempt
 from .settings import Settings
 from .states import State
@@ -88,14 +89,16 @@ class Attempt:
             pull = await self._patiently(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
             if not pull.events:
                 continue
-            taken = await take_in(self.store, self.lease, job["attempt"], pull.events, self.settings.back_off)
+            taken = await take_in(self.store, self.lease, job["attempt"], pull.events, self.settings.rules)
             cursor, ended = taken.cursor, taken.ended
             self.end(taken.state)
 
     async def _start(self, job: RowMapping, attempt: RowMapping) -> None:
         if attempt["number"] > 1:  # of a lost gang, ranks may live on for a while, and write into the job's checkpoints
             await self._patiently(lambda: self.cluster.close_gang(gang_name(job["id"], attempt["number"] - 1)), _TRIES)
-        order = order_of(job, attempt, self.settings)
+        async with self.store.read() as tx:
+            avoided = tuple((await fleet(tx)).avoided)
+        order = order_of(job, attempt, self.settings, avoided)
         await self._patiently(lambda: self.cluster.start_gang(order), _TRIES)
 
     async def _endable(self, work: Awaitable[None], gang: str) -> None:
@@ -147,7 +150,7 @@ class Attempt:
             job = await jobs.locked(tx, self.lease.job_id, self.lease.token)
             if job is None:
                 raise LeaseLost(f"{self.lease.job_id}: another dispatcher looks after it now.")
-            await lose_attempt(tx, job, word, self.settings.back_off)
+            await lose_attempt(tx, job, word, self.settings.rules.back_off)
 
     async def _clear(self, gang: str) -> None:
         """What cannot be cleared now is swept later."""
@@ -169,8 +172,8 @@ class Attempt:
             back_off_s = min(2 * back_off_s, _LAST_BACK_OFF_S)
 
 
-def order_of(job: RowMapping, attempt: RowMapping, settings: Settings) -> GangOrder:
-    """What the cluster is asked to run."""
+def order_of(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: tuple[str, ...] = ()) -> GangOrder:
+    """What the cluster is asked to run, and on which nodes not."""
     train = TrainSpec.model_validate(job["spec"]["train"])
     run = Run(
         job=job["id"],
@@ -193,6 +196,7 @@ def order_of(job: RowMapping, attempt: RowMapping, settings: Settings) -> GangOr
         hang_s=policy.get("hang_s"),
         straggler=Limits(**policy["straggler"]) if policy.get("straggler") else None,
         loss_spike=Bounds(**policy["loss_spike"]) if policy.get("loss_spike") else None,
+        avoided=avoided,
     )
 
 

@@ -88,6 +88,7 @@ class Cluster:
             hang_s=order.hang_s,
             straggler=order.straggler,
             loss_spike=order.loss_spike,
+            avoided=order.avoided,
         )
         self._look_at_head()
         self._started_at = asyncio.get_running_loop().time()

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict, dataclass
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from .attempt import Attempt
 from .errors import ClusterError, LeaseLost
 from .gangs import Cluster
 from .identity import job_of
+from .nodes import fleet
 from .owner import Owner
 from .settings import Settings
 from .states import HOLDING
@@ -51,6 +52,7 @@ class Dispatcher:
         self._running: dict[str, _Running] = {}  # by lease token
         self._connected = False
         self._unreachable: str | None = None  # why, since the last look at the nodes
+        self._spared: Collection[str] = ()  # cordoned nodes that stay in use
         self._seen = False  # whether there was such a look
         self._buried = False  # whether this machine's dead dispatchers have been looked for
         self._waiting = False  # whether jobs wait in the queue
@@ -85,9 +87,12 @@ class Dispatcher:
             before = [dict(row, seen_at=now) for row in await nodes.all_nodes(tx)]
             rows = [asdict(node) | {"seen_at": now} for node in found]
             await nodes.replace(tx, rows)
+            spared = (await fleet(tx)).spared
         if not self._seen or self._unreachable or sorted(before, key=lambda row: str(row["id"])) != rows:
             self._wake.set()
-        self._seen, self._unreachable = True, None
+        if spared and spared != self._spared:
+            log.warning("every node of a kind is cordoned; %s stays in use", ", ".join(spared))
+        self._seen, self._unreachable, self._spared = True, None, spared
 
     async def _schedule(self) -> None:
         if not self._seen:

@@ -63,6 +63,18 @@ class JobNotFound(ShardyardError):
     code = "job_not_found"
 
 
+class NodeNotFound(ShardyardError):
+    """No known node has this id or host."""
+
+    code = "node_not_found"
+
+
+class AmbiguousNode(ShardyardError):
+    """Several nodes have this host, or an id that begins so."""
+
+    code = "ambiguous_node"
+
+
 class JobEnded(ShardyardError):
     """The job has ended, so it cannot be changed any more."""
 

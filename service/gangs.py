@@ -35,6 +35,7 @@ class GangOrder:
     hang_s: float | None = None  # without progress for so long it hangs; None: it is never asked
     straggler: Limits | None = None  # when a rank is one; None: nobody looks for any
     loss_spike: Bounds | None = None  # when a loss is one; None: none is
+    avoided: tuple[str, ...] = ()  # ids of nodes to which it must not go
 
 
 @dataclass(frozen=True)

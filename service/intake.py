@@ -13,10 +13,12 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.events import plain
-from .budget import INFRASTRUCTURE, BackOff
+from .blame import blame
+from .budget import INFRASTRUCTURE
 from .errors import LeaseLost
 from .lifecycle import Word, move, route
 from .recovery import lose_attempt
+from .rules import Rules
 from .states import FINAL, State
 from .store import attempts, events, jobs, logs, steps
 from .store.engine import Store
@@ -35,7 +37,7 @@ _STEP_NUMBERS = (
     "mfu",
 )
 
-_BACK_OFF = BackOff()
+_RULES = Rules()
 
 #: How much of the newest step's time goes into the mean that the remaining time is told from.
 _NEWEST = 0.1
@@ -50,9 +52,7 @@ class Taken:
     ended: bool
 
 
-async def take_in(
-    store: Store, lease: Lease, attempt: int, told: list[dict[str, Any]], back_off: BackOff = _BACK_OFF
-) -> Taken:
+async def take_in(store: Store, lease: Lease, attempt: int, told: list[dict[str, Any]], rules: Rules = _RULES) -> Taken:
     """Store a batch of events of one attempt. Raises LeaseLost when the lease is another's; then nothing is stored."""
     async with store.write() as tx:
         job = await jobs.locked(tx, lease.job_id, lease.token)
@@ -60,7 +60,7 @@ async def take_in(
         if job is None or row is None or job["attempt"] != attempt:
             raise LeaseLost(f"{lease.job_id}, attempt {attempt}: another dispatcher looks after it now.")
         fresh = sorted((event for event in told if event["seq"] > row["cursor"]), key=lambda event: int(event["seq"]))
-        batch = _Batch(tx, job, back_off, int(row["cursor"]))
+        batch = _Batch(tx, job, rules, int(row["cursor"]))
         for event in fresh:
             await batch.add(event)
         return await batch.store()
@@ -72,7 +72,7 @@ class _Batch:
 
     tx: AsyncConnection
     job: RowMapping
-    back_off: BackOff
+    rules: Rules
     cursor: int
     ended: bool = False
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -106,13 +106,20 @@ class _Batch:
             self.logs.extend(self._lines(ts, data))
         else:
             self._note(kind[:32], ts, data)
+            if kind == "incident":
+                await self._blame(ts, data)
             if kind == "checkpoint":
                 self.columns["checkpoint"] = str(data["path"])
             if kind == "summary":
                 self.columns["summary"] = data
 
-    def _note(self, kind: str, ts: float, data: dict[str, Any]) -> None:
-        self.events.append({"attempt": self.attempt, "kind": kind, "ts": ts, "actor": "gang", "data": data})
+    def _note(self, kind: str, ts: float, data: dict[str, Any], actor: str = "gang") -> None:
+        self.events.append({"attempt": self.attempt, "kind": kind, "ts": ts, "actor": actor, "data": data})
+
+    async def _blame(self, ts: float, incident: dict[str, Any]) -> None:
+        cordon = await blame(self.tx, self.job["id"], self.attempt, incident, self.rules.cordon)
+        if cordon is not None:
+            self._note("cordon", ts, cordon, actor="faults")
 
     async def _move(self, to: State, word: Word) -> None:
         """Move the job as the gang says, after the events that it told before."""
@@ -121,7 +128,7 @@ class _Batch:
         if (reason := self._lost(to, word)) is not None:
             reached = max((step["step"] for step in self.steps), default=0)
             lost = replace(word, reason=reason)
-            self.state = await lose_attempt(self.tx, await self._reread(), lost, self.back_off, reached)
+            self.state = await lose_attempt(self.tx, await self._reread(), lost, self.rules.back_off, reached)
             return
         if to == State.RECOVERING:
             self.columns["repairs"] = self.columns.get("repairs", self.job["repairs"]) + 1

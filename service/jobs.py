@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from heapq import merge
 from itertools import takewhile
 from math import inf
@@ -13,10 +13,11 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.spec import TrainSpec
-from . import preflight, queue
+from . import nodes, preflight
 from .errors import IdempotencyConflict, InvalidCursor, InvalidSpec, JobEnded, JobNotFound, StateChanged
 from .identity import new_job_id
 from .lifecycle import Word, move
+from .moments import utc
 from .records import (
     Budget,
     Budgets,
@@ -26,7 +27,6 @@ from .records import (
     LogLine,
     LogPage,
     Metrics,
-    NodeRecord,
     Page,
     Progress,
     Step,
@@ -88,7 +88,7 @@ async def _new_row(store: Store, settings: Settings, spec: JobSpec) -> dict[str,
     _refuse_null_characters(plain)
     batch = await preflight.check(spec, settings)
     async with store.read() as tx:
-        machines = [machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
+        machines = [nodes.machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
         source = await _find(tx, spec.train.resume_from) if spec.train.resume_from else None
     resume = await asyncio.to_thread(_resume, settings, spec.train.resume_from, source)
     preflight.check_ranks(spec, machines, settings.max_ranks)
@@ -130,11 +130,6 @@ def _resume(settings: Settings, wanted: str | None, source: RowMapping | None) -
         root = TrainSpec.model_validate(source["spec"]["train"]).checkpoints(settings.storage, source["id"])
         return preflight.resume_from_job(source["id"], source["checkpoint"], root, settings)
     return preflight.resume_from_path(wanted, settings)
-
-
-def machine_of(row: RowMapping, settings: Settings) -> queue.Machine:
-    """A row of `nodes` as the queue's policy sees it."""
-    return queue.machine(row["cpu"], row["cpu_used"], row["gpu"], row["gpu_used"], settings.cpu_ranks_per_core)
 
 
 async def cancel(store: Store, job_id: str, actor: str) -> Job:
@@ -282,13 +277,6 @@ def _in_order(cursor: Cursor, limit: int, events: Any, steps: Any, lines: Any) -
     return items
 
 
-async def nodes(store: Store) -> list[NodeRecord]:
-    """The cluster's machines as last seen; empty until a dispatcher has seen them."""
-    async with store.read() as tx:
-        rows = await node_rows.all_nodes(tx)
-    return [NodeRecord(**{**row, "seen_at": _utc(row["seen_at"])}) for row in rows]
-
-
 def job_of(row: RowMapping) -> Job:
     return Job(
         id=row["id"],
@@ -306,9 +294,9 @@ def job_of(row: RowMapping) -> Job:
         restarts=row["restarts"],
         budgets=_budgets(row),
         retry_at=_retry_at(row),
-        created_at=_utc(row["created_at"]),
-        started_at=None if row["started_at"] is None else _utc(row["started_at"]),
-        finished_at=None if row["finished_at"] is None else _utc(row["finished_at"]),
+        created_at=utc(row["created_at"]),
+        started_at=None if row["started_at"] is None else utc(row["started_at"]),
+        finished_at=None if row["finished_at"] is None else utc(row["finished_at"]),
         progress=_progress(row),
         summary=row["summary"],
         checkpoint=row["checkpoint"],
@@ -326,7 +314,7 @@ def _budgets(row: RowMapping) -> Budgets:
 
 def _retry_at(row: RowMapping) -> datetime | None:
     waits = row["state"] == State.QUEUED and row["retry_at"] > time.time()
-    return _utc(row["retry_at"]) if waits else None
+    return utc(row["retry_at"]) if waits else None
 
 
 def _progress(row: RowMapping) -> Progress | None:
@@ -354,7 +342,3 @@ def _line(row: RowMapping) -> LogLine:
 def _log_data(row: RowMapping) -> dict[str, Any]:
     names = ("rank", "attempt", "line", "stream", "text")
     return {"n": row["position"], **{name: row[name] for name in names}}
-
-
-def _utc(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)

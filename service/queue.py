@@ -27,10 +27,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Machine:
-    """A living node's devices by kind, in ranks: all of them, and those that nobody uses."""
+    """A living node's devices by kind, in ranks: all of them, and those that nobody uses. None of a cordoned one is for new gangs."""
 
     capacity: Mapping[Device, int]
     free: Mapping[Device, int]
+    cordoned: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ class Wait:
 Decision = Start | Wait
 
 
-def machine(cpu: float, cpu_used: float, gpu: float, gpu_used: float, cpu_ranks_per_core: int) -> Machine:
+def machine(
+    cpu: float, cpu_used: float, gpu: float, gpu_used: float, cpu_ranks_per_core: int, cordoned: bool = False
+) -> Machine:
     """A node's CPUs and GPUs in ranks: a GPU takes one, a core `cpu_ranks_per_core`."""
     share = 1e-6  # of a rank: Ray's fractions do not add up exactly
     return Machine(
@@ -58,6 +61,7 @@ def machine(cpu: float, cpu_used: float, gpu: float, gpu_used: float, cpu_ranks_
             "cpu": max(0, floor((floor(cpu) - cpu_used) * cpu_ranks_per_core + share)),
             "cuda": max(0, floor(gpu - gpu_used + share)),
         },
+        cordoned,
     )
 
 
@@ -80,6 +84,9 @@ def _decide(job: Waiting, pools: "Mapping[Device, _Pool]", blocked: set[Device])
     never = room.never(job)
     if never is not None:
         return Wait(job.id, "too_many_ranks", never)
+    cordoned = room.cordoned(job)
+    if cordoned is not None:  # for a while this cluster is smaller than the job, which holds up nobody then
+        return cordoned
     if device in blocked:
         return Wait(job.id, "waiting_for_turn", "Waits for its turn: jobs that were submitted earlier go first.")
     problem = room.problem(job)
@@ -113,11 +120,13 @@ class _Pool:
     ) -> None:
         self.word = "GPUs" if device == "cuda" else "CPU ranks"
         self.capacity = sum(machine.capacity[device] for machine in machines)
+        self.away = sum(machine.capacity[device] for machine in machines if machine.cordoned)
         self.largest = max((machine.capacity[device] for machine in machines), default=0)
         self.max_ranks = max_ranks
         self.known = bool(machines) or max_ranks is not None
-        self.free = sorted((machine.free[device] for machine in machines), reverse=True)
-        self.left = min(sum(self.free), self.capacity - held.get(device, 0))
+        self.free = sorted((machine.free[device] for machine in machines if not machine.cordoned), reverse=True)
+        idle = sum(machine.free[device] for machine in machines if machine.cordoned)
+        self.left = min(sum(self.free), self.capacity - held.get(device, 0) - idle)
 
     def never(self, job: Waiting) -> str | None:
         """Why the cluster can never run the job as far as it is known, or None."""
@@ -129,6 +138,14 @@ class _Pool:
         if job.tensor > self.largest and self.max_ranks is None:
             return f"A tensor group of {job.tensor} needs one node; the largest node has {self.largest} {self.word}."
         return None
+
+    def cordoned(self, job: Waiting) -> Wait | None:
+        """Why the job cannot start before a cordon ends, or None."""
+        here = self.capacity - self.away
+        if not here < job.world_size <= self.capacity:
+            return None
+        has = f"{here} of {self.capacity} {self.word} are on nodes in use, the others on cordoned ones"
+        return Wait(job.id, "waiting_for_nodes", f"Needs {job.world_size} ranks, {has}; see `shardyard nodes`.")
 
     def problem(self, job: Waiting) -> Wait | None:
         """Why the job cannot start now, or None."""

@@ -240,7 +240,27 @@ class Tail:
 
 
 @dataclass(frozen=True)
+class CordonRecord:
+    """New gangs keep away from a node. `until` None: until somebody lifts it; `ended_at`: lifted before its time."""
+
+    node: str
+    since: datetime
+    until: datetime | None
+    by_hand: bool
+    actor: str
+    message: str
+    ended_at: datetime | None
+    ended_by: str | None
+
+
+@dataclass(frozen=True)
 class NodeRecord(Node):
-    """A machine of the cluster, as a dispatcher last saw it at `seen_at`."""
+    """A machine of the cluster, as a dispatcher last saw it at `seen_at`.
+
+    `faults`: attempts that it broke lately. `in_use`: new gangs may come to it, which of the last one is true though it is cordoned.
+    """
 
     seen_at: datetime
+    faults: int
+    cordon: CordonRecord | None
+    in_use: bool

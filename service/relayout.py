@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import jobs, preflight
+from . import jobs, nodes, preflight
 from .errors import JobEnded, StateChanged
 from .lifecycle import Word, move
 from .records import Job
@@ -32,7 +32,7 @@ async def relayout(store: Store, settings: Settings, job_id: str, spec: JobSpec,
     """
     batch = await preflight.check(spec, settings)
     async with store.read() as tx:
-        machines = [jobs.machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
+        machines = [nodes.machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
     preflight.check_ranks(spec, machines, settings.max_ranks)
     layout = spec.train.layout
     columns = {

@@ -8,6 +8,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ..workers.checkpoint.address import Address, is_bucket, refuse_unreachable
 from .budget import BackOff
+from .cordon import Limits
+from .rules import Rules
 
 
 def _database(data: dict[str, Any]) -> SecretStr:
@@ -57,6 +59,12 @@ class Settings(BaseSettings):
         5.0, gt=0, description="Before the first new try of a lost job; doubled with each one that brings no progress."
     )
     back_off_most_s: float = Field(300.0, gt=0, description="The longest such wait.")
+    cordon_faults: int = Field(
+        3, ge=0, description="So many faults of machines, of different attempts, cordon their node; 0: never."
+    )
+    cordon_window_s: float = Field(3600.0, gt=0, description="Faults count for so long.")
+    cordon_s: float = Field(600.0, gt=0, description="A node's first cordon; doubled with each further one.")
+    cordon_most_s: float = Field(86_400.0, gt=0, description="The longest cordon.")
     cancel_s: float = Field(3.5, gt=0, description="So long a cancelled gang may take to end by itself.")
     preempt_s: float = Field(600.0, gt=0, description="So long a preempted gang may take to save and end by itself.")
 
@@ -72,8 +80,9 @@ class Settings(BaseSettings):
         return None if path is None else path.expanduser().absolute()
 
     @property
-    def back_off(self) -> BackOff:
-        return BackOff(self.back_off_s, self.back_off_most_s)
+    def rules(self) -> Rules:
+        limits = Limits(self.cordon_faults, self.cordon_window_s, self.cordon_s, self.cordon_most_s)
+        return Rules(BackOff(self.back_off_s, self.back_off_most_s), limits)
 
     @property
     def database(self) -> str:

@@ -4,6 +4,7 @@ Everything has a name that is made from the gang's, so that whoever knows the ga
 """
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ class Order:
     straggler: Limits | None = None  # None: nobody looks for any
     loss_spike: Bounds | None = None  # None: no loss is one
     repairs: int = 0  # so often the gang is repaired in place after it lost a rank
+    avoided: tuple[str, ...] = ()  # ids of nodes to which it must not go
 
 
 def rank_name(gang: str, rank: int, generation: int = 1) -> str:
@@ -52,7 +54,17 @@ def reserve(order: Order) -> Any:
 
     with contextlib.suppress(ValueError):
         return get_placement_group(order.name)
-    return placement_group(placement(order), "PACK", name=order.name, lifetime="detached")
+    bundles = placement(order)
+    where = [elsewhere(order.avoided)] * len(bundles) if order.avoided else None
+    return placement_group(bundles, "PACK", name=order.name, lifetime="detached", bundle_label_selector=where)
+
+
+def elsewhere(nodes: Sequence[str]) -> dict[str, str]:
+    """The label selector of a bundle that must not lie on these nodes. It holds, too, when a node's death moves the bundle.
+
+    Without spaces: Ray takes them, and then compares them.
+    """
+    return {"ray.io/node-id": f"!in({','.join(nodes)})"}
 
 
 def bundle_order(order: Order, group: Any) -> list[int]:

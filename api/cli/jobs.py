@@ -181,27 +181,6 @@ def relayout(
         screen.hint(f"Watch it with: shardyard watch {found.id}")
 
 
-def nodes(url: Url = None, json: Json = False) -> None:
-    """List the cluster's machines."""
-    screen = Screen()
-    with Client(url) as client:
-        found = client.nodes()
-    if json:
-        screen.json([node.model_dump(mode="json") for node in found])
-        return
-    rows = [
-        (
-            node.host,
-            "alive" if node.alive else "[red]lost[/]",
-            f"{node.cpu_used:g}/{node.cpu:g}",
-            f"{node.gpu_used:g}/{node.gpu:g}",
-            f"{node.memory_bytes / 2**30:.1f} GiB",
-        )
-        for node in found
-    ]
-    screen.table(("HOST", "STATE", "CPU USED", "GPU USED", "MEMORY"), rows)
-
-
 def schema() -> None:
     """Print the JSON Schema of a job spec."""
     from ..remedies import job_schema

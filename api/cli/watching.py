@@ -137,6 +137,8 @@ def _show(meter: Meter, event: Event) -> None:
             meter.note(f"{clock(event.ts)} · Hugging Face model of step {data.get('step')}: {data.get('path')}")
         case "incident":
             meter.note(f"{clock(event.ts)} · incident: {data.get('cause')} {data.get('message') or ''}".rstrip())
+        case "cordon":
+            meter.note(f"{clock(event.ts)} · node {str(data.get('node'))[:12]}: {data.get('message')}")
         case "plan":
             parameters = number(data.get("parameters"))
             meter.note(f"{clock(event.ts)} · {parameters} parameters · {data.get('layout')} · {data.get('batch')}")

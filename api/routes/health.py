@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, Response
 
-from ...service import jobs
+from ...service import nodes
 from ..context import Context, In
 from ..models import Check, Health, Readiness
 
@@ -49,9 +49,9 @@ async def readyz(answer: Response, context: In) -> Readiness:
 
 
 async def _cluster(context: Context) -> Check:
-    nodes = await jobs.nodes(context.store)
+    machines = await nodes.all_nodes(context.store, context.settings)
     patience_s = 5 * context.settings.nodes_s + 15
-    ages = [(datetime.now(UTC) - node.seen_at).total_seconds() for node in nodes if node.alive]
+    ages = [(datetime.now(UTC) - node.seen_at).total_seconds() for node in machines if node.alive]
     if not ages:
         return Check(ok=False, message="No dispatcher has seen a machine of the cluster yet.")
     if min(ages) > patience_s:

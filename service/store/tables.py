@@ -185,3 +185,28 @@ nodes = Table(
     Column("memory_bytes", BigInteger, nullable=False),
     Column("seen_at", Double, nullable=False),
 )
+
+node_faults = Table(
+    "node_faults",
+    METADATA,
+    Column("node", String(80), primary_key=True),
+    _job_id(),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("cause", String(64), nullable=False),
+    Column("at", Double, nullable=False),
+    Index(None, "at"),
+)
+
+cordons = Table(
+    "cordons",
+    METADATA,
+    Column("node", String(80), primary_key=True),
+    Column("since", Double, primary_key=True, autoincrement=False),
+    Column("until", Double),  # null: until somebody lifts it
+    Column("by_hand", Boolean, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("ended_at", Double),  # lifted before its time
+    Column("ended_by", Text),
+    Index(None, "since"),
+)

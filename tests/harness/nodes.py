@@ -78,7 +78,8 @@ class Nodes:
     @property
     def settings(self) -> dict[str, str]:
         """What has a control plane use this cluster (`Plane.given`)."""
-        return {"SHARDYARD_RAY_ADDRESS": self.address, "SHARDYARD_RAY_AUTH_TOKEN_PATH": str(self.token)}
+        joins = {"SHARDYARD_RAY_ADDRESS": self.address, "SHARDYARD_RAY_AUTH_TOKEN_PATH": str(self.token)}
+        return joins | {"SHARDYARD_CORDON_FAULTS": "0"}  # what a test breaks is not the node's fault
 
     def start(self, cpus: float, env: dict[str, str] | None = None) -> Node:
         """The head; `env` is for it and for all nodes that follow."""

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from shardyard.service import jobs
+from shardyard.service import jobs, nodes
 from shardyard.service.dispatcher import Dispatcher
 from shardyard.service.errors import InvalidLayout, JobEnded
 from shardyard.service.owner import Owner
@@ -466,6 +466,21 @@ async def test_jobs_wait_in_order_and_are_told_why(store: Store, settings: Setti
         await jobs.cancel(store, first.id, "tester")
         assert (await ended(store, large)).state == State.SUCCEEDED
         assert (await ended(store, small)).state == State.SUCCEEDED
+
+
+async def test_a_gang_is_told_which_nodes_are_cordoned(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.machines.append(replace(cluster.machines[0], id="node-2"))
+    async with dispatching(store, settings, cluster):
+        async with asyncio.timeout(240):
+            while len(await nodes.all_nodes(store, settings)) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await nodes.cordon(store, settings, "node-1", None, "", "tester")
+        assert (await ended(store, await submit(store, settings))).state == State.SUCCEEDED
+        await nodes.uncordon(store, settings, "node-1", "tester")
+        assert (await ended(store, await submit(store, settings))).state == State.SUCCEEDED
+    assert [order.avoided for order in cluster.orders] == [("node-1",), ()]
 
 
 async def test_gangs_without_a_job_are_swept(store: Store, settings: Settings, cluster: InProcessCluster) -> None:

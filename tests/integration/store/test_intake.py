@@ -12,6 +12,7 @@ from shardyard.service.budget import BackOff
 from shardyard.service.errors import LeaseLost
 from shardyard.service.intake import take_in
 from shardyard.service.records import Budget, Cursor, Job
+from shardyard.service.rules import Rules
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import leases, nodes
@@ -21,7 +22,7 @@ from shardyard.service.store.leases import Lease
 from .conftest import Submit
 from .test_leases import NODE
 
-AT_ONCE = BackOff(1e-9, 1e-9)
+AT_ONCE = Rules(BackOff(1e-9, 1e-9))
 
 Events = list[dict[str, Any]]
 

@@ -1,8 +1,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardyard.service.budget import FREE, INFRASTRUCTURE, PROGRESS_STEPS, Again, BackOff, Enough, Fault, Spent, decide
 
@@ -74,9 +72,9 @@ def test_waits_double_until_the_job_gets_on() -> None:
     assert got_on.wait_s == waits[0] and got_on.spent.restarts == 12
 
 
-@given(st.integers(1, 10**9), st.text(max_size=40))
-def test_no_wait_is_longer_than_allowed(setbacks: int, job: str) -> None:
-    assert 2.0 <= BACK_OFF.wait_s(job, setbacks) <= 100.0
+def test_no_wait_is_longer_than_allowed() -> None:
+    for setbacks in (*range(1, 80), 10**9):
+        assert 2.0 <= BACK_OFF.wait_s("job-a", setbacks) <= 100.0
 
 
 def test_jobs_that_were_lost_together_come_back_apart() -> None:

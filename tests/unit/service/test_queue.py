@@ -5,12 +5,14 @@ from hypothesis import strategies as st
 from shardyard.service.queue import Device, Machine, Start, Wait, Waiting, Wanted, decide, impossible, machine, resolve
 
 
-def node(cpu: int = 0, cuda: int = 0, cpu_free: int | None = None, cuda_free: int | None = None) -> Machine:
+def node(
+    cpu: int = 0, cuda: int = 0, cpu_free: int | None = None, cuda_free: int | None = None, cordoned: bool = False
+) -> Machine:
     free: dict[Device, int] = {
         "cpu": cpu if cpu_free is None else cpu_free,
         "cuda": cuda if cuda_free is None else cuda_free,
     }
-    return Machine({"cpu": cpu, "cuda": cuda}, free)
+    return Machine({"cpu": cpu, "cuda": cuda}, free, cordoned)
 
 
 def job(name: str, world_size: int, tensor: int = 1, wanted: Wanted = "cpu") -> Waiting:
@@ -65,6 +67,25 @@ def test_a_tensor_group_stands_on_one_node() -> None:
     assert impossible(job("a", 8, tensor=8), nodes, 64) is None
 
 
+def test_cordoned_nodes_count_for_no_new_gang() -> None:
+    nodes = [node(cpu=4), node(cpu=4, cordoned=True)]
+    large, small = decide([job("a", 8), job("b", 4)], nodes, {}, None)
+    assert isinstance(large, Wait) and large.reason == "waiting_for_nodes"
+    assert large.message == (
+        "Needs 8 ranks, 4 of 8 CPU ranks are on nodes in use, the others on cordoned ones; see `shardyard nodes`."
+    )
+    assert small == Start("b", "cpu"), "a cordon must not stop those who have room"
+    assert impossible(job("a", 8), nodes, None) is None
+    assert isinstance(decide([job("a", 9)], nodes, {}, None)[0], Wait)
+
+
+def test_what_runs_on_a_cordoned_node_takes_no_room_elsewhere() -> None:
+    nodes = [node(cpu=4), node(cpu=4, cpu_free=0, cordoned=True)]
+    assert decide([job("a", 4)], nodes, {"cpu": 4}, None) == [Start("a", "cpu")]
+    being_built = [node(cpu=4), node(cpu=4, cordoned=True)]
+    assert isinstance(decide([job("a", 1)], being_built, {"cpu": 4}, None)[0], Wait)
+
+
 def test_nothing_is_refused_while_no_node_is_known() -> None:
     (wait,) = decide([job("a", 4)], [], {}, None)
     assert wait == Wait("a", "waiting_for_nodes", "Needs 4 ranks, the cluster has 0 CPU ranks; waiting for 4 more.")
@@ -93,12 +114,23 @@ def test_a_machine_in_ranks() -> None:
 sizes = st.tuples(st.sampled_from([1, 2, 4]), st.integers(1, 4))
 
 
-@given(st.lists(sizes, max_size=8), st.lists(st.integers(0, 9), max_size=4), st.integers(0, 9))
-def test_never_more_is_given_than_is_free(jobs: list[tuple[int, int]], free: list[int], held: int) -> None:
+@given(
+    st.lists(sizes, max_size=8),
+    st.lists(st.integers(0, 9), max_size=4),
+    st.integers(0, 9),
+    st.none() | st.integers(0, 9),
+)
+def test_never_more_is_given_than_is_free(
+    jobs: list[tuple[int, int]], free: list[int], held: int, cordoned: int | None
+) -> None:
     queue = [job(str(i), tensor * groups, tensor) for i, (tensor, groups) in enumerate(jobs)]
-    decisions = decide(queue, [node(cpu=9, cpu_free=f) for f in free], {"cpu": held}, None)
+    away = [] if cordoned is None else [node(cpu=9, cpu_free=cordoned, cordoned=True)]
+    nodes = [node(cpu=9, cpu_free=f) for f in free] + away
+    decisions = decide(queue, nodes, {"cpu": held}, None)
     started = [waiting for waiting, each in zip(queue, decisions, strict=True) if isinstance(each, Start)]
     assert [each.id for each in decisions] == [waiting.id for waiting in queue]
-    assert sum(waiting.world_size for waiting in started) <= max(0, min(sum(free), 9 * len(free) - held))
-    waits = [i for i, each in enumerate(decisions) if isinstance(each, Wait) and each.reason != "too_many_ranks"]
+    room = 9 * len(nodes) - held - (cordoned or 0)
+    assert sum(waiting.world_size for waiting in started) <= max(0, min(sum(free), room))
+    blocking = ("waiting_for_devices", "waiting_for_turn")
+    waits = [i for i, each in enumerate(decisions) if isinstance(each, Wait) and each.reason in blocking]
     assert all(isinstance(decisions[i], Wait) for i in range(min(waits, default=len(queue)), len(queue)))

@@ -1,6 +1,6 @@
 import pytest
 
-from shardyard.workers.placement import Order, placement, rank_name
+from shardyard.workers.placement import Order, elsewhere, placement, rank_name
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,8 @@ def test_a_tensor_group_is_one_bundle(tensor: int, device: str, bundles: list[di
 
 def test_ranks_are_named_after_their_gang() -> None:
     assert rank_name("shardyard-a-1", 3) == "shardyard-a-1-rank-3"
+
+
+def test_a_bundle_that_keeps_away_from_nodes_says_so_in_rays_words() -> None:
+    assert elsewhere(["aa"]) == {"ray.io/node-id": "!in(aa)"}
+    assert elsewhere(["aa", "bb"]) == {"ray.io/node-id": "!in(aa,bb)"}

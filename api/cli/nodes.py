@@ -1,0 +1,79 @@
+"""The command that shows the cluster's machines and says which of them get new gangs."""
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ..client import Client
+from ..models import Cordon, Node
+from .options import Json, Url
+from .screen import Screen, clock
+
+
+def nodes(
+    cordon: Annotated[
+        str | None, typer.Option("--cordon", help="Keep new gangs away from this node (id or host).")
+    ] = None,
+    hours: Annotated[float | None, typer.Option("--hours", min=0.001, help="With --cordon: for so long.")] = None,
+    why: Annotated[str, typer.Option("--why", help="With --cordon: for those who wonder.")] = "",
+    uncordon: Annotated[str | None, typer.Option("--uncordon", help="Let gangs come to this node again.")] = None,
+    history: Annotated[bool, typer.Option("--history", help="Who was cordoned, by whom, why and until when.")] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List the cluster's machines; cordon one, or lift its cordon."""
+    if cordon is None and (hours is not None or why):
+        raise typer.BadParameter("--hours and --why say something of a --cordon NODE.")
+    screen = Screen()
+    with Client(url) as client:
+        if history:
+            _tell_history(screen, client.cordons(), json)
+            return
+        if cordon is not None:
+            client.cordon(cordon, seconds=None if hours is None else hours * 3600, message=why)
+        if uncordon is not None:
+            client.uncordon(uncordon)
+        found = client.nodes()
+    if json:
+        screen.json([node.model_dump(mode="json") for node in found])
+        return
+    columns = ("HOST", "ID", "STATE", "CPU USED", "GPU USED", "MEMORY", "FAULTS", "CORDON")
+    screen.table(columns, [_row(node) for node in found])
+
+
+def _row(node: Node) -> tuple[str, ...]:
+    return (
+        escape(node.host),
+        node.id[:12],
+        _state(node),
+        f"{node.cpu_used:g}/{node.cpu:g}",
+        f"{node.gpu_used:g}/{node.gpu:g}",
+        f"{node.memory_bytes / 2**30:.1f} GiB",
+        str(node.faults),
+        "" if node.cordon is None else escape(": ".join(filter(None, [_until(node.cordon), node.cordon.message]))),
+    )
+
+
+def _state(node: Node) -> str:
+    if not node.alive:
+        return "[red]lost[/]"
+    if node.cordon is None:
+        return "alive"
+    return "[yellow]cordoned[/]" if not node.in_use else "[yellow]last in use[/]"
+
+
+def _until(cordon: Cordon) -> str:
+    who = cordon.actor if cordon.by_hand else "faults"
+    return f"by {who}" + (f" until {clock(cordon.until.timestamp())}" if cordon.until else "")
+
+
+def _tell_history(screen: Screen, cordons: list[Cordon], json: bool) -> None:
+    if json:
+        screen.json([one.model_dump(mode="json") for one in cordons])
+        return
+    for one in cordons:
+        lifted = f", lifted {clock(one.ended_at.timestamp())} by {one.ended_by}" if one.ended_at else ""
+        screen.line(f"{clock(one.since.timestamp())}  {one.node[:12]}  {_until(one)}{lifted}  {one.message}".rstrip())
+    if not cordons:
+        screen.hint("No node was ever cordoned.")

@@ -1,0 +1,57 @@
+"""A gang's incident is held against the node of the rank to blame; a node with too many of them is cordoned.
+
+Both in the transaction that stores the incident, so that each counts exactly once, and the cordon is told in the story of the job that
+brought it about.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .budget import INFRASTRUCTURE
+from .cordon import MEMORY_S, Limits, due, in_words, is_last
+from .nodes import kinds_of
+from .store import cordons, nodes
+
+log = logging.getLogger(__name__)
+
+#: Any number, the same in every dispatcher: two of them must not cordon the same node, or both of the last two.
+_LOCK: Final = 7_382_945_104
+
+
+async def blame(
+    tx: AsyncConnection, job_id: str, attempt: int, incident: Mapping[str, Any], limits: Limits
+) -> dict[str, Any] | None:
+    """Note the fault; the data of a `cordon` event when it was one too many, else None."""
+    node, cause = incident.get("node"), incident.get("cause")
+    if not limits.faults or not isinstance(node, str) or cause not in INFRASTRUCTURE:
+        return None
+    if tx.dialect.name == "postgresql":
+        await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    fault = {"node": node, "job_id": job_id, "attempt": attempt, "cause": cause}
+    if not await cordons.note(tx, fault, limits.window_s):
+        return None
+    causes = await cordons.causes(tx, node, limits.window_s)
+    return await _cordon(tx, node, in_words(causes, limits), limits) if due(limits, len(causes)) else None
+
+
+async def _cordon(tx: AsyncConnection, node: str, message: str, limits: Limits) -> dict[str, Any] | None:
+    held = await cordons.holding(tx)
+    if node in held:
+        return None
+    alive = {row["id"]: kinds_of(row) for row in await nodes.all_nodes(tx) if row["alive"]}
+    if is_last(node, alive, held):
+        log.warning("node %s had %s; it stays in use, because it is the last of its kind", node, message)
+        return {
+            "node": node,
+            "until": None,
+            "message": f"{message}; it stays in use, because it is the last of its kind",
+        }
+    seconds = limits.lasts_s(await cordons.earlier(tx, node, MEMORY_S))
+    values = {"node": node, "by_hand": False, "actor": "faults", "message": message}
+    row = await cordons.begin(tx, values, seconds)
+    log.warning("node %s is cordoned for %.0f s: %s", node, seconds, message)
+    return {"node": node, "until": row["until"], "message": message}

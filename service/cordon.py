@@ -1,0 +1,69 @@
+"""When a node that fails jobs again and again gets no new gangs for a while. Decisions only: `blame.py` carries them out.
+
+A fault of machines is counted against the node of the rank to blame, once per attempt, so that a job that breaks one rank over and over
+cordons nothing in one go. Each further cordon of a node lasts twice as long. The last node that has devices of a kind stays in use.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .queue import Device
+
+#: Seconds for which a node's earlier cordons make the next one longer.
+MEMORY_S: Final = 7 * 24 * 3600.0
+
+#: Living node → the kinds of devices that it has.
+Kinds = Mapping[str, frozenset[Device]]
+
+_DEVICES: Final[tuple[Device, ...]] = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`faults` in `window_s` seconds cordon a node for `first_s`, doubled each time up to `most_s`. No faults: never."""
+
+    faults: int = 3
+    window_s: float = 3600.0
+    first_s: float = 600.0
+    most_s: float = 86_400.0
+
+    def lasts_s(self, before: int) -> float:
+        """Seconds of a cordon that comes after `before` earlier ones."""
+        return min(self.most_s, self.first_s * 2.0 ** min(before, 60))
+
+
+@dataclass(frozen=True)
+class Cordon:
+    """`until` unix seconds; None: until somebody lifts it. `by_hand`: an operator's word, which nothing overrules."""
+
+    until: float | None
+    by_hand: bool
+
+
+def due(limits: Limits, faults: int) -> bool:
+    """Whether a node with so many faults in the window is to be cordoned."""
+    return 0 < limits.faults <= faults
+
+
+def spared(nodes: Kinds, cordons: Mapping[str, Cordon]) -> list[str]:
+    """Cordoned nodes that stay in use all the same: where every node with devices of a kind is cordoned, the first that is free again."""
+    kept: list[str] = []
+    for device in _DEVICES:
+        having = [node for node, kinds in nodes.items() if device in kinds]
+        candidates = [node for node in having if node in cordons and not cordons[node].by_hand]
+        if candidates and all(node in cordons and node not in kept for node in having):
+            kept.append(min(candidates, key=lambda node: (cordons[node].until or 0.0, node)))
+    return kept
+
+
+def is_last(node: str, nodes: Kinds, cordoned: Collection[str]) -> bool:
+    """Whether without this node no node that is in use has devices of some kind that it has."""
+    others = {kind for name, kinds in nodes.items() if name != node and name not in cordoned for kind in kinds}
+    return not nodes.get(node, frozenset()) <= others
+
+
+def in_words(causes: Sequence[str], limits: Limits) -> str:
+    """Why a node is cordoned."""
+    told = ", ".join(sorted(set(causes)))
+    return f"{len(causes)} faults of machines within {limits.window_s / 60:.0f} min ({told})"

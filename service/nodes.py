@@ -1,0 +1,123 @@
+"""What can be asked of the cluster's machines: list them, and keep new gangs away from one for a while."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from . import cordon as policy
+from . import queue
+from .errors import AmbiguousNode, NodeNotFound
+from .moments import utc
+from .records import CordonRecord, NodeRecord
+from .settings import Settings
+from .store import cordons, nodes
+from .store.engine import Store
+
+#: An id may be cut to so many characters where it still means one node.
+_SHORTEST = 6
+
+
+def machine_of(row: RowMapping, settings: Settings, cordoned: bool = False) -> queue.Machine:
+    """A row of `nodes` as the queue's policy sees it."""
+    ranks = settings.cpu_ranks_per_core
+    return queue.machine(row["cpu"], row["cpu_used"], row["gpu"], row["gpu_used"], ranks, cordoned)
+
+
+def kinds_of(row: RowMapping) -> frozenset[queue.Device]:
+    """The kinds of devices that a node has."""
+    return frozenset(device for device, amount in (("cpu", row["cpu"]), ("cuda", row["gpu"])) if amount >= 1)  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The living nodes: those to which no new gang may go, and those that stay in use though they are cordoned."""
+
+    alive: Sequence[RowMapping]
+    avoided: Collection[str]
+    spared: Collection[str]
+
+
+async def fleet(tx: AsyncConnection) -> Fleet:
+    alive = [row for row in await nodes.all_nodes(tx) if row["alive"]]
+    held = await cordons.holding(tx)
+    ids = {row["id"] for row in alive}
+    mine = {node: policy.Cordon(row["until"], row["by_hand"]) for node, row in held.items() if node in ids}
+    spared = policy.spared({row["id"]: kinds_of(row) for row in alive}, mine)
+    return Fleet(alive, sorted(mine.keys() - set(spared)), spared)
+
+
+async def all_nodes(store: Store, settings: Settings) -> list[NodeRecord]:
+    """The cluster's machines as last seen; empty until a dispatcher has seen them."""
+    async with store.read() as tx:
+        return await _records(tx, settings)
+
+
+async def _records(tx: AsyncConnection, settings: Settings) -> list[NodeRecord]:
+    held, spared = await cordons.holding(tx), (await fleet(tx)).spared
+    faults = await cordons.counts(tx, settings.rules.cordon.window_s)
+    return [
+        NodeRecord(
+            **{**row, "seen_at": utc(row["seen_at"])},
+            faults=faults.get(row["id"], 0),
+            cordon=_cordon(held.get(row["id"])),
+            in_use=bool(row["alive"]) and (row["id"] not in held or row["id"] in spared),
+        )
+        for row in await nodes.all_nodes(tx)
+    ]
+
+
+async def cordon(
+    store: Store, settings: Settings, node: str, seconds: float | None, message: str, actor: str
+) -> NodeRecord:
+    """Keep new gangs away from a node (id, start of an id, or host) for so long, None: until it is lifted.
+
+    What runs there goes on. Raises NodeNotFound, AmbiguousNode.
+    """
+    async with store.write() as tx:
+        found = await _find(tx, node)
+        await cordons.begin(tx, {"node": found, "by_hand": True, "actor": actor, "message": message}, seconds)
+        return await _record(tx, settings, found)
+
+
+async def uncordon(store: Store, settings: Settings, node: str, actor: str) -> NodeRecord:
+    """Let gangs come to a node again, with a clean record; harmless when it was not cordoned. Raises NodeNotFound, AmbiguousNode."""
+    async with store.write() as tx:
+        found = await _find(tx, node)
+        await cordons.end(tx, found, actor)
+        await cordons.forget_faults(tx, found)
+        return await _record(tx, settings, found)
+
+
+async def history(store: Store, limit: int = 100) -> list[CordonRecord]:
+    """All cordons, the newest first."""
+    async with store.read() as tx:
+        return [_written(row) for row in await cordons.history(tx, limit)]
+
+
+async def _record(tx: AsyncConnection, settings: Settings, node: str) -> NodeRecord:
+    return next(record for record in await _records(tx, settings) if record.id == node)
+
+
+async def _find(tx: AsyncConnection, wanted: str) -> str:
+    rows = await nodes.all_nodes(tx)
+    exact = [row["id"] for row in rows if row["id"] == wanted]
+    begins = [row["id"] for row in rows if len(wanted) >= _SHORTEST and row["id"].startswith(wanted)]
+    found = exact or begins or [row["id"] for row in rows if row["host"] == wanted]
+    if not found:
+        raise NodeNotFound(
+            f"There is no node {wanted[:80]!r}.", remedy="See `shardyard nodes` for the nodes that are known."
+        )
+    if len(found) > 1:
+        raise AmbiguousNode(f"{wanted[:80]!r} means {len(found)} nodes.", remedy=f"Give an id: {', '.join(found[:8])}.")
+    return str(found[0])
+
+
+def _cordon(row: RowMapping | None) -> CordonRecord | None:
+    return None if row is None else _written(row)
+
+
+def _written(row: RowMapping) -> CordonRecord:
+    moments = {name: None if row[name] is None else utc(row[name]) for name in ("since", "until", "ended_at")}
+    return CordonRecord(**{**row, **moments})

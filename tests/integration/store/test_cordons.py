@@ -1,0 +1,166 @@
+"""A node that breaks attempts again and again is cordoned in the transaction that stores the last fault."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from shardyard.service import jobs, nodes
+from shardyard.service.admission import admit
+from shardyard.service.budget import BackOff
+from shardyard.service.cordon import Limits
+from shardyard.service.errors import AmbiguousNode, NodeNotFound
+from shardyard.service.intake import take_in
+from shardyard.service.records import Cursor, NodeRecord
+from shardyard.service.rules import Rules
+from shardyard.service.settings import Settings
+from shardyard.service.store import leases
+from shardyard.service.store import nodes as node_rows
+from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+
+from .conftest import Submit
+from .test_leases import NODE
+
+Faulty = Callable[..., Awaitable[list[dict[str, Any]]]]
+
+RULES = Rules(BackOff(1e-9, 1e-9), Limits(faults=3, first_s=600.0))
+
+
+@pytest.fixture(autouse=True)
+async def _two_nodes(store: Store) -> None:
+    await machines(store, "node-1", "node-2")
+
+
+async def machines(store: Store, *ids: str) -> None:
+    rows = [{**NODE, "id": id_, "host": f"host-{id_[-1]}", "memory_bytes": 1, "seen_at": 0.0} for id_ in ids]
+    async with store.write() as tx:
+        await node_rows.replace(tx, rows)
+
+
+async def placed(store: Store, settings: Settings, submit: Submit, count: int = 1) -> list[Lease]:
+    made = {(await submit()).id for _ in range(count)}
+    return [lease for lease in (await admit(store, settings, "a", None)).leases if lease.job_id in made]
+
+
+async def struck(
+    store: Store, lease: Lease, node: str | None, cause: str = "rank_lost", rules: Rules = RULES
+) -> list[dict[str, Any]]:
+    """The leased job has three such incidents in its attempt, and succeeds; returns the cordon events of its story."""
+    incident = {"cause": cause, "node": node, "rank": 0, "message": "gone"}
+    told = [{"seq": n, "ts": 1000.0 + n, "kind": "incident", "data": incident} for n in (1, 2, 3)]
+    told.append({"seq": 4, "ts": 1004.0, "kind": "state", "data": {"state": "succeeded"}})
+    for batch in (told[:2], told[:2], told):  # told again, each counts once
+        await take_in(store, lease, 1, batch, rules)
+    async with store.write() as tx:
+        await leases.release(tx, [lease.token])
+    tail = await jobs.tail(store, lease.job_id, Cursor())
+    return [item.data for item in tail.items if item.kind == "cordon"]
+
+
+@pytest.fixture
+def faulty(store: Store, settings: Settings, submit: Submit) -> Faulty:
+    """A job of its own that breaks on a node."""
+
+    async def one(node: str | None, cause: str = "rank_lost", rules: Rules = RULES) -> list[dict[str, Any]]:
+        (lease,) = await placed(store, settings, submit)
+        return await struck(store, lease, node, cause, rules)
+
+    return one
+
+
+async def seen(store: Store, settings: Settings) -> dict[str, NodeRecord]:
+    return {node.id: node for node in await nodes.all_nodes(store, settings)}
+
+
+async def test_faults_of_three_attempts_cordon_their_node(store: Store, settings: Settings, faulty: Faulty) -> None:
+    assert await faulty("node-1") == []
+    assert await faulty("node-2") == []
+    assert await faulty(None) == []
+    assert await faulty("node-1", cause="exception") == []
+    assert await faulty("node-1", cause="hang") == []
+    assert (await seen(store, settings))["node-1"].faults == 2
+    (event,) = await faulty("node-1")
+    assert event["node"] == "node-1"
+    assert event["message"] == "3 faults of machines within 60 min (hang, rank_lost)"
+    found = await seen(store, settings)
+    cordon = found["node-1"].cordon
+    assert cordon is not None and cordon.until is not None and not found["node-1"].in_use
+    assert (cordon.until - cordon.since).total_seconds() == pytest.approx(600)
+    assert cordon.until.timestamp() == pytest.approx(event["until"])
+    assert (cordon.actor, cordon.by_hand, cordon.message) == ("faults", False, event["message"])
+    assert found["node-2"].cordon is None and found["node-2"].in_use
+
+
+async def test_the_next_cordon_lasts_twice_as_long_and_needs_new_faults(
+    store: Store, settings: Settings, faulty: Faulty
+) -> None:
+    rules = Rules(RULES.back_off, Limits(faults=1, first_s=0.2, most_s=0.5))
+    lasted = []
+    for _ in range(3):
+        (event,) = await faulty("node-1", rules=rules)
+        lasted.append(event["until"])
+        async with asyncio.timeout(60):
+            while (await seen(store, settings))["node-1"].cordon is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    told = [(one.until - one.since).total_seconds() for one in await nodes.history(store) if one.until is not None]
+    assert told[::-1] == pytest.approx([0.2, 0.4, 0.5], abs=0.01)
+    assert sorted(lasted) == lasted
+
+
+async def test_the_last_node_stays_in_use(store: Store, settings: Settings, submit: Submit, faulty: Faulty) -> None:
+    rules = Rules(RULES.back_off, Limits(faults=1))
+    assert (await faulty("node-1", rules=rules))[0]["until"] is not None
+    (event,) = await faulty("node-2", rules=rules)
+    assert event["until"] is None and event["message"].endswith("it stays in use, because it is the last of its kind")
+    assert (await seen(store, settings))["node-2"].cordon is None
+    await machines(store, "node-1")  # the other one is gone
+    alone = (await seen(store, settings))["node-1"]
+    assert alone.cordon is not None and alone.in_use
+    job = await submit(ranks=2)
+    assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [job.id]
+
+
+async def test_jobs_wait_for_what_is_not_cordoned(store: Store, settings: Settings, submit: Submit) -> None:
+    await nodes.cordon(store, settings, "node-1", 3600.0, "a fan is broken", "ann")
+    large, small = await submit(ranks=12), await submit(ranks=8)
+    assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [small.id]
+    waits = await jobs.get_job(store, large.id)
+    assert waits.reason == "waiting_for_nodes" and "cordoned" in (waits.message or "")
+    await nodes.uncordon(store, settings, "node-1", "ben")
+    assert not (await admit(store, settings, "a", None)).leases
+    assert (await jobs.get_job(store, large.id)).reason == "waiting_for_devices"
+
+
+async def test_cordons_by_hand(store: Store, settings: Settings, faulty: Faulty) -> None:
+    node = await nodes.cordon(store, settings, "host-1", None, "a fan is broken", "ann")
+    assert (node.id, node.in_use) == ("node-1", False)
+    assert node.cordon is not None and (node.cordon.until, node.cordon.by_hand) == (None, True)
+    assert await faulty("node-1", rules=Rules(RULES.back_off, Limits(faults=1))) == []
+    assert (await nodes.uncordon(store, settings, "node-1", "ben")).faults == 0
+    assert (await nodes.uncordon(store, settings, "node-1", "ben")).in_use
+    (one,) = await nodes.history(store)
+    assert (one.actor, one.ended_by, one.message) == ("ann", "ben", "a fan is broken")
+    assert one.ended_at is not None
+    with pytest.raises(NodeNotFound):
+        await nodes.cordon(store, settings, "node-7", None, "", "ann")
+    await machines(store, "node-abc1", "node-abc2")
+    assert (await nodes.cordon(store, settings, "node-abc1", None, "", "ann")).id == "node-abc1"
+    with pytest.raises(AmbiguousNode, match="2 nodes"):
+        await nodes.cordon(store, settings, "node-abc", None, "", "ann")
+
+
+async def test_both_of_the_last_two_are_never_cordoned_at_once(
+    store: Store, database_url: str, settings: Settings, submit: Submit
+) -> None:
+    rules = Rules(RULES.back_off, Limits(faults=1))
+    first, second = await placed(store, settings, submit, 2)
+    other = Store(database_url)
+    try:
+        strikes = struck(store, first, "node-1", rules=rules), struck(other, second, "node-2", rules=rules)
+        both = await asyncio.gather(*strikes)
+    finally:
+        await other.close()
+    assert sorted(told[0]["until"] is None for told in both) == [False, True]
+    assert sorted(node.in_use for node in (await seen(store, settings)).values()) == [False, True]
