@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..strategies.mesh import REPLICA, make_mesh
 from ..strategies.precision import LossScale
 from ..strategies.waiting import ASIDE, OWN_TIME, Lap
 from . import snapshot
+from .blame import Blame, blame
 from .build import Built, build
 from .checkpoint.errors import CheckpointError
 from .checkpoint.restore import restore
@@ -42,7 +44,12 @@ _OWN = ("began_at", "first_loss", "last_loss", "validation_loss", "trained_s", "
 
 
 class Diverged(ArithmeticError):
-    """The loss is no longer a finite number; lower optimizer.lr, add schedule.warmup, or look at the data."""
+    """Loss or gradient are no longer finite numbers."""
+
+    def __init__(self, loss: float, norm: float, first: Blame) -> None:
+        remedy = "lower optimizer.lr, add schedule.warmup, or look at the data"
+        super().__init__(f"loss {loss}, gradient norm {norm}, {first.message}: {remedy}")
+        self.facts = first.facts
 
 
 def train(run: Run, coords: Coords, tell: Tell, asked: Asked) -> None:
@@ -153,7 +160,7 @@ class Loop:
                 loss_share = self.built.parallel.runner.train(*batch)
             self.built.parallel.data.reduce()
         self.snapshots.settle()  # before ranks meet: none begins its next snapshot while another's last one is not whole
-        loss, norm, skipped, scale = self._finish_gradients(loss_share, asked)
+        loss, norm, skipped, scale = self._finish_gradients(step, loss_share, asked)
         self.saving.settle()
         if not skipped:
             self.built.optimizer.step()
@@ -199,7 +206,7 @@ class Loop:
         return rows[:, self.built.mesh.index("data")].reshape(-1)
 
     def _finish_gradients(
-        self, loss_share: torch.Tensor, asked: Ending
+        self, step: int, loss_share: torch.Tensor, asked: Ending
     ) -> tuple[float, float | None, bool, float | None]:
         """Global loss and gradient norm, unscaled and clipped gradients, and whether fp16 overflowed; what all ranks wish."""
         pieces, mesh, scale = self.built.parallel.data.pieces, self.built.mesh, self.built.loss.scale
@@ -211,13 +218,18 @@ class Loop:
         skipped = _overflowed(scale, squares)
         if not skipped:
             if not math.isfinite(loss) or not math.isfinite(norm):
-                raise Diverged(
-                    f"loss {loss}, gradient norm {norm}: lower optimizer.lr, add schedule.warmup, or look at the data"
-                )
+                raise Diverged(loss, norm, blame(self.built, partial(self._once_more, step)))
             limit = self.spec.optimizer.clip_norm
             shrink = 1.0 if limit is None or norm <= limit else limit / norm
             scale_gradients(pieces, shrink / factor)
         return loss, norm if math.isfinite(norm) else None, skipped, None if scale is None else factor
+
+    def _once_more(self, step: int) -> None:
+        """The passes of a step whose update was not made."""
+        self.built.parallel.data.publish()
+        torch.manual_seed(_step_seed(self.spec.seed, step, self.built.mesh.index(REPLICA)))
+        self.built.parallel.runner.train(*self._batch(step))
+        self.built.parallel.data.reduce()
 
     def _validate(self, step: int) -> None:
         """The loss over the first `eval.batches` global batches of the validation split, in order."""

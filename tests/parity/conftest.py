@@ -24,6 +24,7 @@ SPEC: dict[str, Any] = {
 #: Grids that are long: `make test` takes every second of their cases, `make parity` all of them.
 LONG = (
     "test_alike",
+    "test_blame",
     "test_bubble",
     "test_combinations",
     "test_context",

@@ -1,0 +1,24 @@
+"""Of several ranks with numbers that are not finite, the one is named where they came from."""
+
+from shardyard.workers.blame import Seen, judged
+
+
+def test_a_forward_pass_is_blamed_on_its_first_stage() -> None:
+    found = judged([Seen(0), Seen(0, module="blocks.1"), Seen(1, module="blocks.2", gradient="head.weight"), Seen(1)])
+    assert (found.ranks, found.message) == ((1,), "first in the output of blocks.1 on rank 1")
+
+
+def test_a_backward_pass_is_blamed_on_its_last_stage() -> None:
+    found = judged([Seen(0, gradient="embed.weight"), Seen(1, ("norm.weight",)), Seen(1, gradient="head.weight")])
+    assert (found.ranks, found.parameter) == ((2,), "head.weight")
+    assert found.facts == {"rank": 2, "ranks": [2], "parameter": "head.weight"}
+
+
+def test_what_appears_in_the_sum_alone_is_told_as_such() -> None:
+    found = judged([Seen(0, ("a", "b")), Seen(0, ("a",))])
+    assert (found.ranks, found.parameter) == ((0, 1), "a") and "once more" in found.message
+
+
+def test_what_does_not_come_again_is_nobodys() -> None:
+    found = judged([Seen(0), Seen(0)])
+    assert found.facts == {"ranks": [], "parameter": None} and "finite" in found.message

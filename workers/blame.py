@@ -1,0 +1,132 @@
+"""Where numbers that are not finite come from: the step is run once more, and every rank looks at its own before they mix with the others'.
+
+Reduced gradients say little: a NaN of one rank is everybody's by then. Each rank reports the first module whose output is not finite,
+else the first parameter whose gradient is not, in the order of the passes. Numbers travel forward through a pipeline's stages and back,
+so the first in the direction of the pass is the one to name. Costs nothing until a run fails.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from ..strategies.piece import parameters
+from .build import Built
+from .hang import in_words
+
+
+@dataclass
+class Seen:
+    """One rank's first numbers that are not finite, in its own passes; `reduced`: the gradients that were so when the run failed."""
+
+    stage: int
+    reduced: tuple[str, ...] = ()
+    module: str | None = None
+    gradient: str | None = None
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What first had no finite numbers, and on which ranks; the first of them is named."""
+
+    ranks: tuple[int, ...]
+    parameter: str | None
+    message: str
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the incident."""
+        accused = {"rank": self.ranks[0]} if self.ranks else {}
+        return accused | {"ranks": list(self.ranks), "parameter": self.parameter}
+
+
+def blame(built: Built, once_more: Callable[[], object]) -> Blame:
+    """Ask all ranks. `once_more` runs the failed step's passes again, from the same parameters. Collective over the world."""
+    mine = Seen(built.mesh.index("pipeline"), reduced=_reduced(built))
+    with _watching(built, mine):
+        once_more()
+    everyone = [mine] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    return judged(everyone)
+
+
+def _reduced(built: Built) -> tuple[str, ...]:
+    """Names of the pieces whose reduced gradients are not finite, as the backward pass comes to them."""
+    grads = [(piece.name, piece.tensor.grad) for piece in reversed(built.parallel.data.pieces)]
+    return tuple(name for name, grad in grads if grad is not None and not _finite(grad))
+
+
+@contextmanager
+def _watching(built: Built, seen: Seen) -> Iterator[None]:
+    """Note in `seen` what first is not finite."""
+    handles: list[Any] = []
+    for part in built.parallel.parts:
+        named = [(name, module) for name, module in part.named_modules() if name]
+        handles += [module.register_forward_hook(partial(_forward, seen, name)) for name, module in named]
+    if built.mesh.layout.zero < 3:  # there gradients appear reduced
+        for parameter in parameters(built.parallel.parts, built.mesh):
+            handles.append(parameter.value.register_hook(partial(_backward, seen, parameter.name)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _forward(seen: Seen, name: str, _: nn.Module, __: object, output: object) -> None:
+    if seen.module is None and isinstance(output, torch.Tensor) and not _finite(output):
+        seen.module = name
+
+
+def _backward(seen: Seen, name: str, grad: torch.Tensor) -> None:
+    if seen.gradient is None and not _finite(grad):
+        seen.gradient = name
+
+
+@torch.no_grad()
+def _finite(tensor: torch.Tensor) -> bool:
+    local = tensor.detach()
+    local = local.to_local() if isinstance(local, DTensor) else local
+    return not local.is_floating_point() or bool(torch.isfinite(local).all().item())
+
+
+def judged(everyone: Sequence[Seen]) -> Blame:
+    """Who is named, by what all ranks saw."""
+    forward = {rank: seen for rank, seen in enumerate(everyone) if seen.module}
+    if forward:
+        ranks = _first(forward, min(seen.stage for seen in forward.values()))
+        module = forward[ranks[0]].module
+        return Blame(ranks, _gradient_of(everyone, ranks), f"first in the output of {module} on {in_words(ranks)}")
+    backward = {rank: seen for rank, seen in enumerate(everyone) if seen.gradient}
+    if backward:
+        ranks = _first(backward, max(seen.stage for seen in backward.values()))
+        name = backward[ranks[0]].gradient
+        return Blame(ranks, name, f"first in the gradient of {name} on {in_words(ranks)}")
+    return _of_reduced(everyone)
+
+
+def _first(seen: dict[int, Seen], stage: int) -> tuple[int, ...]:
+    return tuple(rank for rank, one in seen.items() if one.stage == stage)
+
+
+def _gradient_of(everyone: Sequence[Seen], ranks: Sequence[int]) -> str | None:
+    """The first parameter whose gradient is not finite on these ranks."""
+    names = [everyone[rank].gradient or next(iter(everyone[rank].reduced), None) for rank in ranks]
+    return next((name for name in names if name), None)
+
+
+def _of_reduced(everyone: Sequence[Seen]) -> Blame:
+    """No rank by itself: what was summed is all that there is."""
+    bad = {rank: seen for rank, seen in enumerate(everyone) if seen.reduced}
+    if not bad:
+        return Blame((), None, "the step's passes gave finite numbers on every rank when they were run once more")
+    ranks = _first(bad, max(seen.stage for seen in bad.values()))
+    name = bad[ranks[0]].reduced[0]
+    again = "every rank's own numbers were finite when the step was run once more"
+    return Blame(ranks, name, f"first in the summed gradient of {name}, held by {in_words(ranks)}; {again}")
