@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .dialect import insert, unix_now
+from .dialect import insert, unix_begin, unix_now
 from .tables import cordons
 from .tables import node_faults as faults
 
@@ -40,7 +40,7 @@ async def counts(tx: AsyncConnection, window_s: float) -> dict[str, int]:
 async def begin(tx: AsyncConnection, values: Mapping[str, Any], seconds: float | None) -> RowMapping:
     """Cordon a node for so long, None: until it is lifted. What held until now is ended by it."""
     await end(tx, values["node"], values["actor"])
-    now = unix_now(tx)
+    now = unix_begin(tx)  # the same moment twice
     until = None if seconds is None else now + seconds
     given = {**values, "since": now, "until": until, "ended_at": None, "ended_by": None}
     statement = insert(tx, cordons).values(

@@ -1,13 +1,21 @@
 """A job that waits for its next try, as its readers see it."""
 
 import json
+import time
 
 import pytest
 
 from shardyard.api.cli.commands import run
 from shardyard.api.client import Client
+from shardyard.service.store import jobs
 
 from .conftest import SPEC, Gang, Plane
+
+
+async def _postpone(plane: Plane, job: str) -> None:
+    """However slow the machine, the next try is still to come when it is looked at."""
+    async with plane.store.write() as tx:
+        await jobs.set_columns(tx, job, {"retry_at": time.time() + 3600})
 
 
 def test_a_lost_job_tells_what_it_has_used_and_when_it_is_tried_again(
@@ -19,6 +27,7 @@ def test_a_lost_job_tells_what_it_has_used_and_when_it_is_tried_again(
     gang.state("starting")
     gang.state("recovering", "rank_lost")
     gang.state("failed", "node_lost", "rank 1: its node is gone")
+    plane.do(_postpone(plane, job.id))
     found = client.job(job.id)
     assert (found.state, found.reason) == ("queued", "node_lost")
     assert found.retry_at is not None
