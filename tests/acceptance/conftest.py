@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from harness.bucket import Buckets
 from harness.plane import Plane, running_plane
 
 
@@ -17,7 +18,10 @@ def fresh_plane() -> Iterator[Plane]:
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[Plane]:
-    """A control plane that the tests of a module share."""
-    with running_plane() as plane:
-        yield plane
+def plane(buckets: Buckets) -> Iterator[Plane]:
+    """A control plane that the tests of a module share; its workers have the credentials of a bucket."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in buckets.environment.items():
+            patch.setenv(name, value)
+        with running_plane() as plane:
+            yield plane

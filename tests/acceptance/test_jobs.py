@@ -115,6 +115,19 @@ def test_a_rank_that_raises_fails_the_job_with_its_story(plane: Plane, tmp_path:
         assert client.wait(client.submit(spec("after-it", steps=2)).id, timeout_s=240).state == "succeeded"
 
 
+def test_a_job_saves_in_a_bucket_and_another_one_resumes_it(plane: Plane) -> None:
+    uri = "s3://checkpoints/jobs"
+    with plane.client() as client:
+        first = client.submit(spec("in-a-bucket", steps=4, checkpoint={"every": 2, "keep": 1, "uri": uri}))
+        done = client.wait(first.id, timeout_s=240)
+        assert done.state == "succeeded", done.message
+        assert done.summary is not None and done.summary.checkpoint == f"{uri}/{first.id}/step-00000004"
+        second = client.submit(spec("from-a-bucket", steps=6, layout={"tensor": 2}, resume_from="in-a-bucket"))
+        assert client.wait(second.id, timeout_s=240).state == "succeeded"
+        assert [point.step for point in client.metrics(second.id).points] == [5, 6]
+        assert client.incidents(first.id).items == client.incidents(second.id).items == []
+
+
 def test_resumes_a_job_on_another_layout(plane: Plane) -> None:
     with plane.client() as client:
         first = client.wait(client.submit(spec("part-one", steps=4)).id, timeout_s=240)

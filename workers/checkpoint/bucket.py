@@ -33,8 +33,8 @@ BLOCK_BYTES: Final = 16 << 20
 MOST_PARTS: Final = 10_000
 CONNECT_S: Final = 10
 READ_S: Final = 30
-#: Tries of a request, and of a request with its answer's content.
-TRIES: Final = 3
+#: Tries of a request by botocore, which waits longer each time; and, around that, by s3fs, which also begins a broken content anew.
+TRIES: Final = 2
 READ_TRIES: Final = 2
 
 #: What botocore and aiohttp raise beside `OSError`.
@@ -105,14 +105,14 @@ class BucketFolder(Folder):
 
     def write(self, name: str, content: memoryview) -> None:
         if content.nbytes <= BLOCK_BYTES:
-            self.publish(name, bytes(content))
+            self._put(name, bytes(content))
         else:
             self._upload(self._key(name), content)
 
     def publish(self, name: str, content: bytes) -> None:
         """A PUT without an answer may have arrived: then it counts."""
         try:
-            self._ask(self._call, "put_object", Key=self._key(name), Body=content)
+            self._put(name, content)
         except OSError:
             if not self._arrived(name, content):
                 raise
@@ -140,6 +140,9 @@ class BucketFolder(Folder):
         found = self._ask(self._call, "list_multipart_uploads", Prefix=self._key(""))
         for upload in found.get("Uploads", ()):
             self._abort(upload["Key"], upload["UploadId"])
+
+    def _put(self, name: str, content: bytes) -> None:
+        self._ask(self._call, "put_object", Key=self._key(name), Body=content)
 
     def _upload(self, key: str, content: memoryview) -> None:
         upload = self._ask(self._call, "create_multipart_upload", Key=key)["UploadId"]

@@ -19,6 +19,11 @@ class Unreachable(CheckpointError, OSError):
     code = "storage_unreachable"
     passing = True
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a gang that ends by it says: it is no fault of the training code where it may pass."""
+        return {"cause": self.code} if self.passing else {}
+
 
 class Refused(Unreachable):
     """Storage that knows us not, or does not exist: asking again does not help."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-from .errors import CheckpointError
+from .errors import CheckpointError, Unreachable
 from .image import Image
 from .manifest import MANIFEST, File, Manifest, Tensor, read, write
 from .shelf import clear, folder, prune
@@ -93,9 +93,13 @@ class Writer:
 
     def _remove_own(self, path: Folder) -> None:
         """Rank 0 also takes back a manifest of this run's, of which it was not known whether it arrived."""
-        with contextlib.suppress(OSError, CheckpointError):
+        try:
             if self._rank == 0 and any(self._edition in name for name in read(path).files):
                 path.remove(MANIFEST)
+        except Unreachable:
+            return  # whoever gives no answer removes nothing
+        except (OSError, CheckpointError):
+            """There is none."""
         with contextlib.suppress(OSError):
             path.remove(self._name)
 

@@ -1,6 +1,18 @@
-from shardyard.workers.failure import Failure
+import pytest
+
+from shardyard.service.budget import INFRASTRUCTURE
+from shardyard.workers.checkpoint.errors import Refused, Unreachable
+from shardyard.workers.failure import Failure, raised
 
 
 def test_a_failure_says_rank_and_traceback() -> None:
     text = Failure("exception", 2, "ValueError: no", "node", "Traceback …").text()
     assert text == "rank 2: ValueError: no\n\nTraceback …"
+
+
+@pytest.mark.parametrize(("error", "blamed"), [(Unreachable("away"), True), (Refused("no such bucket"), False)])
+def test_storage_that_is_away_is_no_fault_of_the_training_code(error: Unreachable, blamed: bool) -> None:
+    told = {"type": type(error).__name__, "message": str(error), "traceback": "", "facts": error.facts}
+    failure = raised(told, 0, None)
+    assert (failure.cause in INFRASTRUCTURE) == blamed
+    assert failure.cause == ("storage_unreachable" if blamed else "exception")
