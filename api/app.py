@@ -17,9 +17,9 @@ from ..service.store.positions import positions
 from . import problems
 from .context import Context
 from .errors import RemoteRefused
-from .models import Problem
+from .models import FaultRequest, Problem
 from .origin import LOOPBACK, OwnOrigin
-from .routes import dashboard, events, health, jobs, nodes, schema
+from .routes import dashboard, events, faults, health, jobs, nodes, schema
 from .stream import Hub
 
 _DESCRIPTION = """Distributed training jobs on Ray.
@@ -30,6 +30,7 @@ Submit a job spec (YAML or JSON), watch its events, cancel it. Every refusal is 
 _TAGS = [
     {"name": "jobs", "description": "Submit, list, read and cancel training jobs."},
     {"name": "telemetry", "description": "What a job tells: live events, metrics, logs."},
+    {"name": "faults", "description": "Strike running jobs, to see them survive."},
     {"name": "cluster", "description": "The machines that jobs run on."},
     {"name": "service", "description": "Health and schemas."},
 ]
@@ -56,7 +57,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     app.state.context = Context(store, settings, Hub(partial(positions, store)), wake or asyncio.Event())
     app.add_middleware(OwnOrigin, loopback=loopback)
     problems.install(app)
-    for part in (jobs, events, nodes, schema):
+    for part in (jobs, events, faults, nodes, schema):
         app.include_router(part.router, prefix="/v1", responses=problems.describe("internal_error"))
     app.include_router(health.router)
     app.include_router(dashboard.router)
@@ -77,7 +78,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes
         )
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        for model in (JobSpec, Problem):
+        for model in (JobSpec, FaultRequest, Problem):
             described = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas |= described.pop("$defs", {})
             schemas[model.__name__] = described

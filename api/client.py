@@ -23,7 +23,21 @@ from ..service.settings import Settings
 from ..service.spec import JobSpec
 from ..strategies.layout import Layout
 from . import control, spec_file
-from .models import Cordon, Cordons, FieldError, Incidents, Job, Jobs, Logs, Metrics, Node, Nodes, Problem, Readiness
+from .models import (
+    Cordon,
+    Cordons,
+    Fault,
+    FieldError,
+    Incidents,
+    Job,
+    Jobs,
+    Logs,
+    Metrics,
+    Node,
+    Nodes,
+    Problem,
+    Readiness,
+)
 
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -161,6 +175,27 @@ class Client:
         content = json.dumps({"layout": wanted}).encode()
         return Job.model_validate(
             self._ask("POST", f"/v1/jobs/{_quoted(job)}/relayout", content=content, headers=headers)
+        )
+
+    def inject_fault(
+        self,
+        job: str,
+        kind: str,
+        *,
+        rank: int | None = None,
+        by_ms: float | None = None,
+        for_s: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> Fault:
+        """Strike a running job with a fault, such as `kill-rank`; its event `fault` tells when that was done.
+
+        Raises `ApiError` `faults_disabled` where the server does not allow it. Repeating a call with the same key strikes once.
+        """
+        wanted = {"kind": kind, "rank": rank, "by_ms": by_ms, "for_s": for_s}
+        content = json.dumps({name: value for name, value in wanted.items() if value is not None}).encode()
+        headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key or str(uuid.uuid4())}
+        return Fault.model_validate(
+            self._ask("POST", f"/v1/jobs/{_quoted(job)}/faults", content=content, headers=headers)
         )
 
     def wait(self, job: str, timeout_s: float | None = None) -> Job:
@@ -306,7 +341,7 @@ class Client:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """One request with its retries. All that is asked here may be: reads, keyed submissions, cancellations."""
+        """One request with its retries. All that is asked here may be: reads, keyed submissions and faults, cancellations."""
         given = {key: value for key, value in (params or {}).items() if value is not None}
         for attempt in range(len(_PAUSES) + 1):
             last = attempt == len(_PAUSES)

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 
 from ..service.settings import Settings
 from ..service.store.engine import Store
@@ -37,3 +37,13 @@ def _actor() -> str:
 
 In = Annotated[Context, Depends(_context)]
 Actor = Annotated[str, Depends(_actor)]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Any text of your own. The same key and body have one effect and one answer, however often they are sent.",
+    ),
+]

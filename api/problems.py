@@ -10,12 +10,11 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from ..service.errors import ShardyardError
+from ..service.store.engine import AWAY
 from .errors import InvalidDocument
 from .models import FieldError, Problem
 from .remedies import parameter_errors
@@ -28,6 +27,7 @@ CODES: dict[str, tuple[int, str]] = {
     "invalid_syntax": (400, "The body is not well-formed"),
     "invalid_cursor": (400, "Unknown cursor"),
     "foreign_origin": (403, "Asked from another site"),
+    "faults_disabled": (403, "Fault injection is not enabled"),
     "not_found": (404, "No such page"),
     "job_not_found": (404, "No such job"),
     "node_not_found": (404, "No such machine"),
@@ -37,10 +37,12 @@ CODES: dict[str, tuple[int, str]] = {
     "ambiguous_node": (409, "Several machines are meant"),
     "state_changed": (409, "The job moved on meanwhile"),
     "job_ended": (409, "The job has ended"),
+    "job_not_running": (409, "The job is not running"),
     "spec_too_large": (413, "The body is too large"),
     "unsupported_media_type": (415, "Unsupported content type"),
     "invalid_request": (422, "Invalid parameters"),
     "invalid_spec": (422, "Invalid job spec"),
+    "invalid_fault": (422, "Impossible fault"),
     "invalid_layout": (422, "Impossible layout"),
     "missing_file": (422, "A file is missing"),
     "empty_corpus": (422, "The corpus is empty"),
@@ -59,7 +61,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ShardyardError, _shardyard_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_exception)
-    for away in (OperationalError, InterfaceError, PoolTimeout):
+    for away in AWAY:
         app.add_exception_handler(away, _database_away)
     app.add_exception_handler(ClientDisconnect, _nobody)
     app.add_exception_handler(Exception, _internal_error)

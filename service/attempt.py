@@ -14,20 +14,21 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import RowMapping
 
+from ..workers.fault import Fault
 from ..workers.spec import Run, TrainSpec
 from ..workers.spike import Bounds
 from ..workers.straggler import Limits
 from .errors import ClusterError, GangLost, LeaseLost
 from .gangs import Cluster, GangOrder
 from .identity import gang_name
-from .intake import take_in
+from .intake import Taken, take_in
 from .lifecycle import Word
 from .nodes import fleet
 from .recovery import lose_attempt
 from .settings import Settings
 from .states import State
 from .store import attempts, jobs, leases
-from .store.engine import Store
+from .store.engine import AWAY, Store
 from .store.leases import Lease
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,17 @@ class Attempt:
     def __init__(self, store: Store, settings: Settings, cluster: Cluster, lease: Lease) -> None:
         self.store, self.settings, self.cluster, self.lease = store, settings, cluster, lease
         self._preempted, self._cancelled = asyncio.Event(), asyncio.Event()
+        self._injecting: dict[str, asyncio.Task[None]] = {}  # by the fault's id
+
+    def inject(self, gang: str, fault: Fault) -> None:
+        """Somebody asked for a fault. Harmless when it is said again."""
+        if fault.id not in self._injecting:
+            self._injecting[fault.id] = asyncio.create_task(self._inject(gang, fault), name=fault.id)
+
+    async def _inject(self, gang: str, fault: Fault) -> None:
+        """Until the gang has the order, or is lost."""
+        with contextlib.suppress(GangLost):
+            await self._patiently(lambda: self.cluster.inject(gang, fault))
 
     def end(self, state: State) -> None:
         """The database says that the gang is to end: `cancelling`, or `preempting`, which saves first."""
@@ -66,6 +78,8 @@ class Attempt:
             await self._lose(await self._verdict(attempt, lost))
         except ClusterError as error:
             await self._lose(self._word("cluster_unreachable", error.message))
+        finally:
+            await _end_tasks(*self._injecting.values())
         await self._clear(attempt["gang"])
         async with self.store.write() as tx:
             await leases.release(tx, [self.lease.token])
@@ -89,9 +103,12 @@ class Attempt:
             pull = await self._patiently(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
             if not pull.events:
                 continue
-            taken = await take_in(self.store, self.lease, job["attempt"], pull.events, self.settings.rules)
+            taken = await self._patiently(partial(self._take_in, job["attempt"], pull.events))
             cursor, ended = taken.cursor, taken.ended
             self.end(taken.state)
+
+    async def _take_in(self, attempt: int, told: list[dict[str, Any]]) -> Taken:
+        return await take_in(self.store, self.lease, attempt, told, self.settings.rules)
 
     async def _start(self, job: RowMapping, attempt: RowMapping) -> None:
         if attempt["number"] > 1:  # of a lost gang, ranks may live on for a while, and write into the job's checkpoints
@@ -158,16 +175,20 @@ class Attempt:
             await self._patiently(lambda: self.cluster.close_gang(gang), _TRIES)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
-        """Ask again while the cluster does not answer: its gangs may well live. Raises ClusterError after so many tries."""
+        """Ask again while the cluster or the database does not answer: gangs may well live, and what is asked twice is done once.
+
+        Raises the last error after so many tries.
+        """
         back_off_s = _FIRST_BACK_OFF_S
         while True:
             try:
                 return await ask()
-            except ClusterError as error:
+            except (ClusterError, *AWAY) as error:
                 tries = None if tries is None else tries - 1
                 if tries == 0:
                     raise
-                log.warning("%s: the cluster does not answer: %s", self.lease.job_id, error)
+                away = "cluster" if isinstance(error, ClusterError) else "database"
+                log.warning("%s: the %s does not answer: %s", self.lease.job_id, away, error)
             await asyncio.sleep(back_off_s)
             back_off_s = min(2 * back_off_s, _LAST_BACK_OFF_S)
 

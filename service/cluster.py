@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ..workers import journal
+from ..workers.fault import Fault
 from ..workers.forkserver import ForkError
 from ..workers.gang import Supervisor
 from ..workers.placement import NAMESPACE, Order, rank_name, remove_remains
@@ -104,6 +105,10 @@ class Cluster:
     async def stop(self, gang: str, reason: str) -> None:
         """End a gang (`reason`: cancel, preempt); its last event says that it has. Raises GangLost."""
         await self._ask(gang, lambda supervisor: supervisor.stop.remote(reason), ANSWER_S)
+
+    async def inject(self, gang: str, fault: Fault) -> None:
+        """Order a fault of the gang, which carries it out once, however often it is ordered. Raises GangLost."""
+        await self._ask(gang, lambda supervisor: supervisor.inject.remote(fault.to_json()), ANSWER_S)
 
     async def close_gang(self, gang: str) -> None:
         """Clear away whatever is left of a gang; harmless when nothing is."""

@@ -12,15 +12,17 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict, dataclass
 from uuid import uuid4
 
+from . import faults
 from .admission import admit
 from .attempt import Attempt
 from .errors import ClusterError, LeaseLost
 from .gangs import Cluster
-from .identity import job_of
+from .identity import gang_name, job_of
 from .nodes import fleet
 from .owner import Owner
 from .settings import Settings
 from .states import HOLDING
+from .store import faults as fault_rows
 from .store import jobs, leases, nodes
 from .store.engine import Store
 from .store.leases import Lease
@@ -98,6 +100,7 @@ class Dispatcher:
         if not self._seen:
             return
         await self._end_gangs()
+        await self._inject()
         if self._unreachable is None:
             await self._bury()
             await self._adopt()
@@ -114,6 +117,16 @@ class Dispatcher:
             asked = await leases.ending(tx)
         for token in asked.keys() & self._running.keys():
             self._running[token].attempt.end(asked[token])
+
+    async def _inject(self) -> None:
+        """Carry the faults that users asked for to the gangs of their jobs."""
+        if not self._running or not self.settings.fault_injection:
+            return
+        async with self.store.read() as tx:
+            ordered = await fault_rows.open_of(tx, self._running.keys())
+        for row in ordered:
+            if running := self._running.get(row["lease_token"]):
+                running.attempt.inject(gang_name(row["job_id"], row["attempt"]), faults.order_of(row))
 
     async def _bury(self) -> None:
         """Once: what this machine's dead dispatchers held need not wait until their leases expire."""

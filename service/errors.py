@@ -81,6 +81,28 @@ class JobEnded(ShardyardError):
     code = "job_ended"
 
 
+class FaultsDisabled(ShardyardError):
+    """This server lets nobody strike faults at jobs."""
+
+    code = "faults_disabled"
+
+    def __init__(self) -> None:
+        remedy = "Where jobs may be harmed, set SHARDYARD_FAULT_INJECTION=true for the API and the dispatchers."
+        super().__init__("Fault injection is not enabled on this server.", remedy=remedy)
+
+
+class JobNotRunning(ShardyardError):
+    """A fault strikes jobs that are running, and no others."""
+
+    code = "job_not_running"
+
+
+class InvalidFault(ShardyardError):
+    """The fault does not fit the job, or its parts do not go together."""
+
+    code = "invalid_fault"
+
+
 class InvalidCursor(ShardyardError):
     """A page's or a stream's cursor is not one that the service gave out."""
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..workers.fault import Fault
 from ..workers.spike import Bounds
 from ..workers.straggler import Limits
 
@@ -61,6 +62,9 @@ class Cluster(Protocol):
 
     async def stop(self, gang: str, reason: str) -> None:
         """Ask a gang to end; its last event says that it has. Raises GangLost."""
+
+    async def inject(self, gang: str, fault: Fault) -> None:
+        """Order a fault of the gang, which carries it out once, however often it is ordered. Raises GangLost."""
 
     async def close_gang(self, gang: str) -> None:
         """Clear away whatever is left of a gang; harmless when nothing is."""

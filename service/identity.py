@@ -8,8 +8,16 @@ _GANG = "shardyard-"
 
 def new_job_id(now: float) -> str:
     """`job-` and a ULID: 48 bits of milliseconds, 80 random bits. `now` is unix seconds."""
+    return f"job-{_ulid(now)}"
+
+
+def new_fault_id(now: float) -> str:
+    return f"fault-{_ulid(now)}"
+
+
+def _ulid(now: float) -> str:
     number = int(now * 1000) << 80 | secrets.randbits(80)
-    return "job-" + "".join(_DIGITS[number >> shift & 31] for shift in range(125, -1, -5))
+    return "".join(_DIGITS[number >> shift & 31] for shift in range(125, -1, -5))
 
 
 def gang_name(job_id: str, attempt: int) -> str:

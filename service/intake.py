@@ -13,6 +13,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.events import plain
+from . import faults
 from .blame import blame
 from .budget import INFRASTRUCTURE
 from .errors import LeaseLost
@@ -104,6 +105,8 @@ class _Batch:
             self.steps.append(self._step(ts, data))
         elif kind == "log":
             self.logs.extend(self._lines(ts, data))
+        elif kind == "fault":
+            await self._settle_fault(ts, data)
         else:
             self._note(kind[:32], ts, data)
             if kind == "incident":
@@ -121,6 +124,11 @@ class _Batch:
         if cordon is not None:
             self._note("cordon", ts, cordon, actor="faults")
 
+    async def _settle_fault(self, ts: float, data: Mapping[str, Any]) -> None:
+        settled = await faults.settle(self.tx, self.job["id"], data, ts)
+        if settled is not None:
+            self._note("fault", ts, settled)
+
     async def _move(self, to: State, word: Word) -> None:
         """Move the job as the gang says, after the events that it told before."""
         await self._flush_events()
@@ -133,6 +141,7 @@ class _Batch:
         if to == State.RECOVERING:
             self.columns["repairs"] = self.columns.get("repairs", self.job["repairs"]) + 1
         if self.ended:
+            await faults.miss_all(self.tx, self.job["id"], self.attempt, word.actor, word.now)
             await attempts.end(self.tx, self.job["id"], self.attempt, word.reason or to, word.now)
         for state in route(self.state, to):
             await move(self.tx, self.job["id"], self.state, state, word, token=self.job["lease_token"])

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from ..workers.fault import Kind
 from .errors import InvalidCursor
 from .gangs import Node
 from .states import State
@@ -196,6 +197,22 @@ class IncidentPage:
 
     items: list[Incident]
     next: int | None
+
+
+@dataclass(frozen=True)
+class FaultRecord:
+    """A fault that `actor` asked for. `settled_at`: when it was struck, or missed with its attempt's end."""
+
+    id: str
+    job: str
+    attempt: int
+    kind: Kind
+    rank: int | None
+    by_ms: float | None
+    for_s: float | None
+    actor: str
+    asked_at: datetime
+    settled_at: datetime | None
 
 
 @dataclass(frozen=True)

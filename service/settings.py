@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     insecure_allow_remote: bool = Field(False, description="Serve beyond loopback, without authentication.")
     local_files: bool = Field(False, description="The API sees the trainers' files, so it checks that they exist.")
 
+    fault_injection: bool = Field(False, description="Users may strike faults at running jobs, to see them survive.")
+
     lease_s: float = Field(15.0, gt=0, description="A dispatcher silent for so long loses its jobs.")
     poll_s: float = Field(0.5, gt=0, description="How often a dispatcher looks at the queue when nothing wakes it.")
     pull_s: float = Field(10.0, gt=0, description="Longest wait of one pull of a gang's events.")

@@ -5,8 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 from harness.bucket import Buckets, running_buckets
+from harness.postgres import Postgres, running_postgres
 
 BUCKET = "checkpoints"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One real PostgreSQL server, started by the first who asks; it is stopped and deleted when the session ends."""
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ from typing import Any, Final, Literal
 from .coords import Coords
 from .events import Event, Ranks, Spool
 from .failure import Failure, brief, ending, raised
+from .fault import Fault
+from .faults import Docket, Faults
 from .hang import Progress
 from .journal import Journal
 from .lookout import hang, within
@@ -72,6 +74,7 @@ REMEMBERED: Final = (
     "stragglers",
     "spikes",
     "distrusted",
+    "docket",
 )
 
 
@@ -95,6 +98,8 @@ class Supervisor:
         self.distrusted = False  # what is in memory; the gang goes on from a checkpoint then
         self.restore: int | None = None  # the step whose snapshots this generation began with
         self.budget = Budget(order.repairs)
+        self.docket = Docket()
+        self.faults = Faults(self)
         self.progress = Progress(order.hang_s or math.inf)
         self.stragglers = Stragglers(order.straggler)
         self.spikes = Spikes(order.loss_spike)
@@ -135,6 +140,11 @@ class Supervisor:
             self._ended.set()
         assert self._life is not None
         await asyncio.wait([self._life])
+
+    async def inject(self, fault: dict[str, Any]) -> None:
+        """A fault that somebody asked for (`faults.py`); returns when the order cannot be lost any more."""
+        await self.begin()
+        await self.faults.order(Fault.from_json(fault))
 
     async def status(self) -> dict[str, Any]:
         return {
@@ -250,6 +260,7 @@ class Supervisor:
             self._tell_incident(Failure("supervisor_lost", None, message))
         if self.failures or self.stopping or self._all_done():
             self._ended.set()
+        self.faults.go_on()
         return True
 
     async def _adopt(self) -> None:

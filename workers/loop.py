@@ -35,6 +35,7 @@ from .rates import MFU_FORMULA, Rates, peak_flops
 from .recent import Recent, Tell
 from .replicas import Replicas
 from .saving import Saving
+from .slowness import SLOWNESS
 from .snapshot import Snapshots
 from .spec import Run
 from .words import in_words
@@ -156,6 +157,7 @@ class Loop:
         probe = Probe(self.built) if self.spec.probe.due(step) else None
         with probe.computing() if probe else nullcontext():
             batch = self._batch(step)
+            SLOWNESS.suffer()
             with probe.running() if probe else nullcontext():
                 loss_share = self.built.parallel.runner.train(*batch)
             self.built.parallel.data.reduce()

@@ -21,7 +21,9 @@ from typing import Any, Final
 
 from . import forkserver, slots
 from .events import Event, Spool
+from .fault import Fault
 from .pulse import STACKS_SIGNAL
+from .wounds import Wounds
 
 #: The embedded head names its own folder by it, and everything that it starts can be found by it.
 NODE_FOLDER: Final = "SHARDYARD_NODE"
@@ -249,6 +251,7 @@ class Rank:
         self.started = 0  # the generation whose orders its trainer has
         self.slots: list[int] = []
         self.guarded: dict[int, list[int]] = {}  # rank → its slots, held here too in case its actor dies
+        self.wounds = Wounds()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserving = asyncio.Lock()
 
@@ -309,7 +312,7 @@ class Rank:
         if self.started == coords["generation"]:
             return
         self.started = coords["generation"]
-        await self.trainer.send({"run": run, "coords": coords})
+        await self.trainer.send({"run": run, "coords": coords} | self.wounds.inherited())
 
     async def pull(self, after: int, wait_s: float) -> list[Event]:
         """Events after `after`, oldest first, waiting up to `wait_s` for one; acknowledges those up to `after`."""
@@ -337,6 +340,11 @@ class Rank:
         self._heard()
         if self.trainer:
             self.trainer.write_stacks()
+
+    async def inject(self, fault: dict[str, Any], checkpoints: str | None) -> str | None:
+        """Suffer a fault that somebody asked for (`wounds.py`)."""
+        self._heard()
+        return await self.wounds.strike(Fault.from_json(fault), self.trainer, checkpoints)
 
     async def release(self) -> None:
         """Every rank is done: the trainer may exit."""

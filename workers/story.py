@@ -11,6 +11,7 @@ from typing import Any
 
 from .events import Event, Ranks, Spool, Steps, merged
 from .failure import Failure
+from .fault import Fault
 
 
 class Story:
@@ -26,6 +27,11 @@ class Story:
         self._steps = Steps(world_size)
         self._held: deque[tuple[int, Event]] = deque()  # told by a rank after a step that others are still to report
         self._told_facts: dict[str, int] = {}  # sort of fact → the newest step of which one was told
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last event is told."""
+        return self.state in ("succeeded", "failed", "cancelled")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "spool"}
@@ -67,6 +73,12 @@ class Story:
         }
         incident |= {"generation": generation, "step": self.told_step, "log": list(log)} | root.evidence
         self.spool.add("incident", {"cause": root.cause, **incident})
+
+    def tell_fault(self, fault: Fault, what: str) -> None:
+        """One that somebody asked for was struck."""
+        data = fault.to_json()
+        data |= {"fault": data.pop("kind"), "done": True, "message": what, "step": self.told_step}
+        self.spool.add("fault", data, urgent=True)
 
     def tell_state(self, state: str, reason: str, message: str) -> None:
         self.state = state

@@ -1,8 +1,9 @@
 """The trainer: the process that trains one rank. It can be killed at any line, and ends itself when its actor is gone.
 
 It speaks lines of JSON on its control socket. In: the orders `{"run", "coords"}`, then `{"stop": "stop"}` to end after a step,
-`{"stop": "save"}` also to save it (`ending.py`), `{"examine": true}` to say what it does (`pulse.py`), and `{"release": true}` once
-every rank is done. Out: `{"kind", "data", "ts"}`, the last of them `done` or `failed`.
+`{"stop": "save"}` also to save it (`ending.py`), `{"examine": true}` to say what it does (`pulse.py`), `{"slow": {"by_s", "for_s"}}` to
+be slow on purpose (`slowness.py`; or among the orders), and `{"release": true}` once every rank is done. Out: `{"kind", "data", "ts"}`,
+the last of them `done` or `failed`.
 
 After `done` it waits to be released, because rank 0 keeps the store by which the others may still be leaving. Then it
 exits without any clean-up: destroying process groups may wait for peers that are gone, and the kernel frees everything.
@@ -24,6 +25,7 @@ from .coords import Coords
 from .ending import Asked, Ending
 from .events import plain
 from .pulse import PULSE, examined, listen_for_signals
+from .slowness import SLOWNESS
 
 Train = Callable[[Any, Coords, Callable[[str, dict[str, Any]], None], Asked], None]
 
@@ -68,6 +70,8 @@ class Link:
                 message = json.loads(line)
                 if message.get("examine"):
                     self.tell("examined", examined())
+                if slow := message.get("slow"):
+                    SLOWNESS.begin(**slow)
                 if message.get("stop"):
                     self.asked = Ending(message["stop"])
                 if message.get("release"):
@@ -84,6 +88,8 @@ def main(control: socket.socket, slots: list[int], listening: int | None, entry:
     listen_for_signals()
     link = Link(control)
     orders = link.orders()
+    if slow := orders.get("slow"):
+        SLOWNESS.begin(**slow)
     link.listen()
     try:
         coords = Coords.from_json(orders["coords"] | {"master_fd": listening, "slots": tuple(slots)})

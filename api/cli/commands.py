@@ -12,7 +12,7 @@ from ...service.errors import ShardyardError
 from ..client import ApiError
 from ..errors import InvalidDocument
 from ..models import FieldError
-from . import jobs, models, nodes, plane, watching
+from . import faults, jobs, models, nodes, plane, watching
 from .screen import Screen
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app = typer.Typer(
 _PANELS = {
     "Train": (watching.run, jobs.submit, watching.watch, jobs.cancel, jobs.relayout),
     "Read": (jobs.list_, jobs.show, jobs.incidents, watching.logs, nodes.nodes, jobs.schema),
+    "Faults": (faults.chaos,),
     "Models": (models.export,),
     "Control plane": (plane.up, plane.down, plane.api, plane.dispatcher, plane.migrate),
 }
@@ -50,6 +51,8 @@ _NEXT = {
     "job_not_found": "See which jobs there are with: shardyard list",
     "node_not_found": "See which nodes there are with: shardyard nodes",
     "job_ended": "See how it ended with: shardyard show JOB",
+    "job_not_running": "See what it does with: shardyard show JOB",
+    "invalid_fault": "See which faults there are with: shardyard chaos --help",
     "invalid_spec": "See what a spec holds with: shardyard schema",
     "too_many_ranks": "See the cluster's devices with: shardyard nodes",
     "idempotency_conflict": "Submit it under a new key with: shardyard submit SPEC",

@@ -5,7 +5,7 @@ Ctrl-C leaves a watched job running. In `run` the first one cancels the job and 
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -139,9 +139,18 @@ def _show(meter: Meter, event: Event) -> None:
             meter.note(f"{clock(event.ts)} · incident: {data.get('cause')} {data.get('message') or ''}".rstrip())
         case "cordon":
             meter.note(f"{clock(event.ts)} · node {str(data.get('node'))[:12]}: {data.get('message')}")
+        case "fault":
+            meter.note(f"{clock(event.ts)} · {_fault(data)}")
         case "plan":
             parameters = number(data.get("parameters"))
             meter.note(f"{clock(event.ts)} · {parameters} parameters · {data.get('layout')} · {data.get('batch')}")
+
+
+def _fault(data: dict[str, Any]) -> str:
+    """One that somebody asked for, by its kind and rank, and what was done."""
+    rank = "" if data.get("rank") is None else f" {data['rank']}"
+    struck = "" if data.get("done") else "not struck: "
+    return f"fault {data.get('fault')}{rank}, asked for by {data.get('asked_by')}: {struck}{data.get('message')}"
 
 
 def _print_events(client: Client, screen: Screen, job: Job) -> Job:

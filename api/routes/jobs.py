@@ -5,14 +5,14 @@ import hashlib
 import json
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from ...service import jobs
 from ...service import relayout as layouts
 from ...service.spec import JobSpec
 from ...service.states import State
 from .. import body
-from ..context import Actor, In
+from ..context import Actor, In, Key
 from ..document import Format, parse
 from ..errors import InvalidDocument, InvalidParameter
 from ..models import FieldError, Job, Jobs
@@ -68,17 +68,6 @@ _REFUSALS = describe(
     "too_many_ranks",
     "unknown_checkpoint",
 )
-
-Key = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        pattern=r"^[\x21-\x7e]+$",
-        description="Any text of your own. The same key and body give the same job, however often they are sent.",
-    ),
-]
 
 
 @router.post(

@@ -14,10 +14,14 @@ from typing import Any
 
 from sqlalchemy import event, text
 from sqlalchemy.engine import URL, Connection, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from ..errors import InvalidDatabase
+
+#: What a database that is away makes SQLAlchemy raise. Whether a commit was done before is not known then.
+AWAY = (OperationalError, InterfaceError, PoolTimeout)
 
 #: Seconds that SQLite waits for another process' write before it gives up.
 BUSY_S = 30

@@ -113,6 +113,11 @@ async def locked(tx: AsyncConnection, job_id: str, token: str) -> RowMapping | N
     return (await tx.execute(statement)).mappings().first()
 
 
+async def lock(tx: AsyncConnection, job_id: str) -> RowMapping | None:
+    """The row, locked until the transaction's end, whoever holds its lease."""
+    return (await tx.execute(select(jobs).where(jobs.c.id == job_id).with_for_update())).mappings().first()
+
+
 async def set_columns(tx: AsyncConnection, job_id: str, values: Mapping[str, Any]) -> None:
     await tx.execute(update(jobs).where(jobs.c.id == job_id).values(values))
 

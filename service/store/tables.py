@@ -19,6 +19,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
 )
 
 METADATA = MetaData(
@@ -131,6 +132,23 @@ events = Table(
     Column("actor", Text, nullable=False),
     Column("data", JSON, nullable=False),
     Index(None, "job_id", "kind", "position"),
+)
+
+faults = Table(
+    "faults",
+    METADATA,
+    _job_id(),
+    Column("id", String(40), primary_key=True),
+    Column("attempt", Integer, nullable=False),  # the one that it is meant for
+    Column("kind", String(32), nullable=False),
+    Column("rank", Integer),
+    Column("by_ms", Double),
+    Column("for_s", Double),
+    Column("actor", Text, nullable=False),
+    Column("asked_at", Double, nullable=False),
+    Column("settled_at", Double),  # struck, or missed with the attempt's end; an event then says which
+    Column("idempotency_key", String(255)),
+    UniqueConstraint("job_id", "idempotency_key"),
 )
 
 steps = Table(

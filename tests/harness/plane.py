@@ -32,6 +32,11 @@ class Plane:
     def env(self) -> dict[str, str]:
         return {**os.environ, "SHARDYARD_DATA_DIR": str(self.data), "NO_COLOR": "1", "COLUMNS": "120"} | self.given
 
+    @property
+    def storage(self) -> Path:
+        """Where jobs' checkpoints lie."""
+        return Path(self.given.get("SHARDYARD_STORAGE", self.data / "checkpoints"))
+
     def up(self) -> None:
         with (self.data / "up.log").open("ab") as log:
             self.process = subprocess.Popen([*CLI, "up"], env=self.env, stdout=log, stderr=log, start_new_session=True)

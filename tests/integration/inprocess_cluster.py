@@ -7,6 +7,7 @@ from typing import Any
 
 from shardyard.service.errors import ClusterError, GangLost
 from shardyard.service.gangs import GangOrder, Node, Pull
+from shardyard.workers.fault import Fault
 
 
 class Gang:
@@ -19,6 +20,7 @@ class Gang:
         self.stopped = asyncio.Event()
         self.changed = asyncio.Condition()
         self.stubborn = False  # does not end when it is told to
+        self.faults: list[Fault] = []  # ordered, also again
 
     async def tell(self, kind: str, **data: Any) -> None:
         async with self.changed:
@@ -74,6 +76,7 @@ class InProcessCluster:
         self.reachable = True
         self.repeats = False  # pull gives acknowledged events again, too
         self.lost_replies = 0  # so many pulls happen, but their answers are lost
+        self.lost_orders = 0  # so many faults are heard of, but not answered
         self._scripts: dict[str, asyncio.Task[None]] = {}
 
     async def connect(self) -> None:
@@ -114,6 +117,16 @@ class InProcessCluster:
         self._scripts[gang].cancel()
         told.stopped.set()
         await told.state("cancelled", reason)
+
+    async def inject(self, gang: str, fault: Fault) -> None:
+        told = self._gang(gang)
+        again = fault in told.faults
+        told.faults.append(fault)
+        if not again or self.repeats:
+            await told.tell("fault", id=fault.id, fault=fault.kind, done=True, message="it was done", step=1)
+        if self.lost_orders:
+            self.lost_orders -= 1
+            raise ClusterError("the answer was lost")
 
     async def close_gang(self, gang: str) -> None:
         self._answer()

@@ -9,10 +9,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from harness.postgres import Postgres
 
-from shardyard.service import jobs, nodes
+from shardyard.service import faults, jobs, nodes
 from shardyard.service.dispatcher import Dispatcher
 from shardyard.service.errors import InvalidLayout, JobEnded
+from shardyard.service.faults import Wanted
 from shardyard.service.owner import Owner
 from shardyard.service.records import Budget, Cursor, Job
 from shardyard.service.relayout import relayout
@@ -22,6 +24,7 @@ from shardyard.service.states import FINAL, State
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.service.store.schema import upgrade
 
 from ..inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 
@@ -89,6 +92,11 @@ async def states(store: Store, job: Job) -> list[str]:
 
 async def steps(store: Store, job: Job) -> list[int]:
     return [item.data["step"] for item in await story(store, job) if item.kind == "step"]
+
+
+async def told_faults(store: Store, job: Job) -> list[tuple[str, bool, str]]:
+    told = [item.data for item in await story(store, job) if item.kind == "fault"]
+    return [(data["id"], data["done"], data["asked_by"]) for data in told]
 
 
 async def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -494,6 +502,77 @@ async def test_gangs_without_a_job_are_swept(store: Store, settings: Settings, c
         for stray in (f"shardyard-{job.id}-0", "shardyard-job-unknown-1", f"shardyard-{over.id}-0"):
             await cluster.start_gang(type(order)(stray, order.run, 1, 1, "cpu", 0.0))
         await eventually(lambda: set(cluster.living) == {order.name})
+
+
+@pytest.fixture
+async def restartable(postgres: Postgres) -> AsyncIterator[Store]:
+    """A store on PostgreSQL, whose server the test may restart."""
+    url = postgres.new_database()
+    await upgrade(url)
+    opened = Store(url)
+    yield opened
+    await opened.close()
+    postgres.drop(url)
+
+
+async def test_a_database_that_restarts_is_waited_for(
+    restartable: Store, postgres: Postgres, settings: Settings, cluster: InProcessCluster
+) -> None:
+    store, cluster.script = restartable, run_until_stopped
+    settings = settings.model_copy(
+        update={"lease_s": 600.0}
+    )  # a job that is given up is not taken up again in this test
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        for _ in range(2):
+            seen = (await jobs.get_job(store, job.id)).cursor.step
+            await until(store, job, lambda now, seen=seen: now.cursor.step > seen + 10, seconds=240)
+            await asyncio.to_thread(postgres.restart)
+        told = len(cluster.living[f"shardyard-{job.id}-1"].history)
+        await until(store, job, lambda now: now.cursor.step > told, seconds=240)
+        await jobs.cancel(store, job.id, "tester")
+        job = await until(store, job, lambda now: now.state in FINAL, seconds=240)
+    stored = await steps(store, job)
+    assert stored == list(range(1, len(stored) + 1))
+
+
+@pytest.mark.parametrize("repeats", [False, True], ids=["answers-lost", "events-twice"])
+async def test_a_fault_that_a_user_asks_for_is_told_once(
+    store: Store, settings: Settings, cluster: InProcessCluster, repeats: bool
+) -> None:
+    settings = settings.model_copy(update={"fault_injection": True})
+    cluster.script, cluster.lost_orders, cluster.repeats = run_until_stopped, 2, repeats
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        asked = await faults.ask(store, settings, job.id, Wanted("kill-rank", 0), None, "me")
+        gang = cluster.living[f"shardyard-{job.id}-1"]
+        await eventually(lambda: len(gang.faults) > 2)
+        async with asyncio.timeout(15):
+            while not await told_faults(store, job):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    async with dispatching(store, settings, cluster):  # another dispatcher finds nothing left to order
+        seen = (await jobs.get_job(store, job.id)).cursor.step
+        await until(store, job, lambda now: now.cursor.step > seen + 5)
+        await jobs.cancel(store, job.id, "tester")
+        await until(store, job, reached(State.CANCELLED))
+    assert gang.faults == [gang.faults[0]] * 3 and gang.faults[0].id == asked.id
+    assert await told_faults(store, job) == [(asked.id, True, "me")]
+
+
+async def test_a_fault_that_no_dispatcher_may_carry_is_missed(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):  # its settings do not allow faults
+        await until(store, job, reached(State.RUNNING))
+        allowed = settings.model_copy(update={"fault_injection": True})
+        asked = await faults.ask(store, allowed, job.id, Wanted("kill-supervisor"), None, "me")
+        await jobs.cancel(store, job.id, "tester")
+        await until(store, job, reached(State.CANCELLED))
+    assert await told_faults(store, job) == [(asked.id, False, "me")]
+    assert [item.kind for item in await story(store, job)][-1] == "state"
 
 
 async def test_a_dispatcher_that_ends_in_order_gives_its_leases_back(

@@ -1,0 +1,50 @@
+"""`shardyard chaos`: strike a running job with a fault, and see it survive."""
+
+from typing import Annotated
+
+import typer
+
+from ..client import Client
+from ..errors import InvalidParameter
+from .options import JobName, Json, Url
+from .screen import Screen
+
+_RANK = {"min": 0, "metavar": "RANK"}
+
+
+def chaos(  # noqa: PLR0913, PLR0917 - an option each
+    job: JobName,
+    kill_rank: Annotated[int | None, typer.Option("--kill-rank", help="SIGKILL a rank's trainer.", **_RANK)] = None,
+    kill_actor: Annotated[int | None, typer.Option("--kill-actor", help="SIGKILL a rank's actor.", **_RANK)] = None,
+    hang_rank: Annotated[int | None, typer.Option("--hang-rank", help="SIGSTOP a rank's trainer.", **_RANK)] = None,
+    slow_rank: Annotated[int | None, typer.Option("--slow-rank", help="Slow a rank's steps.", **_RANK)] = None,
+    kill_supervisor: Annotated[bool, typer.Option("--kill-supervisor", help="SIGKILL the gang's supervisor.")] = False,
+    corrupt_checkpoint: Annotated[
+        bool, typer.Option("--corrupt-checkpoint", help="Flip a bit of the newest checkpoint.")
+    ] = False,
+    by_ms: Annotated[float | None, typer.Option("--by-ms", help="With --slow-rank: per step; default 50.")] = None,
+    for_s: Annotated[float | None, typer.Option("--for-s", help="With --slow-rank: for so long; default 20.")] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Strike a running job with a fault, where the server allows it (SHARDYARD_FAULT_INJECTION=true)."""
+    ranks = {"kill-rank": kill_rank, "kill-actor": kill_actor, "hang-rank": hang_rank, "slow-rank": slow_rank}
+    wanted: list[tuple[str, int | None]] = [(kind, rank) for kind, rank in ranks.items() if rank is not None]
+    whole = {"kill-supervisor": kill_supervisor, "corrupt-checkpoint": corrupt_checkpoint}
+    wanted += [(kind, None) for kind, asked in whole.items() if asked]
+    kind, rank = _only(wanted)
+    screen = Screen()
+    with Client(url) as client:
+        fault = client.inject_fault(job, kind, rank=rank, by_ms=by_ms, for_s=for_s)
+    if json:
+        screen.json(fault)
+        return
+    screen.out.print(f"{fault.id}  {fault.kind}" + (f"  rank {fault.rank}" if fault.rank is not None else ""))
+    screen.hint(f"See what becomes of it with: shardyard watch {fault.job}; shardyard incidents {fault.job}")
+
+
+def _only(wanted: list[tuple[str, int | None]]) -> tuple[str, int | None]:
+    if len(wanted) != 1:
+        told = "Several faults were named" if wanted else "No fault was named"
+        raise InvalidParameter(f"{told}.", remedy="Name one, such as: shardyard chaos JOB --kill-rank 2")
+    return wanted[0]

@@ -1,0 +1,65 @@
+"""Faults that a user strikes running jobs with, where the server lets them."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
+from ...service import faults
+from .. import body
+from ..context import Actor, In, Key
+from ..document import parse
+from ..models import Fault, FaultRequest
+from ..problems import describe
+
+router = APIRouter(tags=["faults"])
+
+_BODY = {
+    "required": True,
+    "content": {
+        kind: {
+            "schema": {"$ref": "#/components/schemas/FaultRequest"},
+            "examples": {"a rank's death": {"value": {"kind": "kill-rank", "rank": 2}}},
+        }
+        for kind in ("application/json", "application/yaml")
+    },
+}
+
+
+@router.post(
+    "/jobs/{job}/faults",
+    operation_id="injectFault",
+    summary="Strike a running job with a fault",
+    status_code=202,
+    responses=describe(
+        "invalid_encoding",
+        "invalid_syntax",
+        "faults_disabled",
+        "job_not_found",
+        "request_timeout",
+        "idempotency_conflict",
+        "job_not_running",
+        "spec_too_large",
+        "unsupported_media_type",
+        "invalid_request",
+        "invalid_fault",
+    ),
+    openapi_extra={"requestBody": _BODY},
+)
+async def inject(job: str, request: Request, context: In, actor: Actor, key: Key = None) -> Fault:
+    """Ask for a fault, only where `SHARDYARD_FAULT_INJECTION` allows it. It strikes once; the event `fault` says when."""
+    form = body.format_of(request)
+    wanted = _read(parse(await body.read(request), form))
+    asked = await faults.ask(context.store, context.settings, job, wanted, key, actor)
+    context.stir()
+    return Fault.model_validate(asked)
+
+
+def _read(document: Any) -> faults.Wanted:
+    try:
+        wanted = FaultRequest.model_validate(document)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in found]) from None
+    return faults.Wanted(wanted.kind, wanted.rank, wanted.by_ms, wanted.for_s)

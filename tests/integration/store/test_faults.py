@@ -1,0 +1,111 @@
+"""Asking for faults, over both databases: what is refused leaves nothing behind, and one key is one fault."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from shardyard.service import faults, jobs
+from shardyard.service.errors import (
+    FaultsDisabled,
+    IdempotencyConflict,
+    InvalidFault,
+    JobNotFound,
+    JobNotRunning,
+    ShardyardError,
+)
+from shardyard.service.faults import Wanted, ask
+from shardyard.service.lifecycle import Word, move
+from shardyard.service.records import Cursor, Job
+from shardyard.service.recovery import lose_attempt
+from shardyard.service.settings import Settings
+from shardyard.service.states import State
+from shardyard.service.store import faults as rows
+from shardyard.service.store.engine import Store
+
+from .conftest import Submit
+
+KILL = Wanted("kill-rank", 1)
+
+
+@pytest.fixture
+def harmed(settings: Settings) -> Settings:
+    return settings.model_copy(update={"fault_injection": True})
+
+
+async def running(store: Store, submit: Submit, **fields: Any) -> Job:
+    job = await submit(ranks=2, **fields)
+    async with store.write() as tx:
+        for before, to in (
+            (State.QUEUED, State.PLACING),
+            (State.PLACING, State.STARTING),
+            (State.STARTING, State.RUNNING),
+        ):
+            await move(tx, job.id, before, to, Word("test", time.time()))
+    return job
+
+
+async def told(store: Store, job: Job) -> list[dict[str, Any]]:
+    return [item.data for item in (await jobs.tail(store, job.id, Cursor())).items if item.kind == "fault"]
+
+
+async def test_what_cannot_be_struck_is_refused(
+    store: Store, settings: Settings, harmed: Settings, submit: Submit
+) -> None:
+    queued, job = await submit(name="queued"), await running(store, submit)
+    with pytest.raises(FaultsDisabled) as disabled:
+        await ask(store, settings, job.id, KILL, None, "me")
+    assert "SHARDYARD_FAULT_INJECTION" in str(disabled.value.remedy)
+    cases: list[tuple[str, Wanted, type[ShardyardError], str | None]] = [
+        ("nobody", KILL, JobNotFound, None),
+        ("nul\0", KILL, JobNotFound, None),
+        (queued.id, KILL, JobNotRunning, None),
+        (job.id, Wanted("kill-rank"), InvalidFault, "rank"),
+        (job.id, Wanted("kill-actor", 2), InvalidFault, "rank"),
+        (job.id, Wanted("hang-rank", -1), InvalidFault, "rank"),
+        (job.id, Wanted("kill-supervisor", 0), InvalidFault, "rank"),
+        (job.id, Wanted("kill-rank", 0, by_ms=5.0), InvalidFault, "by_ms"),
+        (job.id, Wanted("corrupt-checkpoint", for_s=5.0), InvalidFault, "for_s"),
+        (job.id, Wanted("corrupt-checkpoint"), InvalidFault, "kind"),
+    ]
+    for name, wanted, kind, field in cases:
+        with pytest.raises(kind) as refused:
+            await ask(store, harmed, name, wanted, None, "me")
+        assert (refused.value.field, bool(refused.value.remedy)) == (field, True), wanted
+    async with store.write() as tx:
+        assert await rows.settle_all(tx, job.id, 0.0) == []
+
+
+async def test_one_key_is_one_fault(store: Store, harmed: Settings, submit: Submit) -> None:
+    job = await running(store, submit)
+    asked = await asyncio.gather(*(ask(store, harmed, job.id, KILL, "key", "me") for _ in range(10)))
+    assert len({fault.id for fault in asked}) == 1
+    assert (asked[0].job, asked[0].attempt, asked[0].actor, asked[0].settled_at) == (job.id, 0, "me", None)
+    assert (await ask(store, harmed, job.id, KILL, None, "me")).id != asked[0].id
+    with pytest.raises(IdempotencyConflict):
+        await ask(store, harmed, job.id, Wanted("kill-rank", 0), "key", "me")
+    slow = await ask(store, harmed, job.name, Wanted("slow-rank", 0), "slow", "me")
+    assert (slow.by_ms, slow.for_s) == (faults.BY_MS, faults.FOR_S)
+    assert (await ask(store, harmed, job.id, Wanted("slow-rank", 0), "slow", "me")).id == slow.id
+
+
+async def test_a_fault_is_told_once_done_or_missed(store: Store, harmed: Settings, submit: Submit) -> None:
+    job = await running(store, submit, steps=7)
+    struck, missed = [await ask(store, harmed, job.id, KILL, None, who) for who in ("me", "you")]
+    event = {"id": struck.id, "message": "it was done", "step": 3}
+    async with store.write() as tx:
+        first = await faults.settle(tx, job.id, event, 5.0)
+        assert first is not None and (first["fault"], first["rank"], first["asked_by"]) == ("kill-rank", 1, "me")
+        assert (first["done"], first["message"], first["step"]) == (True, "it was done", 3)
+        assert await faults.settle(tx, job.id, event, 6.0) is None
+    async with store.write() as tx:
+        row = await jobs.job_rows.by_id(tx, job.id)
+        assert row is not None
+        await lose_attempt(tx, row, Word("test", 7.0, "rank_lost"), harmed.rules.back_off)
+    [lost] = await told(store, job)
+    assert (lost["id"], lost["done"], lost["asked_by"]) == (missed.id, False, "you")
+    async with store.write() as tx:
+        assert await faults.settle(tx, job.id, {"id": missed.id}, 8.0) is None
+    with pytest.raises(JobNotRunning):
+        await ask(store, harmed, job.id, KILL, None, "me")

@@ -1,0 +1,84 @@
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+from shardyard.workers.checkpoint.manifest import Manifest, write
+from shardyard.workers.checkpoint.storage import LocalFolder
+from shardyard.workers.fault import Fault
+from shardyard.workers.wounds import Wounds, corrupt
+
+
+class Process:
+    """A real process in a trainer's place."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.pid: int | None = process.pid
+        self.gone = asyncio.Event()
+        self.sent: list[dict[str, Any]] = []
+        self.signals: list[int] = []
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        self.signals.append(number)
+        self.process.send_signal(number)
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+
+async def sleeping() -> Process:
+    return Process(await asyncio.create_subprocess_exec("sleep", "600"))
+
+
+async def test_a_fault_is_struck_once_however_often_it_is_ordered() -> None:
+    trainer, wounds = await sleeping(), Wounds()
+    hang, kill = Fault("fault-1", "hang-rank", 0), Fault("fault-2", "kill-rank", 0)
+    for fault in (hang, hang, kill, kill):
+        assert f"process {trainer.pid}" in str(await wounds.strike(fault, trainer, None))
+    assert trainer.signals == [signal.SIGSTOP, signal.SIGKILL]
+    assert await trainer.process.wait() == -signal.SIGKILL
+
+
+async def test_nobody_is_struck_where_there_is_no_trainer() -> None:
+    trainer, wounds = await sleeping(), Wounds()
+    kill = Fault("fault-1", "kill-rank", 0)
+    assert await wounds.strike(kill, None, None) is None
+    trainer.gone.set()
+    assert await wounds.strike(kill, trainer, None) is None
+    trainer.gone.clear()
+    assert await wounds.strike(kill, trainer, None) is not None
+    await trainer.process.wait()
+
+
+async def test_slowness_goes_on_in_the_next_trainer_for_what_is_left_of_it() -> None:
+    trainer, wounds = await sleeping(), Wounds()
+    assert wounds.inherited() == {}
+    await wounds.strike(Fault("fault-1", "slow-rank", 0, 250.0, 1000.0), trainer, None)
+    [told], then = trainer.sent, wounds.inherited()
+    assert told["slow"]["by_s"] == then["slow"]["by_s"] == 0.25
+    assert 0 < then["slow"]["for_s"] < told["slow"]["for_s"] <= 1000
+    await wounds.strike(Fault("fault-2", "kill-rank", 0), trainer, None)
+    await trainer.process.wait()
+
+
+def test_one_bit_of_the_newest_complete_checkpoint_is_flipped(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 40
+    for step in (10, 20, 30):
+        folder = tmp_path / f"step-{step:08d}"
+        folder.mkdir()
+        (folder / "rank-00000.safetensors").write_bytes(content)
+        if step < 30:  # the last one was cut off
+            write(LocalFolder(str(folder)), Manifest(step, {}, {}, {}))
+    assert "step-00000020" in corrupt(str(tmp_path))
+    changed = {
+        folder.name: sum(
+            (a ^ b).bit_count() for a, b in zip((folder / "rank-00000.safetensors").read_bytes(), content, strict=True)
+        )
+        for folder in tmp_path.iterdir()
+    }
+    assert changed == {"step-00000010": 0, "step-00000020": 1, "step-00000030": 0}
+
+
+def test_without_a_checkpoint_there_is_nothing_to_corrupt(tmp_path: Path) -> None:
+    assert "no checkpoint" in corrupt(str(tmp_path / "none"))

@@ -1,0 +1,39 @@
+"""A trainer that is slow on purpose: what `slow-rank` does to it, so that finding stragglers can be tried.
+
+The slowness is real work of the training thread's, before each step's forward pass: wall time and CPU time of that rank alone.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+@dataclass
+class Slowness:
+    """Steps take `by_s` longer until `until` (monotonic seconds)."""
+
+    by_s: float = 0.0
+    until: float = 0.0
+
+    def begin(self, by_s: float, for_s: float) -> None:
+        """From the next step on; called by the control thread."""
+        self.by_s, self.until = by_s, time.monotonic() + for_s
+
+    def suffer(self) -> None:
+        """The training thread computes for nothing."""
+        now = time.monotonic()
+        if now < self.until:
+            _burn(now + self.by_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """What is left of it, for the trainer that comes after."""
+        return {"by_s": self.by_s, "for_s": max(0.0, self.until - time.monotonic())}
+
+
+def _burn(until: float) -> None:
+    while time.monotonic() < until:
+        sum(range(1000))
+
+
+#: A trainer is a process of its own, and this is what it suffers.
+SLOWNESS: Final = Slowness()

@@ -1,0 +1,75 @@
+"""What a rank suffers when a fault strikes it: each fault once, whoever asks again. Needs neither Ray nor torch."""
+
+import asyncio
+import os
+import signal
+from typing import Any, Protocol
+
+from .checkpoint.shelf import complete
+from .checkpoint.storage import folder_at
+from .fault import Fault
+from .slowness import Slowness
+
+
+class Struck(Protocol):
+    """The trainer as its actor has it."""
+
+    pid: int | None
+    gone: asyncio.Event
+
+    def kill(self, number: int = signal.SIGKILL) -> None: ...
+
+    async def send(self, message: dict[str, Any]) -> None: ...
+
+
+class Wounds:
+    """What was done to this rank, by the fault's id."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, str] = {}
+        self.slowness = Slowness()
+
+    async def strike(self, fault: Fault, trainer: Struck | None, checkpoints: str | None) -> str | None:
+        """Do it, and say what was done; None when there is no trainer to do it to just now."""
+        if fault.id in self.done:
+            return self.done[fault.id]
+        if fault.kind == "kill-actor":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fault.kind == "corrupt-checkpoint":
+            return self._did(fault, await asyncio.to_thread(corrupt, checkpoints or ""))
+        if trainer is None or trainer.pid is None or trainer.gone.is_set():
+            return None
+        if fault.kind == "slow-rank":
+            return self._did(fault, await self._slow(fault, trainer))
+        number = signal.SIGSTOP if fault.kind == "hang-rank" else signal.SIGKILL
+        trainer.kill(number)
+        return self._did(fault, f"{number.name} to the trainer, process {trainer.pid}")
+
+    def inherited(self) -> dict[str, Any]:
+        """What a new trainer suffers from its start: a slow rank's is as slow."""
+        left = self.slowness.to_json()
+        return {"slow": left} if left["for_s"] > 0 else {}
+
+    async def _slow(self, fault: Fault, trainer: Struck) -> str:
+        by_ms, for_s = fault.by_ms or 0.0, fault.for_s or 0.0
+        self.slowness.begin(by_ms / 1000, for_s)
+        await trainer.send(self.inherited())
+        return f"each step of process {trainer.pid} takes {by_ms:g} ms longer for {for_s:g} s"
+
+    def _did(self, fault: Fault, what: str) -> str:
+        self.done[fault.id] = what
+        return what
+
+
+def corrupt(checkpoints: str) -> str:
+    """Flip a bit in the midst of the largest file of the newest complete checkpoint at this address; says where."""
+    found = complete(folder_at(checkpoints))
+    if not found:
+        return "there was no checkpoint to corrupt"
+    sizes = found[0].files()
+    name = max(sizes, key=lambda name: sizes[name])
+    content = bytearray(found[0].read(name))
+    middle = len(content) // 2
+    content[middle] ^= 1
+    found[0].write(name, memoryview(content))
+    return f"a bit of byte {middle} of {found[0]}/{name} was flipped"
