@@ -9,6 +9,7 @@ import pytest
 
 from shardyard.service.cluster import Cluster
 from shardyard.service.errors import GangLost
+from shardyard.workers.placement import Order, remove_remains, reserve
 
 from .story import Event, closed, follow, gone, is_final, is_step, order, pids, states
 
@@ -130,6 +131,29 @@ async def test_a_gang_can_be_stopped_while_it_waits_for_room(cluster: Cluster) -
     assert [(event["data"]["state"], event["data"]["reason"]) for event in events] == [("cancelled", "preempt")]
     await asyncio.gather(cluster.close_gang(first.name), cluster.close_gang(second.name))
     await closed(cluster, first.name, [])
+
+
+async def test_a_gang_keeps_away_from_the_nodes_that_its_order_names(cluster: Cluster) -> None:
+    (node,) = await cluster.nodes()
+    other = "f" * 56
+    assert await _scheduled("nowhere", node.id) == "INFEASIBLE"
+    assert await _scheduled("nowhere-either", other, node.id) == "INFEASIBLE"
+    assert await _scheduled("here", other, "e" * 56) == "FINISHED"
+
+
+async def _scheduled(name: str, *avoided: str) -> str:
+    """What Ray says of the placement of such a gang, once it knows."""
+    from ray.util.placement_group import placement_group_table
+
+    known = ("INFEASIBLE", "FINISHED")
+    group = reserve(Order(f"shardyard-{name}-1", {}, 2, avoided=avoided))
+    try:
+        async with asyncio.timeout(240):
+            while (said := placement_group_table(group)["stats"]["scheduling_state"]) not in known:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        return str(said)
+    finally:
+        remove_remains(f"shardyard-{name}-1", [])
 
 
 async def test_too_many_log_lines_are_dropped_and_counted_but_no_step_is(cluster: Cluster) -> None:
