@@ -1,23 +1,31 @@
 """Whatever happens to whom, every job succeeds, each step is stored once, and the parameters are those of a run to which nothing happened.
 
-`make chaos SEED=… N=…` draws more faults; a few of each kind come with every run of the tests.
+`make chaos SEED=… N=…` draws more faults, and `make chaos FAULTS=… LAYOUT=…` repeats one job's; some of each kind come with every run
+of the tests.
 """
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.chaos import Fault, actors, drawn, strike_all, trainers
+from harness.campaign import Campaign, measure
+from harness.chaos import SAVE_EVERY, Fault, actors, drawn, possible, trainers
 from harness.plane import Plane, spec, until
+from harness.postgres import Postgres
+from harness.stage import Stage, a_stage
 
 from shardyard import Client
 
-SEED = int(os.environ.get("CHAOS_SEED", "0"))
-COUNT = int(os.environ.get("CHAOS_COUNT", "6"))
+SEED = int(os.environ.get("CHAOS_SEED") or 0)
+COUNT = int(os.environ.get("CHAOS_COUNT") or 6)
+#: These instead, such as `kill-rank:0.5 cut-and-forget:0.25`, all at jobs of the layout of this number.
+FAULTS = [Fault.parse(text) for text in os.environ.get("CHAOS_FAULTS", "").split()]
+LAYOUT = int(os.environ.get("CHAOS_LAYOUT") or 0)
 #: Faults per job: so many that they also meet each other's repairs.
-EACH = 3
+EACH = 4
 LAYOUTS: list[dict[str, Any]] = [
     {"data": 4, "zero": 1},
     {"data": 2, "pipeline": 2, "zero": 1},
@@ -26,47 +34,79 @@ LAYOUTS: list[dict[str, Any]] = [
     {"data": 2, "context": 2, "zero": 2},
     {"tensor": 2, "pipeline": 2},
 ]
-STEPS = 60 + 60 * EACH
-MOST_JOBS = 4 * (COUNT + 1)
+STEPS = 60 + 40 * EACH
+FINAL = ("succeeded", "failed", "cancelled")
 
 
-@pytest.mark.timeout(600 + 120 * COUNT)
-def test_no_fault_is_seen_in_the_numbers(fresh_plane: Plane, capsys: pytest.CaptureFixture[str]) -> None:
-    fresh_plane.up()
-    faults = iter(drawn(SEED, COUNT))
-    left = COUNT
-    whole: dict[int, tuple[Any, Any]] = {}
-    for jobs in range(MOST_JOBS):
-        if left == 0:
-            break
-        number = jobs % len(LAYOUTS)
-        if number not in whole:
-            whole[number] = _outcome(fresh_plane, _submit(fresh_plane, f"whole-{number}", number))
-        job = _submit(fresh_plane, f"broken-{number}-{jobs}", number)
-        struck = _struck(fresh_plane, job, faults, min(EACH, left))
-        left -= len(struck)
-        told = f"layout {LAYOUTS[number]}, faults {', '.join(map(str, struck))} (CHAOS_SEED={SEED})"
+@pytest.mark.timeout(900 + 120 * (len(FAULTS) or COUNT))
+def test_no_fault_is_seen_in_the_numbers(postgres: Postgres, capsys: pytest.CaptureFixture[str]) -> None:
+    def tell(text: str) -> None:
         with capsys.disabled():
-            print(f"\n  {told}", flush=True)
-        curve, parameters = _outcome(fresh_plane, job, told)
-        assert curve == whole[number][0], told
-        assert parameters == whole[number][1], told
-    assert left == 0, "faults found no running job"
-    until(lambda: not trainers(fresh_plane) and not actors(fresh_plane, "Rank"), 30, "all ranks to end")
-    with fresh_plane.client() as client:
-        until(lambda: sum(node.cpu_used for node in client.nodes()) < 1e-6, 60, "all devices to be free")
+            print(f"\n{text}" if not told else text, flush=True)
+        told.append(text)
+
+    told: list[str] = []
+    with a_stage(postgres) as stage:
+        kinds, impossible = possible(stage)
+        for kind, why in impossible.items():
+            tell(f"  skipped: {kind}, because {why}")
+        campaign = Campaign(FAULTS or drawn(SEED, COUNT, kinds), tell)
+        _play(stage, campaign)
+        tell(campaign.summary())
+        _nothing_is_left(stage)
 
 
-def _struck(plane: Plane, job: str, faults: Iterator[Fault], most: int) -> list[Fault]:
+def _play(stage: Stage, campaign: Campaign) -> None:
+    """Jobs of one layout after the other, until all faults are struck."""
+    layouts = [LAYOUT] if FAULTS else list(range(min(len(LAYOUTS), -(-COUNT // EACH))))
+    whole = _whole(stage.plane, layouts)
+    most_jobs = 4 * (len(campaign.faults) + 1)
+    while campaign.left:
+        assert campaign.jobs < most_jobs, "faults found no running job"
+        number = layouts[campaign.jobs % len(layouts)]
+        _harm(stage, campaign, number, whole[number])
+
+
+def _whole(plane: Plane, layouts: list[int]) -> dict[int, tuple[Any, Any]]:
+    """What jobs come to, to which nothing happens."""
+    jobs = {number: _submit(plane, f"whole-{number}", number) for number in layouts}
+    return {number: _outcome(plane, job)[:2] for number, job in jobs.items()}
+
+
+def _harm(stage: Stage, campaign: Campaign, number: int, whole: tuple[Any, Any]) -> None:
+    """One job, its faults, and what it came to all the same."""
+    job, plane = _submit(stage.plane, f"broken-{number}-{campaign.jobs}", number), stage.plane
+    first = len(campaign.strikes)
+    campaign.tell(f"  {job}: layout {number}, {LAYOUTS[number]}")
     try:
-        return strike_all(plane, job, faults, most, lambda: _step(plane, job))
-    except AssertionError as error:
-        with plane.client() as client:
-            raise AssertionError(f"{error}\n{client.job(job).state}\n{_story(client, job)}") from error
+        struck = campaign.strike(stage, job, EACH, lambda: _step(plane, job), STEPS)
+        curve, parameters, done_at = _outcome(plane, job)
+        assert curve == whole[0], _difference(curve, whole[0])
+        assert parameters == whole[1], "the parameters are others"
+    except Exception as error:
+        faults = " ".join(str(strike.fault) for strike in campaign.strikes[first:])
+        again = f'make chaos FAULTS="{faults}" LAYOUT={number}  (drawn by SEED={SEED} N={COUNT})'
+        raise AssertionError(f"{error}\n{_story(plane, job)}\nOnce more with: {again}") from error
+    measure(struck, done_at)
+
+
+def _difference(curve: list[Any], whole: list[Any]) -> str:
+    first = next(step for step, pair in enumerate(zip(curve, whole, strict=True), 1) if pair[0] != pair[1])
+    return f"the curve is another from step {first} on: {curve[first - 1]} instead of {whole[first - 1]}"
+
+
+def _nothing_is_left(stage: Stage) -> None:
+    """No rank, no placement group, no device; after the control plane's end no process, and so no port."""
+    plane = stage.plane
+    until(lambda: not trainers(plane) and not actors(plane, "Rank"), 60, "all ranks to end")
+    with plane.client() as client:
+        until(lambda: sum(node.cpu_used for node in client.nodes()) < 1e-6, 60, "all devices to be free")
+    stage.cleared()
 
 
 def _submit(plane: Plane, name: str, number: int) -> str:
-    train = {"snapshot": {"every": 1}, "checkpoint": {"every": 40, "keep": 3}, "precision": "bf16"}
+    checkpoint = {"every": SAVE_EVERY, "keep": 3}
+    train = {"snapshot": {"every": 1}, "checkpoint": checkpoint, "eval": {"batches": 1}, "precision": "bf16"}
     body = spec(name, steps=STEPS, layout=LAYOUTS[number], **train) | {"policy": {"hang_s": 3, "max_repairs": 100}}
     with plane.client() as client:
         return client.submit(body).id
@@ -76,30 +116,40 @@ def _step(plane: Plane, job: str) -> int | None:
     """The newest step that is stored, while the job runs."""
     with plane.client() as client:
         found = client.job(job)
-    if found.state in ("succeeded", "failed", "cancelled"):
+    if found.state in FINAL:
         return None
     return found.progress.step if found.progress and found.state == "running" else 0
 
 
-def _outcome(plane: Plane, job: str, told: str = "") -> tuple[Any, Any]:
-    """The curve, each step once, and the last checkpoint's values."""
+def _outcome(plane: Plane, job: str) -> tuple[Any, Any, list[float]]:
+    """The curve, each step once; the last checkpoint's values; and when each step was done. Its files then go."""
     with plane.client() as client:
         done = client.wait(job, timeout_s=240)
-        assert (done.state, done.attempt) == ("succeeded", 1), f"{told}: {done.message}\n{_story(client, job)}"
+        assert (done.state, done.attempt) == ("succeeded", 1), f"{done.state}, attempt {done.attempt}: {done.message}"
         points = client.metrics(job, max_points=10_000).points
-    assert [point.step for point in points] == list(range(1, STEPS + 1)), told
-    return [(point.loss, point.grad_norm) for point in points], _parameters(plane, job)
+    assert [point.step for point in points] == list(range(1, STEPS + 1)), "steps are missing or came twice"
+    parameters = _parameters(plane.storage / job / f"step-{STEPS:08d}")
+    shutil.rmtree(plane.storage / job)
+    return [(point.loss, point.grad_norm) for point in points], parameters, [point.ts or 0.0 for point in points]
 
 
-def _story(client: Client, job: str) -> str:
-    return "\n".join(incident.story for incident in client.incidents(job).items)
+def _story(plane: Plane, job: str) -> str:
+    """Everything that the service can tell of a job that went wrong."""
+
+    def asked(ask: Callable[[Client], str]) -> str:
+        try:
+            with plane.client() as client:
+                return ask(client)
+        except Exception as error:
+            return f"(cannot be told: {error})"
+
+    states = asked(lambda client: "\n".join(str(event.data) for event in client.events(job) if event.kind == "state"))
+    stories = asked(lambda client: "\n".join(incident.story for incident in client.incidents(job).items))
+    logs = asked(lambda client: "\n".join(f"[{line.rank}] {line.text}" for line in client.logs(job, tail=60).lines))
+    spoken = asked(lambda client: str(client.job(job).spec))
+    return f"spec: {spoken}\n{states}\n{stories}\n{logs}"
 
 
-def _parameters(plane: Plane, job: str) -> dict[str, bytes]:
-    """The last checkpoint's files by rank; what follows the rank in a name is of that save alone."""
-    (last,) = plane.data.glob(f"**/{job}/step-{STEPS:08d}")
-    return {_rank(file): file.read_bytes() for file in last.glob("rank-*")}
-
-
-def _rank(file: Path) -> str:
-    return file.name[:10]
+def _parameters(checkpoint: Path) -> dict[str, bytes]:
+    """A checkpoint's files by rank; what follows the rank in a name is of that save alone."""
+    return {file.name[:10]: file.read_bytes() for file in checkpoint.glob("rank-*")}

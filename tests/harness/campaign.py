@@ -1,0 +1,89 @@
+"""Faults in a row at one job after the other, and what they cost: told as it goes, and summed up at the end."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from .chaos import Fault
+from .plane import until
+from .stage import Stage
+
+#: Between two faults a job gets on by so many steps, unless it ends.
+STEPS_BETWEEN = 3
+
+
+@dataclass
+class Strike:
+    """A fault that was struck: when (unix seconds), after which step, and how long that took."""
+
+    fault: Fault
+    at: float
+    step: int
+    took_s: float = 0.0
+    stalled_s: float | None = None  # from the fault to the next step; None: there was none to come
+
+
+@dataclass
+class Campaign:
+    """All faults of one run. `tell` prints."""
+
+    faults: list[Fault]
+    tell: Callable[[str], None]
+    began: float = field(default_factory=time.monotonic)
+    strikes: list[Strike] = field(default_factory=list)
+    jobs: int = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.faults) - len(self.strikes)
+
+    def strike(self, stage: Stage, job: str, most: int, step: Callable[[], int | None], steps: int) -> list[Strike]:
+        """Up to `most` of the faults that are left, each when the job has got on since the last one.
+
+        `step()`: the job's newest of its `steps`, None when it has ended.
+        """
+        self.jobs += 1
+        struck: list[Strike] = []
+        since = 0
+        while len(struck) < most and self.left:
+            fault = self.faults[len(self.strikes)]
+            what = f"a step of {job} after {since}; struck: {', '.join(str(one.fault) for one in struck) or 'nothing'}"
+            until(lambda since=since: (now := step()) is None or now > since, 240, what)  # type: ignore[misc]
+            now = step()
+            if now is None or steps - now < fault.needs:
+                break
+            struck.append(self._strike(stage, job, fault, now))
+            since = now + STEPS_BETWEEN
+        return struck
+
+    def _strike(self, stage: Stage, job: str, fault: Fault, step: int) -> Strike:
+        strike = Strike(fault, time.time(), step)
+        self.strikes.append(strike)
+        fault.strike(stage, job)
+        strike.took_s = time.time() - strike.at
+        done = f"fault {len(self.strikes)} of {len(self.faults)}"
+        self.tell(
+            f"  {time.monotonic() - self.began:6.0f} s  {done}: {fault} after step {step}, in {strike.took_s:.1f} s"
+        )
+        return strike
+
+    def summary(self) -> str:
+        """Faults by kind with the seconds that they cost: median and worst."""
+        whole = f"{len(self.strikes)} faults at {self.jobs} jobs in {time.monotonic() - self.began:.0f} s"
+        lines = [f"  {whole}; seconds from a fault to the next step:", f"  {'kind':20} faults  median   worst"]
+        for kind in sorted({strike.fault.name for strike in self.strikes}):
+            mine = [strike for strike in self.strikes if strike.fault.name == kind]
+            took = [strike.stalled_s for strike in mine if strike.stalled_s is not None]
+            numbers = f"{statistics.median(took):7.2f} {max(took):7.2f}" if took else "      –       –"
+            lines.append(f"  {kind:20} {len(mine):6} {numbers}")
+        return "\n".join(lines)
+
+
+def measure(strikes: Sequence[Strike], steps: Sequence[float]) -> None:
+    """How long each fault of one job kept it from its next step. `steps`: when each of its steps was done, unix seconds."""
+    for number, strike in enumerate(strikes):
+        end = strikes[number + 1].at if number + 1 < len(strikes) else float("inf")
+        starts = [max(before, strike.at) for before in (strike.at, *steps)]
+        gaps = [after - start for start, after in zip(starts, steps, strict=False) if after > strike.at and start < end]
+        strike.stalled_s = max(gaps, default=None)
