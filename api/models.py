@@ -144,6 +144,7 @@ class Repair(_Wire):
     restored: int | None = Field(None, description="Step whose snapshots it went on from; null: from a checkpoint.")
     step: int | None = Field(None, description="The first step after the repair.")
     seconds: float | None = Field(None, description="From the fault's notice to that step.")
+    spares: list[int] = Field(default_factory=list, description="Ranks that warm spares took over.")
 
 
 class Stacks(_Wire):

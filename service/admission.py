@@ -63,7 +63,9 @@ async def _decisions(
 ) -> list[Decision]:
     if unreachable is not None:
         return [Wait(row["id"], "cluster_unreachable", unreachable) for row in front]
-    waiting = [Waiting(row["id"], row["world_size"], row["tensor"], row["wanted_device"]) for row in front]
+    waiting = [
+        Waiting(row["id"], row["world_size"], row["tensor"], row["wanted_device"], row["spares"]) for row in front
+    ]
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
     return decide(waiting, machines, await jobs.held_ranks(tx), settings.max_ranks)
 

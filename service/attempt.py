@@ -218,6 +218,7 @@ def order_of(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: 
         straggler=Limits(**policy["straggler"]) if policy.get("straggler") else None,
         loss_spike=Bounds(**policy["loss_spike"]) if policy.get("loss_spike") else None,
         avoided=avoided,
+        spares=policy.get("spares", 0),
     )
 
 

@@ -90,6 +90,7 @@ class Cluster:
             straggler=order.straggler,
             loss_spike=order.loss_spike,
             avoided=order.avoided,
+            spares=order.spares,
         )
         self._look_at_head()
         self._started_at = asyncio.get_running_loop().time()

@@ -1,6 +1,6 @@
 """What went wrong with a job, and what was done about it: each incident with its repair, as facts and as one paragraph."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.engine import RowMapping
@@ -40,7 +40,8 @@ def _repair_of(row: RowMapping, following: int | None, mended: Any) -> Repair | 
     for repair in mended:
         if row["position"] < repair["position"] and (following is None or repair["position"] < following):
             data = repair["data"]
-            return Repair(data.get("generation"), data.get("restored"), data.get("step"), data.get("seconds"))
+            names = ("generation", "restored", "step", "seconds")
+            return Repair(**{name: data.get(name) for name in names}, spares=data.get("spares") or [])
     return None
 
 
@@ -118,4 +119,13 @@ def _mended(repair: Repair | None) -> str:
         return ""
     source = "the newest checkpoint" if repair.restored is None else f"step {repair.restored}, which was in memory"
     took = f" {repair.seconds:.1f} s later" if repair.seconds is not None else ""
-    return f"The gang was repaired in place as generation {repair.generation} and trained again{took}, from {source}."
+    return (
+        f"The gang was repaired in place as generation {repair.generation}{_stood_in(repair.spares)} and trained again{took}, "
+        f"from {source}."
+    )
+
+
+def _stood_in(ranks: Sequence[int]) -> str:
+    if not ranks:
+        return ""
+    return f", with a spare as rank {ranks[0]}," if len(ranks) == 1 else f", with spares as ranks {ranks},"

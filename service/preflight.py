@@ -100,12 +100,14 @@ def check_ranks(spec: JobSpec, machines: list[queue.Machine], max_ranks: int | N
     """Raises TooManyRanks when the job can never fit; while no node is known, anything may."""
     if not machines:
         return
-    layout = spec.train.layout
-    waiting = queue.Waiting("", layout.world_size, layout.tensor, spec.device)
+    layout, spares = spec.train.layout, spec.policy.spares
+    waiting = queue.Waiting("", layout.world_size, layout.tensor, spec.device, spares)
     never = queue.impossible(waiting, machines, max_ranks)
     if never is not None:
-        remedy = "Use smaller degrees of layout, add nodes, or set SHARDYARD_MAX_RANKS when the cluster can grow."
-        raise TooManyRanks(never, field="train.layout", remedy=remedy)
+        fits = queue.impossible(replace(waiting, spares=0), machines, max_ranks) is None
+        field, smaller = ("policy.spares", "fewer spares") if fits else ("train.layout", "smaller degrees of layout")
+        remedy = f"Use {smaller}, add nodes, or set SHARDYARD_MAX_RANKS when the cluster can grow."
+        raise TooManyRanks(never, field=field, remedy=remedy)
 
 
 def newest_checkpoint(where: str) -> str | None:

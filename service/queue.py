@@ -17,12 +17,21 @@ _DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Waiting:
-    """A queued job: `world_size` ranks, of which each `tensor` neighbours must stand on one node."""
+    """A queued job: `world_size` ranks, of which each `tensor` neighbours must stand on one node, and spares anywhere."""
 
     id: str
     world_size: int
     tensor: int
     wanted: Wanted
+    spares: int = 0
+
+    @property
+    def devices(self) -> int:
+        return self.world_size + self.spares
+
+    def __str__(self) -> str:
+        spares = f" and {self.spares} spare{'s' * (self.spares > 1)}" if self.spares else ""
+        return f"{self.world_size} ranks{spares}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,7 @@ def decide(
 
 
 def _decide(job: Waiting, pools: "Mapping[Device, _Pool]", blocked: set[Device]) -> Decision:
-    device = resolve(job.wanted, job.world_size, {name: pool.capacity for name, pool in pools.items()})
+    device = resolve(job.wanted, job.devices, {name: pool.capacity for name, pool in pools.items()})
     room = pools[device]
     never = room.never(job)
     if never is not None:
@@ -100,14 +109,14 @@ def _decide(job: Waiting, pools: "Mapping[Device, _Pool]", blocked: set[Device])
 def impossible(job: Waiting, machines: Sequence[Machine], max_ranks: int | None) -> str | None:
     """Why the cluster can never run the job, as far as it is known, or None."""
     pools = {device: _Pool(device, machines, {}, max_ranks) for device in _DEVICES}
-    return pools[resolve(job.wanted, job.world_size, {name: pool.capacity for name, pool in pools.items()})].never(job)
+    return pools[resolve(job.wanted, job.devices, {name: pool.capacity for name, pool in pools.items()})].never(job)
 
 
-def resolve(wanted: Wanted, world_size: int, capacity: Mapping[Device, int]) -> Device:
+def resolve(wanted: Wanted, devices: int, capacity: Mapping[Device, int]) -> Device:
     """`auto` is GPUs where the cluster has enough of them, or when CPUs would not be enough either; else CPUs."""
     if wanted != "auto":
         return wanted
-    if capacity["cuda"] >= world_size or (capacity["cuda"] and capacity["cpu"] < world_size):
+    if capacity["cuda"] >= devices or (capacity["cuda"] and capacity["cpu"] < devices):
         return "cuda"
     return "cpu"
 
@@ -133,8 +142,8 @@ class _Pool:
         most = max(self.capacity, self.max_ranks or 0)
         if not self.known:
             return None  # whatever comes may be anything
-        if job.world_size > most:
-            return f"Needs {job.world_size} ranks; the cluster has {self.capacity} {self.word}{self._growth()}."
+        if job.devices > most:
+            return f"Needs {job}; the cluster has {self.capacity} {self.word}{self._growth()}."
         if job.tensor > self.largest and self.max_ranks is None:
             return f"A tensor group of {job.tensor} needs one node; the largest node has {self.largest} {self.word}."
         return None
@@ -142,32 +151,34 @@ class _Pool:
     def cordoned(self, job: Waiting) -> Wait | None:
         """Why the job cannot start before a cordon ends, or None."""
         here = self.capacity - self.away
-        if not here < job.world_size <= self.capacity:
+        if not here < job.devices <= self.capacity:
             return None
         has = f"{here} of {self.capacity} {self.word} are on nodes in use, the others on cordoned ones"
-        return Wait(job.id, "waiting_for_nodes", f"Needs {job.world_size} ranks, {has}; see `shardyard nodes`.")
+        return Wait(job.id, "waiting_for_nodes", f"Needs {job}, {has}; see `shardyard nodes`.")
 
     def problem(self, job: Waiting) -> Wait | None:
         """Why the job cannot start now, or None."""
-        needs = f"Needs {job.world_size} ranks"
-        if self.capacity < job.world_size:
-            lacking = job.world_size - self.capacity
+        needs = f"Needs {job}"
+        if self.capacity < job.devices:
+            lacking = job.devices - self.capacity
             has = f"the cluster has {self.capacity} {self.word}{self._growth()}"
             return Wait(job.id, "waiting_for_nodes", f"{needs}, {has}; waiting for {lacking} more.")
-        if self.left < job.world_size:
-            lacking = job.world_size - max(0, self.left)
+        if self.left < job.devices:
+            lacking = job.devices - max(0, self.left)
             free = f"{max(0, self.left)} of {self.capacity} {self.word} are free"
             return Wait(job.id, "waiting_for_devices", f"{needs}, {free}; waiting for {lacking} more.")
         if self._pack(job) is None:
             free = f"no nodes have {job.world_size // job.tensor} groups of {job.tensor} free {self.word}"
-            return Wait(job.id, "waiting_for_devices", f"{needs} in tensor groups of {job.tensor}, {free}.")
+            return Wait(
+                job.id, "waiting_for_devices", f"Needs {job.world_size} ranks in tensor groups of {job.tensor}, {free}."
+            )
         return None
 
     def take(self, job: Waiting) -> None:
         packed = self._pack(job)
         assert packed is not None
         self.free = packed
-        self.left -= job.world_size
+        self.left -= job.devices
 
     def _growth(self) -> str:
         if self.max_ranks is None or self.max_ranks <= self.capacity:
@@ -175,11 +186,16 @@ class _Pool:
         return f" and may grow to {self.max_ranks}"
 
     def _pack(self, job: Waiting) -> list[int] | None:
-        """What is free on each node after the job's tensor groups, each whole on one node, took their places."""
-        groups = job.world_size // job.tensor
-        after = []
-        for free in self.free:
-            here = min(groups, free // job.tensor)
-            groups -= here
-            after.append(free - here * job.tensor)
-        return None if groups else sorted(after, reverse=True)
+        """What is free on each node after the job's tensor groups, each whole on one node, and its spares took their places."""
+        after = _placed(self.free, job.world_size // job.tensor, job.tensor)
+        return None if after is None else _placed(after, job.spares, 1)
+
+
+def _placed(free: Sequence[int], groups: int, size: int) -> list[int] | None:
+    """What is free on each node after so many groups, each whole on one node; None when there is no room for them."""
+    after = []
+    for here in free:
+        taken = min(groups, here // size)
+        groups -= taken
+        after.append(here - taken * size)
+    return None if groups else sorted(after, reverse=True)

@@ -148,6 +148,7 @@ class Repair:
     restored: int | None  # None: from a checkpoint, or from the start
     step: int | None
     seconds: float | None
+    spares: list[int]  # ranks that spares took over
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,13 @@ class Policy(_Part):
     loss_spike: LossSpikePolicy | None = Field(
         LossSpikePolicy(), description="When a leap of the loss is told as an incident. null: never."
     )
+    spares: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Warm spares: further rank actors, each on a device that trains nothing, of which one takes over the rank of an "
+        "actor that dies, so that the repair need not wait for a new process.",
+    )
 
 
 class JobSpec(_Part):

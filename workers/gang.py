@@ -8,8 +8,8 @@ wait rather than lose steps. It outlives the control plane, but not for ever.
 When it dies, Ray starts it again, and it goes on from its journal in the phase in which it died; whatever it orders of a rank may be
 ordered twice. Meanwhile the ranks train on, each for a lease's length.
 
-A repair kills the trainers that are left (which frees any collective), replaces the actors that died, forks all trainers anew, and
-lets them go on from the newest step that all of them have in memory; else from the newest checkpoint.
+A repair kills the trainers that are left (which frees any collective), replaces the actors that died (by spares, where there are some),
+forks all trainers anew, and lets them go on from the newest step that all of them have in memory; else from the newest checkpoint.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
 from .coords import Coords
@@ -31,9 +31,10 @@ from .hang import Progress
 from .journal import Journal
 from .lookout import hang, within
 from .member import Member, coordinates, neighbour, nodes
-from .placement import Order, bundle_order, find_actor, kill, make_actor, rank_name, remove_remains, reserve
+from .placement import Order, bundle_nodes, find_actor, kill, make_actor, rank_name, remove_remains, reserve
 from .rank import Remains, Reservation, leave
 from .repair import NOT_FROM_MEMORY, Budget, agreed
+from .spares import Spares, share_out
 from .spike import Spikes
 from .story import Story
 from .straggler import Stragglers
@@ -62,7 +63,6 @@ Phase = Literal["placing", "training", "mending", "ending", "ended"]
 #: What a supervisor must know of its predecessor, beside the events in the spool.
 REMEMBERED: Final = (
     "story",
-    "bundles",
     "members",
     "failures",
     "stopping",
@@ -88,8 +88,8 @@ class Supervisor:
         self.story = Story(self.spool, order.world_size, order.submitted_at)
         self.journal = Journal(order.name, self.spool, self._remember)
         self.group: Any = None
-        self.bundles: list[int] = []
         self.members: list[Member] = []
+        self.spares = Spares(order, self.journal.settled)
         self.failures: list[Failure] = []
         self.stopping: str | None = None
         self.phase: Phase = "placing"
@@ -152,6 +152,7 @@ class Supervisor:
             "state": self.story.state,
             "last": self.spool.last,
             "ranks": [{"rank": m.rank, "node": m.node, "done": m.done, "exited": m.exited} for m in self.members],
+            "spares": [{"name": spare.name, "node": spare.node} for spare in self.spares.all],
         }
 
     async def close(self) -> None:
@@ -192,8 +193,10 @@ class Supervisor:
         self.group = await self._place()
         if self.group is None:
             return
-        self.bundles = self.bundles or await asyncio.to_thread(bundle_order, self.order, self.group)
-        self.members = self.members or [Member(rank, lost=True) for rank in range(self.order.world_size)]
+        groups, others = share_out(self.order, await asyncio.to_thread(bundle_nodes, self.group))
+        ranks = range(self.order.world_size)
+        self.members = self.members or [Member(n, groups[n // self.order.tensor], lost=True) for n in ranks]
+        self.spares.begin(self.group, others)
         await self._replace_the_lost()
         try:
             if not await self._open():
@@ -235,7 +238,7 @@ class Supervisor:
     # After the supervisor's own death.
 
     def _remember(self) -> bytes:
-        return pickle.dumps({name: getattr(self, name) for name in REMEMBERED})
+        return pickle.dumps({name: getattr(self, name) for name in REMEMBERED} | {"spares": self.spares.all})
 
     async def _recalled(self) -> bool:
         """Whether there was a predecessor, whose part is then taken. Who cannot read what it wrote leaves: the gang is lost."""
@@ -252,7 +255,9 @@ class Supervisor:
         state = await self.journal.recall()
         if state is None:
             return False
-        vars(self).update(pickle.loads(state))  # noqa: S301 - from our own journal
+        remembered = pickle.loads(state)  # noqa: S301 - from our own journal
+        self.spares.all = remembered.pop("spares")
+        vars(self).update(remembered)
         self.story.spool = self.spool
         await self._adopt()
         if self.phase in ("placing", "training"):  # a repair goes on for the incident that began it
@@ -268,8 +273,10 @@ class Supervisor:
         for member in self.members:
             member.actor = await asyncio.to_thread(find_actor, member.name)
             member.lost = member.lost or member.actor is None
+        await asyncio.to_thread(self.spares.find)
         if self.phase in ("training", "mending"):
             self.group = await asyncio.to_thread(reserve, self.order)
+            self.spares.begin(self.group)
         if self.phase in ("training", "mending", "ending"):
             self._follow_again()
 
@@ -296,7 +303,8 @@ class Supervisor:
         if not self.budget.allows(root.mendable, self.story.told_step):
             return False
         self.distrusted = self.distrusted or root.cause in NOT_FROM_MEMORY
-        self.phase, self.mending = "mending", {"cause": root.cause, "rank": root.rank, "began": time.time()}
+        self.phase = "mending"
+        self.mending = {"cause": root.cause, "rank": root.rank, "spares": [], "began": time.time()}
         self._tell_incident(root)
         self.story.tell_state("recovering", root.cause, root.text())
         return True
@@ -315,21 +323,33 @@ class Supervisor:
             self._fail(Failure("rank_lost", None, f"the repair failed: {brief(error)}"))
 
     async def _end_generation(self) -> None:
-        """All trainers dead and all that they told taken in; then new actors in the place of those that died."""
-        await self._each(lambda member: member.actor.stop.remote(0.0), LAST_WORD_S)
+        """All trainers dead and all that they told taken in, and other actors in the place of those that died."""
+        self.spares.training(False)
+        dead = [member for member in self.members if member.lost]
+        stopping = self._each(lambda member: member.actor.stop.remote(0.0), LAST_WORD_S)
+        await asyncio.gather(self._replace(dead), stopping)  # at once: a new process takes longest
         for member in await self._drain(LAST_WORD_S):
             member.lost = True  # who has not told its trainer's exit would tell it to the next generation
         self.story.rest()
         self.stragglers.renew()
-        await self._replace_the_lost()
+        await self._replace_the_lost(but=dead)
         self._look_no_more()
         self.failures.clear()
         if not self.stopping:
             self._ended.clear()
 
-    async def _replace_the_lost(self) -> None:
-        await asyncio.gather(*(self._look_after(member) for member in self.members))
-        await asyncio.to_thread(self._create_actors, [member for member in self.members if member.lost])
+    async def _replace_the_lost(self, but: Sequence[Member] = ()) -> None:
+        """`but`: these were replaced just now."""
+        await asyncio.gather(*(self._look_after(member) for member in self.members if member not in but))
+        await self._replace([member for member in self.members if member.lost])
+
+    async def _replace(self, members: Sequence[Member]) -> None:
+        """Another actor for each of these ranks: a spare where one may, else a new one in the place of what it had."""
+        dead = [member.actor for member in members if member.actor is not None]
+        others = [member for member in members if not self.spares.stand_in(member)]
+        if self.phase == "mending":
+            self.mending["spares"] += [member.rank for member in members if member not in others]
+        await asyncio.to_thread(self._create_actors, dead, others)
 
     async def _look_after(self, member: Member) -> None:
         """Find out whether a rank's actor still lives."""
@@ -364,7 +384,7 @@ class Supervisor:
 
     async def _reserve(self) -> list[Reservation] | None:
         """Every rank's reservation, or None when the gang is stopped before. Raises what a rank raises, and TimeoutError."""
-        calls = [within(START_S, m.actor.reserve.remote(self.generation, m.remains)) for m in self.members]
+        calls = [within(START_S, m.actor.reserve.remote(m.rank, self.generation, m.remains)) for m in self.members]
         reserving: asyncio.Future[list[Reservation]] = asyncio.gather(*calls)
         ended = asyncio.ensure_future(self._ended.wait())
         both: list[asyncio.Future[Any]] = [reserving, ended]
@@ -383,19 +403,17 @@ class Supervisor:
                 return group
         if self.stopping:
             return None
-        message = f"the cluster had no room for {self.order.world_size} {self.order.device} ranks"
+        spares = f" and {self.order.spares} spares" if self.order.spares else ""
+        message = f"the cluster had no room for {self.order.world_size} {self.order.device} ranks{spares}"
         self._fail(Failure("placement_timeout", None, f"{message} within {PLACEMENT_S:.0f} s"))
         return None
 
-    def _create_actors(self, members: list[Member]) -> None:
-        """An actor for each of these ranks, in the place of what it had."""
+    def _create_actors(self, dead: list[Any], members: list[Member]) -> None:
+        for actor in dead:
+            kill(actor)
         for member in members:
-            if member.actor is not None:
-                kill(member.actor)
-            bundle = self.bundles[member.rank // self.order.tensor]
-            member.name = rank_name(self.order.name, member.rank, self.generation + 1)
-            member.actor = make_actor(self.order, self.group, bundle, member.rank, member.name)
-            member.pulled, member.lost = 0, False
+            name = rank_name(self.order.name, member.rank, self.generation + 1)
+            member.sits(make_actor(self.order, self.group, member.bundle, name), name, member.bundle)
 
     # One rank's events.
 
@@ -441,6 +459,7 @@ class Supervisor:
 
     def _take_step(self, member: Member, event: Event) -> None:
         member.step = int(event["data"]["step"])
+        self.spares.training(self.phase == "training")
         self.progress.stepped(float(event["data"].get("step_s") or 0.0))
         for ranks in self.story.step(member.rank, event):
             self._look_at(ranks)
@@ -566,7 +585,8 @@ class Supervisor:
 
     async def _remove(self) -> None:
         """Kill the rank actors (their trainers end with them) and give the devices back."""
-        await asyncio.to_thread(remove_remains, self.order.name, [m.actor for m in self.members if m.actor is not None])
+        actors = [member.actor for member in self.members if member.actor is not None]
+        await asyncio.to_thread(remove_remains, self.order.name, actors + await self.spares.end())
 
     async def _leave_when_abandoned(self) -> None:
         left = ABANDONED_S

@@ -19,6 +19,7 @@ class Member:
     """One rank."""
 
     rank: int
+    bundle: int = 0  # of the placement group, where its actor sits
     name: str = ""  # of its actor
     actor: Any = None
     reservation: Reservation | None = None
@@ -40,6 +41,11 @@ class Member:
     def __getstate__(self) -> dict[str, Any]:
         """What a restarted supervisor is to know again; of a thousand ranks, their lines would be most of it."""
         return vars(self) | {"actor": None, "reader": None, "log": deque(maxlen=LAST_LINES)}
+
+    def sits(self, actor: Any, name: str, bundle: int) -> None:
+        """Another actor has the rank."""
+        self.actor, self.name, self.bundle = actor, name, bundle
+        self.pulled, self.lost = 0, False
 
     def renew(self) -> None:
         """For the next generation."""

@@ -34,6 +34,7 @@ class Order:
     loss_spike: Bounds | None = None  # None: no loss is one
     repairs: int = 0  # so often the gang is repaired in place after it lost a rank
     avoided: tuple[str, ...] = ()  # ids of nodes to which it must not go
+    spares: int = 0  # actors without a rank, for one that dies
 
 
 def rank_name(gang: str, rank: int, generation: int = 1) -> str:
@@ -41,11 +42,17 @@ def rank_name(gang: str, rank: int, generation: int = 1) -> str:
     return f"{gang}-rank-{rank}" + (f".{generation}" if generation > 1 else "")
 
 
+def spare_name(gang: str, mark: str) -> str:
+    """A spare is named like a rank, so that whoever clears the gang away finds it too."""
+    return f"{gang}-rank-spare-{mark}"
+
+
 def placement(order: Order) -> list[dict[str, float]]:
-    """Bundles of the gang's placement group: one per tensor group, which a bundle keeps on one node."""
+    """Bundles of the gang's placement group: one per tensor group, which a bundle keeps on one node, then one per spare."""
     one = {"GPU": 1.0} if order.device == "cuda" else {"CPU": order.cpus_per_rank}
     bundle = {name: amount * order.tensor for name, amount in one.items()}
-    return [dict(bundle) for _ in range(order.world_size // order.tensor)]
+    groups = [dict(bundle) for _ in range(order.world_size // order.tensor)]
+    return groups + [dict(one) for _ in range(order.spares)]
 
 
 def reserve(order: Order) -> Any:
@@ -67,16 +74,16 @@ def elsewhere(nodes: Sequence[str]) -> dict[str, str]:
     return {"ray.io/node-id": f"!in({','.join(nodes)})"}
 
 
-def bundle_order(order: Order, group: Any) -> list[int]:
-    """The placement group's bundles so ordered that groups on the same node get neighbouring ranks."""
+def bundle_nodes(group: Any) -> dict[int, str]:
+    """Bundle → the node on which it lies, of a placement group that is ready."""
     from ray.util.placement_group import placement_group_table
 
     nodes = placement_group_table(group).get("bundles_to_node_id", {})
-    return sorted(range(order.world_size // order.tensor), key=lambda b: (str(nodes.get(b)), b))
+    return {int(bundle): str(node) for bundle, node in nodes.items()}
 
 
-def make_actor(order: Order, group: Any, bundle: int, rank: int, name: str) -> Any:
-    """A rank's actor in its bundle; the one that is there already when a dead supervisor made it."""
+def make_actor(order: Order, group: Any, bundle: int, name: str) -> Any:
+    """An actor for a rank, or a spare, in its bundle; the one that is there already when a dead supervisor made it."""
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -91,7 +98,7 @@ def make_actor(order: Order, group: Any, bundle: int, rank: int, name: str) -> A
         "max_restarts": 0,
         "scheduling_strategy": PlacementGroupSchedulingStrategy(group, bundle),
     }
-    return ray.remote(Rank).options(**options).remote(rank, order.device, order.entry, order.lease_s)
+    return ray.remote(Rank).options(**options).remote(order.device, order.entry, order.lease_s)
 
 
 def find_actor(name: str) -> Any:

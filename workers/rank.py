@@ -2,7 +2,8 @@
 
 Rules that it keeps: it imports no torch; the trainer ends with it; an event leaves its spool only when the supervisor
 has acknowledged it; steps are never dropped (a full spool makes the trainer wait), log lines are (counted, with a
-notice); when no supervisor has spoken to it for a lease's length, it kills its trainer and exits.
+notice); when no supervisor has spoken to it for a lease's length, it kills its trainer and exits; it has no rank until it
+is given one, and a spare waits for that.
 """
 
 import asyncio
@@ -236,15 +237,14 @@ def fork_trainer(root: Path, owner: int, request: forkserver.Request, more: list
 
 
 class Rank:
-    """One rank of a gang, a Ray actor."""
+    """One rank of a gang, or a spare; a Ray actor."""
 
-    def __init__(self, rank: int, device: str, entry: str = "", lease_s: float = 30.0) -> None:
-        self.rank = rank
+    def __init__(self, device: str, entry: str = "", lease_s: float = 30.0) -> None:
         self.device = device
         self.entry = entry
         self.lease_s = lease_s
         self.spool = Spool(SPOOL_BYTES)
-        self.logs = Logs(rank, self.spool)
+        self.logs = Logs(-1, self.spool)
         self.spoken = time.monotonic()
         self.trainer: Trainer | None = None
         self.steps = False
@@ -255,23 +255,30 @@ class Rank:
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserving = asyncio.Lock()
 
-    async def reserve(self, generation: int = 1, remains: Remains | None = None) -> Reservation:
-        """Fork a trainer, which then waits for its orders, and for rank 0 open the port of the gang's store.
+    async def stand_by(self) -> str:
+        """Wait for a rank, with the node's fork server warm. Returns the node."""
+        self._heard()
+        self._begin_lease()
+        await asyncio.to_thread(_warm_fork_server)
+        return _node()
+
+    async def reserve(self, rank: int, generation: int = 1, remains: Remains | None = None) -> Reservation:
+        """Have this rank: fork a trainer, which then waits for its orders, and for rank 0 open the port of the gang's store.
 
         A new actor in a dead one's place takes over its snapshot memory, if somebody has held it.
         """
         self._heard()
         async with self._reserving:  # a supervisor that died meanwhile may have asked just before its successor
-            return await self._reserve(generation, remains)
+            return await self._reserve(rank, generation, remains)
 
-    async def _reserve(self, generation: int, remains: Remains | None) -> Reservation:
-        if not self._tasks:
-            self._spawn(self._watch_lease())
+    async def _reserve(self, rank: int, generation: int, remains: Remains | None) -> Reservation:
+        self._begin_lease()
+        self.logs.rank = rank
         self._drop_trainer()
         self.steps = False
         self.slots = self.slots or _slots(remains)
         host = _host()
-        listener = _listen(host) if self.rank == 0 else None
+        listener = _listen(host) if rank == 0 else None
         request = forkserver.Request(_environment(self.device), str(Path.cwd()), self.entry, len(self.slots))
         more = [*self.slots, *([listener.fileno()] if listener else [])]
         try:
@@ -282,7 +289,7 @@ class Rank:
                 listener.close()
         self._spawn(self._follow(self.trainer, generation))
         place = (_node(), host, port, _interface(host))
-        return Reservation(self.rank, *place, generation, os.getpid(), tuple(self.slots))
+        return Reservation(rank, *place, generation, os.getpid(), tuple(self.slots))
 
     async def guard(self, rank: int, remains: Remains) -> Remains | None:
         """Hold the snapshot memory of another rank on this node, so that it outlives that rank's actor."""
@@ -387,6 +394,10 @@ class Rank:
     def _drop_trainer(self) -> None:
         if self.trainer:
             self.trainer.kill()
+
+    def _begin_lease(self) -> None:
+        if not self._tasks:
+            self._spawn(self._watch_lease())
 
     async def _watch_lease(self) -> None:
         left = self.lease_s
@@ -495,6 +506,11 @@ def _host() -> str:
 def _raylet() -> int:
     """The raylet started this worker and outlives it: the right owner for what the node's ranks share."""
     return int(os.environ.get("RAY_RAYLET_PID") or os.getppid())
+
+
+def _warm_fork_server() -> None:
+    """Have the node's fork server started, and let it import what trainers need."""
+    forkserver.connect(_fork_root(), _raylet(), dict(os.environ)).close()
 
 
 def _fork_root() -> Path:

@@ -126,4 +126,5 @@ def _sort(kind: str, data: dict[str, Any]) -> str:
 
 def _in_words(told: dict[str, Any]) -> str:
     start = "the newest checkpoint" if told["restored"] is None else f"step {told['restored']}, which was in memory"
-    return f"generation {told['generation']} goes on after {start}; {told['seconds']:.1f} s were lost"
+    spares = f", spares as ranks {told['spares']}" if told["spares"] else ""
+    return f"generation {told['generation']} goes on after {start}{spares}; {told['seconds']:.1f} s were lost"

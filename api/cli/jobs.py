@@ -81,7 +81,7 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
             ("state", " · ".join(filter(None, [found.state, found.reason]))),
             ("model", _model(train.get("model", {}))),
             ("data", _data(train.get("data", {}))),
-            ("layout", f"{found.layout}  ({found.world_size} ranks{', ' + found.device if found.device else ''})"),
+            ("layout", f"{found.layout}  ({_devices(found)})"),
             ("batch", found.batch),
             ("steps", number(train.get("steps"))),
             ("precision", train.get("precision")),
@@ -97,6 +97,12 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
         screen.failure(found)
     elif found.summary:
         screen.summary(found)
+
+
+def _devices(job: Job) -> str:
+    spares = job.spec.get("policy", {}).get("spares", 0)
+    also = f" + {spares} spare{'s' * (spares > 1)}" if spares else ""
+    return f"{job.world_size} ranks{also}{', ' + job.device if job.device else ''}"
 
 
 def incidents(

@@ -13,6 +13,9 @@ from .dialect import insert as dialect_insert
 from .dialect import unix_begin, unix_now
 from .tables import jobs, labels
 
+#: Specs that were stored before there were spares do not name them.
+_SPARES = func.coalesce(jobs.c.spec["policy"]["spares"].as_integer(), 0)
+
 
 async def insert(tx: AsyncConnection, values: Mapping[str, Any]) -> bool:
     """Store a job and its labels; False when its idempotency key is taken, then nothing is stored."""
@@ -142,7 +145,8 @@ async def queued(tx: AsyncConnection, limit: int) -> Sequence[RowMapping]:
 def front(tx: AsyncConnection, limit: int) -> Select[*tuple[Any, ...]]:
     """The query of `queued`."""
     wanted = ("id", "world_size", "tensor", "wanted_device", "reason", "message", "attempt")
-    statement = select(*(jobs.c[name] for name in wanted)).where(_ready(tx), unleased(tx))
+    columns = (*(jobs.c[name] for name in wanted), _SPARES.label("spares"))
+    statement = select(*columns).where(_ready(tx), unleased(tx))
     return statement.order_by(jobs.c.id).limit(limit)
 
 
@@ -152,10 +156,9 @@ async def any_queued(tx: AsyncConnection) -> bool:
 
 
 async def held_ranks(tx: AsyncConnection) -> dict[str, int]:
-    """Device → ranks of the jobs that may hold devices now."""
-    statement = (
-        select(jobs.c.device, func.sum(jobs.c.world_size)).where(jobs.c.state.in_(HOLDING)).group_by(jobs.c.device)
-    )
+    """Device → ranks and spares of the jobs that may hold devices now."""
+    held = func.sum(jobs.c.world_size + _SPARES)
+    statement = select(jobs.c.device, held).where(jobs.c.state.in_(HOLDING)).group_by(jobs.c.device)
     return {device: int(ranks) for device, ranks in await tx.execute(statement) if device is not None}
 
 

@@ -3,9 +3,10 @@
     python tests/bench/recovery.py [--ranks 4] [--rounds 5]
 
 All contenders take turns within each round; ratios are taken per round, and their median, minimum and maximum are printed. Shardyard
-loses a trainer, or a rank's actor with its trainer; Ray Train a worker, which is both. Ray Train's clock stops at the first step of any
-number, though it trains some again; Shardyard's at the first that was not told before. Jobs with and without snapshots, in turn as well,
-give what these cost per step, and a job that saves often how long a checkpoint holds the training, in steps.
+loses a trainer, or a rank's actor with its trainer, without and with a warm spare; Ray Train a worker, which is both. Ray Train's clock
+stops at the first step of any number, though it trains some again; Shardyard's at the first that was not told before. Steps lost are
+those that were told and are trained again. Each round also takes the cost of snapshots (`snapshot_cost.py`), and how long a checkpoint
+of a job that saves often holds the training, in steps.
 """
 
 import argparse
@@ -20,22 +21,32 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.chaos import actors, trainers  # noqa: E402
+from harness.owners import actor_of  # noqa: E402
 from harness.plane import Plane, running_plane, until  # noqa: E402
 from launch import RAY_TRAIN, ratio, ray_cluster  # noqa: E402
+from snapshot_cost import shares  # noqa: E402
 
 #: Steps before the fault: the snapshots' interval is chosen by then.
 SETTLED = 30
 STEPS = 100_000
+#: Pairs of blocks with and without snapshots, per round.
+PAIRS = 10
+
+#: Seconds from a fault to the next step, and how many steps were lost.
+Recovery = tuple[float, int]
 
 
-def spec(ranks: int, snapshots: bool = True, steps: int = STEPS) -> dict[str, Any]:
+def spec(ranks: int, spares: int = 0, steps: int = STEPS) -> dict[str, Any]:
     """The quickstart's model over `ranks` data-parallel ranks, by default longer than anybody waits."""
     train = {
         "model": {"preset": "nano"},
@@ -46,19 +57,23 @@ def spec(ranks: int, snapshots: bool = True, steps: int = STEPS) -> dict[str, An
         "global_batch": 32,
         "eval": {"batches": 1},
         "checkpoint": {"every": 20, "keep": 2, "final": False},
-        "snapshot": {"every": None if snapshots else 0},
     }
-    return {"name": "bench", "train": train}
+    return {"name": "bench", "train": train, "policy": {"spares": spares}}
 
 
-def ours(plane: Plane, ranks: int, strike: Callable[[], None]) -> tuple[float, int]:
-    """Seconds from `strike` to the first new step, and how many steps were trained again."""
+def ours(plane: Plane, ranks: int, victim: Callable[[Plane], psutil.Process], spares: int = 0) -> Recovery:
+    """From the victim's SIGKILL to the first new step."""
     with plane.client() as client:
-        job = client.submit(spec(ranks)).id
+        job = client.submit(spec(ranks, spares)).id
+        step: Callable[[], int] = lambda: getattr(client.job(job).progress, "step", 0)  # noqa: E731
         try:
-            until(lambda: (at := client.job(job).progress) is not None and at.step >= SETTLED, 180, "the fault's time")
+            until(lambda: step() >= SETTLED, 180, "a settled job")
+            until(lambda: len(actors(plane, "Rank")) == ranks + spares, 180, "the spares")
+            settled = step() + SETTLED
+            until(lambda: step() >= settled, 180, "the fault's time")
+            dying = victim(plane)
             struck = time.time()
-            strike()
+            dying.kill()
             until(lambda: any(i.repair for i in client.incidents(job).items), 180, "the repair")
             (incident,) = client.incidents(job).items
             assert incident.repair and incident.repair.step and incident.step
@@ -68,48 +83,52 @@ def ours(plane: Plane, ranks: int, strike: Callable[[], None]) -> tuple[float, i
                 p.ts for p in client.metrics(job, since=told).points if p.ts and p.ts > struck
             ]
             until(lambda: bool(trained()), 60, "the first new step")
-            assert incident.repair.restored is not None
+            assert incident.repair.restored is not None and len(incident.repair.spares) == spares, incident.story
             return trained()[0] - struck, max(0, told - incident.repair.restored)
         finally:
             client.cancel(job)
             client.wait(job, timeout_s=60)
 
 
-def kill_a_trainer(plane: Plane) -> None:
-    trainers(plane)[-1].kill()
+def trainer(plane: Plane) -> psutil.Process:
+    return trainers(plane)[-1]
 
 
-def kill_an_actor(plane: Plane) -> None:
-    actors(plane, "Rank")[-1].kill()
+def actor(plane: Plane) -> psutil.Process:
+    return actor_of(trainer(plane).pid)
 
 
-#: Ray Train as `launch.py` runs it, told to start again after a failure, and each worker leaving its process's number.
-RESTARTING = RAY_TRAIN.replace(
-    "storage_path=", "failure_config=ray.train.FailureConfig(max_failures=3), storage_path="
-).replace(
-    "    torch.set_num_threads(1)\n",
-    "    torch.set_num_threads(1)\n"
-    "    rank = ray.train.get_context().get_world_rank()\n"
-    '    (pathlib.Path(config["folder"]) / f"{rank}.pid").write_text(str(__import__("os").getpid()))\n',
+#: Ray Train as `launch.py` runs it, told to start again after a failure, each worker leaving its process's number, each step its own.
+RESTARTING = (
+    RAY_TRAIN.replace("storage_path=", "failure_config=ray.train.FailureConfig(max_failures=3), storage_path=")
+    .replace('"step_s": data["step_s"]', '"step": data["step"]')
+    .replace(
+        "    torch.set_num_threads(1)\n",
+        "    torch.set_num_threads(1)\n"
+        "    rank = ray.train.get_context().get_world_rank()\n"
+        '    (pathlib.Path(config["folder"]) / f"{rank}.pid").write_text(str(__import__("os").getpid()))\n',
+    )
 )
 
 
-def ray_train(folder: Path, address: str, env: dict[str, str], ranks: int) -> float:
-    """Seconds from a worker's SIGKILL to Ray Train's next step of any number."""
+def ray_train(folder: Path, address: str, env: dict[str, str], ranks: int) -> Recovery:
+    """From a worker's SIGKILL to Ray Train's next step of any number."""
     for old in [*folder.glob("*.pid"), folder / "steps.jsonl"]:
         old.unlink(missing_ok=True)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     script = folder / "ray_train.py"
     script.write_text(RESTARTING)
-    command = [sys.executable, str(script), str(folder), address, str(ranks), json.dumps(spec(ranks, snapshots=False))]
+    command = [sys.executable, str(script), str(folder), address, str(ranks), json.dumps(spec(ranks))]
     with (folder / "ray_train.log").open("ab") as log:
         driver = subprocess.Popen(command, env=env, stdout=log, stderr=log)
     try:
         until(lambda: len(_steps(folder)) >= SETTLED, 240, f"Ray Train's steps; its log: {folder / 'ray_train.log'}")
         struck = time.time()
         os.kill(int((folder / f"{ranks - 1}.pid").read_text()), signal.SIGKILL)
-        until(lambda: _steps(folder)[-1] > struck + 0.5, 240, "Ray Train's next step")
-        return next(ts for ts in _steps(folder) if ts > struck + 0.5) - struck
+        until(lambda: _steps(folder)[-1]["ts"] > struck + 0.5, 240, "Ray Train's next step")
+        steps = _steps(folder)
+        next_one = next(i for i, step in enumerate(steps) if step["ts"] > struck + 0.5)
+        return steps[next_one]["ts"] - struck, steps[next_one - 1]["step"] + 1 - steps[next_one]["step"]
     finally:
         driver.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -118,43 +137,75 @@ def ray_train(folder: Path, address: str, env: dict[str, str], ranks: int) -> fl
         driver.wait(10)
 
 
-def _steps(folder: Path) -> list[float]:
-    """When rank 0 ended each of its steps."""
+def _steps(folder: Path) -> list[dict[str, Any]]:
+    """Number of each of rank 0's steps, and when it ended."""
     file = folder / "steps.jsonl"
-    return [json.loads(line)["ts"] for line in file.read_text().splitlines()] if file.exists() else []
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def pace(plane: Plane, ranks: int, snapshots: bool) -> tuple[float, float]:
-    """Seconds per step of a job that has settled, and the longest that one of its checkpoints held the training."""
+def stall(plane: Plane, ranks: int) -> float:
+    """The longest that a checkpoint held the training, in steps of a job that has settled."""
     with plane.client() as client:
-        job = client.submit(spec(ranks, snapshots, steps=4 * SETTLED)).id
+        job = client.submit(spec(ranks, steps=4 * SETTLED)).id
         done = client.wait(job, timeout_s=300)
         assert done.state == "succeeded", done.message
         held = [event.data["held_s"] for event in client.events(job) if event.kind == "checkpoint"]
-        return statistics.median(point.step_s for point in client.metrics(job, since=SETTLED).points), max(held)
+        return max(held) / statistics.median(point.step_s for point in client.metrics(job, since=SETTLED).points)
 
 
-def measure(ranks: int, rounds: int) -> dict[str, list[float]]:
-    """By contender seconds, by cost seconds; one entry per round."""
+def snapshots(folder: Path, ranks: int) -> float:
+    """A step's time with snapshots over its time without, the median of neighbouring blocks of steps."""
+    train = spec(ranks)["train"] | {"checkpoint": {"final": False}}
+    return statistics.median(shares(train, folder, PAIRS))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured, one entry per round."""
+
+    recoveries: dict[str, list[Recovery]]
+    snapshots: list[float]
+    stalls: list[float]
+
+
+def measure(ranks: int, rounds: int) -> Found:
     folder = Path(tempfile.mkdtemp(prefix="sb-"))
-    names = ("trainer", "actor", "ray train", "with snapshots", "without", "held")
-    times: dict[str, list[float]] = {name: [] for name in names}
+    found = Found({}, [], [])
     try:
         with running_plane() as plane, ray_cluster(folder / "rt") as (address, env):
+            contenders: dict[str, Callable[[], Recovery]] = {
+                "trainer": lambda: ours(plane, ranks, trainer),
+                "actor": lambda: ours(plane, ranks, actor),
+                "actor, spare": lambda: ours(plane, ranks, actor, spares=1),
+                "Ray Train": lambda: ray_train(folder, address, env, ranks),
+            }
             for number in range(rounds):
-                seconds, again = ours(plane, ranks, lambda: kill_a_trainer(plane))
-                times["trainer"].append(seconds)
-                times["actor"].append(ours(plane, ranks, lambda: kill_an_actor(plane))[0])
-                times["ray train"].append(ray_train(folder, address, env, ranks))
-                step_s, held_s = pace(plane, ranks, snapshots=True)
-                times["with snapshots"].append(step_s)
-                times["held"].append(held_s)
-                times["without"].append(pace(plane, ranks, snapshots=False)[0])
-                last = ", ".join(f"{name} {found[-1]:.3f} s" for name, found in times.items())
-                print(f"  round {number + 1}: {last}; steps trained again: {again}", flush=True)
+                print(f"  round {number + 1}", flush=True)
+                for name, recover in contenders.items():
+                    seconds, lost = recover()
+                    found.recoveries.setdefault(name, []).append((seconds, lost))
+                    print(f"    {name:<13} {seconds:6.2f} s, {lost} steps lost", flush=True)
+                found.stalls.append(stall(plane, ranks))
+                found.snapshots.append(snapshots(folder, ranks))
+                print(f"    a checkpoint held {found.stalls[-1]:.2f} steps", flush=True)
+                print(f"    a step with snapshots/without {found.snapshots[-1]:.3f}", flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return times
+    return found
+
+
+def show(found: Found) -> None:
+    seconds = {name: [took for took, _ in each] for name, each in found.recoveries.items()}
+    for name, each in found.recoveries.items():
+        print(f"  {name:<13} {spread(seconds[name])} s, at most {max(lost for _, lost in each)} steps lost")
+    for name, target in (("trainer", 0.1), ("actor", 0.3), ("actor, spare", 0.1)):
+        print(f"  {name + '/Ray Train':<23} {ratio(seconds[name], seconds['Ray Train'])}   target ≤ {target}")
+    print(f"  a step with snapshots/without {spread(found.snapshots, 3)}   target ≤ 1.02")
+    print(f"  longest hold by a checkpoint, in steps {spread(found.stalls)}   target ≤ 1")
+
+
+def spread(found: list[float], digits: int = 2) -> str:
+    return f"{statistics.median(found):.{digits}f} ({min(found):.{digits}f}–{max(found):.{digits}f})"
 
 
 def main() -> None:
@@ -163,13 +214,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     print(f"{options.ranks} ranks, {options.rounds} rounds", flush=True)
-    times = measure(options.ranks, options.rounds)
-    for name, found in times.items():
-        print(f"  {name:<14} {statistics.median(found):7.3f} s ({min(found):.3f}–{max(found):.3f})")
-    for name in ("trainer", "actor"):
-        print(f"  {name}/Ray Train {ratio(times[name], times['ray train'])}")
-    print(f"  a step with snapshots/without {ratio(times['with snapshots'], times['without'])}")
-    print(f"  longest hold by a checkpoint/step {ratio(times['held'], times['with snapshots'])}")
+    show(measure(options.ranks, options.rounds))
 
 
 if __name__ == "__main__":

@@ -242,14 +242,15 @@ def test_incidents_read_as_stories(plane: Plane, client: Client, capsys: pytest.
     gang = Gang(plane, job.id)
     lost = {"cause": "rank_lost", "rank": 2, "node": "f8d3ab314835c392", "message": "the trainer was killed by SIGKILL"}
     gang.tell(("incident", {**lost, "generation": 1, "step": 41}))
-    gang.tell(("repair", {"cause": "rank_lost", "generation": 2, "restored": 41, "step": 42, "seconds": 0.94}))
+    mended = {"cause": "rank_lost", "generation": 2, "restored": 41, "step": 42, "seconds": 0.94, "spares": [2]}
+    gang.tell(("repair", mended))
     raised = {"cause": "exception", "rank": 0, "message": "ValueError: no", "traceback": "Traceback …"}
     gang.tell(("incident", raised))
     assert run(["incidents", job.id]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith(
         "Rank 2 on node f8d3ab314835 was lost after step 41: the trainer was killed by SIGKILL. The gang was repaired in place "
-        "as generation 2 and trained again 0.9 s later, from step 41, which was in memory."
+        "as generation 2, with a spare as rank 2, and trained again 0.9 s later, from step 41, which was in memory."
     )
     assert second.endswith("Rank 0 raised an exception: ValueError: no.")
     assert run(["incidents", job.id, "--traceback"]) == 0

@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ def work(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
 
 
 def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
-    """The real training loop, which says in `folder` what its process is. Before a step it is stuck while `{rank}.stuck` is there, and
-    sleeps for the seconds in `{rank}.slow` while that is, and flips a bit of its parameters when `{rank}.flip` is.
+    """The real training loop, which says in `folder` what its process is. Before a step it is stuck while `{rank}.stuck` is there, after
+    as many steps as are written in it, and sleeps for the seconds in `{rank}.slow` while that is, and flips a bit of its parameters
+    when `{rank}.flip` is.
     """
     from shardyard.workers.spec import Run
 
@@ -42,8 +44,10 @@ def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
     loop, built = _built()
     stuck, slow, flip = (Path(run["folder"], f"{coords.rank}.{how}") for how in ("stuck", "slow", "flip"))
 
+    asked = count()
+
     def stop_or_stick() -> Any:
-        if stuck.exists():
+        if stuck.exists() and next(asked) >= int(stuck.read_text() or 0):
             _stick()
         if slow.exists():
             time.sleep(float(slow.read_text()))

@@ -1,6 +1,7 @@
 """A gang's story as a test reads it: events by number, and what processes it leaves."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -89,6 +90,20 @@ async def kill_supervisor(gang: str, meanwhile: Callable[[], Any] = lambda: None
     os.kill(pid, signal.SIGSTOP)
     meanwhile()
     os.kill(pid, signal.SIGKILL)
+
+
+async def standing_by(gang: str) -> str:
+    """The name of the gang's one spare, once it stands by."""
+    import ray
+    from ray.exceptions import RayActorError
+
+    async with asyncio.timeout(240):
+        while True:
+            with contextlib.suppress(RayActorError):  # the supervisor may be starting anew
+                (spare,) = (await ray.get_actor(gang).status.remote())["spares"]
+                if spare["node"] is not None:
+                    return str(spare["name"])
+            await asyncio.sleep(0.05)
 
 
 def written(gang: str) -> list[bytes]:

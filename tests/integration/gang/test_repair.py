@@ -4,17 +4,19 @@ import asyncio
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import pytest_asyncio
+from harness.owners import actor_of, rank_actors
 
 from shardyard.service.cluster import Cluster
 from shardyard.service.gangs import GangOrder
 
-from .story import Event, closed, follow, is_final, is_step, kill_supervisor, pids, states
+from .story import Event, closed, follow, is_final, is_step, kill_supervisor, pids, standing_by, states
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -116,7 +118,8 @@ async def test_a_killed_trainer_costs_no_step_and_no_bit(
 
 def assert_no_told_step_was_lost(events: list[Event]) -> None:
     """Each repair goes on from memory, at or after the newest step that was told when its incident was."""
-    told = [event["data"]["step"] for event in events if event["kind"] == "incident"]
+    incidents = [event["data"] for event in events if event["kind"] == "incident"]
+    told = [incident["step"] for incident in incidents if incident["cause"] != "supervisor_lost"]
     restored = [event["data"]["restored"] for event in events if event["kind"] == "repair"]
     assert restored and None not in restored, restored
     assert all(had <= got for had, got in zip(told, restored, strict=True)), (told, restored)
@@ -147,6 +150,33 @@ async def test_a_killed_actor_is_replaced_and_its_memory_is_not_lost(
     await closed(cluster, broken.name, pids(tmp_path / "broken"))
 
 
+async def test_a_spare_takes_over_and_another_one_its_place(
+    cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path
+) -> None:
+    """Rank 0 is stuck, five steps into each generation, until the spare is there; between two deaths the supervisor dies as well."""
+    gang = replace(train_order("spared", tmp_path / "run", LAYOUTS[0]), spares=1)
+    (tmp_path / "run" / "0.stuck").write_text("5")
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name, until=is_step(5))
+    first = await standing_by(gang.name)
+    actor_of(pids(tmp_path / "run")[1]).kill()
+    events += await follow(cluster, gang.name, after=len(events), until=is_step(10))
+    second = await standing_by(gang.name)
+    await kill_supervisor(gang.name)
+    assert await standing_by(gang.name) == second != first
+    (tmp_path / "run" / "0.stuck").unlink()
+    actor_of(pids(tmp_path / "run")[0]).kill()
+    events += await follow(cluster, gang.name, after=len(events))
+
+    assert states(events) == ["starting", "running", *["recovering", "running"] * 2, "succeeded"], events[-1]
+    assert curve(events) == curve(whole[0])
+    assert parameters(tmp_path / "run") == parameters(whole[1])
+    repairs = [event["data"] for event in events if event["kind"] == "repair"]
+    assert [(repair["rank"], repair["spares"]) for repair in repairs] == [(1, [1]), (0, [0])]
+    assert_no_told_step_was_lost(events)
+    await closed(cluster, gang.name, pids(tmp_path / "run"))
+
+
 async def test_an_actor_that_dies_at_the_start_is_replaced(
     cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path
 ) -> None:
@@ -167,10 +197,6 @@ async def first_beside(known: set[psutil.Process]) -> psutil.Process:
                 if process not in known:
                     return process
             await asyncio.sleep(0.01)
-
-
-def rank_actors() -> list[psutil.Process]:
-    return [p for p in psutil.process_iter(["cmdline"]) if "ray::Rank" in " ".join(p.info["cmdline"] or [])]
 
 
 async def test_a_supervisor_may_die_with_a_trainer_and_amid_a_repair(
@@ -196,28 +222,6 @@ async def test_a_supervisor_may_die_with_a_trainer_and_amid_a_repair(
     assert facts(events, "eval") == facts(whole[0], "eval")
     assert parameters(tmp_path / "broken") == parameters(whole[1])
     await closed(cluster, broken.name, pids(tmp_path / "broken"))
-
-
-def actor_of(trainer: int) -> psutil.Process:
-    """The rank actor that holds the same snapshot memory as this trainer."""
-    mine = _memory(trainer)
-    ranks = rank_actors()
-    held = {rank: [_identity(fd) for fd in Path(f"/proc/{rank.pid}/fd").iterdir()] for rank in ranks}
-    # Its neighbour holds it too, and opened it after its own.
-    (owner,) = [rank for rank, found in held.items() if [item for item in found if item][:2] == mine]
-    return owner
-
-
-def _memory(pid: int) -> list[Any]:
-    found = [_identity(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()]
-    return [item for item in found if item][:2]
-
-
-def _identity(fd: Path) -> Any:
-    try:
-        return fd.stat().st_ino if str(fd.readlink()).startswith("/memfd:shardyard-snapshot") else None
-    except OSError:
-        return None
 
 
 async def test_what_dies_again_and_again_is_given_up(cluster: Cluster, tmp_path: Path) -> None:

@@ -25,8 +25,10 @@ def spec() -> Callable[..., JobSpec]:
     def make(name: str = "try", steps: int = 100, ranks: int = 1, **train: Any) -> JobSpec:
         labels = train.pop("labels", {})
         resources = {"device": train.pop("device", "auto")}
+        policy = {"spares": train.pop("spares", 0)}
         train = {"steps": steps, "global_batch": 4 * ranks, "layout": {"data": ranks}, **train}
-        return JobSpec.model_validate({"name": name, "train": train, "labels": labels, "resources": resources})
+        body = {"name": name, "train": train, "labels": labels, "resources": resources, "policy": policy}
+        return JobSpec.model_validate(body)
 
     return make
 

@@ -150,6 +150,9 @@ async def test_more_ranks_than_there_can_ever_be_are_refused(store: Store, setti
         await jobs.submit(store, settings, spec(ranks=9), None, "", "tester")
     with pytest.raises(TooManyRanks):
         await jobs.submit(store, settings, spec(ranks=1, device="cuda"), None, "", "tester")
+    with pytest.raises(TooManyRanks, match="Needs 8 ranks and 1 spare; ") as refused:
+        await jobs.submit(store, settings, spec(ranks=8, spares=1), None, "", "tester")
+    assert refused.value.field == "policy.spares" and "fewer spares" in (refused.value.remedy or "")
     growing = settings.model_copy(update={"max_ranks": 16})
     await jobs.submit(store, growing, spec(ranks=16), None, "", "tester")
     with pytest.raises(TooManyRanks, match="may grow to 16"):

@@ -70,6 +70,18 @@ async def test_two_dispatchers_never_give_the_same_devices_away(
     assert last.message == "Needs 2 ranks, 0 of 8 CPU ranks are free; waiting for 2 more."
 
 
+async def test_spares_hold_devices_too(store: Store, settings: Settings, submit: Submit) -> None:
+    """A node of 8 CPU ranks: two jobs of 2 ranks and a spare start, and leave 2 slots, whether they are seen at once or later."""
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    made = [await submit(ranks=2, spares=1, name=f"job-{i}") for i in range(3)]
+    for started in (made[:2], []):
+        leases = (await admit(store, settings, "a", None)).leases
+        assert [lease.job_id for lease in leases] == [job.id for job in started]
+        last = await jobs.get_job(store, made[2].id)
+        assert last.message == "Needs 2 ranks and 1 spare, 2 of 8 CPU ranks are free; waiting for 1 more."
+
+
 async def test_waiting_is_told_once_and_not_at_every_look(store: Store, settings: Settings, submit: Submit) -> None:
     job = await submit(ranks=2)
     for _ in range(3):

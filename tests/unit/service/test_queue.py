@@ -86,6 +86,16 @@ def test_what_runs_on_a_cordoned_node_takes_no_room_elsewhere() -> None:
     assert isinstance(decide([job("a", 1)], being_built, {"cpu": 4}, None)[0], Wait)
 
 
+def test_a_spare_holds_a_device_on_any_node() -> None:
+    spared = Waiting("a", 8, 4, "cpu", spares=2)
+    nodes = [node(cpu=5), node(cpu=5)]
+    assert decide([spared, job("b", 1)], nodes, {}, None)[0] == Start("a", "cpu")
+    assert isinstance(decide([spared, job("b", 1)], nodes, {}, None)[1], Wait)
+    (wait,) = decide([spared], [node(cpu=4), node(cpu=5)], {}, None)
+    assert wait == Wait("a", "too_many_ranks", "Needs 8 ranks and 2 spares; the cluster has 9 CPU ranks.")
+    assert impossible(spared, nodes, None) is None
+
+
 def test_nothing_is_refused_while_no_node_is_known() -> None:
     (wait,) = decide([job("a", 4)], [], {}, None)
     assert wait == Wait("a", "waiting_for_nodes", "Needs 4 ranks, the cluster has 0 CPU ranks; waiting for 4 more.")
@@ -111,7 +121,7 @@ def test_a_machine_in_ranks() -> None:
     assert machine(1.0, 3.0, 0.0, 0.0, 4) == node(cpu=4, cpu_free=0)
 
 
-sizes = st.tuples(st.sampled_from([1, 2, 4]), st.integers(1, 4))
+sizes = st.tuples(st.sampled_from([1, 2, 4]), st.integers(1, 4), st.integers(0, 2))
 
 
 @given(
@@ -121,16 +131,16 @@ sizes = st.tuples(st.sampled_from([1, 2, 4]), st.integers(1, 4))
     st.none() | st.integers(0, 9),
 )
 def test_never_more_is_given_than_is_free(
-    jobs: list[tuple[int, int]], free: list[int], held: int, cordoned: int | None
+    jobs: list[tuple[int, int, int]], free: list[int], held: int, cordoned: int | None
 ) -> None:
-    queue = [job(str(i), tensor * groups, tensor) for i, (tensor, groups) in enumerate(jobs)]
+    queue = [Waiting(str(i), t * groups, t, "cpu", spares) for i, (t, groups, spares) in enumerate(jobs)]
     away = [] if cordoned is None else [node(cpu=9, cpu_free=cordoned, cordoned=True)]
     nodes = [node(cpu=9, cpu_free=f) for f in free] + away
     decisions = decide(queue, nodes, {"cpu": held}, None)
     started = [waiting for waiting, each in zip(queue, decisions, strict=True) if isinstance(each, Start)]
     assert [each.id for each in decisions] == [waiting.id for waiting in queue]
     room = 9 * len(nodes) - held - (cordoned or 0)
-    assert sum(waiting.world_size for waiting in started) <= max(0, min(sum(free), room))
+    assert sum(waiting.devices for waiting in started) <= max(0, min(sum(free), room))
     blocking = ("waiting_for_devices", "waiting_for_turn")
     waits = [i for i, each in enumerate(decisions) if isinstance(each, Wait) and each.reason in blocking]
     assert all(isinstance(decisions[i], Wait) for i in range(min(waits, default=len(queue)), len(queue)))

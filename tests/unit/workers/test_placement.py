@@ -1,6 +1,6 @@
 import pytest
 
-from shardyard.workers.placement import Order, elsewhere, placement, rank_name
+from shardyard.workers.placement import Order, elsewhere, placement, rank_name, spare_name
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,13 @@ def test_a_tensor_group_is_one_bundle(tensor: int, device: str, bundles: list[di
     assert placement(Order("shardyard-a-1", {}, 4, tensor, device)) == bundles
 
 
-def test_ranks_are_named_after_their_gang() -> None:
+def test_a_spare_is_a_bundle_of_one_device() -> None:
+    assert placement(Order("shardyard-a-1", {}, 4, 2, "cuda", spares=1)) == [{"GPU": 2.0}, {"GPU": 2.0}, {"GPU": 1.0}]
+
+
+def test_ranks_and_spares_are_named_after_their_gang() -> None:
     assert rank_name("shardyard-a-1", 3) == "shardyard-a-1-rank-3"
+    assert spare_name("shardyard-a-1", "0f").startswith("shardyard-a-1-rank-")
 
 
 def test_a_bundle_that_keeps_away_from_nodes_says_so_in_rays_words() -> None:
