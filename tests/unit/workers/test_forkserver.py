@@ -91,8 +91,8 @@ class Run:
     def message(self) -> dict[str, Any]:
         return json.loads(self.messages.readline())
 
-    def say(self, word: str) -> None:
-        self.control.sendall(json.dumps({word: True}).encode() + b"\n")
+    def say(self, word: str, what: str | bool = True) -> None:
+        self.control.sendall(json.dumps({word: what}).encode() + b"\n")
 
 
 def ends(pid: int) -> bool:
@@ -142,7 +142,7 @@ def test_a_failure_is_told_with_its_traceback(root: Path, owner: int) -> None:
 def test_a_stop_is_seen_by_the_trainer(root: Path, owner: int) -> None:
     with Run(root, owner, "until_stopped") as run:
         assert run.message()["kind"] == "ready"
-        run.say("stop")
+        run.say("stop", "stop")
         assert run.message()["kind"] == "done"
         run.say("release")
         assert run.reply() == {"exit": 0}
