@@ -39,8 +39,11 @@ from snapshot_cost import shares  # noqa: E402
 #: Steps before the fault: the snapshots' interval is chosen by then.
 SETTLED = 30
 STEPS = 100_000
-#: Pairs of blocks with and without snapshots, per round.
-PAIRS = 10
+#: So long blocks of steps with and without snapshots take turns, per round.
+TURNS_S = 120.0
+
+#: An incident is told so long after it was noticed, at most; a generation's first step takes longer to come.
+CLOCKS_S = 0.1
 
 #: Seconds from a fault to the next step, and how many steps were lost.
 Recovery = tuple[float, int]
@@ -77,13 +80,14 @@ def ours(plane: Plane, ranks: int, victim: Callable[[Plane], psutil.Process], sp
             until(lambda: any(i.repair for i in client.incidents(job).items), 180, "the repair")
             (incident,) = client.incidents(job).items
             assert incident.repair and incident.repair.step and incident.step
-            told = incident.step
-            # Steps that a dead actor had not passed on are told after the repair, but were trained before the fault.
+            assert incident.repair.restored is not None and incident.repair.seconds is not None
+            assert len(incident.repair.spares) == spares, incident.story
+            told, again = incident.step, incident.ts + incident.repair.seconds
+            # The first step of the new generation, told before or not, ended at `again`; what the old one still ended came earlier.
             trained: Callable[[], list[float]] = lambda: [  # noqa: E731
-                p.ts for p in client.metrics(job, since=told).points if p.ts and p.ts > struck
+                p.ts for p in client.metrics(job, since=told).points if p.ts and p.ts > again - CLOCKS_S
             ]
             until(lambda: bool(trained()), 60, "the first new step")
-            assert incident.repair.restored is not None and len(incident.repair.spares) == spares, incident.story
             return trained()[0] - struck, max(0, told - incident.repair.restored)
         finally:
             client.cancel(job)
@@ -156,7 +160,7 @@ def stall(plane: Plane, ranks: int) -> float:
 def snapshots(folder: Path, ranks: int) -> float:
     """A step's time with snapshots over its time without, the median of neighbouring blocks of steps."""
     train = spec(ranks)["train"] | {"checkpoint": {"final": False}}
-    return statistics.median(shares(train, folder, PAIRS))
+    return statistics.median(shares(train, folder, TURNS_S))
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ BLOCK = 20
 WARM = 20
 
 
-def shares(train: dict[str, Any], folder: Path, pairs: int) -> list[float]:
-    """Of each of `pairs` pairs of neighbouring blocks, the time with snapshots over the time without."""
+def shares(train: dict[str, Any], folder: Path, enough_s: float) -> list[float]:
+    """Of each two neighbouring blocks, the time with snapshots over the time without; as many as begin within `enough_s`."""
     run = Run(job="cost", train=train, checkpoints=folder / "checkpoints", cache=folder / "cache", device="cpu")
-    blocks = spawn(_rank, run.train.layout.world_size, run.model_dump_json(), 2 * pairs)[0]
+    blocks = spawn(_rank, run.train.layout.world_size, run.model_dump_json(), enough_s)[0]
     return [taking / without for taking, without in zip(blocks[0::2], blocks[1::2], strict=True)]
 
 
-def _rank(rank: int, world: int, port: int, orders: str, blocks: int) -> list[float]:
+def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> list[float]:
     """Seconds of every block; the even ones with snapshots."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers import slots
@@ -35,12 +35,12 @@ def _rank(rank: int, world: int, port: int, orders: str, blocks: int) -> list[fl
     seconds: list[float] = []
     built = build(run, make_mesh(run.train.layout, device))
     loop = Loop(built, lambda *_: None, lambda: Ending.NO, Memory(slots.make()))
-    loop.asked = _switch(loop, seconds, blocks)
+    loop.asked = _switch(loop, seconds, enough_s)
     loop.run()
     return seconds
 
 
-def _switch(loop: Any, seconds: list[float], blocks: int) -> Callable[[], Ending]:
+def _switch(loop: Any, seconds: list[float], enough_s: float) -> Callable[[], Ending]:
     """Asked at each step's start whether to end: turns the snapshots on or off where a block ends."""
     from shardyard.workers.snapshot import Snapshots
 
@@ -57,6 +57,7 @@ def _switch(loop: Any, seconds: list[float], blocks: int) -> Callable[[], Ending
         if done % length == 0:
             began = time.monotonic()
         done += 1
-        return Ending.STOP if len(seconds) == blocks else Ending.NO
+        whole = seconds and len(seconds) % 2 == 0 and done % length == 1
+        return Ending.STOP if whole and sum(seconds) > enough_s else Ending.NO
 
     return asked
