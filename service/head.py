@@ -97,7 +97,10 @@ class Head:
                 return self._renew(record)
             if record:
                 self._clear(record)
-            return self._start()
+            try:
+                return self._start()
+            except HeadError:  # its port was free when it was chosen, and may be another's by now
+                return self._start()
 
     def warm_fork_server(self, record: Record) -> None:
         """See that trainers of today's code can be forked at once."""

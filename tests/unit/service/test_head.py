@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardyard.service.head import LONGEST_FOLDER, Head, Process, Record, lives, marked
+from shardyard.service.head import LONGEST_FOLDER, Head, HeadError, Process, Record, lives, marked
 
 
 def process(pid: int) -> Process:
@@ -73,3 +73,18 @@ def test_the_trainers_environment_holds_no_secret_of_ours(tmp_path: Path, monkey
     env = Head(tmp_path)._marked_environment(tmp_path)
     assert "SHARDYARD_DATABASE_URL" not in env and "RAY_ADDRESS" not in env
     assert env["SHARDYARD_NODE"] == str(tmp_path) and env["RAY_AUTH_MODE"] == "token"
+
+
+def test_a_start_that_failed_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that was free may be another's a moment later."""
+    tries = []
+
+    def start(_: Head, record: Record, folder: Path, env: dict[str, str]) -> Record:
+        tries.append(folder)
+        if len(tries) < 2:
+            raise HeadError("Address already in use")
+        return replace(record, address="127.0.0.1:1")
+
+    monkeypatch.setattr(Head, "_start_ray", start)
+    assert Head(tmp_path).ensure().address == "127.0.0.1:1"
+    assert len(tries) == 2
