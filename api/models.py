@@ -171,7 +171,7 @@ class Incident(_Wire):
     n: int = Field(description="Its place in the job's story.")
     ts: float = Field(description="Unix seconds.")
     attempt: int
-    cause: str = Field(description="`rank_lost`, `hang`, `exception`, … ; more may come.")
+    cause: str = Field(description="`rank_lost`, `node_lost`, `hang`, `exception`, … ; more may come.")
     rank: int | None = None
     node: str | None = None
     generation: int | None = None
@@ -181,6 +181,9 @@ class Incident(_Wire):
     stacks: list[Stacks] = Field(default_factory=list, description="Of every rank, equal ones once.")
     waiting: list[Waiting] = Field(default_factory=list)
     log: list[str] = Field(default_factory=list, description="The rank's last lines.")
+    ranks: list[int] = Field(
+        default_factory=list, description="Those that a lost node took along, or that differ from the others."
+    )
     repair: Repair | None = None
     story: str = Field(description="One paragraph for people.")
 

@@ -61,6 +61,7 @@ def _incident(row: RowMapping, repair: Repair | None) -> Incident:
         stacks=[Stacks(entry["ranks"], entry["stack"]) for entry in data.get("stacks") or []],
         waiting=[Waiting(**entry) for entry in data.get("waiting") or []],
         log=list(data.get("log") or []),
+        ranks=list(data.get("ranks") or []),
         repair=repair,
         story=_story(data, repair),
     )
@@ -69,6 +70,7 @@ def _incident(row: RowMapping, repair: Repair | None) -> Incident:
 #: What happened, by cause; `{who}` is the rank and its node.
 _HAPPENED = {
     "rank_lost": "{who} was lost",
+    "node_lost": "A node was lost",
     "hang": "{who} held up the gang",
     "straggler": "{who} fell behind",
     "straggler_over": "{who} keeps up again",

@@ -188,6 +188,7 @@ class Incident:
     stacks: list[Stacks]
     waiting: list[Waiting]
     log: list[str]  # the rank's last lines
+    ranks: list[int]  # those that a lost node took along, or that differ from the others
     repair: Repair | None
     story: str  # one paragraph for people
 

@@ -19,6 +19,8 @@ class Coords:
     device: Literal["cpu", "cuda"] = "cpu"
     timeout_s: float = 600.0  # of every collective
     slots: tuple[int, ...] = ()  # descriptors of the rank's snapshot memory (`slots.py`)
+    bell: int | None = None  # descriptor of its end of the bell (`copies.py`)
+    copied: bool = False  # whether its snapshots are copied to another node
     restore: int | None = None  # the snapshot's step from which all ranks go on; None: from a checkpoint, or the start
 
     def to_json(self) -> dict[str, Any]:

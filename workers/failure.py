@@ -27,14 +27,14 @@ SECONDARY: Final = (
 class Failure:
     """Why a gang ends before its work is done."""
 
-    cause: str  # `exception`, `rank_lost`, `hang`, `replicas_differ`, `placement_timeout`, `start_failed`, `gang_error`
+    cause: str  # `exception`, `rank_lost`, `node_lost`, `hang`, `replicas_differ`, `placement_timeout`, `start_failed`, `gang_error`
     rank: int | None
     message: str
     node: str | None = None
     traceback: str | None = None
     evidence: dict[str, Any] = field(
         default_factory=dict
-    )  # of a hang: `hang.evidence`; of an exception: `raised_in`, the step
+    )  # of a hang: `hang.evidence`, an exception: `raised_in`, a node: `ranks`
 
     @property
     def secondary(self) -> bool:

@@ -67,8 +67,8 @@ class ForkError(RuntimeError):
 
 @dataclass(frozen=True)
 class Request:
-    """A trainer to fork. Beside it travel the descriptors of its control socket, stdout, stderr, of its snapshot memory
-    (`slots` of them) and, for rank 0, of a listening socket.
+    """A trainer to fork. Beside it travel the descriptors of its control socket, stdout, stderr, bell, of its snapshot
+    memory (`slots` of them) and, for rank 0, of a listening socket.
     """
 
     env: dict[str, str]  # the whole environment of the trainer
@@ -294,14 +294,14 @@ class Server:
             os.setsid()
             _die_with_parent(server)
             self._let_go()
-            control, slots, listening = _take_descriptors(fds, order.slots)
+            control, given = _take_descriptors(fds, order.slots)
             os.environ.clear()
             os.environ.update(order.env)
             with contextlib.suppress(OSError):
                 os.chdir(order.cwd)
             from .trainer import main
 
-            status = main(control, slots, listening, order.entry)
+            status = main(control, given, order.entry)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -371,8 +371,8 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _take_descriptors(fds: list[int], slots: int) -> tuple[socket.socket, list[int], int | None]:
-    control, stdout, stderr, *more = fds
+def _take_descriptors(fds: list[int], slots: int) -> tuple[socket.socket, dict[str, Any]]:
+    control, stdout, stderr, bell, *more = fds
     memory, listening = more[:slots], more[slots:]
     with open(os.devnull, "rb") as null:  # noqa: PTH123
         os.dup2(null.fileno(), 0)
@@ -382,7 +382,8 @@ def _take_descriptors(fds: list[int], slots: int) -> tuple[socket.socket, list[i
     os.close(stderr)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    return socket.socket(fileno=control), memory, listening[0] if listening else None
+    given = {"bell": bell, "slots": tuple(memory), "master_fd": listening[0] if listening else None}
+    return socket.socket(fileno=control), given
 
 
 def preload() -> None:

@@ -22,6 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 
+from .agreement import agree
 from .coords import Coords
 from .events import Event, Ranks, Spool
 from .failure import Failure, brief, ending, raised
@@ -29,11 +30,23 @@ from .fault import Fault
 from .faults import Docket, Faults
 from .hang import Progress
 from .journal import Journal
-from .lookout import hang, within
-from .member import Member, coordinates, neighbour, nodes
-from .placement import Order, bundle_nodes, find_actor, kill, make_actor, rank_name, remove_remains, reserve
+from .lookout import hang, leases_kept, within
+from .member import Member, coordinates, keeper, keeps, neighbour, nodes, pair
+from .nodes import lost_node
+from .placement import (
+    NoRoom,
+    Order,
+    bundle_nodes,
+    find_actor,
+    kill,
+    make_actor,
+    rank_name,
+    rearranged,
+    remove_remains,
+    reserve,
+)
 from .rank import Remains, Reservation, leave
-from .repair import NOT_FROM_MEMORY, Budget, agreed
+from .repair import NOT_FROM_MEMORY, Budget
 from .spares import Spares, share_out
 from .spike import Spikes
 from .story import Story
@@ -172,10 +185,10 @@ class Supervisor:
             if self.phase == "placing":
                 await self._start()
             elif self.phase == "mending":
-                await self._mend()
+                async with leases_kept(self.members, self.order.lease_s):
+                    await self._mend()
             await self._ended.wait()
-            while self._may_be_mended() and await self._decide_to_mend():
-                await self._mend()
+            while self._may_be_mended() and await self._repair():
                 await self._ended.wait()
         except Exception as error:
             self._fail(Failure("start_failed", None, brief(error)))
@@ -190,7 +203,10 @@ class Supervisor:
         from ray.exceptions import RayActorError
 
         await self.journal.settled()
-        self.group = await self._place()
+        try:
+            self.group = await self._place()
+        except NoRoom as error:
+            self._fail(Failure("placement_timeout", None, str(error)))
         if self.group is None:
             return
         groups, others = share_out(self.order, await asyncio.to_thread(bundle_nodes, self.group))
@@ -220,6 +236,7 @@ class Supervisor:
             member.renew()
             member.reservation = reservation
         self.restore = await self._agree() if self.generation > 1 else None
+        pair(self.members)
         for member, coords in zip(self.members, coordinates(self.order, self.members, self.restore), strict=True):
             member.reader = asyncio.get_running_loop().create_task(self._follow(member, coords))
         self._watch_over()
@@ -297,8 +314,17 @@ class Supervisor:
         ends = self.stopping or self.phase in ("ending", "ended")
         return not ends and not self._all_done()
 
+    async def _repair(self) -> bool:
+        """However long it takes: until a node is missed, there is room, copies have arrived."""
+        async with leases_kept(self.members, self.order.lease_s):
+            if not await self._decide_to_mend():
+                return False
+            await self._mend()
+        return True
+
     async def _decide_to_mend(self) -> bool:
         await self._await_root_cause()
+        await self._look_for_a_lost_node()
         root = self._root_cause()
         if not self.budget.allows(root.mendable, self.story.told_step):
             return False
@@ -308,6 +334,17 @@ class Supervisor:
         self._tell_incident(root)
         self.story.tell_state("recovering", root.cause, root.text())
         return True
+
+    async def _look_for_a_lost_node(self) -> None:
+        """Where a node is gone, that is the cause, and none of its ranks has anything more to say."""
+        accused = {failure.rank for failure in self.failures if failure.rank is not None and failure.mendable}
+        lost = await lost_node(self.members, accused) if self._root_cause().mendable else None
+        if lost is not None:
+            self.failures.insert(0, lost)
+            self.spares.lose(lost.node)
+            for member in self.members:
+                if member.node == lost.node:
+                    member.give_up()
 
     async def _mend(self) -> None:
         """End the generation and open the next. What fails meanwhile is the next repair's cause."""
@@ -319,6 +356,9 @@ class Supervisor:
             if await self._open():
                 self.phase = "training"
                 self.story.repaired = self.mending | {"generation": self.generation, "restored": self.restore}
+        except NoRoom as error:
+            self.failures = [Failure("placement_timeout", None, str(error))]
+            self._ended.set()
         except (RayError, TimeoutError) as error:
             self._fail(Failure("rank_lost", None, f"the repair failed: {brief(error)}"))
 
@@ -349,7 +389,22 @@ class Supervisor:
         others = [member for member in members if not self.spares.stand_in(member)]
         if self.phase == "mending":
             self.mending["spares"] += [member.rank for member in members if member not in others]
+            if others and not await self._placed_anew(others):
+                return
         await asyncio.to_thread(self._create_actors, dead, others)
+
+    async def _placed_anew(self, members: Sequence[Member]) -> bool:
+        """With a node, Ray places its bundles anew, which takes room and time; False when the gang is stopped meanwhile."""
+        self.group, tensor = await self._place(), self.order.tensor
+        if self.group is None:
+            return False
+        where = await asyncio.to_thread(bundle_nodes, self.group)
+        groups = [member.bundle for member in self.members[::tensor]]
+        if all(member.bundle == groups[member.rank // tensor] for member in self.members):  # no spare sits in a group
+            anew = rearranged(tensor, groups, {member.rank for member in members}, where)
+            for member in members:
+                member.bundle = anew[member.rank // tensor]
+        return True
 
     async def _look_after(self, member: Member) -> None:
         """Find out whether a rank's actor still lives."""
@@ -366,8 +421,7 @@ class Supervisor:
         if self.distrusted:
             await asyncio.gather(*(within(START_S, member.actor.forget_snapshots.remote()) for member in self.members))
             self.distrusted = False
-        calls = [within(START_S, member.actor.snapshots.remote()) for member in self.members]
-        return agreed(await asyncio.gather(*calls))
+        return await agree(self.members)
 
     async def _guard(self) -> None:
         """Let each rank's snapshots be held by the next rank of its node, so that they outlive its actor."""
@@ -395,7 +449,7 @@ class Supervisor:
         return None
 
     async def _place(self) -> Any:
-        """The gang's placement group once it is ready; None, with a failure, when the cluster has no room for it."""
+        """The gang's placement group once it is ready, None when the gang is stopped before. Raises NoRoom."""
         group = await asyncio.to_thread(reserve, self.order)
         deadline = time.monotonic() + PLACEMENT_S
         while time.monotonic() < deadline and not self.stopping:
@@ -405,8 +459,7 @@ class Supervisor:
             return None
         spares = f" and {self.order.spares} spares" if self.order.spares else ""
         message = f"the cluster had no room for {self.order.world_size} {self.order.device} ranks{spares}"
-        self._fail(Failure("placement_timeout", None, f"{message} within {PLACEMENT_S:.0f} s"))
-        return None
+        raise NoRoom(f"{message} within {PLACEMENT_S:.0f} s")
 
     def _create_actors(self, dead: list[Any], members: list[Member]) -> None:
         for actor in dead:
@@ -424,7 +477,9 @@ class Supervisor:
         try:
             await self.journal.settled()
             if coords is not None:
-                await self._call(member.actor.start.remote(self.order.run, coords.to_json()))
+                buddy, others = keeper(self.members, member), keeps(self.members, member)
+                handle = None if buddy is None else buddy.actor
+                await self._call(member.actor.start.remote(self.order.run, coords.to_json(), handle, others))
             while not member.exited:
                 if not await self.spool.room(self.pull_s):
                     await self._call(member.actor.beat.remote())

@@ -1,7 +1,11 @@
-"""The supervisor's look-out for a hang: when no rank gets on for too long, every rank is examined and the culprit named."""
+"""The supervisor's look-out for a hang: when no rank gets on for too long, every rank is examined and the culprit named.
+
+Also how it speaks to ranks: an answer is waited for so long and not longer, and in a long repair each rank hears from it.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, Final
 
 from .events import Spool
@@ -56,6 +60,23 @@ async def _write_stacks(silent: Sequence[Member]) -> None:
     await asyncio.gather(*calls, return_exceptions=True)
     if silent:
         await asyncio.sleep(STACKS_S)
+
+
+@contextlib.asynccontextmanager
+async def leases_kept(members: Sequence[Member], lease_s: float) -> AsyncIterator[None]:
+    """While this lasts, no rank may think that its supervisor is gone, though nobody pulls its events."""
+    beating = asyncio.get_running_loop().create_task(_beat(members, lease_s / 3))
+    try:
+        yield
+    finally:
+        beating.cancel()
+
+
+async def _beat(members: Sequence[Member], every_s: float) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        living = [member.actor for member in members if member.actor is not None and not member.lost]
+        await asyncio.gather(*(within(every_s, actor.beat.remote()) for actor in living), return_exceptions=True)
 
 
 async def within(timeout_s: float, reference: Awaitable[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import socket
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -25,6 +26,7 @@ from .checkpoint.errors import CheckpointError
 from .checkpoint.restore import restore
 from .checkpoint.storage import folder_at
 from .coords import Coords
+from .copies import Bell
 from .ending import Asked, Ending, agreed, votes
 from .groups import formed
 from .models.flops import flops_per_token
@@ -56,7 +58,8 @@ class Diverged(ArithmeticError):
 def train(run: Run, coords: Coords, tell: Tell, asked: Asked) -> None:
     """Train one rank of a gang, from forming its groups to its last event."""
     with formed(coords) as device:
-        train_on(run, device, _aloud(tell), asked, Memory(coords.slots, coords.restore))
+        bell = coords.bell if coords.copied else None
+        train_on(run, device, _aloud(tell), asked, Memory(coords.slots, coords.restore, bell))
 
 
 def _aloud(tell: Tell) -> Tell:
@@ -73,10 +76,11 @@ def _aloud(tell: Tell) -> Tell:
 
 @dataclass(frozen=True)
 class Memory:
-    """Where this rank's snapshots lie (`slots.py`), and the step of the one to go on from."""
+    """Where this rank's snapshots lie (`slots.py`), the step of the one to go on from, and the bell that has them copied."""
 
     slots: Sequence[int] = ()
     restore: int | None = None
+    bell: int | None = None
 
 
 def train_on(run: Run, device: torch.device, tell: Tell, asked: Asked, memory: Memory = Memory()) -> None:
@@ -105,7 +109,8 @@ class Loop:
         self.trained_s = 0.0
         OWN_TIME.clock, self.lap = clock_of(built.mesh.device), Lap(0.0, 0.0)
         pieces = self._all_pieces()
-        self.snapshots = Snapshots(memory.slots, self.spec.snapshot.every, pieces, built.mesh.device)
+        bell = None if memory.bell is None else Bell(socket.socket(fileno=memory.bell))
+        self.snapshots = Snapshots(memory.slots, self.spec.snapshot.every, pieces, built.mesh.device, bell)
         self.saving = Saving(built, pieces, self._tell_first)
         self.replicas = Replicas(built, pieces, self.spec.replicas.every)
 
@@ -161,7 +166,8 @@ class Loop:
             with probe.running() if probe else nullcontext():
                 loss_share = self.built.parallel.runner.train(*batch)
             self.built.parallel.data.reduce()
-        self.snapshots.settle()  # before ranks meet: none begins its next snapshot while another's last one is not whole
+        # Before ranks meet: none begins its next snapshot while another's last one is not whole, or not copied.
+        self.snapshots.settle(copied=self.snapshots.due(step))
         loss, norm, skipped, scale = self._finish_gradients(step, loss_share, asked)
         self.saving.settle()
         if not skipped:
@@ -289,6 +295,7 @@ class Loop:
                 setattr(self, name, value)
             self.saving.newest = facts["checkpoint"]
             self.recent.tell_again(facts["told"])
+            self.snapshots.copy(self.memory.restore)
             return self._continue(facts["training"])
         run = self.built.run
         resume = None if run.resume is None else folder_at(run.resume)

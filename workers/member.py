@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .coords import Coords
+from .copies import buddies
 from .placement import Order
 from .rank import Remains, Reservation
 
@@ -33,6 +34,7 @@ class Member:
     lost: bool = False  # its actor died
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES), repr=False)  # its last lines
     remains: Remains | None = None  # its snapshots, as a neighbour on its node holds them
+    keeper: str | None = None  # name of the actor that keeps copies of its snapshots, on another node
 
     @property
     def node(self) -> str | None:
@@ -45,7 +47,14 @@ class Member:
     def sits(self, actor: Any, name: str, bundle: int) -> None:
         """Another actor has the rank."""
         self.actor, self.name, self.bundle = actor, name, bundle
-        self.pulled, self.lost = 0, False
+        self.pulled, self.lost, self.reservation = 0, False, None
+
+    def give_up(self) -> None:
+        """Its node is gone: nothing more will come of it."""
+        self.exited = self.lost = True
+        self.remains = None
+        if self.reader:
+            self.reader.cancel()
 
     def renew(self) -> None:
         """For the next generation."""
@@ -62,6 +71,22 @@ def neighbour(members: Sequence[Member], member: Member) -> Member | None:
     same = [other for other in members if other.node == member.node]
     guard = same[(same.index(member) + 1) % len(same)]
     return None if guard is member else guard
+
+
+def pair(members: Sequence[Member]) -> None:
+    """Say who keeps whose copies in the generation for which all have reserved."""
+    for member, buddy in zip(members, buddies([member.node for member in members]), strict=True):
+        member.keeper = None if buddy is None else members[buddy].name
+
+
+def keeper(members: Sequence[Member], member: Member) -> Member | None:
+    """The rank whose actor keeps copies of this one's snapshots; None when that actor is gone, or there never was one."""
+    return next((other for other in members if other.name == member.keeper and other.actor is not None), None)
+
+
+def keeps(members: Sequence[Member], member: Member) -> list[int]:
+    """The ranks whose copies this one's actor keeps."""
+    return [other.rank for other in members if other.keeper == member.name]
 
 
 def coordinates(order: Order, members: Sequence[Member], restore: int | None) -> list[Coords]:
@@ -86,6 +111,7 @@ def coordinates(order: Order, members: Sequence[Member], restore: int | None) ->
                 interface=here.interface,
                 device="cuda" if order.device == "cuda" else "cpu",
                 timeout_s=order.timeout_s,
+                copied=member.keeper is not None,
                 restore=restore,
             )
         )

@@ -4,7 +4,7 @@ Everything has a name that is made from the gang's, so that whoever knows the ga
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +13,10 @@ from .spike import Bounds
 from .straggler import Limits
 
 NAMESPACE: Final = "shardyard"
+
+
+class NoRoom(TimeoutError):
+    """The cluster has no place for ranks."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,19 @@ def bundle_nodes(group: Any) -> dict[int, str]:
 
     nodes = placement_group_table(group).get("bundles_to_node_id", {})
     return {int(bundle): str(node) for bundle, node in nodes.items()}
+
+
+def rearranged(tensor: int, bundles: list[int], lost: Collection[int], nodes: Mapping[int, str]) -> list[int]:
+    """`bundles[group]` of each tensor group, of which those that are lost whole may change theirs among each other."""
+    groups = [group for group in range(len(bundles)) if {*range(group * tensor, (group + 1) * tensor)} <= {*lost}]
+    anew = dict(
+        zip(
+            groups,
+            sorted((bundles[group] for group in groups), key=lambda bundle: (str(nodes.get(bundle)), bundle)),
+            strict=True,
+        )
+    )
+    return [anew.get(group, bundle) for group, bundle in enumerate(bundles)]
 
 
 def make_actor(order: Order, group: Any, bundle: int, name: str) -> Any:

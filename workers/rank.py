@@ -15,12 +15,13 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from . import forkserver, slots
+from .copies import Chunk, Copying, Keeper, Stale, bell, send
 from .events import Event, Spool
 from .fault import Fault
 from .pulse import STACKS_SIGNAL
@@ -158,9 +159,13 @@ def _text(line: bytes) -> str:
 class Trainer:
     """The actor's side of one trainer process: its control socket, its pipes, and the fork server's word on its end."""
 
-    def __init__(self, fork: socket.socket, control: socket.socket, stdout: int, stderr: int) -> None:
+    def __init__(
+        self, fork: socket.socket, control: socket.socket, stdout: int, stderr: int, bell: socket.socket
+    ) -> None:
         self._fork = fork
         self._control = control
+        self.bell = bell
+        self.copying: asyncio.Task[None] | None = None
         self.replies = Lines(fork.fileno())
         self.messages = Lines(control.fileno())
         self.logs = {"stdout": Lines(stdout, MAX_LINE), "stderr": Lines(stderr, MAX_LINE)}
@@ -208,6 +213,7 @@ class Trainer:
             os.close(lines.fd)
         self._control.close()
         self._fork.close()
+        self.bell.close()
 
 
 def fork_trainer(root: Path, owner: int, request: forkserver.Request, more: list[int]) -> Trainer:
@@ -217,23 +223,27 @@ def fork_trainer(root: Path, owner: int, request: forkserver.Request, more: list
     """
     fork = forkserver.connect(root, owner, dict(os.environ))
     ours, theirs = socket.socketpair()
+    hears, rings = bell()
     stdout, out = os.pipe()
     stderr, err = os.pipe()
     try:
-        forkserver.request(fork, request, [theirs.fileno(), out, err, *more])
+        forkserver.request(fork, request, [theirs.fileno(), out, err, rings.fileno(), *more])
     except OSError:
         for fd in (stdout, stderr):
             os.close(fd)
         ours.close()
+        hears.close()
         fork.close()
         raise
     finally:
         theirs.close()
+        rings.close()
         os.close(out)
         os.close(err)
     fork.setblocking(False)
     ours.setblocking(False)
-    return Trainer(fork, ours, stdout, stderr)
+    hears.setblocking(False)
+    return Trainer(fork, ours, stdout, stderr, hears)
 
 
 class Rank:
@@ -252,6 +262,8 @@ class Rank:
         self.slots: list[int] = []
         self.guarded: dict[int, list[int]] = {}  # rank → its slots, held here too in case its actor dies
         self.wounds = Wounds()
+        self.rank, self.generation = -1, 0
+        self.keeper = Keeper()  # of copies of other nodes' snapshots
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserving = asyncio.Lock()
 
@@ -273,9 +285,9 @@ class Rank:
 
     async def _reserve(self, rank: int, generation: int, remains: Remains | None) -> Reservation:
         self._begin_lease()
-        self.logs.rank = rank
+        self.rank = self.logs.rank = rank
         self._drop_trainer()
-        self.steps = False
+        self.steps, self.generation = False, generation
         self.slots = self.slots or _slots(remains)
         host = _host()
         listener = _listen(host) if rank == 0 else None
@@ -307,18 +319,49 @@ class Rank:
         return slots.steps(self.slots)
 
     async def forget_snapshots(self) -> None:
-        """They are not to be trusted. Ask when its trainer has ended."""
+        """They are not to be trusted, nor are the copies of others'. Ask when its trainer has ended."""
         self._heard()
         for fd in self.slots:
             slots.empty(fd)
+        self.keeper.drop_all_but([])
 
-    async def start(self, run: dict[str, Any], coords: dict[str, Any]) -> None:
-        """Give the waiting trainer its orders; harmless when it has them."""
+    async def keep(self, chunk: Chunk) -> bool:
+        """Take in a part of another rank's snapshot, or of this rank's own from its keeper; whether more of it is wanted."""
+        if chunk.generation < self.generation:
+            raise Stale(f"rank {chunk.rank} is of generation {chunk.generation}, this is {self.generation}")
+        if chunk.rank == self.rank:
+            return await asyncio.to_thread(self.keeper.write, chunk, self.slots)
+        return await asyncio.to_thread(self.keeper.keep, chunk)
+
+    async def kept(self, rank: int) -> list[int]:
+        """Steps of which another rank's whole state is in this actor's memory."""
+        self._heard()
+        return slots.steps(self.keeper.of(rank))
+
+    async def hand_over(self, rank: int, step: int, actor: Any) -> None:
+        """Give a rank's kept state of `step` to its new actor."""
+        self._heard()
+        for fd in self.keeper.of(rank):
+            header = slots.read_header(fd)
+            if header is not None and header.step == step:
+                await send(fd, rank, self.generation, actor.keep.remote)
+
+    async def start(
+        self, run: dict[str, Any], coords: dict[str, Any], buddy: Any = None, keeps: Collection[int] = ()
+    ) -> None:
+        """Give the waiting trainer its orders; harmless when it has them.
+
+        `buddy`: the actor that keeps copies of this rank's snapshots; `keeps`: the ranks whose copies this one keeps.
+        """
         self._heard()
         assert self.trainer is not None, "reserve comes first"
         if self.started == coords["generation"]:
             return
         self.started = coords["generation"]
+        if buddy is None:
+            self.keeper.drop_all_but(keeps)
+        else:
+            self.trainer.copying = self._spawn(self._copy(self.trainer, buddy, keeps))
         await self.trainer.send({"run": run, "coords": coords} | self.wounds.inherited())
 
     async def pull(self, after: int, wait_s: float) -> list[Event]:
@@ -382,6 +425,12 @@ class Rank:
         """Kill the trainer and let go of it. The actor itself is then ended by whoever made it."""
         self._drop_trainer()
 
+    async def _copy(self, trainer: Trainer, buddy: Any, keeps: Collection[int]) -> None:
+        """Give its snapshots to the buddy, and drop older copies when there are newer ones of all ranks."""
+        copying = Copying(trainer.bell, self.slots, self.rank, lambda text: self.logs.add("stderr", [text.encode()]))
+        with contextlib.suppress(OSError):
+            await copying.run(self.generation, buddy.keep.remote, lambda: self.keeper.drop_all_but(keeps))
+
     def _heard(self) -> None:
         self.spoken = time.monotonic()
 
@@ -416,6 +465,9 @@ class Rank:
         _, late = await asyncio.wait(readers, timeout=LAST_WORDS_S)
         for reader in late:
             reader.cancel()
+        if trainer.copying:
+            trainer.copying.cancel()
+            readers.append(trainer.copying)
         await asyncio.gather(*readers, return_exceptions=True)
         trainer.close()
         self.logs.confess()

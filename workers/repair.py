@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 #: Causes that are the machines' fault; an exception of the training code would come again.
-MENDABLE: Final = frozenset({"rank_lost", "hang", "replicas_differ"})
+MENDABLE: Final = frozenset({"rank_lost", "node_lost", "hang", "replicas_differ"})
 #: Of those, the ones after which what is in memory is not to be trusted: the gang goes on from a checkpoint.
 NOT_FROM_MEMORY: Final = frozenset({"replicas_differ"})
 #: So many repairs in a row that brought no new step are the last: the fault comes with the training.

@@ -9,6 +9,7 @@ import mmap
 import os
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +64,16 @@ def read_header(fd: int) -> Header | None:
 def steps(fds: list[int]) -> list[int]:
     """Steps whose state is complete in these slots."""
     return sorted({header.step for header in map(read_header, fds) if header})
+
+
+def oldest(fds: Sequence[int]) -> int:
+    """The slot to write into next: an empty one, else that of the older step."""
+
+    def age(fd: int) -> int:
+        header = read_header(fd)
+        return -1 if header is None else header.step
+
+    return min(fds, key=age)
 
 
 def empty(fd: int) -> None:

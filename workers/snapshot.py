@@ -13,13 +13,17 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from ..strategies.piece import Piece
 from . import slots
+from .copies import Bell
+from .pulse import PULSE
+
+T = TypeVar("T")
 
 #: A tensor begins at a multiple of so many bytes.
 _ALIGN: Final = 64
@@ -38,8 +42,18 @@ class SnapshotError(RuntimeError):
 class Snapshots:
     """Writes one rank's state into its slots, every so many steps. Without slots (plain torchrun) it does nothing."""
 
-    def __init__(self, fds: Sequence[int], every: int | None, pieces: Sequence[Piece], device: torch.device) -> None:
-        """`every`: steps between two snapshots; 0: none; None: as often as they cost at most `COST` of the time."""
+    def __init__(
+        self,
+        fds: Sequence[int],
+        every: int | None,
+        pieces: Sequence[Piece],
+        device: torch.device,
+        bell: Bell | None = None,
+    ) -> None:
+        """`every`: steps between two snapshots; 0: none; None: as often as they cost at most `COST` of the time.
+
+        `bell`: who has the snapshots copied to another node.
+        """
         self._wanted = bool(fds) and every != 0  # alike on all ranks, whatever becomes of the memory of one
         self._fds = list(fds) if self._wanted else []
         self._every = every
@@ -47,6 +61,8 @@ class Snapshots:
         self._seen = self._next = 0
         self._cost_s = 0.0
         self._running: Future[float] | None = None
+        self._bell = bell if self._wanted else None
+        self._copying: Future[None] | None = None
         self._writer = ThreadPoolExecutor(1, "snapshot") if self._fds else None
         self._stream = torch.cuda.Stream(device) if self._fds and device.type == "cuda" else None
         self._maps: dict[int, Any] = {}
@@ -58,20 +74,37 @@ class Snapshots:
     def after(self, step: int, step_s: float, facts: Callable[[], dict[str, Any]], then: Callable[[], None]) -> None:
         """Called after each step: begin to copy the state where that is due. Collective while `every` is undecided.
 
-        `then` is called, in whatever thread, once the copy is whole, or is known not to become so.
+        `then` is called, in whatever thread, once the snapshot is whole and copied, or is known not to become so.
         """
         if not self._wanted:
             return
         self._seen += 1
         if self._every is None and self._seen == DECIDE_AT:
             self.settle()
-            self._every = _decide(self._cost_s, step_s, self._device)
+            self._every = _decide(self._needs(step_s), self._device)
         if self.due(step):
             self._next = step + (self._every or 1)
             self._begin(step, facts(), then)
 
-    def settle(self) -> None:
-        """Wait for the copy under way: the state is about to change. A failed one ends the snapshots, with a word in the log."""
+    def copy(self, step: int) -> None:
+        """Have the snapshot of `step`, from which the training goes on, copied to another node."""
+        if self._bell is not None:
+            self._copying = self._submit(self._copied, step)
+
+    def settle(self, copied: bool = True) -> None:
+        """Wait for the snapshot under way: the state is about to change. `copied`: also for its copy on another node, which
+        must be there before the older snapshot is overwritten.
+        """
+        self._settle_own()
+        if copied and self._copying is not None:
+            phase, step = PULSE.phase, PULSE.step
+            PULSE.beat("copy of a snapshot", step)
+            self._copying.result()
+            self._copying = None
+            PULSE.beat(phase, step)
+
+    def _settle_own(self) -> None:
+        """A failed snapshot is the last, with a word in the log."""
         if self._running is None:
             return
         try:
@@ -87,26 +120,35 @@ class Snapshots:
         if not self._fds:
             then()
             return
-        assert self._writer is not None
-        fd = self._oldest()
+        fd = slots.oldest(self._fds)
         ready = None
         if self._stream is not None:
             ready = torch.cuda.Event()
             ready.record(torch.cuda.current_stream(self._device))
-        self._running = self._writer.submit(self._take, fd, step, facts, ready, then)
+        self._running = self._submit(self._write, fd, step, facts, ready)
+        self._copying = self._submit(self._follow_up, self._running, step, then)
 
-    def _oldest(self) -> int:
-        def age(fd: int) -> int:
-            header = slots.read_header(fd)
-            return -1 if header is None else header.step
+    def _submit(self, work: Callable[..., T], *arguments: Any) -> "Future[T]":
+        """One thread does it all, one after the other."""
+        assert self._writer is not None
+        return self._writer.submit(work, *arguments)
 
-        return min(self._fds, key=age)
-
-    def _take(self, fd: int, step: int, facts: dict[str, Any], ready: Any, then: Callable[[], None]) -> float:
+    def _follow_up(self, written: "Future[float]", step: int, then: Callable[[], None]) -> None:
         try:
-            return self._write(fd, step, facts, ready)
+            if written.exception() is None:
+                self._copied(step)
         finally:
             then()
+
+    def _copied(self, step: int) -> None:
+        if self._bell is not None:
+            self._bell.ring(step)
+            self._bell.wait()
+
+    def _needs(self, step_s: float) -> float:
+        """How many steps must lie between two snapshots, for their cost, and for their copies to be there in time."""
+        cost_s, took_s = (self._bell.cost_s, self._bell.took_s) if self._bell else (0.0, 0.0)
+        return max((self._cost_s + cost_s) / COST, took_s) / max(step_s, 1e-9)
 
     def _write(self, fd: int, step: int, facts: dict[str, Any], ready: Any) -> float:
         """Copy everything and seal; returns the seconds of processor time that it took."""
@@ -180,11 +222,11 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 
-def _decide(cost_s: float, step_s: float, device: torch.device) -> int:
-    """Steps between two snapshots that cost at most `COST` of the time; the same on all ranks, by their worst numbers."""
-    worst = torch.tensor([cost_s / max(step_s, 1e-9)], dtype=torch.float64, device=device)
+def _decide(needed: float, device: torch.device) -> int:
+    """Steps between two snapshots: what the worst rank needs, the same on all."""
+    worst = torch.tensor([needed], dtype=torch.float64, device=device)
     dist.all_reduce(worst, dist.ReduceOp.MAX)
-    return max(1, math.ceil(worst.item() / COST))
+    return max(1, math.ceil(worst.item()))
 
 
 def _pin(memory: Any) -> None:

@@ -109,6 +109,11 @@ class Spares:
         self._tend(fresh)
         return True
 
+    def lose(self, node: str | None) -> None:
+        """Nobody stands by any more on a node that is gone."""
+        for spare in self.all:
+            spare.node = None if spare.node == node else spare.node
+
     async def end(self) -> list[Any]:
         """Tend nobody any more; returns the actors that there are."""
         tasks = [spare.tending for spare in self.all if spare.tending]

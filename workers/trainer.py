@@ -80,10 +80,10 @@ class Link:
         os._exit(1)
 
 
-def main(control: socket.socket, slots: list[int], listening: int | None, entry: str = "") -> int:
+def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
     """Train one rank by the orders on `control`; returns the exit status.
 
-    `slots` are descriptors of its snapshot memory, `listening` is rank 0's store socket.
+    `given`: what of its coordinates are descriptors: `slots`, `bell`, and rank 0's store socket as `master_fd`.
     """
     listen_for_signals()
     link = Link(control)
@@ -92,7 +92,7 @@ def main(control: socket.socket, slots: list[int], listening: int | None, entry:
         SLOWNESS.begin(**slow)
     link.listen()
     try:
-        coords = Coords.from_json(orders["coords"] | {"master_fd": listening, "slots": tuple(slots)})
+        coords = Coords.from_json(orders["coords"] | given)
         _train_function(entry)(_run(orders["run"], entry), coords, link.tell, lambda: link.asked)
     except BaseException as error:
         text = traceback.format_exc()

@@ -25,12 +25,14 @@ from shardyard.workers.rank import NODE_FOLDER
 from .network import Network
 from .plane import until
 
-START_S = 120.0
-#: A dead node is missed after about five seconds (its port refuses), a silent one after 25: a machine under load is no dead one.
+START_S = 240.0
+TRIES = 4
+#: A dead node is missed after about five seconds (its port refuses), a silent one after a minute, with networks of their own after 25
+#: seconds: a machine under load is no dead one.
 HEALTH = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "4000",
+    "RAY_health_check_timeout_ms": "10000",
     "RAY_health_check_failure_threshold": "5",
 }
 
@@ -121,18 +123,29 @@ class Nodes:
     def end(self) -> None:
         """Kill all that came from it, and remove folder and networks."""
         for node in reversed(self.nodes):
-            until(lambda node=node: not _killed(node), 60, f"the end of {node}")  # type: ignore[misc]
-            _reap(node.process)
+            _end(node)
         if self.network:
             self.network.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _add(self, cpus: float, ip: str) -> Node:
+        """Ray gives a node up that has not joined within 30 s, which a machine under load may take: then once more."""
         number = len(self.nodes)
+        for _ in range(TRIES):
+            node = self._begin(number, cpus, ip)
+            until(lambda node=node: _started(node) or node.process.poll() is not None, START_S, "a Ray node")  # type: ignore[misc]
+            if node.process.poll() is None:
+                self.nodes.append(node)
+                return node
+            log = (node.folder / "ray.log").read_text()
+            _end(node)
+        raise AssertionError(f"a Ray node did not start: {log[-4000:]}")
+
+    def _begin(self, number: int, cpus: float, ip: str) -> Node:
         folder = self.folder / f"n{number}"
-        folder.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700, exist_ok=True)
         inside = self.network.inside(number) if self.network and number else []
-        with (folder / "ray.log").open("ab") as log:
+        with (folder / "ray.log").open("wb") as log:
             process = subprocess.Popen(
                 [*inside, *self._command(number, ip, cpus)],
                 env=self._environment(folder),
@@ -141,13 +154,7 @@ class Nodes:
                 stderr=log,
                 start_new_session=True,
             )
-        node = Node(number, ip, folder, process)
-        self.nodes.append(node)
-        try:
-            until(lambda: _started(node), START_S, "a Ray node")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; its log: {(folder / 'ray.log').read_text()[-4000:]}") from error
-        return node
+        return Node(number, ip, folder, process)
 
     def _command(self, number: int, ip: str, cpus: float) -> list[str]:
         head = [
@@ -175,8 +182,9 @@ class Nodes:
             "SPT_NOENV": "1",  # Ray's workers would overwrite their environment, our mark, by their titles
         }
         # Gloo would take the host name's address, which all the nodes on loopback share, if there is any.
-        gloo = {} if self.network else {"GLOO_SOCKET_IFNAME": "lo"}
-        return ours | ray | HEALTH | gloo | {NODE_FOLDER: str(folder)} | self._env
+        alone = {"GLOO_SOCKET_IFNAME": "lo"}
+        apart = {"RAY_health_check_timeout_ms": "4000"}
+        return ours | ray | HEALTH | (apart if self.network else alone) | {NODE_FOLDER: str(folder)} | self._env
 
 
 @contextlib.contextmanager
@@ -194,8 +202,6 @@ def running_nodes(cpus: list[float], network: bool = False, env: dict[str, str] 
 
 def _started(node: Node) -> bool:
     """Whether its raylet runs and has told its name, which it does when the cluster has it."""
-    if node.process.poll() is not None:
-        raise AssertionError("it has ended")
     for pid in node.processes():
         with contextlib.suppress(psutil.Error):
             command = psutil.Process(pid).cmdline()
@@ -203,6 +209,11 @@ def _started(node: Node) -> bool:
                 node.raylet = pid
                 node.id = next(part.partition("=")[2] for part in command if part.startswith("--node_id="))
     return bool(node.raylet) and "Ray runtime started" in (node.folder / "ray.log").read_text()
+
+
+def _end(node: Node) -> None:
+    until(lambda: not _killed(node), 60, f"the end of {node}")
+    _reap(node.process)
 
 
 def _killed(node: Node) -> list[int]:

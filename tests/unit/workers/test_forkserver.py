@@ -49,7 +49,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, owner: int) -> Iterator[Path]
     (root / "code" / "trainers.py").write_text(ENTRY)
     yield root
     os.kill(owner, signal.SIGKILL)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while list(root.glob("fork-*/s")):
         assert time.monotonic() < deadline, "the server outlives its owner"
         time.sleep(0.05)
@@ -59,14 +59,17 @@ class Run:
     """A trainer under test, with all its ends in this process."""
 
     def __init__(self, root: Path, owner: int, entry: str) -> None:
-        env = os.environ | {"PYTHONPATH": str(root / "code")}
+        paths = [str(root / "code"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         self.fork = forkserver.connect(root, owner, env)
         self.fork.settimeout(60)
         self.control, theirs = socket.socketpair()
         self.control.settimeout(60)
         (self.out, out), (self.err, err) = os.pipe(), os.pipe()
         request = forkserver.Request(env | {"COLOUR": "blue"}, str(root), f"trainers:{entry}")
-        forkserver.request(self.fork, request, [theirs.fileno(), out, err])
+        self.bell, rings = socket.socketpair()
+        forkserver.request(self.fork, request, [theirs.fileno(), out, err, rings.fileno()])
+        rings.close()
         theirs.close()
         os.close(out)
         os.close(err)
@@ -80,7 +83,7 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for end in (self.replies, self.messages, self.fork, self.control):
+        for end in (self.bell, self.replies, self.messages, self.fork, self.control):
             end.close()
         os.close(self.out)
         os.close(self.err)

@@ -1,6 +1,6 @@
 import pytest
 
-from shardyard.workers.placement import Order, elsewhere, placement, rank_name, spare_name
+from shardyard.workers.placement import Order, elsewhere, placement, rank_name, rearranged, spare_name
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,15 @@ def test_ranks_and_spares_are_named_after_their_gang() -> None:
 def test_a_bundle_that_keeps_away_from_nodes_says_so_in_rays_words() -> None:
     assert elsewhere(["aa"]) == {"ray.io/node-id": "!in(aa)"}
     assert elsewhere(["aa", "bb"]) == {"ray.io/node-id": "!in(aa,bb)"}
+
+
+def test_bundles_that_were_placed_anew_go_to_neighbours_and_the_others_stay() -> None:
+    nodes = {0: "d", 1: "a", 2: "c", 3: "d", 4: "c"}
+    assert rearranged(1, [1, 0, 2, 3, 4], [1, 2, 3, 4], nodes) == [1, 2, 4, 0, 3]
+    assert rearranged(1, [1, 0, 2, 3, 4], [], nodes) == [1, 0, 2, 3, 4]
+
+
+def test_a_tensor_group_that_is_not_lost_whole_keeps_its_bundle() -> None:
+    nodes = {0: "b", 1: "a", 2: "a"}
+    assert rearranged(2, [0, 1, 2], [0, 2, 3], nodes) == [0, 1, 2]
+    assert rearranged(2, [0, 1, 2], [0, 1, 2, 3], nodes) == [1, 0, 2]

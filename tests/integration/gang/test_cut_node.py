@@ -1,0 +1,64 @@
+"""A node whose network is cut is dead for the others; what is left on it ends by itself, and nothing that it says is heard."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.network import Network
+from harness.nodes import Nodes, running_nodes
+
+from shardyard.service.cluster import Cluster
+from shardyard.service.settings import Settings
+
+from .conftest import HERE
+from .story import closed, follow, gone, is_step, pids
+from .test_nodes import LAYOUT, MORE, places, told_as_unbroken, told_of_the_node
+from .test_repair import train_order, unbroken
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(not MORE, reason="make chaos"),
+    pytest.mark.skipif(not Network.possible(), reason="network namespaces need root and `ip`"),
+]
+
+
+@pytest.fixture(scope="module")
+def entry() -> str:
+    """The real training loop."""
+    return "entries:train"
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """Three nodes with room for two ranks each, in networks of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+        with running_nodes([1, 1, 1], network=True) as nodes:
+            yield nodes
+
+
+@pytest.fixture(scope="module")
+def settings(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    data = tmp_path_factory.mktemp("data")
+    return Settings(data_dir=data, ray_address=nodes.address, ray_auth_token_path=nodes.token, cpu_ranks_per_core=2)
+
+
+async def test_a_cut_off_node_is_lost_and_its_ranks_end_themselves(
+    cluster: Cluster, nodes: Nodes, tmp_path: Path
+) -> None:
+    whole = await unbroken(cluster, "whole", tmp_path / "whole", LAYOUT)
+    broken = train_order("broken", tmp_path / "broken", LAYOUT)
+    await cluster.start_gang(broken)
+    events = await follow(cluster, broken.name, until=is_step(5))
+    _, before = await places(broken.name)
+    lost = next(node for node in nodes.nodes[1:] if node.id in before)
+    ranks = [rank for rank, node in enumerate(before) if node == lost.id]
+    cut_off = [pids(tmp_path / "broken")[rank] for rank in ranks]
+    nodes.cut_node(lost)
+    events += await follow(cluster, broken.name, after=len(events))
+    told_as_unbroken(events, whole, tmp_path)
+    told_of_the_node(events, lost, ranks)
+    assert await gone(cut_off, within_s=120), "a lease is 30 s"
+    nodes.join_node(lost)
+    await closed(cluster, broken.name, pids(tmp_path / "broken"))

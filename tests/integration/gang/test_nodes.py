@@ -1,0 +1,123 @@
+"""A gang that loses a node goes on in place on another one, from copies of its snapshots, and nobody sees it in the numbers."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.nodes import Node, Nodes, running_nodes
+
+from shardyard.service.cluster import Cluster
+from shardyard.service.settings import Settings
+from shardyard.workers.gang import Supervisor
+from shardyard.workers.placement import NAMESPACE, Order, reserve
+
+from .conftest import HERE
+from .story import Event, closed, follow, is_step, pids, states
+from .test_repair import assert_no_told_step_was_lost, curve, facts, parameters, train_order, unbroken
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LAYOUT = {"data": 2, "tensor": 2}
+#: `make chaos` sets it.
+MORE = bool(os.environ.get("SHARDYARD_NODES"))
+
+
+@pytest.fixture(scope="module")
+def entry() -> str:
+    """The real training loop."""
+    return "entries:train"
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """Three nodes with room for two ranks each: one more than the gang needs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+        with running_nodes([1, 1, 1]) as nodes:
+            yield nodes
+
+
+@pytest.fixture(scope="module")
+def settings(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    data = tmp_path_factory.mktemp("data")
+    return Settings(data_dir=data, ray_address=nodes.address, ray_auth_token_path=nodes.token, cpu_ranks_per_core=2)
+
+
+async def places(gang: str) -> tuple[int, list[str]]:
+    """The supervisor's process, and each rank's node."""
+    import ray
+
+    status: dict[str, Any] = await ray.get_actor(gang).status.remote()
+    return status["pid"], [rank["node"] for rank in status["ranks"]]
+
+
+@pytest.mark.skipif(not MORE, reason="make chaos")
+async def test_a_killed_node_costs_no_step_and_no_bit(cluster: Cluster, nodes: Nodes, tmp_path: Path) -> None:
+    whole = await unbroken(cluster, "whole", tmp_path / "whole", LAYOUT)
+    broken = train_order("broken", tmp_path / "broken", LAYOUT)
+    await cluster.start_gang(broken)
+    events = await follow(cluster, broken.name, until=is_step(5))
+    _, before = await places(broken.name)
+    lost = next(node for node in nodes.nodes[1:] if node.id in before)
+    nodes.kill_node(lost)
+    events += await follow(cluster, broken.name, after=len(events))
+    told_as_unbroken(events, whole, tmp_path)
+    told_of_the_node(events, lost, [rank for rank, node in enumerate(before) if node == lost.id])
+    await closed(cluster, broken.name, pids(tmp_path / "broken"))
+
+
+@pytest.mark.skipif(not MORE, reason="make chaos")
+async def test_a_supervisor_may_die_with_its_node_and_ranks(cluster: Cluster, nodes: Nodes, tmp_path: Path) -> None:
+    import ray
+    from ray.util.placement_group import placement_group_table
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    while sum(node.lives for node in nodes.nodes) < 3:
+        nodes.add_node(1)
+    whole = await unbroken(cluster, "again", tmp_path / "whole", LAYOUT)
+    broken = train_order("headless", tmp_path / "broken", LAYOUT)
+    run = Order(broken.name, broken.run, 4, 2, "cpu", broken.submitted_at, 0.5, "entries:train", repairs=5)
+    group = reserve(run)
+    assert group.wait(60)
+    places_of = set(placement_group_table(group)["bundles_to_node_id"].values())
+    lost = next(node for node in nodes.nodes[1:] if node.id in places_of)
+    there = NodeAffinitySchedulingStrategy(lost.id, soft=True)
+    supervisor = ray.remote(Supervisor).options(
+        name=broken.name,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        num_cpus=0,
+        max_restarts=-1,
+        scheduling_strategy=there,
+    )
+    supervisor.remote(run)
+    await cluster.start_gang(broken)
+    events = await follow(cluster, broken.name, until=is_step(5))
+    pid, before = await places(broken.name)
+    assert nodes.of_process(pid) is lost and lost.id in before
+    nodes.kill_node(lost)
+    events += await follow(cluster, broken.name, after=len(events))
+    told_as_unbroken(events, whole, tmp_path)
+    told_of_the_node(events, lost, [rank for rank, node in enumerate(before) if node == lost.id])
+    await closed(cluster, broken.name, pids(tmp_path / "broken"))
+
+
+def told_as_unbroken(events: list[Event], whole: list[Event], folder: Path) -> None:
+    assert states(events) == ["starting", "running", "recovering", "running", "succeeded"], events[-1]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert curve(events) == curve(whole)
+    assert facts(events, "eval") == facts(whole, "eval")
+    assert parameters(folder / "broken") == parameters(folder / "whole")
+
+
+def told_of_the_node(events: list[Event], lost: Node, ranks: list[int]) -> None:
+    """Once, with its ranks; and the repair went on from memory."""
+    incidents = [event["data"] for event in events if event["kind"] == "incident"]
+    assert {incident["cause"] for incident in incidents} <= {"node_lost", "supervisor_lost"}
+    (incident,) = [incident for incident in incidents if incident["cause"] == "node_lost"]
+    assert (incident["node"], incident["ranks"]) == (lost.id, ranks)
+    (repair,) = [event["data"] for event in events if event["kind"] == "repair"]
+    assert (repair["cause"], repair["generation"]) == ("node_lost", 2)
+    assert_no_told_step_was_lost([event for event in events if event["data"].get("cause") != "supervisor_lost"])

@@ -1,0 +1,204 @@
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from shardyard.workers import copies, slots
+from shardyard.workers.copies import Bell, Chunk, Copying, Keeper, Stale, bell, buddies, send
+
+SIZE = slots.START + 1000
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    made = Keeper()
+    yield made
+    made.drop_all_but([])
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "CHUNK", 300)
+
+
+def fill(fd: int, step: int, size: int = SIZE) -> bytes:
+    """A complete slot; returns its content."""
+    content = os.urandom(size - slots.START)
+    slots.empty(fd)
+    slots.stretch(fd, size)
+    os.pwrite(fd, content, slots.START)
+    slots.seal(fd, slots.Header(step, 10, size))
+    return content
+
+
+def content(fds: list[int], step: int) -> bytes:
+    (fd,) = [fd for fd in fds if (header := slots.read_header(fd)) and header.step == step]
+    header = slots.read_header(fd)
+    assert header is not None
+    return os.pread(fd, header.size - slots.START, slots.START)
+
+
+async def test_a_copy_is_equal_and_complete_only_with_its_last_part(fds: list[int], keeper: Keeper) -> None:
+    wanted, seen = fill(fds[0], 7), []
+
+    async def give(chunk: Chunk) -> bool:
+        seen.append(slots.steps(keeper.of(3)))
+        return keeper.keep(chunk)
+
+    assert await send(fds[0], 3, 1, give)
+    assert seen == [[]] * 4 and content(keeper.of(3), 7) == wanted
+    assert not await send(fds[1], 3, 1, give), "an empty slot is nobody's copy"
+
+
+async def test_the_two_newest_copies_stay_and_one_that_is_there_is_not_sent_again(
+    fds: list[int], keeper: Keeper
+) -> None:
+    async def give(chunk: Chunk) -> bool:
+        parts.append(chunk)
+        return keeper.keep(chunk)
+
+    for step in (1, 2, 3):
+        parts: list[Chunk] = []
+        fill(fds[step % 2], step)
+        await send(fds[step % 2], 0, 1, give)
+    assert slots.steps(keeper.of(0)) == [2, 3]
+    parts = []
+    assert await send(fds[1], 0, 2, give) and len(parts) == 1
+    assert slots.steps(keeper.of(0)) == [2, 3]
+
+
+@pytest.mark.parametrize("when", range(4))
+async def test_what_changes_while_it_is_read_is_never_a_copy(fds: list[int], keeper: Keeper, when: int) -> None:
+    fill(fds[0], 1)
+    await send(fds[0], 0, 1, _into(keeper))
+    fill(fds[0], 2)
+    count = 0
+
+    async def give(chunk: Chunk) -> bool:
+        nonlocal count
+        if count == when:
+            fill(fds[0], 4)
+        count += 1
+        return keeper.keep(chunk)
+
+    assert await send(fds[0], 0, 1, give) == (when == 3), "its last part had been read before"
+    assert slots.steps(keeper.of(0)) == ([1, 2] if when == 3 else [1])
+
+
+async def test_parts_that_do_not_follow_each_other_are_refused(fds: list[int], keeper: Keeper) -> None:
+    fill(fds[0], 1)
+    parts: list[Chunk] = []
+
+    async def collect(chunk: Chunk) -> bool:
+        parts.append(chunk)
+        return True
+
+    await send(fds[0], 0, 1, collect)
+    with pytest.raises(Stale):
+        keeper.keep(parts[1])
+    keeper.keep(parts[0])
+    with pytest.raises(Stale):
+        keeper.keep(parts[2])
+    assert slots.steps(keeper.of(0)) == []
+
+
+async def test_a_keeper_lets_go_of_what_it_need_not_keep(fds: list[int], keeper: Keeper) -> None:
+    fill(fds[0], 1)
+    for rank in (0, 1, 2):
+        await send(fds[0], rank, 1, _into(keeper))
+    gone = keeper.of(1)
+    keeper.drop_all_but([0, 2, 5])
+    assert [slots.steps(keeper.of(rank)) for rank in range(3)] == [[1], [], [1]]
+    for fd in gone:
+        with pytest.raises(OSError):
+            os.fstat(fd)
+
+
+def _into(keeper: Keeper) -> copies.Give:
+    async def give(chunk: Chunk) -> bool:
+        return keeper.keep(chunk)
+
+    return give
+
+
+class Actor:
+    """An actor's side in a thread of its own, as a trainer sees it: in another process."""
+
+    def __init__(self, fds: list[int], give: copies.Give) -> None:
+        ours, theirs = bell()
+        ours.setblocking(False)
+        self.bell, self.met, self.warnings = Bell(theirs), 0, list[str]()
+        self._ends = (ours, theirs)
+        copying = Copying(ours, fds, 0, self.warnings.append)
+        self._thread = threading.Thread(target=lambda: asyncio.run(copying.run(1, give, self._meet)))
+        self._thread.start()
+
+    def _meet(self) -> None:
+        self.met += 1
+
+    def end(self) -> None:
+        self._ends[1].close()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        self._ends[0].close()
+
+
+def test_a_trainer_waits_until_its_snapshot_is_copied(fds: list[int], keeper: Keeper) -> None:
+    actor = Actor(fds, _into(keeper))
+    for step in (1, 2, 3):
+        fill(fds[step % 2], step)
+        actor.bell.ring(step)
+        actor.bell.wait()
+        assert step in slots.steps(keeper.of(0))
+    actor.bell.wait()
+    assert actor.met == 2 and actor.bell.took_s > 0 and not actor.warnings
+    actor.end()
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_buddy_that_is_gone_stops_no_training(fds: list[int], monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
+    monkeypatch.setattr(copies, "CHUNK_S", 0.01)
+    calls = 0
+
+    async def give(_: Chunk) -> bool:
+        nonlocal calls
+        calls += 1
+        if silent:
+            await asyncio.Event().wait()
+        raise ConnectionError("it is gone")
+
+    actor = Actor(fds, give)
+    for step in (1, 2, 3):
+        fill(fds[step % 2], step)
+        actor.bell.ring(step)
+        actor.bell.wait()
+    assert calls == 1, "it is left alone for a while"
+    assert len(actor.warnings) == 1 and "step 1 is not copied" in actor.warnings[0]
+    actor.end()
+
+
+def test_an_actor_that_does_not_answer_stops_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "PATIENCE_S", 0.01)
+    ours, theirs = bell()
+    trainers = Bell(theirs)
+    trainers.ring(1)
+    trainers.wait()
+    ours.send(copies._NEWS.pack(1, 0.0))  # late, for a snapshot that is no longer waited for
+    trainers.ring(2)
+    ours.send(copies._NEWS.pack(2, 4.0))
+    trainers.wait()
+    assert trainers.cost_s == 4.0
+    ours.close()
+    theirs.close()
+
+
+def test_buddies_sit_on_another_node_and_share_the_work() -> None:
+    assert buddies(["a"] * 4) == [None] * 4
+    assert buddies(["a", "a", "b", "b"]) == [2, 3, 0, 1]
+    places = ["c", "a", "b", "a", "c", "a", "b"]
+    found = buddies(places)
+    assert all(other is not None and places[other] != places[rank] for rank, other in enumerate(found))
+    most = [found.count(rank) for rank in range(len(places))]
+    assert max(most) == 2, "three ranks on a node of two"

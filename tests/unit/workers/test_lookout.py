@@ -1,0 +1,34 @@
+import asyncio
+from typing import Any
+
+from shardyard.workers.lookout import leases_kept
+from shardyard.workers.member import Member
+
+
+class Heard:
+    """An actor as far as it is spoken to: `actor.beat.remote()`."""
+
+    def __init__(self, answers: bool = True) -> None:
+        self.beat: Any = self
+        self.answers = answers
+        self.changed = asyncio.Event()
+        self.times = 0
+
+    async def remote(self) -> None:
+        self.times += 1
+        self.changed.set()
+        if not self.answers:
+            await asyncio.Event().wait()
+
+
+async def test_every_living_rank_hears_of_its_supervisor_again_and_again_while_one_does_not_answer() -> None:
+    living, silent, dead = Heard(), Heard(answers=False), Heard()
+    members = [Member(0, actor=living), Member(1, actor=silent), Member(2, actor=dead, lost=True), Member(3)]
+    async with asyncio.timeout(60), leases_kept(members, lease_s=0.03):
+        for actor in (living, silent):
+            for _ in range(3):
+                await actor.changed.wait()
+                actor.changed.clear()
+    heard = living.times
+    await asyncio.sleep(0.05)
+    assert living.times == heard and dead.times == 0

@@ -1,0 +1,56 @@
+"""Whether ranks were lost alone, or with their node: then that is told, once, and not each rank.
+
+Ray misses a dead node only after some seconds. Until then a node whose raylet takes no connection may be dead, and is waited for.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from .failure import Failure
+from .hang import in_words
+from .lookout import within
+from .member import Member
+
+#: Ray misses a dead node after so long at most: 13 s by its defaults (measured), where nobody made it quicker.
+NOTICE_S: Final = 25.0
+ASK_S: Final = 2.0
+BREATH_S: Final = 0.2
+
+
+async def lost_node(members: Sequence[Member], accused: Collection[int]) -> Failure | None:
+    """The death of a node that took lost ranks, or those that are `accused`, along. None when they were lost alone."""
+    suspects = {member.node for member in members if member.node and (member.lost or member.rank in accused)}
+    deadline = time.monotonic() + NOTICE_S
+    while suspects and time.monotonic() < deadline:
+        living = await asyncio.to_thread(_living)
+        for node in sorted(suspects - living.keys()):
+            return _failure(node, members)
+        suspects = {node for node in suspects if not await _answers(*living[node])}
+        await asyncio.sleep(BREATH_S if suspects else 0.0)
+    return None
+
+
+async def _answers(address: str, port: int) -> bool:
+    """Whether a node's raylet takes connections: a dead one's are refused, by a dead machine nobody refuses them."""
+    try:
+        _, writer = await within(ASK_S, asyncio.open_connection(address, port))
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+def _living() -> dict[str, tuple[str, int]]:
+    """The nodes that Ray does not miss, and where their raylets listen."""
+    import ray
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    return {str(node["NodeID"]): (str(node["NodeManagerAddress"]), int(node["NodeManagerPort"])) for node in nodes}
+
+
+def _failure(node: str, members: Sequence[Member]) -> Failure:
+    ranks = [member.rank for member in members if member.node == node]
+    message = f"node {node[:12]} took {in_words(ranks)} along"
+    return Failure("node_lost", None, message, node, evidence={"ranks": ranks})
