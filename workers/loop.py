@@ -28,6 +28,7 @@ from .checkpoint.storage import folder_at
 from .coords import Coords
 from .copies import Bell
 from .ending import Asked, Ending, agreed, votes
+from .events import plain
 from .groups import formed
 from .models.flops import flops_per_token
 from .optimizer import learning_rate, optimizer_pieces, set_updates_done, updates_done
@@ -59,7 +60,7 @@ def train(run: Run, coords: Coords, tell: Tell, asked: Asked) -> None:
     """Train one rank of a gang, from forming its groups to its last event."""
     with formed(coords) as device:
         bell = coords.bell if coords.copied else None
-        train_on(run, device, _aloud(tell), asked, Memory(coords.slots, coords.restore, bell))
+        train_on(run, device, _aloud(tell), asked, Memory(coords.slots, coords.restore, bell, coords.generation > 1))
 
 
 def _aloud(tell: Tell) -> Tell:
@@ -76,11 +77,14 @@ def _aloud(tell: Tell) -> Tell:
 
 @dataclass(frozen=True)
 class Memory:
-    """Where this rank's snapshots lie (`slots.py`), the step of the one to go on from, and the bell that has them copied."""
+    """Where this rank's snapshots lie (`slots.py`), the step of the one to go on from, the bell that has them copied, and whether
+    the attempt has trained before.
+    """
 
     slots: Sequence[int] = ()
     restore: int | None = None
     bell: int | None = None
+    again: bool = False
 
 
 def train_on(run: Run, device: torch.device, tell: Tell, asked: Asked, memory: Memory = Memory()) -> None:
@@ -138,19 +142,19 @@ class Loop:
             if self._due(self.spec.eval.every, step) or step == self.spec.steps:
                 with ASIDE:
                     self._validate(step)
-            self.saving.after(step, lambda step=step: self._training(step))  # type: ignore[misc]
+            self.saving.after(step, lambda step=step: self._saved(step))  # type: ignore[misc]
             self.snapshots.after(step, seconds, lambda step=step: self._facts(step), self.recent.release)  # type: ignore[misc]
             if self.ending and step < self.spec.steps:
                 self._leave(step)
                 return
-        self.saving.conclude(lambda: self._training(self.spec.steps))
+        self.saving.conclude(lambda: self._saved(self.spec.steps))
         self._tell_summary(self.spec.steps - self.began_at + 1)
 
     def _leave(self, step: int) -> None:
         """End before the last step; what was wished is told, so that it is not taken for the end of the work."""
         self.built.parallel.data.settle()
         if self.ending == Ending.SAVE:
-            self.saving.leave(step, lambda: self._training(step))
+            self.saving.leave(step, lambda: self._saved(step))
         self.saving.finish()
         self.tell("stopped", {"step": step})
 
@@ -278,6 +282,15 @@ class Loop:
             "loss_scale": None if scale is None else scale.state(),
         }
 
+    def _saved(self, step: int) -> dict[str, Any]:
+        """What a checkpoint holds beside the pieces: also what rank 0 told lately in this attempt, which may die on its way."""
+        told = plain(self.recent.told()) if self.leads else []
+        return self._training(step) | {"told": told, "told_in": self._attempt}
+
+    @property
+    def _attempt(self) -> list[Any]:
+        return [self.built.run.job, self.built.run.attempt]
+
     def _facts(self, step: int) -> dict[str, Any]:
         """A snapshot's JSON: the training state, this loop's own, and what rank 0 told lately."""
         own = {name: getattr(self, name) for name in _OWN}
@@ -300,7 +313,11 @@ class Loop:
         run = self.built.run
         resume = None if run.resume is None else folder_at(run.resume)
         training = restore(folder_at(run.checkpoints), resume, self._all_pieces(), self.saving.warn)
-        return 0 if training is None else self._continue(training)
+        if training is None:
+            return 0
+        if self.leads and self.memory.again and training.get("told_in") == self._attempt:
+            self.recent.tell_again(training["told"])
+        return self._continue(training)
 
     def _continue(self, training: dict[str, Any]) -> int:
         """The pieces have their values: let the rest follow."""
