@@ -15,6 +15,8 @@ from harness.owners import actor_of, rank_actors
 
 from shardyard.service.cluster import Cluster
 from shardyard.service.gangs import GangOrder
+from shardyard.service.head import marked
+from shardyard.service.settings import Settings
 
 from .story import Event, closed, follow, is_final, is_step, kill_supervisor, pids, standing_by, states
 
@@ -178,23 +180,25 @@ async def test_a_spare_takes_over_and_another_one_its_place(
 
 
 async def test_an_actor_that_dies_at_the_start_is_replaced(
-    cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path
+    cluster: Cluster, settings: Settings, whole: tuple[list[Event], Path], tmp_path: Path
 ) -> None:
     gang = train_order("early", tmp_path / "run", LAYOUTS[0])
     before = set(rank_actors())
     await cluster.start_gang(gang)
-    (await first_beside(before)).kill()
+    (await first_beside(before, settings)).kill()
     events = await follow(cluster, gang.name)
     assert "recovering" in states(events) and states(events)[-2:] == ["running", "succeeded"], events[-1]
     assert curve(events) == curve(whole[0])
     await closed(cluster, gang.name, pids(tmp_path / "run"))
 
 
-async def first_beside(known: set[psutil.Process]) -> psutil.Process:
-    async with asyncio.timeout(60):
+async def first_beside(known: set[psutil.Process], settings: Settings) -> psutil.Process:
+    """The first rank actor of this cluster that is not known."""
+    folder = str((settings.data_dir / "ray").resolve())
+    async with asyncio.timeout(240):
         while True:
             for process in rank_actors():
-                if process not in known:
+                if process not in known and process.pid in {ours.pid for ours in marked(folder)}:
                     return process
             await asyncio.sleep(0.01)
 
