@@ -4,7 +4,7 @@ import pytest
 
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
 from shardyard.workers.checkpoint.shelf import clear, complete, folder, newest, prune
-from shardyard.workers.checkpoint.storage import Folder
+from shardyard.workers.checkpoint.storage import Folder, LocalFolder
 
 
 def shelve(root: Folder, *steps: int) -> None:
@@ -15,7 +15,9 @@ def shelve(root: Folder, *steps: int) -> None:
 
 
 def steps(root: Folder) -> list[int]:
-    return sorted(int(name[5:]) for name in root.folders())
+    """A bucket's folder is there by its files alone; some servers go on listing the name of an empty one for a while."""
+    there = [name for name in root.folders() if isinstance(root, LocalFolder) or (root / name).files()]
+    return sorted(int(name[5:]) for name in there)
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [4]), (2, [3, 4]), (3, [2, 3, 4]), (9, [1, 2, 3, 4])])
