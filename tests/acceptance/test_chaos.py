@@ -1,6 +1,6 @@
 """Whatever happens to whom, every job succeeds, each step is stored once, and the parameters are those of a run to which nothing happened.
 
-`make chaos SEED=… N=…` draws more faults, and `make chaos FAULTS=… LAYOUT=…` repeats one job's; some of each kind come with every run
+`make chaos SEED=… N=…` draws more faults, and `make chaos FAULTS=… LAYOUT=…` repeats one job's; one of each kind comes with every run
 of the tests.
 """
 
@@ -10,9 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from harness.campaign import Campaign, measure
-from harness.chaos import SAVE_EVERY, Fault, actors, drawn, possible, trainers
+from harness.cast import actors, trainers
+from harness.chaos import FAULTS as KINDS
+from harness.chaos import FINAL, SAVE_EVERY, Fault, drawn, possible
 from harness.plane import Plane, spec, until
 from harness.postgres import Postgres
 from harness.stage import Stage, a_stage
@@ -20,12 +23,12 @@ from harness.stage import Stage, a_stage
 from shardyard import Client
 
 SEED = int(os.environ.get("CHAOS_SEED") or 0)
-COUNT = int(os.environ.get("CHAOS_COUNT") or 6)
+COUNT = int(os.environ.get("CHAOS_COUNT") or len(KINDS))
 #: These instead, such as `kill-rank:0.5 cut-and-forget:0.25`, all at jobs of the layout of this number.
 FAULTS = [Fault.parse(text) for text in os.environ.get("CHAOS_FAULTS", "").split()]
 LAYOUT = int(os.environ.get("CHAOS_LAYOUT") or 0)
 #: Faults per job: so many that they also meet each other's repairs.
-EACH = 4
+EACH = 6
 LAYOUTS: list[dict[str, Any]] = [
     {"data": 4, "zero": 1},
     {"data": 2, "pipeline": 2, "zero": 1},
@@ -34,11 +37,10 @@ LAYOUTS: list[dict[str, Any]] = [
     {"data": 2, "context": 2, "zero": 2},
     {"tensor": 2, "pipeline": 2},
 ]
-STEPS = 60 + 40 * EACH
-FINAL = ("succeeded", "failed", "cancelled")
+STEPS = 60 + 20 * EACH
 
 
-@pytest.mark.timeout(900 + 120 * (len(FAULTS) or COUNT))
+@pytest.mark.timeout(1800 + 120 * (len(FAULTS) or COUNT))
 def test_no_fault_is_seen_in_the_numbers(postgres: Postgres, capsys: pytest.CaptureFixture[str]) -> None:
     def tell(text: str) -> None:
         with capsys.disabled():
@@ -98,10 +100,14 @@ def _difference(curve: list[Any], whole: list[Any]) -> str:
 def _nothing_is_left(stage: Stage) -> None:
     """No rank, no placement group, no device; after the control plane's end no process, and so no port."""
     plane = stage.plane
-    until(lambda: not trainers(plane) and not actors(plane, "Rank"), 60, "all ranks to end")
+    until(lambda: not _cast(stage), 240, f"the end of {_cast(stage)}")
     with plane.client() as client:
         until(lambda: sum(node.cpu_used for node in client.nodes()) < 1e-6, 60, "all devices to be free")
     stage.cleared()
+
+
+def _cast(stage: Stage) -> list[psutil.Process]:
+    return [*trainers(stage), *actors(stage, "Rank"), *actors(stage, "Supervisor")]
 
 
 def _submit(plane: Plane, name: str, number: int) -> str:

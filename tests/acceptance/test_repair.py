@@ -1,6 +1,6 @@
 """A job whose trainer and supervisor are killed goes on, seen from outside: same attempt, every step once, the same losses, a story."""
 
-from harness.chaos import actors, trainers
+from harness.cast import actors, trainers
 from harness.plane import Plane, spec, until
 
 STEPS = 150

@@ -30,7 +30,7 @@ import psutil
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from harness.chaos import actors, trainers  # noqa: E402
+from harness.cast import actors, trainers  # noqa: E402
 from harness.owners import actor_of  # noqa: E402
 from harness.plane import Plane, running_plane, until  # noqa: E402
 from launch import RAY_TRAIN, ratio, ray_cluster  # noqa: E402

@@ -49,24 +49,41 @@ class Campaign:
         while len(struck) < most and self.left:
             fault = self.faults[len(self.strikes)]
             what = f"a step of {job} after {since}; struck: {', '.join(str(one.fault) for one in struck) or 'nothing'}"
-            until(lambda since=since: (now := step()) is None or now > since, 240, what)  # type: ignore[misc]
-            now = step()
-            if now is None or steps - now < fault.needs:
+            now = self._wait(stage, step, since, what)
+            if now is None or steps - now < fault.needs or not self._strike(stage, job, fault, now):
                 break
-            struck.append(self._strike(stage, job, fault, now))
+            struck.append(self.strikes[-1])
             since = now + STEPS_BETWEEN
         return struck
 
-    def _strike(self, stage: Stage, job: str, fault: Fault, step: int) -> Strike:
+    def _wait(self, stage: Stage, step: Callable[[], int | None], since: int, what: str) -> int | None:
+        """The job's newest step once it is after `since`; None when it has ended."""
+        now: int | None = 0
+
+        def got_on() -> bool:
+            nonlocal now
+            now = step()
+            if stage.machines.complete():
+                self.tell(
+                    f"  {time.monotonic() - self.began:6.0f} s  Ray gave a machine up that nobody struck; a fresh one came"
+                )
+            return now is None or now > since
+
+        until(got_on, 240, what)
+        return now
+
+    def _strike(self, stage: Stage, job: str, fault: Fault, step: int) -> bool:
+        """Whether there still was anything to strike."""
         strike = Strike(fault, time.time(), step)
-        self.strikes.append(strike)
-        fault.strike(stage, job)
+        if not fault.strike(stage, job):
+            return False
         strike.took_s = time.time() - strike.at
+        self.strikes.append(strike)
         done = f"fault {len(self.strikes)} of {len(self.faults)}"
         self.tell(
             f"  {time.monotonic() - self.began:6.0f} s  {done}: {fault} after step {step}, in {strike.took_s:.1f} s"
         )
-        return strike
+        return True
 
     def summary(self) -> str:
         """Faults by kind with the seconds that they cost: median and worst."""

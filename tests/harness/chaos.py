@@ -1,7 +1,6 @@
 """Faults as machines have them, drawn by seed and done to a running control plane and to the one job that runs on it."""
 
 import contextlib
-import os
 import random
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +9,14 @@ from pathlib import Path
 
 import psutil
 
+from .cast import actors, trainers
+from .damage import cut, flip, newest_checkpoint
+from .nodes import Node
 from .plane import Plane, until
 from .stage import Stage
+
+FINAL = ("succeeded", "failed", "cancelled")
+PATIENCE_S = 240
 
 
 @dataclass(frozen=True)
@@ -21,8 +26,9 @@ class Fault:
     name: str
     luck: float  # 0 ≤ luck < 1
 
-    def strike(self, stage: Stage, job: str) -> None:
-        FAULTS[self.name](stage, job, self.luck)
+    def strike(self, stage: Stage, job: str) -> bool:
+        """False when the job ended before there was anything to strike."""
+        return FAULTS[self.name](stage, job, self.luck)
 
     @property
     def needs(self) -> int:
@@ -49,30 +55,13 @@ def drawn(seed: int, count: int, kinds: Sequence[str]) -> list[Fault]:
 def possible(stage: Stage) -> tuple[list[str], Mapping[str, str]]:
     """The kinds that this machine can have, and why it cannot have the others."""
     impossible = {} if stage.disk else {"fill-disk": stage.no_disk}
+    if stage.machines.nodes.network is None:
+        impossible["cut-node"] = "network namespaces need root and `ip`"
     return [kind for kind in FAULTS if kind not in impossible], impossible
 
 
-def trainers(plane: Plane) -> list[psutil.Process]:
-    """The fork server's children: they have its command line."""
-    servers = [p for p in plane.processes() if "shardyard.workers.forkserver" in _command(p)]
-    return [p for p in servers if p.ppid() in {server.pid for server in servers}]
-
-
-def actors(plane: Plane, kind: str) -> list[psutil.Process]:
-    """The raylet's children that are actors of one class: their title says so, and hides whose they are."""
-    children = [child for p in plane.processes() if "raylet" in " ".join(_command(p)[:1]) for child in p.children()]
-    return [child for child in children if " ".join(_command(child)).startswith(f"ray::{kind}")]
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def _signal(find: Callable[[], list[psutil.Process]], luck: float, number: int = signal.SIGKILL) -> None:
-    """To one of those that are there, as soon as there is one."""
+def _signal(stage: Stage, job: str, find: Callable[[], list[psutil.Process]], luck: float, number: int) -> bool:
+    """To one of those that are there, as soon as there is one; False when the job ends before."""
 
     def sent() -> bool:
         found = sorted(find(), key=lambda process: process.pid)
@@ -81,68 +70,123 @@ def _signal(find: Callable[[], list[psutil.Process]], luck: float, number: int =
             return True
         return False
 
-    until(sent, 240, "a process to strike")
+    return _unless_it_ends(stage, job, sent, "a process to strike")
 
 
-def _kill_trainer(stage: Stage, _: str, luck: float) -> None:
-    _signal(lambda: trainers(stage.plane), luck)
+def _unless_it_ends(stage: Stage, job: str, condition: Callable[[], bool], what: str) -> bool:
+    """Wait until the condition holds (True) or the job has ended."""
+    held = False
+
+    def either() -> bool:
+        nonlocal held
+        held = condition()
+        return held or _has_ended(stage.plane, job)
+
+    until(either, PATIENCE_S, what)
+    return held
 
 
-def _stop_trainer(stage: Stage, _: str, luck: float) -> None:
+def _has_ended(plane: Plane, job: str) -> bool:
+    with plane.client() as client:
+        return client.job(job).state in FINAL
+
+
+def _kill_trainer(stage: Stage, job: str, luck: float) -> bool:
+    return _signal(stage, job, lambda: trainers(stage), luck, signal.SIGKILL)
+
+
+def _stop_trainer(stage: Stage, job: str, luck: float) -> bool:
     """It lives, holds its sockets open and does nothing: its peers wait for it for ever."""
-    _signal(lambda: trainers(stage.plane), luck, signal.SIGSTOP)
+    return _signal(stage, job, lambda: trainers(stage), luck, signal.SIGSTOP)
 
 
-def _kill_rank(stage: Stage, _: str, luck: float) -> None:
+def _kill_rank(stage: Stage, job: str, luck: float) -> bool:
     """A rank actor; its trainer ends with it."""
-    _signal(lambda: actors(stage.plane, "Rank"), luck)
+    return _signal(stage, job, lambda: actors(stage, "Rank"), luck, signal.SIGKILL)
 
 
-def _kill_supervisor(stage: Stage, _: str, luck: float) -> None:
-    _signal(lambda: actors(stage.plane, "Supervisor"), luck)
+def _kill_supervisor(stage: Stage, job: str, luck: float) -> bool:
+    return _signal(stage, job, lambda: actors(stage, "Supervisor"), luck, signal.SIGKILL)
 
 
-def _kill_control_plane(stage: Stage, _: str, __: float) -> None:
+def _kill_control_plane(stage: Stage, _: str, __: float) -> bool:
     """API and dispatcher at once; somebody starts them again."""
     stage.plane.kill()
     stage.plane.up()
+    return True
 
 
-def _restart_database(stage: Stage, _: str, __: float) -> None:
+def _restart_database(stage: Stage, _: str, __: float) -> bool:
     stage.postgres.restart()
+    return True
 
 
-def _flip_and_forget(stage: Stage, job: str, luck: float) -> None:
+def _kill_node(stage: Stage, job: str, luck: float) -> bool:
+    """SIGKILL of the raylet of a machine on which ranks are; a fresh one comes."""
+    return _lose_machine(stage, job, luck, stage.machines.kill) is not None
+
+
+def _cut_node(stage: Stage, job: str, luck: float) -> bool:
+    """A machine with ranks loses its network; a fresh one comes. Every second gets it back when everybody misses it."""
+    node = _lose_machine(stage, job, luck, stage.machines.pull_cable)
+    if node is not None and int(luck * 1e4) % 2:
+        stage.machines.plug_in(node)
+    return node is not None
+
+
+def _lose_machine(stage: Stage, job: str, luck: float, lose: Callable[[Node], None]) -> Node | None:
+    """The machine, when the control plane misses it; None when the job ended before."""
+    found: list[Node] = []
+
+    def there() -> bool:
+        found[:] = stage.machines.with_one_of(actors(stage, "Rank"))
+        return bool(found)
+
+    if not _unless_it_ends(stage, job, there, "a machine with ranks"):
+        return None
+    node = found[int(luck * len(found))]
+    lose(node)
+    stage.machines.complete()
+    until(lambda: _misses(stage.plane, node), PATIENCE_S, f"the loss of {node} to be noticed")
+    return node
+
+
+def _misses(plane: Plane, node: Node) -> bool:
+    with plane.client() as client:
+        return not any(known.alive for known in client.nodes() if known.id == node.id)
+
+
+def _flip_and_forget(stage: Stage, job: str, luck: float) -> bool:
     """A byte of the newest checkpoint flips and all ranks die at once, with all that was in memory."""
-    _damage_and_forget(stage.plane, job, luck, flip)
+    return _damage_and_forget(stage, job, luck, flip)
 
 
-def _cut_and_forget(stage: Stage, job: str, luck: float) -> None:
+def _cut_and_forget(stage: Stage, job: str, luck: float) -> bool:
     """A file of the newest checkpoint is cut short, and all ranks die at once."""
-    _damage_and_forget(stage.plane, job, luck, cut)
+    return _damage_and_forget(stage, job, luck, cut)
 
 
-def _damage_and_forget(plane: Plane, job: str, luck: float, damage: Callable[[Path, float], None]) -> None:
-    found = newest_checkpoint(plane, job)
+def _damage_and_forget(stage: Stage, job: str, luck: float, damage: Callable[[Path, float], None]) -> bool:
+    found = newest_checkpoint(stage.plane, job)
     if found is not None:
         with contextlib.suppress(FileNotFoundError):  # it was just being saved anew
             damage(found, luck)
-    for process in [*actors(plane, "Rank"), *trainers(plane)]:
-        try:
+    for process in [*actors(stage, "Rank"), *trainers(stage)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
+    return True
 
 
-def _fill_disk(stage: Stage, job: str, _: float) -> None:
+def _fill_disk(stage: Stage, job: str, _: float) -> bool:
     """Until a checkpoint could not be saved; then somebody makes room."""
     assert stage.disk is not None
     failed = _failed_saves(stage.plane, job)
     stage.disk.fill()
     try:
-        until(lambda: _failed_saves(stage.plane, job) > failed, 240, "a checkpoint that finds no room")
+        until(lambda: _failed_saves(stage.plane, job) > failed, PATIENCE_S, "a checkpoint that finds no room")
     finally:
         stage.disk.free()
+    return True
 
 
 def _failed_saves(plane: Plane, job: str) -> int:
@@ -150,35 +194,7 @@ def _failed_saves(plane: Plane, job: str) -> int:
         return sum(incident.cause == "checkpoint_failed" for incident in client.incidents(job).items)
 
 
-def newest_checkpoint(plane: Plane, job: str) -> Path | None:
-    manifests = sorted((plane.storage / job).glob("step-*/manifest.json"))
-    return manifests[-1].parent if manifests else None
-
-
-def flip(checkpoint: Path, luck: float) -> None:
-    """Flip a bit of one of its files."""
-    file = _a_file(checkpoint, luck)
-    content = bytearray(file.read_bytes())
-    content[_place(luck, len(content))] ^= 1 << int(luck * 8)
-    file.write_bytes(content)
-
-
-def cut(checkpoint: Path, luck: float) -> None:
-    """Cut one of its files short."""
-    file = _a_file(checkpoint, luck)
-    os.truncate(file, _place(luck, file.stat().st_size))
-
-
-def _place(luck: float, size: int) -> int:
-    return int(luck * 1e9) % size
-
-
-def _a_file(checkpoint: Path, luck: float) -> Path:
-    files = sorted(file for file in checkpoint.iterdir() if file.is_file() and file.stat().st_size)
-    return files[int(luck * len(files))]
-
-
-FAULTS: dict[str, Callable[[Stage, str, float], None]] = {
+FAULTS: dict[str, Callable[[Stage, str, float], bool]] = {
     "kill-trainer": _kill_trainer,
     "stop-trainer": _stop_trainer,
     "kill-rank": _kill_rank,
@@ -188,6 +204,8 @@ FAULTS: dict[str, Callable[[Stage, str, float], None]] = {
     "flip-and-forget": _flip_and_forget,
     "cut-and-forget": _cut_and_forget,
     "fill-disk": _fill_disk,
+    "kill-node": _kill_node,
+    "cut-node": _cut_node,
 }
 
 #: Checkpoints' interval in the jobs of chaos.

@@ -5,6 +5,7 @@ that is killed loses its raylet by SIGKILL, as a machine dies for Ray, and the o
 """
 
 import contextlib
+import itertools
 import os
 import secrets
 import shutil
@@ -13,7 +14,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,6 +73,7 @@ class Nodes:
         self.token.touch(mode=0o600)
         self.token.write_text(secrets.token_hex(32))
         self.nodes: list[Node] = []
+        self._begun: list[Node] = []  # and those that did not come to be
         self.address = ""
 
     @property
@@ -86,15 +89,19 @@ class Nodes:
     def start(self, cpus: float, env: dict[str, str] | None = None) -> Node:
         """The head; `env` is for it and for all nodes that follow."""
         self._env = env or {}
-        ip = self.network.host if self.network else "127.0.0.2"
-        self.address = f"{ip}:{_free_port(ip)}"
-        return self._add(cpus, ip)
+        return self.add_node(cpus)
 
     def add_node(self, cpus: float) -> Node:
         """One more node; returns once the cluster has it."""
-        number = len(self.nodes)
-        ip = self.network.add(number) if self.network else f"127.0.0.{number + 2}"
-        return self._add(cpus, ip)
+        return self.add_nodes([cpus])[0]
+
+    def add_nodes(self, cpus: Sequence[float]) -> list[Node]:
+        """Several at once: one takes seconds."""
+        first = len(self.nodes)
+        with ThreadPoolExecutor(max(1, len(cpus))) as pool:
+            nodes = list(pool.map(self._add, itertools.count(first), cpus))
+        self.nodes += nodes
+        return nodes
 
     def kill_node(self, node: Node) -> None:
         """SIGKILL of its raylet; its workers end when they miss it."""
@@ -110,6 +117,12 @@ class Nodes:
         assert self.network
         self.network.join(node.number)
 
+    def processes(self) -> list[tuple[psutil.Process, Node]]:
+        """Everything that came from any of its nodes and still runs, zombies aside, with its node."""
+        folders = {str(node.folder): node for node in self.nodes}
+        marks = [(process, _mark(process)) for process in psutil.process_iter()]
+        return [(process, folders[mark]) for process, mark in marks if mark in folders]
+
     def of_process(self, pid: int) -> Node:
         """The node to which a process belongs."""
         (found,) = [node for node in self.nodes if pid in node.processes()]
@@ -122,28 +135,34 @@ class Nodes:
 
     def end(self) -> None:
         """Kill all that came from it, and remove folder and networks."""
-        for node in reversed(self.nodes):
+        for node in reversed(self._begun):
             _end(node)
         if self.network:
             self.network.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _add(self, cpus: float, ip: str) -> Node:
+    def _add(self, number: int, cpus: float) -> Node:
         """Ray gives a node up that has not joined within 30 s, which a machine under load may take: then once more."""
-        number = len(self.nodes)
+        ip = self._ip(number)
         for _ in range(TRIES):
             node = self._begin(number, cpus, ip)
             until(lambda node=node: _started(node) or node.process.poll() is not None, START_S, "a Ray node")  # type: ignore[misc]
             if node.process.poll() is None:
-                self.nodes.append(node)
                 return node
             log = (node.folder / "ray.log").read_text()
             _end(node)
         raise AssertionError(f"a Ray node did not start: {log[-4000:]}")
 
+    def _ip(self, number: int) -> str:
+        if self.network:
+            return self.network.add(number) if number else self.network.host
+        return f"127.0.0.{number + 2}"
+
     def _begin(self, number: int, cpus: float, ip: str) -> Node:
         folder = self.folder / f"n{number}"
         folder.mkdir(mode=0o700, exist_ok=True)
+        if number == 0:
+            self.address = f"{ip}:{_free_port(ip)}"  # another one with each try: somebody may take it meanwhile
         inside = self.network.inside(number) if self.network and number else []
         with (folder / "ray.log").open("wb") as log:
             process = subprocess.Popen(
@@ -154,7 +173,9 @@ class Nodes:
                 stderr=log,
                 start_new_session=True,
             )
-        return Node(number, ip, folder, process)
+        node = Node(number, ip, folder, process)
+        self._begun.append(node)
+        return node
 
     def _command(self, number: int, ip: str, cpus: float) -> list[str]:
         head = [
@@ -209,6 +230,14 @@ def _started(node: Node) -> bool:
                 node.raylet = pid
                 node.id = next(part.partition("=")[2] for part in command if part.startswith("--node_id="))
     return bool(node.raylet) and "Ray runtime started" in (node.folder / "ray.log").read_text()
+
+
+def _mark(process: psutil.Process) -> str:
+    """The folder of the node from which it came; nothing of one that has ended."""
+    try:
+        return process.environ().get(NODE_FOLDER, "") if process.status() != psutil.STATUS_ZOMBIE else ""
+    except psutil.Error:
+        return ""
 
 
 def _end(node: Node) -> None:

@@ -1,10 +1,16 @@
-"""Where chaos plays: a control plane on PostgreSQL whose checkpoints lie on a small disk. At its end nothing of it may be left."""
+"""Where chaos plays: a control plane on PostgreSQL, machines of which each may be lost, and a small disk for checkpoints.
+
+At its end nothing of it may be left.
+"""
 
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import psutil
+
 from .disk import SmallDisk
+from .machines import Machines, running_machines
 from .plane import Plane, until
 from .postgres import Postgres
 
@@ -15,17 +21,27 @@ class Stage:
 
     plane: Plane
     postgres: Postgres
+    machines: Machines
     disk: SmallDisk | None
     no_disk: str = ""
 
+    def processes(self) -> list[psutil.Process]:
+        """Those of the control plane and of the machines in use."""
+        return self.plane.processes() + self.machines.processes()
+
     def cleared(self) -> None:
-        """End the control plane in order; nothing that belongs to it may live on."""
+        """End the control plane in order; nothing that belongs to it may live on, and nothing on the machines that were lost."""
+        for node in list(self.machines.cut):
+            self.machines.plug_in(node)
         assert self.plane.process is not None
         self.plane.process.terminate()
         self.plane.process.wait(240)  # reaped here: `down` would wait for what stays a zombie of ours
         done = self.plane.run("down", "--force", timeout=240)
         assert done.returncode == 0, done.stderr
-        until(lambda: not self.plane.processes(), 240, f"the end of {self.plane.processes()}")
+        until(lambda: not self._remains(), 240, f"the end of {self._remains()}")
+
+    def _remains(self) -> list[psutil.Process]:
+        return self.plane.processes() + self.machines.processes(lost=True)
 
 
 @contextlib.contextmanager
@@ -35,13 +51,15 @@ def a_stage(postgres: Postgres) -> Iterator[Stage]:
         disk, why = _disk()
         if disk is not None:
             stack.callback(disk.end)
+        machines = stack.enter_context(running_machines())  # they see the disk, and end before it
         url = postgres.new_database()
         stack.callback(postgres.drop, url)
         plane = Plane()
-        plane.given = {"SHARDYARD_DATABASE_URL": url} | ({"SHARDYARD_STORAGE": str(disk.folder)} if disk else {})
+        plane.given = {"SHARDYARD_DATABASE_URL": url} | machines.settings
+        plane.given |= {"SHARDYARD_STORAGE": str(disk.folder)} if disk else {}
         stack.callback(plane.end)
         plane.up()
-        yield Stage(plane, postgres, disk, why)
+        yield Stage(plane, postgres, machines, disk, why)
 
 
 def _disk() -> tuple[SmallDisk | None, str]:
