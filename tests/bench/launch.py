@@ -1,4 +1,5 @@
-"""How long from submit to the first step, and what the gang costs per step: Shardyard, torchrun and Ray Train on the same model.
+"""How long from submit to the first step and from cancel to the end, and what the gang costs per step: Shardyard, torchrun and Ray Train on
+the same model.
 
     python tests/bench/launch.py [--ranks 4 8] [--rounds 5]
 
@@ -24,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from harness.plane import CLI, Plane  # noqa: E402
+from harness.plane import CLI, Plane, until  # noqa: E402
 
 STEPS = 30
 LONG, SETTLED = 120, 40
@@ -60,6 +61,18 @@ def warm(plane: Plane, ranks: int, steps: int = STEPS) -> Times:
         points = client.metrics(job.id).points
     assert points[0].ts is not None
     return points[0].ts - began, [point.step_s for point in points]
+
+
+def cancelled(plane: Plane, ranks: int) -> float:
+    """Seconds from the wish to end a job that trains to its end."""
+    with plane.client() as client:
+        job = client.submit(spec(ranks, steps=100_000))
+        until(lambda: bool(client.metrics(job.id).points), 120, "the first step")
+        began = time.time()
+        client.cancel(job.id)
+        done = client.wait(job.id, timeout_s=120)
+        assert done.state == "cancelled" and done.finished_at is not None, done.message
+    return done.finished_at.timestamp() - began
 
 
 def cold(ranks: int) -> Times:
@@ -173,12 +186,13 @@ def ray_cluster(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         head.shut_down()
 
 
-def measure(ranks: int, rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """By contender, one entry per round: seconds to the first step, and seconds per step of a job that has settled."""
+def measure(ranks: int, rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]], list[float]]:
+    """One entry per round: by contender seconds to the first step, and seconds per settled step; seconds to cancel a job."""
     folder = Path(tempfile.mkdtemp(prefix="sb-"))
     plane = Plane()
     first: dict[str, list[float]] = {"warm": [], "torchrun": [], "ray train": [], "cold": []}
     pace: dict[str, list[float]] = {"gang": [], "torchrun": []}
+    ends: list[float] = []
     try:
         plane.up()
         warm(plane, ranks)  # fills the token cache and the page cache
@@ -190,13 +204,14 @@ def measure(ranks: int, rounds: int) -> tuple[dict[str, list[float]], dict[str, 
                 first["cold"].append(cold(ranks)[0])
                 pace["gang"].append(settled(warm(plane, ranks, LONG)))
                 pace["torchrun"].append(settled(torchrun(folder, ranks, LONG)))
+                ends.append(cancelled(plane, ranks))
                 last = ", ".join(f"{name} {times[-1]:.1f} s" for name, times in first.items())
                 steps = ", ".join(f"{name} {1e3 * times[-1]:.0f} ms/step" for name, times in pace.items())
-                print(f"  round {number + 1}: {last}; {steps}", flush=True)
+                print(f"  round {number + 1}: {last}; {steps}; cancelled in {ends[-1]:.1f} s", flush=True)
     finally:
         plane.end()
         shutil.rmtree(folder, ignore_errors=True)
-    return first, pace
+    return first, pace, ends
 
 
 def settled(times: Times) -> float:
@@ -215,7 +230,7 @@ def main() -> None:
     options = parser.parse_args()
     for ranks in options.ranks:
         print(f"{ranks} ranks, {options.rounds} rounds", flush=True)
-        first, pace = measure(ranks, options.rounds)
+        first, pace, ends = measure(ranks, options.rounds)
         for name, times in first.items():
             print(
                 f"  {name:<10} {statistics.median(times):6.2f} s to the first step ({min(times):.2f}–{max(times):.2f})"
@@ -224,6 +239,7 @@ def main() -> None:
         print(f"  warm / ray train   {ratio(first['warm'], first['ray train'])}   target ≤ 0.15")
         print(f"  cold / torchrun    {ratio(first['cold'], first['torchrun'])}")
         print(f"  steps/s of the gang / torchrun {ratio(pace['torchrun'], pace['gang'])}   target ≥ 0.98")
+        print(f"  cancel to cancelled {statistics.median(ends):.2f} s ({min(ends):.2f}–{max(ends):.2f})   target ≤ 5 s")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Runs a training spec on N real processes over gloo and brings back its losses and its final parameters."""
 
+import faulthandler
 import multiprocessing
 import os
 import traceback
@@ -103,6 +104,7 @@ def _collect(pipes: list[Any]) -> list[Any]:
 
 def _enter(pipe: Any, work: Any, rank: int, world: int, port: int, arguments: tuple[Any, ...]) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
+    faulthandler.enable()  # a rank that is killed by a signal says where
     try:
         pipe.send((False, work(rank, world, port, *arguments)))
     except BaseException:

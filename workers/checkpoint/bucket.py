@@ -123,7 +123,6 @@ class BucketFolder(Folder):
     def remove_all(self) -> None:
         with contextlib.suppress(OSError):
             self.each(self.remove, self.files())
-            self.remove("")  # the folder's own name, which some servers keep: only once it is empty
 
     def each(self, do: Callable[[T], R], things: Iterable[T]) -> list[R]:
         return list(_ahead(do, things))

@@ -15,7 +15,9 @@ def shelve(root: Folder, *steps: int) -> None:
 
 
 def steps(root: Folder) -> list[int]:
-    """A bucket's folder is there by its files alone; some servers go on listing the name of an empty one for a while."""
+    """Those of which anything is left. A bucket has no folders but by their files: SeaweedFS goes on listing the name of an empty one
+    until it cleans up, minutes later (its issue 9810).
+    """
     there = [name for name in root.folders() if isinstance(root, LocalFolder) or (root / name).files()]
     return sorted(int(name[5:]) for name in there)
 
