@@ -12,6 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from . import forms
 from .identity import gang_name
 from .lifecycle import Word, move
 from .nodes import Fleet, fleet, machine_of
@@ -63,11 +64,15 @@ async def _decisions(
 ) -> list[Decision]:
     if unreachable is not None:
         return [Wait(row["id"], "cluster_unreachable", unreachable) for row in front]
-    waiting = [
-        Waiting(row["id"], row["world_size"], row["tensor"], row["wanted_device"], row["spares"]) for row in front
-    ]
+    waiting = [_waiting(row) for row in front]
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
     return decide(waiting, machines, await jobs.held_ranks(tx), settings.max_ranks)
+
+
+def _waiting(row: RowMapping) -> Waiting:
+    first, *others = forms.sizes(row)
+    least = forms.smallest(row)
+    return Waiting(row["id"], first, row["tensor"], row["wanted_device"], row["spares"], tuple(others), least)
 
 
 async def _carry_out(
@@ -94,6 +99,8 @@ async def _start(
         return None
     now, number = time.time(), job["attempt"] + 1
     also = {"attempt": number, "device": start.device, "repairs": 0, "retry_at": 0.0}
+    if start.world_size is not None:
+        also |= await forms.begin(tx, job["id"], start.world_size, owner)
     await move(tx, job["id"], State.QUEUED, State.PLACING, Word(owner, now), token=lease.token, also=also)
     attempt = {"job_id": job["id"], "number": number, "gang": gang_name(job["id"], number), "device": start.device}
     await attempts.insert(tx, {**attempt, "nodes": known, "started_at": now})

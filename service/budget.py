@@ -32,6 +32,9 @@ FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeo
 #: The end of an attempt that was asked for: it costs nothing, and the next one need not wait.
 PREEMPTED: Final = "preempted"
 
+#: An elastic gang's end when it lost devices for longer than its grace: it costs nothing, and the job goes on with those that are left.
+DEVICES_LOST: Final = "devices_lost"
+
 #: An attempt that told so many new steps has brought the job on: the next try waits no longer than the first one.
 PROGRESS_STEPS: Final = 10
 
@@ -91,7 +94,7 @@ class Enough:
 
 def decide(job_id: str, spent: Spent, fault: Fault, back_off: BackOff) -> Again | Enough:
     """What becomes of a job that lost its attempt."""
-    if fault.reason == PREEMPTED:
+    if fault.reason in (PREEMPTED, DEVICES_LOST):
         return Again(0.0, spent, "")
     enough = _enough(spent, fault)
     if enough is not None:

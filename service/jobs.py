@@ -13,7 +13,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.spec import TrainSpec
-from . import nodes, preflight
+from . import forms, nodes, preflight
 from .errors import IdempotencyConflict, InvalidCursor, InvalidSpec, JobEnded, JobNotFound, StateChanged
 from .identity import new_job_id
 from .lifecycle import Word, move
@@ -41,6 +41,7 @@ from .store import jobs as job_rows
 from .store import logs as log_rows
 from .store import nodes as node_rows
 from .store import steps as step_rows
+from .store.dialect import unix_now
 from .store.engine import Store
 
 _STEP_FIELDS = tuple(Step.__dataclass_fields__)
@@ -62,6 +63,8 @@ async def submit(
     row = await _new_row(store, settings, spec)
     row |= {"idempotency_key": idempotency_key, "body_hash": body_hash, "actor": actor}
     async with store.write() as tx:
+        if row["elastic"]:
+            row["elastic_at"] = unix_now(tx) + spec.policy.elastic_grace_s
         created = await job_rows.insert(tx, row)
         if created:
             data = {"state": State.QUEUED, "reason": None, "message": None, "attempt": 0}
@@ -84,25 +87,20 @@ def _replayed(row: RowMapping, body_hash: str) -> Job:
 
 async def _new_row(store: Store, settings: Settings, spec: JobSpec) -> dict[str, Any]:
     """The checked spec as a row of `jobs`."""
-    plain = spec.model_dump(mode="json", by_alias=True)
-    _refuse_null_characters(plain)
-    batch = await preflight.check(spec, settings)
+    _refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
+    checked = await preflight.check(spec, settings)
     async with store.read() as tx:
         machines = [nodes.machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
         source = await _find(tx, spec.train.resume_from) if spec.train.resume_from else None
     resume = await asyncio.to_thread(_resume, settings, spec.train.resume_from, source)
-    preflight.check_ranks(spec, machines, settings.max_ranks)
-    now, layout = time.time(), spec.train.layout
+    preflight.check_ranks(spec, checked, machines, settings.max_ranks)
+    now = time.time()
     return {
         "id": new_job_id(now),
         "name": spec.name,
         "state": State.QUEUED,
         "labels": spec.labels,
-        "spec": plain,
-        "layout": str(layout),
-        "batch": str(batch),
-        "world_size": layout.world_size,
-        "tensor": layout.tensor,
+        **forms.columns(spec, checked.batch, checked.forms),
         "wanted_device": spec.device,
         "max_restarts": spec.policy.max_restarts,
         "max_retries": spec.policy.max_retries,

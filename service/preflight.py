@@ -1,10 +1,11 @@
 """What can be refused before anything is stored: layout, files, checkpoint, and more ranks than there can ever be."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..strategies.layout import Batch, ModelFacts, Refusal
+from ..workers import elastic
 from ..workers.checkpoint.address import is_bucket, refuse_unreachable
 from ..workers.checkpoint.errors import CheckpointError
 from ..workers.checkpoint.shelf import newest
@@ -35,8 +36,16 @@ _DATA_ERRORS: dict[str, type[ShardyardError]] = {
 }
 
 
-async def check(spec: JobSpec, settings: Settings) -> Batch:
-    """The batch maths of a spec that can run. Raises InvalidLayout, InvalidSpec, MissingFile, EmptyCorpus."""
+@dataclass(frozen=True)
+class Checked:
+    """The batch maths of a spec that can run and, of an elastic job, the forms that it may take."""
+
+    batch: Batch
+    forms: tuple[elastic.Form, ...]
+
+
+async def check(spec: JobSpec, settings: Settings) -> Checked:
+    """What follows from a spec that can run. Raises InvalidLayout, InvalidSpec, MissingFile, EmptyCorpus."""
     if spec.train.precision == "fp8" and spec.device == "cpu":
         raise InvalidSpec(
             "fp8 needs GPUs, and this job asks for CPUs.",
@@ -50,7 +59,7 @@ async def check(spec: JobSpec, settings: Settings) -> Batch:
     return check_layout(spec.train, vocab, settings.local_files)
 
 
-def check_layout(train: TrainSpec, vocab: int | None, local_files: bool = True) -> Batch:
+def check_layout(train: TrainSpec, vocab: int | None, local_files: bool = True) -> Checked:
     """`vocab` None: the tokenizer cannot be seen from here, so what depends on its size is left to the trainers.
 
     So is all that a model's own files say where there are no `local_files`.
@@ -60,7 +69,7 @@ def check_layout(train: TrainSpec, vocab: int | None, local_files: bool = True) 
         facts = ModelFacts(None, None, None, None, None) if unseen else train.facts(vocab or 256)
         if vocab is None and train.model.vocab is None:
             facts = replace(facts, vocab=None)
-        return train.check_facts(facts)
+        return Checked(train.check_facts(facts), elastic.forms(train, facts))
     except Refusal as refusal:
         raise InvalidLayout(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
 
@@ -96,12 +105,13 @@ def _exists(path: str) -> bool:
         return False
 
 
-def check_ranks(spec: JobSpec, machines: list[queue.Machine], max_ranks: int | None) -> None:
-    """Raises TooManyRanks when the job can never fit; while no node is known, anything may."""
+def check_ranks(spec: JobSpec, checked: Checked, machines: list[queue.Machine], max_ranks: int | None) -> None:
+    """Raises TooManyRanks when the job can never fit, in its smallest form; while no node is known, anything may."""
     if not machines:
         return
     layout, spares = spec.train.layout, spec.policy.spares
-    waiting = queue.Waiting("", layout.world_size, layout.tensor, spec.device, spares)
+    least = min((form.world_size for form in checked.forms), default=layout.world_size)
+    waiting = queue.Waiting("", least, layout.tensor, spec.device, spares)
     never = queue.impossible(waiting, machines, max_ranks)
     if never is not None:
         fits = queue.impossible(replace(waiting, spares=0), machines, max_ranks) is None

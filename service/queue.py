@@ -5,7 +5,7 @@ stream of small jobs overtakes a large one for ever. A job that is larger than t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 from typing import Literal
 
@@ -24,10 +24,23 @@ class Waiting:
     tensor: int
     wanted: Wanted
     spares: int = 0
+    others: tuple[
+        int, ...
+    ] = ()  # of an elastic job: the world sizes that it takes now where there is no room for the first
+    least: int | None = None  # of an elastic job: the smallest that it may ever take
 
     @property
     def devices(self) -> int:
         return self.world_size + self.spares
+
+    @property
+    def forms(self) -> "list[Waiting]":
+        """The job in every size that it takes now, the one it prefers first."""
+        return [replace(self, world_size=size) for size in (self.world_size, *self.others)]
+
+    @property
+    def smallest(self) -> "Waiting":
+        return self if self.least is None else replace(self, world_size=self.least)
 
     def __str__(self) -> str:
         spares = f" and {self.spares} spare{'s' * (self.spares > 1)}" if self.spares else ""
@@ -47,6 +60,7 @@ class Machine:
 class Start:
     id: str
     device: Device
+    world_size: int | None = None  # of an elastic job: the one that it takes
 
 
 @dataclass(frozen=True)
@@ -88,22 +102,24 @@ def decide(
 
 
 def _decide(job: Waiting, pools: "Mapping[Device, _Pool]", blocked: set[Device]) -> Decision:
-    device = resolve(job.wanted, job.devices, {name: pool.capacity for name, pool in pools.items()})
+    device = resolve(job.wanted, job.smallest.devices, {name: pool.capacity for name, pool in pools.items()})
     room = pools[device]
-    never = room.never(job)
+    never = room.never(job.smallest)
     if never is not None:
         return Wait(job.id, "too_many_ranks", never)
-    cordoned = room.cordoned(job)
-    if cordoned is not None:  # for a while this cluster is smaller than the job, which holds up nobody then
-        return cordoned
+    *larger, last = job.forms  # the last needs least: where it has no room, no other has
+    absent = room.absent(last)
+    if absent is not None:  # for a while this cluster is smaller than the job, which holds up nobody then
+        return absent
     if device in blocked:
         return Wait(job.id, "waiting_for_turn", "Waits for its turn: jobs that were submitted earlier go first.")
-    problem = room.problem(job)
+    problem = room.problem(last)
     if problem is not None:
         blocked.add(device)
         return problem
-    room.take(job)
-    return Start(job.id, device)
+    form = next((form for form in larger if room.fits(form)), last)
+    room.take(form)
+    return Start(job.id, device, None if job.least is None else form.world_size)
 
 
 def impossible(job: Waiting, machines: Sequence[Machine], max_ranks: int | None) -> str | None:
@@ -148,8 +164,11 @@ class _Pool:
             return f"A tensor group of {job.tensor} needs one node; the largest node has {self.largest} {self.word}."
         return None
 
-    def cordoned(self, job: Waiting) -> Wait | None:
-        """Why the job cannot start before a cordon ends, or None."""
+    def absent(self, job: Waiting) -> Wait | None:
+        """Why the job cannot start before nodes come (of an elastic one) or a cordon ends, or None."""
+        never = self.never(job)
+        if never is not None:
+            return Wait(job.id, "waiting_for_nodes", never)
         here = self.capacity - self.away
         if not here < job.devices <= self.capacity:
             return None
@@ -173,6 +192,9 @@ class _Pool:
                 job.id, "waiting_for_devices", f"Needs {job.world_size} ranks in tensor groups of {job.tensor}, {free}."
             )
         return None
+
+    def fits(self, job: Waiting) -> bool:
+        return self.absent(job) is None and self.problem(job) is None
 
     def take(self, job: Waiting) -> None:
         packed = self._pack(job)

@@ -5,12 +5,13 @@ its row is all that the wait is.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import faults
-from .budget import INFRASTRUCTURE, PREEMPTED, Again, BackOff, Enough, Fault, Spent, decide
+from . import faults, forms
+from .budget import DEVICES_LOST, INFRASTRUCTURE, PREEMPTED, Again, BackOff, Enough, Fault, Spent, decide
 from .fingerprint import fingerprint
 from .lifecycle import Word, move
 from .states import MOVES, State
@@ -24,9 +25,9 @@ async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_of
     `job` is its row, locked in this transaction under our lease; `reached` is a step that is told and not yet stored. Returns
     the job's new state.
     """
-    if (
-        job["state"] == State.PREEMPTING and word.reason in INFRASTRUCTURE
-    ):  # however its gang has ended, it was asked to
+    if job["state"] == State.PREEMPTING and word.reason in INFRASTRUCTURE | {
+        DEVICES_LOST
+    }:  # however its gang has ended, it was asked to
         word = replace(word, reason=PREEMPTED, message=job["message"])
     error = await _error(tx, job) if word.reason == "exception" else None
     alike = None if error is None else await attempts.ended_by(tx, job["id"], error)
@@ -48,7 +49,7 @@ async def _queue_again(tx: AsyncConnection, job: RowMapping, word: Word, again: 
     if State.QUEUED not in MOVES[state]:
         await move(tx, job["id"], state, State.RECOVERING, word, token=token)
         state = State.RECOVERING
-    also = {
+    also: dict[str, Any] = {
         "restarts": again.spent.restarts,
         "retries": again.spent.retries,
         "setbacks": again.spent.setbacks,
@@ -56,6 +57,8 @@ async def _queue_again(tx: AsyncConnection, job: RowMapping, word: Word, again: 
         "retry_at": unix_now(tx) + again.wait_s,
         "eta_s": None,
     }
+    if job["elastic"]:
+        also["elastic_at"] = also["retry_at"] + forms.patience_s(job, word.reason == DEVICES_LOST)
     waiting = replace(word, message=_said(again.note, word.message))
     await move(tx, job["id"], state, State.QUEUED, waiting, token=token, also=also)
     return State.QUEUED

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import jobs, nodes, preflight
+from . import forms, jobs, nodes, preflight
 from .errors import JobEnded, StateChanged
 from .lifecycle import Word, move
 from .records import Job
@@ -19,6 +19,7 @@ from .states import MOVES, State
 from .store import events
 from .store import jobs as job_rows
 from .store import nodes as node_rows
+from .store.dialect import unix_now
 from .store.engine import Store
 
 #: A job that holds no device changes where it stands.
@@ -30,24 +31,18 @@ async def relayout(store: Store, settings: Settings, job_id: str, spec: JobSpec,
 
     Raises JobNotFound, JobEnded, InvalidLayout, TooManyRanks; then nothing is changed.
     """
-    batch = await preflight.check(spec, settings)
+    checked = await preflight.check(spec, settings)
     async with store.read() as tx:
         machines = [nodes.machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
-    preflight.check_ranks(spec, machines, settings.max_ranks)
-    layout = spec.train.layout
-    columns = {
-        "spec": spec.model_dump(mode="json", by_alias=True),
-        "layout": str(layout),
-        "batch": str(batch),
-        "world_size": layout.world_size,
-        "tensor": layout.tensor,
-    }
+    preflight.check_ranks(spec, checked, machines, settings.max_ranks)
+    columns = forms.columns(spec, checked.batch, checked.forms)
     while True:
         try:
             async with store.write() as tx:
                 before = await jobs.existing(tx, job_id)
-                if before["spec"] != columns["spec"]:
-                    await _change(tx, before, columns, actor)
+                if not forms.same(before["spec"], columns["spec"]):
+                    also = {"elastic_at": unix_now(tx) + spec.policy.elastic_grace_s if checked.forms else None}
+                    await _change(tx, before, columns | also, actor)
                 return jobs.job_of(await jobs.existing(tx, job_id))
         except StateChanged:
             continue  # it moved between our look and our word; each time around something else made progress

@@ -87,6 +87,14 @@ class Policy(_Part):
         description="Warm spares: further rank actors, each on a device that trains nothing, of which one takes over the rank of an "
         "actor that dies, so that the repair need not wait for a new process.",
     )
+    elastic_grace_s: float = Field(
+        60.0,
+        ge=0,
+        le=86_400,
+        allow_inf_nan=False,
+        description="Of a job whose layout.data is a range: seconds without the devices that it lacks before it goes on with fewer "
+        "replicas, and with free devices before it takes more.",
+    )
 
 
 class JobSpec(_Part):

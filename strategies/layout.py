@@ -6,9 +6,11 @@ field, says what is wrong, and gives the nearest value that would work.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from .elastic import MOST, DataRange, beside_the_degree, schema_of_data
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]
 
@@ -64,7 +66,15 @@ class Layout(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     data: int = Field(
-        1, ge=1, le=65536, description="Data-parallel degree: replicas of the model (sharded when `zero` > 0)."
+        1,
+        ge=1,
+        le=MOST,
+        description="Data-parallel degree: replicas of the model (sharded when `zero` > 0). "
+        "`{min: 1, max: 4}`: as many of them as there are devices for.",
+        json_schema_extra=schema_of_data,
+    )
+    elastic: DataRange | None = Field(
+        None, description="The degrees between which the service may change `data`; what `data: {min, max}` becomes."
     )
     zero: Literal[0, 1, 2, 3] = Field(
         0,
@@ -112,6 +122,18 @@ class Layout(BaseModel):
         ge=1,
         description="Sequences per micro-batch. Default: the whole share of a data rank, or what fills the pipeline.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range_beside_the_degree(cls, given: Any) -> Any:
+        return beside_the_degree(given)
+
+    @field_validator("elastic")
+    @classmethod
+    def _degree_within(cls, given: DataRange | None, info: ValidationInfo) -> DataRange | None:
+        if given is not None and info.data.get("data", given.max) not in given:
+            raise ValueError(f"data {info.data['data']} is not within {given}")
+        return given
 
     @property
     def world_size(self) -> int:

@@ -118,6 +118,10 @@ class _Lost:
             self._meter.note(f"{error.detail} Trying again; the job is not touched by this.")
 
 
+#: Why the service changed the layout of an elastic job.
+_RELAYOUT = {"no_room": "no room for more", "devices_free": "devices are free"}
+
+
 def _show(meter: Meter, event: Event) -> None:
     data = event.data
     match event.kind:
@@ -139,6 +143,9 @@ def _show(meter: Meter, event: Event) -> None:
             meter.note(f"{clock(event.ts)} · incident: {data.get('cause')} {data.get('message') or ''}".rstrip())
         case "cordon":
             meter.note(f"{clock(event.ts)} · node {str(data.get('node'))[:12]}: {data.get('message')}")
+        case "relayout":
+            why = f" ({_RELAYOUT.get(data['reason'], data['reason'])})" if data.get("reason") else ""
+            meter.note(f"{clock(event.ts)} · goes on as {data.get('after')} instead of {data.get('before')}{why}")
         case "fault":
             meter.note(f"{clock(event.ts)} · {_fault(data)}")
         case "plan":

@@ -144,8 +144,9 @@ async def queued(tx: AsyncConnection, limit: int) -> Sequence[RowMapping]:
 
 def front(tx: AsyncConnection, limit: int) -> Select[*tuple[Any, ...]]:
     """The query of `queued`."""
-    wanted = ("id", "world_size", "tensor", "wanted_device", "reason", "message", "attempt")
-    columns = (*(jobs.c[name] for name in wanted), _SPARES.label("spares"))
+    wanted = ("id", "world_size", "tensor", "wanted_device", "reason", "message", "attempt", "elastic")
+    impatient = func.coalesce(jobs.c.elastic_at <= unix_begin(tx), False)
+    columns = (*(jobs.c[name] for name in wanted), _SPARES.label("spares"), impatient.label("impatient"))
     statement = select(*columns).where(_ready(tx), unleased(tx))
     return statement.order_by(jobs.c.id).limit(limit)
 

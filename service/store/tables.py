@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 METADATA = MetaData(
@@ -39,6 +40,9 @@ def _counter(name: str) -> Column[int]:
 def _job_id(*, primary_key: bool = True) -> Column[str]:
     return Column("job_id", String(40), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=primary_key)
 
+
+#: Few jobs are elastic: whoever looks for those that may grow passes over all others.
+_ELASTIC = text("elastic_at IS NOT NULL")
 
 jobs = Table(
     "jobs",
@@ -65,6 +69,9 @@ jobs = Table(
     Column("setbacks", Integer, nullable=False, server_default="0"),  # attempts in a row lost without progress
     _counter("furthest"),  # the furthest step when the last attempt was lost
     Column("retry_at", Double, nullable=False, server_default="0"),  # not placed before, by the database's clock
+    # of an elastic job (`forms.py`): the layouts that it may have, and from when on another than it has is taken
+    Column("elastic", JSON(none_as_null=True)),
+    Column("elastic_at", Double),
     Column("resume", Text),  # another job's checkpoint
     Column("actor", Text, nullable=False),
     Column("idempotency_key", String(255), unique=True),
@@ -95,6 +102,7 @@ jobs = Table(
         None, "state", "id", "retry_at"
     ),  # the queue in order: who still waits is passed over without a look at its row
     Index(None, "lease_token"),
+    Index("ix_jobs_elastic", "state", sqlite_where=_ELASTIC, postgresql_where=_ELASTIC),
 )
 
 labels = Table(

@@ -66,7 +66,7 @@ async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:
     return job
 
 
-async def until(store: Store, job: Job, holds: Callable[[Job], bool], seconds: float = 60.0) -> Job:
+async def until(store: Store, job: Job, holds: Callable[[Job], bool], seconds: float = 240.0) -> Job:
     async with asyncio.timeout(seconds):
         while not holds(now := await jobs.get_job(store, job.id)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -99,7 +99,7 @@ async def told_faults(store: Store, job: Job) -> list[tuple[str, bool, str]]:
     return [(data["id"], data["done"], data["asked_by"]) for data in told]
 
 
-async def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+async def eventually(holds: Callable[[], bool], seconds: float = 240.0) -> None:
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -144,3 +144,36 @@ def test_never_more_is_given_than_is_free(
     blocking = ("waiting_for_devices", "waiting_for_turn")
     waits = [i for i, each in enumerate(decisions) if isinstance(each, Wait) and each.reason in blocking]
     assert all(isinstance(decisions[i], Wait) for i in range(min(waits, default=len(queue)), len(queue)))
+
+
+def elastic(name: str, *sizes: int, least: int = 1, tensor: int = 1, wanted: Wanted = "cpu") -> Waiting:
+    return Waiting(name, sizes[0], tensor, wanted, others=sizes[1:], least=least)
+
+
+def test_an_elastic_job_takes_the_largest_size_for_which_there_is_room() -> None:
+    nodes = [node(cpu=4, cpu_free=3), node(cpu=4, cpu_free=1)]
+    assert decide([elastic("a", 8, 4, 2, 1)], nodes, {}, None) == [Start("a", "cpu", 4)]
+    assert decide([elastic("a", 8, 4, 2, tensor=2, least=2)], nodes, {}, None) == [Start("a", "cpu", 2)]
+    first, second = decide([elastic("a", 4, 2), elastic("b", 4, 2, 1)], [node(cpu=5)], {}, None)
+    assert (first, second) == (Start("a", "cpu", 4), Start("b", "cpu", 1))
+
+
+def test_an_elastic_job_that_is_patient_waits_for_its_own_size_and_holds_its_place() -> None:
+    a, b = decide([elastic("a", 4), job("b", 1)], [node(cpu=4, cpu_free=2)], {}, None)
+    assert isinstance(a, Wait) and a.reason == "waiting_for_devices"
+    assert isinstance(b, Wait) and b.reason == "waiting_for_turn"
+
+
+def test_an_elastic_job_that_the_cluster_is_too_small_for_is_none_that_can_never_run() -> None:
+    a, b = decide([elastic("a", 8), job("b", 1)], [node(cpu=4)], {}, None)
+    assert a == Wait("a", "waiting_for_nodes", "Needs 8 ranks; the cluster has 4 CPU ranks.")
+    assert b == Start("b", "cpu")
+    (never,) = decide([elastic("a", 8, least=6)], [node(cpu=4)], {}, None)
+    assert isinstance(never, Wait) and never.reason == "too_many_ranks"
+    (smaller,) = decide([elastic("a", 8, 4, 2)], [node(cpu=4)], {}, None)
+    assert smaller == Start("a", "cpu", 4)
+
+
+def test_an_elastic_job_stays_on_the_devices_on_which_its_smallest_form_runs() -> None:
+    nodes = [node(cpu=16, cuda=2)]
+    assert decide([elastic("a", 4, 2, 1, wanted="auto")], nodes, {}, None) == [Start("a", "cuda", 2)]
