@@ -351,6 +351,7 @@ class Supervisor:
         from ray.exceptions import RayError
 
         await asyncio.sleep(self.budget.back_off_s)
+        await self.journal.settled()  # who has a successor must not end the trainers of that one's generation
         try:
             await self._end_generation()
             if await self._open():

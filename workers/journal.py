@@ -2,8 +2,9 @@
 
 Rules that it keeps: what is not written here has been acknowledged to no rank, shown to no dispatcher and ordered of nobody
 (write-ahead logging; Mohan et al., ARIES, 1992); whoever waits for a write shares it with all others that wait (group commit;
-DeWitt et al., 1984); one write at a time, so that none overtakes a newer one. The store is the control service's (GCS): it
-outlives every worker, and every node but the head's. Ray has no public name for it.
+DeWitt et al., 1984); one write at a time, so that none overtakes a newer one; each supervisor writes below its number in office
+(`office.py`), and one that has a successor ends with its next write. The store is the control service's (GCS): it outlives every
+worker, and every node but the head's. Ray has no public name for it.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from . import office
 from .events import Event, Spool
 from .placement import NAMESPACE
 
@@ -31,6 +33,9 @@ class Journal:
         self.spool = spool
         self.last = 0  # number of the newest event that is written
         self._state = state
+        self._office = 0
+        self._older: list[str] = []  # where predecessors wrote, until what still counts of it is written anew
+        self._inherited: list[list[Event]] = []  # their batches
         self._batches: deque[tuple[int, int]] = deque()  # first and last number of each that is kept
         self._asked = self._written = 0
         self._writing: asyncio.Task[None] | None = None
@@ -38,15 +43,16 @@ class Journal:
         self._closed = False
 
     async def recall(self) -> bytes | None:
-        """The state that was written last, and its events into the spool; None when nothing was."""
-        state, batches = await _surely(lambda: _read(self.gang))
+        """Take office. The state that the last predecessor wrote, and its events into the spool; None when nothing was written."""
+        self._office = await _surely(lambda: office.take(self.gang))
+        self._older, state, batches = await _surely(lambda: _read(self.gang, self._office))
         if state is None:
             return None
-        self.last, remembered = pickle.loads(state)  # noqa: S301 - our own bytes, from where Ray keeps its own
+        last, remembered = pickle.loads(state)  # noqa: S301 - our own bytes, from where Ray keeps its own
         # Of a write that death cut short, a batch may be here that no state knows: it is not yet told.
-        known = [batch for batch in map(pickle.loads, batches) if batch[-1]["seq"] <= self.last]
-        self._batches.extend((batch[0]["seq"], batch[-1]["seq"]) for batch in known)
-        self.spool.refill([event for batch in known for event in batch], self.last)
+        known = [batch for batch in map(pickle.loads, batches) if batch[-1]["seq"] <= last]
+        self.last, self._inherited = last, known
+        self.spool.refill([event for batch in known for event in batch], last)
         return bytes(remembered)
 
     async def settled(self) -> None:
@@ -67,21 +73,30 @@ class Journal:
 
     async def _write(self) -> None:
         await asyncio.sleep(self._wrote_at + SPARING_S - time.monotonic())
-        asked, last, events = self._asked, self.spool.last, self.spool.newer(self.last)
+        asked, last = self._asked, self.spool.last
+        kept = [event for batch in self._inherited if batch[-1]["seq"] > self.spool.acknowledged for event in batch]
+        events = kept + self.spool.newer(self.last)
         state = pickle.dumps((last, self._state()))
-        if not self._closed:
-            await _surely(lambda: self._put(state, events))
+        if not self._closed and not await _surely(lambda: self._put(state, events)):
+            office.leave()
         self._written, self.last, self._wrote_at = asked, last, time.monotonic()
+        self._inherited.clear()
 
-    def _put(self, state: bytes, events: list[Event]) -> None:
-        """Events first: the state that counts them makes them valid."""
+    def _put(self, state: bytes, events: list[Event]) -> bool:
+        """Events first: the state that counts them makes them valid. False when there is a successor, who may not have read this."""
+        mine = _place(self.gang, self._office)
         if events:
             # Named after its first number, a batch takes the place of one that death has left without a state.
-            _set(f"{self.gang}/events/{events[0]['seq']:015d}", pickle.dumps(events))
+            _set(f"{mine}/events/{events[0]['seq']:015d}", pickle.dumps(events))
             self._batches.append((events[0]["seq"], events[-1]["seq"]))
-        _set(f"{self.gang}/state", state)
+        _set(f"{mine}/state", state)
         while self._batches and self._batches[0][1] <= self.spool.acknowledged:
-            _delete(f"{self.gang}/events/{self._batches.popleft()[0]:015d}")
+            _delete(f"{mine}/events/{self._batches.popleft()[0]:015d}")
+        if not office.holds(self.gang, self._office):
+            return False
+        while self._older:
+            _delete(self._older.pop())
+        return True
 
 
 def erase(gang: str) -> None:
@@ -99,13 +114,27 @@ async def _surely(work: Callable[[], Any]) -> Any:
             await asyncio.sleep(AGAIN_S)
 
 
-def _read(gang: str) -> tuple[bytes | None, list[bytes]]:
-    """State and batches of events, oldest first."""
+def _place(gang: str, number: int) -> str:
+    return f"{gang}/{number:0{office.WIDTH}d}"
+
+
+def _read(gang: str, number: int) -> tuple[list[str], bytes | None, list[bytes]]:
+    """All keys of those before `number`; and of the last of them that wrote a state: that, and its batches of events, oldest first."""
     from ray.experimental import internal_kv
 
-    state = internal_kv._internal_kv_get(f"{gang}/state", namespace=NAMESPACE)
-    keys = sorted(internal_kv._internal_kv_list(f"{gang}/events/", namespace=NAMESPACE))
-    return state, [internal_kv._internal_kv_get(key, namespace=NAMESPACE) for key in keys]
+    older = sorted(key for key in _keys(f"{gang}/0") if key < _place(gang, number))
+    states = [key for key in older if key.endswith("/state")]
+    if not states:
+        return older, None, []
+    events = states[-1].removesuffix("state") + "events/"
+    get: Callable[[str], Any] = lambda key: internal_kv._internal_kv_get(key, namespace=NAMESPACE)  # noqa: E731
+    return older, get(states[-1]), [get(key) for key in older if key.startswith(events)]
+
+
+def _keys(prefix: str) -> list[str]:
+    from ray.experimental import internal_kv
+
+    return [bytes(key).decode() for key in internal_kv._internal_kv_list(prefix, namespace=NAMESPACE)]
 
 
 def _set(key: str, value: bytes) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from shardyard.service.cluster import Cluster
 from shardyard.service.errors import GangLost
-from shardyard.workers import journal
+from shardyard.workers import journal, office
 from shardyard.workers.events import Spool
 from shardyard.workers.journal import Journal
 
@@ -70,7 +70,7 @@ async def test_one_that_cannot_read_its_journal_gives_the_gang_up(cluster: Clust
     gang = order("illiterate", ranks=2, steps=100_000, pause=0.02, folder=str(tmp_path))
     await cluster.start_gang(gang)
     await follow(cluster, gang.name, until=is_step(1))
-    await kill_supervisor(gang.name, lambda: journal._set(f"{gang.name}/state", b"of another version"))
+    await kill_supervisor(gang.name, lambda: journal._set(f"{gang.name}/000000001/state", b"of another version"))
     with pytest.raises(GangLost):
         await follow(cluster, gang.name)
     await closed(cluster, gang.name, pids(tmp_path, 2))
@@ -85,7 +85,7 @@ async def test_a_journal_is_recalled_without_what_its_state_does_not_count(clust
         await first.settled()
     spool.take(2)
     spool.add("cut short", {})
-    journal._set(f"{gang}/events/{4:015d}", pickle.dumps(spool.newer(3)))
+    journal._set(f"{gang}/000000001/events/{4:015d}", pickle.dumps(spool.newer(3)))
 
     again = Spool(1 << 20)
     second = Journal(gang, again, lambda: b"state")
@@ -97,5 +97,21 @@ async def test_a_journal_is_recalled_without_what_its_state_does_not_count(clust
     last = Spool(1 << 20)
     assert await Journal(gang, last, bytes).recall() == b"state"
     assert [(event["seq"], event["kind"]) for event in last.newer(0)] == [(3, "c"), (4, "d")]
+    assert not first._put(b"of one that was cut off", spool.newer(0)), "it has a successor"
+    assert await Journal(gang, Spool(1 << 20), bytes).recall() == b"state"
     await second.close()
     assert not written(gang)
+
+
+async def test_one_that_finds_a_successor_leaves_before_it_acts(cluster: Cluster, tmp_path: Path) -> None:
+    """As one does whose node was cut off and has its network again. Its place is taken once more, and the story goes on."""
+    gang = order("deposed", ranks=2, steps=60, pause=0.03, folder=str(tmp_path))
+    await cluster.start_gang(gang)
+    events = await follow(cluster, gang.name, until=is_step(10))
+    assert office.take(gang.name) == 2
+    events += await follow(cluster, gang.name, after=len(events))
+    assert_told_once(events, 60)
+    assert states(events) == ["starting", "running", "succeeded"]
+    assert [event["data"]["cause"] for event in events if event["kind"] == "incident"] == ["supervisor_lost"]
+    assert office.take(gang.name) == 4
+    await closed(cluster, gang.name, pids(tmp_path, 2))
