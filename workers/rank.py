@@ -170,6 +170,7 @@ class Trainer:
         self.messages = Lines(control.fileno())
         self.logs = {"stdout": Lines(stdout, MAX_LINE), "stderr": Lines(stderr, MAX_LINE)}
         self.pid: int | None = None
+        self.asked_for = time.monotonic()
         self.examined: asyncio.Future[dict[str, Any]] | None = None
         self.gone = asyncio.Event()
 
@@ -181,6 +182,11 @@ class Trainer:
     def kill(self, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(OSError):
             forkserver.kill(self._fork, number)
+
+    @property
+    def forking(self) -> bool:
+        """Whether it is still to come: a fork server that was just started imports what trainers need, which takes seconds or a minute."""
+        return self.pid is None and not self.gone.is_set()
 
     @property
     def state(self) -> str | None:
@@ -381,6 +387,8 @@ class Rank:
         self._heard()
         if self.trainer is None:
             return {}
+        if self.trainer.forking:
+            return {"phase": "fork", "idle_s": time.monotonic() - self.trainer.asked_for}
         state = self.trainer.state
         told = {} if state in (None, "T", "t") else await self.trainer.examine()
         return told | {"state": state}

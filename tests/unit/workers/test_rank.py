@@ -1,12 +1,14 @@
 import asyncio
 import contextlib
 import os
+import socket
 from collections.abc import Iterator
 
 import pytest
 
 from shardyard.workers.events import Spool
-from shardyard.workers.rank import MAX_LINE, Lines, Logs
+from shardyard.workers.hang import Examination, hung
+from shardyard.workers.rank import MAX_LINE, Lines, Logs, Rank, Trainer
 
 
 @pytest.fixture
@@ -60,3 +62,17 @@ def test_lines_are_dropped_while_the_spool_is_half_full_and_then_counted() -> No
     notice, kept = (event["data"] for event in spool.take(0))
     assert "7 lines dropped" in notice["lines"][0]
     assert kept["lines"] == ["kept"] and kept["first"] == notice["first"] + 1
+
+
+async def test_a_trainer_that_its_fork_server_is_still_to_fork_is_no_hang() -> None:
+    """On a node that is new to a gang the import may take longer than `policy.hang_s`."""
+    fork, server = socket.socketpair()
+    control, _ = socket.socketpair()
+    with server, _, contextlib.closing(Trainer(fork, control, *os.pipe(), bell=socket.socket())) as trainer:
+        rank = Rank("cpu")
+        rank.trainer = trainer
+        found = Examination.of(0, await rank.examine())
+        assert not hung([found], quick_s=0.0, slow_s=600.0)
+        assert hung([found], quick_s=0.0, slow_s=0.0), "not for ever"
+        trainer.pid = os.getpid()  # it lives and says nothing
+        assert hung([Examination.of(0, await rank.examine())], quick_s=600.0, slow_s=600.0)
