@@ -7,6 +7,7 @@ from torch.distributed.tensor.parallel import ParallelStyle
 from ...strategies.linear import Columns, each
 from .attention import Attention
 from .decoder import Block, Decoder
+from .norms import LayerNorm
 from .plan import decoder_plan
 from .presets import Architecture
 
@@ -30,8 +31,8 @@ class GPT2(Decoder):
     """A GPT-2 of any size; see `Decoder` for shapes. Sequences are at most `arch.max_seq_len` long."""
 
     def __init__(self, arch: Architecture) -> None:
-        def norm() -> nn.LayerNorm:
-            return nn.LayerNorm(arch.dim, eps=arch.norm_eps)
+        def norm() -> LayerNorm:
+            return LayerNorm(arch.dim, arch.norm_eps)
 
         def block() -> Block:
             return Block(Attention(arch, bias=True, rotary=False), GELUMLP(arch.dim, arch.hidden), norm)

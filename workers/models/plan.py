@@ -11,19 +11,26 @@ from typing import Any, cast
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
-from torch.distributed.tensor.parallel import ParallelStyle, RowwiseParallel, SequenceParallel
+from torch.distributed.tensor.parallel import ParallelStyle, RowwiseParallel
 
-from ...strategies.linear import CutColumns, cut_row
+from ...strategies.linear import CutColumns, cut_row, local
 from ...strategies.piece import Cut, cut_by_hand
 from ...strategies.waiting import waited
 
 
-class ReplicatedParallel(ParallelStyle):
-    """Every rank computes the module alike: parameters are replicated DTensors, input and output plain tensors."""
+class NormParallel(ParallelStyle):
+    """A norm (`norms.py`). With `parts` each rank norms other tokens or heads than its peers: what a parameter learns is part of a sum."""
+
+    def __init__(self, *, parts: bool) -> None:
+        super().__init__()
+        self.parts = parts
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        # torch annotates the hooks as returning None, and uses what they return.
-        return distribute_module(module, device_mesh, input_fn=_enter, output_fn=_leave)  # type: ignore[arg-type]
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            whole = distribute_tensor(parameter, device_mesh, [Replicate()], src_data_rank=self.src_data_rank)
+            module.register_parameter(name, nn.Parameter(whole, parameter.requires_grad))
+        module.own = functools.partial(local, partial=self.parts)  # type: ignore[assignment]
+        return module
 
 
 class LinearCut(ParallelStyle):
@@ -131,8 +138,8 @@ def _redistributed(x: DTensor, to: Placement) -> DTensor:
 
 
 def heads_norm() -> ParallelStyle:
-    """A norm over single heads: each rank norms its own heads of [batch, heads, seq, head size], the weight is replicated."""
-    return SequenceParallel(sequence_dim=1, use_local_output=True)
+    """A norm over single heads: each rank norms its own heads of [batch, heads, seq, head size]."""
+    return NormParallel(parts=True)
 
 
 class MixtureParallel(ParallelStyle):
@@ -178,7 +185,7 @@ def decoder_plan(sequence: bool, tied: bool, columns: tuple[str, ...], *, positi
     A tied embedding shares its head's split, by rows.
     """
     between: Placement = Shard(1) if sequence else Replicate()  # of the hidden state outside attention and feed-forward
-    norm = SequenceParallel(use_local_output=True) if sequence else ReplicatedParallel()
+    norm = NormParallel(parts=sequence)
     rows = EmbeddingRowsParallel(input_layouts=Replicate(), output_layouts=between)
     plan: dict[str, ParallelStyle] = {"embed": rows if tied else EmbeddingParallel(between)}
     if positions:
@@ -196,8 +203,3 @@ def decoder_plan(sequence: bool, tied: bool, columns: tuple[str, ...], *, positi
 def _enter(_: nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
     x = inputs[0]
     return (x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, [Replicate()], run_check=False), *inputs[1:])
-
-
-def _leave(_: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:  # noqa: ARG001  (torch's signature)
-    local: Tensor = output.to_local()
-    return local

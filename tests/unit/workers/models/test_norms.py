@@ -1,6 +1,6 @@
 import torch
 
-from shardyard.workers.models.llama import RMSNorm
+from shardyard.workers.models.norms import RMSNorm
 
 
 def test_rms_norm_is_its_formula() -> None:
