@@ -16,7 +16,7 @@ SPEC: dict[str, Any] = {
     "global_batch": 16,
     "precision": "fp64",
     "seed": 7,
-    "eval": {"every": 2, "batches": 2},
+    "eval": {"every": 2, "batches": 1},
     "checkpoint": {"final": False},
 }
 

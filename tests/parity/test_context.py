@@ -44,7 +44,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    spec = make_spec(layout)
+    spec = make_spec(layout, steps=4)
     _assert_equal(train(spec, root), one_process(spec))
 
 
@@ -62,7 +62,7 @@ OF_GPT2: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("layout", OF_GPT2.values(), ids=OF_GPT2.keys())
 def test_gpt2_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    spec = make_spec(layout, model=GPT2)
+    spec = make_spec(layout, model=GPT2, steps=4)
     _assert_equal(train(spec, root), one_process(spec))
 
 
@@ -78,7 +78,8 @@ OF_MIXTURE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("layout", OF_MIXTURE.values(), ids=OF_MIXTURE.keys())
 def test_a_mixture_of_experts_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    spec = make_spec(layout, model={"family": "moe", **MIXTURE, "balance_loss": 0.1, "z_loss": 0.01})
+    model = {"family": "moe", **MIXTURE, "balance_loss": 0.1, "z_loss": 0.01}
+    spec = make_spec(layout, model=model, steps=4)
     _assert_equal(train(spec, root), one_process(spec))
 
 
@@ -117,9 +118,9 @@ def test_checkpoints_fit(first: Any, then: Any, root: Path, make_spec: Make, one
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_low_precision_follows_float32(precision: str, root: Path, make_spec: Make, one_process: Make) -> None:
-    sgd = {"name": "sgd", "lr": 0.1}
-    found = train(make_spec(BOTH, precision=precision, optimizer=sgd, steps=10), root)
-    expected = one_process(make_spec({}, precision="fp32", optimizer=sgd, steps=10))
+    changes = {"optimizer": {"name": "sgd", "lr": 0.1}, "steps": 10, "eval": {"batches": 1}}
+    found = train(make_spec(BOTH, precision=precision, **changes), root)
+    expected = one_process(make_spec({}, precision="fp32", **changes))
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=1e-5 if precision == "fp32" else 0.01)
 
 

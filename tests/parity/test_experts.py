@@ -81,7 +81,7 @@ def _evaluations(run: Any) -> list[float]:
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    spec = make_spec(layout, model=MODEL)
+    spec = make_spec(layout, model=MODEL, steps=4)
     assert_equal(train(spec, root), one_process(spec))
 
 
@@ -103,7 +103,7 @@ def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, on
 def test_dropped_tokens_equal_one_process(
     layout: Any, softmax: str, root: Path, make_spec: Make, one_process: Make
 ) -> None:
-    spec = make_spec(layout, model={**MODEL, "capacity_factor": 0.75, "router_softmax": softmax})
+    spec = make_spec(layout, model={**MODEL, "capacity_factor": 0.75, "router_softmax": softmax}, steps=4)
     whole = one_process(spec)
     assert_equal(train(spec, root), whole)
     assert whole["losses"] != one_process({**spec, "model": MODEL})["losses"]
@@ -144,8 +144,8 @@ def test_a_checkpoint_continues_on_the_next_layout(source: int, root: Path, make
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_low_precision_follows_float32(precision: str, root: Path, make_spec: Make, one_process: Make) -> None:
-    sgd = {"name": "sgd", "lr": 0.1}
+    changes = {"model": MODEL, "optimizer": {"name": "sgd", "lr": 0.1}, "steps": 10, "eval": {"batches": 1}}
     layout = {"data": 2, "expert": 2, "zero": 1}
-    found = train(make_spec(layout, model=MODEL, precision=precision, optimizer=sgd, steps=10), root)
-    expected = one_process(make_spec({}, model=MODEL, precision="fp32", optimizer=sgd, steps=10))
+    found = train(make_spec(layout, precision=precision, **changes), root)
+    expected = one_process(make_spec({}, precision="fp32", **changes))
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=0.01)

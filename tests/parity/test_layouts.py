@@ -66,8 +66,16 @@ def _evaluations(run: Any) -> list[float]:
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    spec = make_spec(layout)
+    spec = make_spec(layout, steps=4)
     assert_equal(train(spec, root), one_process(spec), 1e-10)
+
+
+@pytest.mark.parametrize("layout", [{"data": 2, "micro_batch": 4}, {"pipeline": 2, "data": 2, "zero": 1}], ids=str)
+def test_a_validation_is_the_mean_over_its_batches(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    spec = make_spec(layout, steps=3, eval={"every": 2, "batches": 3})
+    found = train(spec, root)
+    assert [data["tokens"] for kind, data in found["events"] if kind == "eval"] == [3 * 16 * 32] * 2
+    assert_equal(found, one_process(spec), 1e-10)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +113,7 @@ FLOAT32 = ("data4", "tensor2-data2", "pipeline2-data2", "data2-tensor2-pipeline2
 
 @pytest.mark.parametrize("name", FLOAT32)
 def test_float32_stays_within_1e_4_over_20_steps(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
-    spec = make_spec(LAYOUTS[name], precision="fp32", steps=20, optimizer={"lr": 1e-3})
+    spec = make_spec(LAYOUTS[name], precision="fp32", steps=20, optimizer={"lr": 1e-3}, eval={"batches": 1})
     np.testing.assert_allclose(train(spec, root)["losses"], one_process(spec)["losses"], rtol=1e-4)
 
 
@@ -117,9 +125,9 @@ LOW = [{}, {"data": 2}, {"data": 2, "zero": 1}, {"data": 2, "zero": 3}, {"tensor
 def test_low_precision_follows_float32(
     precision: str, layout: Any, root: Path, make_spec: Make, one_process: Make
 ) -> None:
-    sgd = {"name": "sgd", "lr": 0.1}
-    found = train(make_spec(layout, precision=precision, optimizer=sgd, steps=10), root)
-    expected = one_process(make_spec({}, precision="fp32", optimizer=sgd, steps=10))
+    changes = {"optimizer": {"name": "sgd", "lr": 0.1}, "steps": 10, "eval": {"batches": 1}}
+    found = train(make_spec(layout, precision=precision, **changes), root)
+    expected = one_process(make_spec({}, precision="fp32", **changes))
     skipped = [data["skipped"] for kind, data in found["events"] if kind == "step"]
     assert not any(skipped)
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=0.01)
