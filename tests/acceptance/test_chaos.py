@@ -102,7 +102,7 @@ def _nothing_is_left(stage: Stage) -> None:
     plane = stage.plane
     until(lambda: not _cast(stage), 240, f"the end of {_cast(stage)}")
     with plane.client() as client:
-        until(lambda: sum(node.cpu_used for node in client.nodes()) < 1e-6, 60, "all devices to be free")
+        until(lambda: sum(node.cpu_used for node in client.nodes()) < 1e-6, 240, "all devices to be free")
     stage.cleared()
 
 
@@ -113,7 +113,7 @@ def _cast(stage: Stage) -> list[psutil.Process]:
 def _submit(plane: Plane, name: str, number: int) -> str:
     checkpoint = {"every": SAVE_EVERY, "keep": 3}
     train = {"snapshot": {"every": 1}, "checkpoint": checkpoint, "eval": {"batches": 1}, "precision": "bf16"}
-    body = spec(name, steps=STEPS, layout=LAYOUTS[number], **train) | {"policy": {"hang_s": 3, "max_repairs": 100}}
+    body = spec(name, steps=STEPS, layout=LAYOUTS[number], **train) | {"policy": {"hang_s": 5, "max_repairs": 100}}
     with plane.client() as client:
         return client.submit(body).id
 

@@ -241,7 +241,7 @@ def _mark(process: psutil.Process) -> str:
 
 
 def _end(node: Node) -> None:
-    until(lambda: not _killed(node), 60, f"the end of {node}")
+    until(lambda: not _killed(node), 240, f"the end of {node}")
     _reap(node.process)
 
 

@@ -40,7 +40,7 @@ class Plane:
     def up(self) -> None:
         with (self.data / "up.log").open("ab") as log:
             self.process = subprocess.Popen([*CLI, "up"], env=self.env, stdout=log, stderr=log, start_new_session=True)
-        until(self._listens, 90, f"the control plane; its log: {self.data / 'up.log'}")
+        until(self._listens, 240, f"the control plane; its log: {self.data / 'up.log'}")
 
     def _listens(self) -> bool:
         assert self.process is not None
@@ -76,7 +76,7 @@ class Plane:
         if self.process is not None:  # reaped here at once: `down` would wait for what stays a zombie of ours
             self.process.terminate()
             _reap(self.process)
-        self.run("down", "--force", timeout=90)
+        self.run("down", "--force", timeout=240)
         for process in self.processes():
             process.kill()
         shutil.rmtree(self.data, ignore_errors=True)
