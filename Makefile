@@ -62,7 +62,7 @@ parity: venv ## Every layout against a single process, N more and PAIRS of a che
 chaos: venv ## N faults (20), drawn by SEED, struck at running jobs of six layouts (or FAULTS at LAYOUT); ten hangs, each to be explained; nodes killed and cut off
 	CHAOS_SEED=$(SEED) CHAOS_COUNT=$(if $(findstring command,$(origin N)),$(N),20) CHAOS_FAULTS="$(FAULTS)" CHAOS_LAYOUT=$(LAYOUT) $(BIN)/python -m pytest tests/acceptance/test_chaos.py $(PYTEST_ARGS)
 	SHARDYARD_HANGS=10 $(BIN)/python -m pytest tests/integration/gang/test_hang.py $(PYTEST_ARGS)
-	SHARDYARD_NODES=1 $(BIN)/python -m pytest tests/integration/gang/test_nodes.py tests/integration/gang/test_cut_node.py $(PYTEST_ARGS)
+	SHARDYARD_NODES=1 $(BIN)/python -m pytest tests/integration/gang/test_nodes.py tests/integration/gang/test_cut_node.py tests/acceptance/test_elastic.py $(PYTEST_ARGS)
 
 bench-recovery: venv ## From a rank's SIGKILL to the next step, beside Ray Train; what snapshots and checkpoints cost
 	$(BIN)/python tests/bench/recovery.py $(BENCH_ARGS)

@@ -18,6 +18,7 @@ from ..workers.fault import Fault
 from ..workers.spec import Run, TrainSpec
 from ..workers.spike import Bounds
 from ..workers.straggler import Limits
+from . import forms
 from .errors import ClusterError, GangLost, LeaseLost
 from .gangs import Cluster, GangOrder
 from .identity import gang_name
@@ -219,6 +220,7 @@ def order_of(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: 
         loss_spike=Bounds(**policy["loss_spike"]) if policy.get("loss_spike") else None,
         avoided=avoided,
         spares=policy.get("spares", 0),
+        elastic_grace_s=forms.grace_s(job) if forms.may_shrink(job) else None,
     )
 
 

@@ -91,6 +91,7 @@ class Cluster:
             loss_spike=order.loss_spike,
             avoided=order.avoided,
             spares=order.spares,
+            elastic_grace_s=order.elastic_grace_s,
         )
         self._look_at_head()
         self._started_at = asyncio.get_running_loop().time()

@@ -17,6 +17,7 @@ from .admission import admit
 from .attempt import Attempt
 from .errors import ClusterError, LeaseLost
 from .gangs import Cluster
+from .growing import Growth
 from .identity import gang_name, job_of
 from .nodes import fleet
 from .owner import Owner
@@ -49,6 +50,7 @@ class Dispatcher:
     def __init__(self, store: Store, settings: Settings, cluster: Cluster, wake: asyncio.Event | None = None) -> None:
         self.store, self.settings, self.cluster = store, settings, cluster
         self.owner = str(Owner.of_this_process())
+        self._growth = Growth()
         self._wake = wake or asyncio.Event()
         self._look = asyncio.Event()  # at the nodes: something changed there
         self._running: dict[str, _Running] = {}  # by lease token
@@ -66,6 +68,7 @@ class Dispatcher:
                 group.create_task(_forever(self._watch_nodes, self._nodes_s, self._look), name="nodes")
                 group.create_task(_forever(self._schedule, lambda: self.settings.poll_s, self._wake), name="schedule")
                 group.create_task(_forever(self._renew, lambda: self.settings.lease_s / 3), name="leases")
+                group.create_task(_forever(self._grow, lambda: self.settings.nodes_s), name="growth")
                 group.create_task(_forever(self._sweep, lambda: self.settings.sweep_s), name="sweep")
         finally:
             await self._leave()
@@ -176,6 +179,11 @@ class Dispatcher:
             held = await leases.renew(tx, tokens, self.settings.lease_s)
         for token in (tokens - held) & self._running.keys():
             self._running[token].task.cancel()
+
+    async def _grow(self) -> None:
+        """Let elastic jobs take devices that nobody else wants."""
+        if self._running and self._seen and self._unreachable is None:
+            await self._growth.look(self.store, self.settings, self._running.keys(), self.owner)
 
     async def _sweep(self) -> None:
         """Clear away gangs that nobody waits for: of jobs that ended, went on to another attempt, or are unknown."""

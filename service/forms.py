@@ -72,6 +72,11 @@ def may_shrink(row: RowMapping) -> bool:
     return bool(row["elastic"]) and (smallest(row) or 0) < row["world_size"]
 
 
+def larger(row: RowMapping) -> list[int]:
+    """World sizes above the one that the row says, the largest first."""
+    return [form["world_size"] for form in row["elastic"] or () if form["world_size"] > row["world_size"]]
+
+
 def smallest(row: RowMapping) -> int | None:
     """The world size below which it never goes; None of a job with one form."""
     return min(form["world_size"] for form in row["elastic"]) if row["elastic"] else None

@@ -37,6 +37,7 @@ class GangOrder:
     straggler: Limits | None = None  # when a rank is one; None: nobody looks for any
     loss_spike: Bounds | None = None  # when a loss is one; None: none is
     avoided: tuple[str, ...] = ()  # ids of nodes to which it must not go
+    elastic_grace_s: float | None = None  # how long it waits for lost devices, where the job may go on with fewer
     spares: int = 0  # actors, each on a device of its own, that wait for the rank of one that dies
 
 

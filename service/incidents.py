@@ -79,6 +79,7 @@ _HAPPENED = {
     "replicas_differ": "{who} held other bits than its replicas",
     "exception": "{who} raised an exception",
     "placement_timeout": "The cluster had no room for the gang",
+    "devices_lost": "Devices were lost for longer than the job waits for them",
     "start_failed": "The gang could not be started",
     "events_lost": "Events were lost on the way",
     "invalid_event": "An event could not be understood",

@@ -27,7 +27,8 @@ SECONDARY: Final = (
 class Failure:
     """Why a gang ends before its work is done."""
 
-    cause: str  # `exception`, `rank_lost`, `node_lost`, `hang`, `replicas_differ`, `placement_timeout`, `start_failed`, `gang_error`
+    # `exception`, `rank_lost`, `node_lost`, `hang`, `replicas_differ`, `placement_timeout`, `devices_lost`, `start_failed`, `gang_error`
+    cause: str
     rank: int | None
     message: str
     node: str | None = None

@@ -47,6 +47,7 @@ from .placement import (
 )
 from .rank import Remains, Reservation, leave
 from .repair import NOT_FROM_MEMORY, Budget
+from .salvage import Ground, rescue
 from .spares import Spares, share_out
 from .spike import Spikes
 from .story import Story
@@ -358,10 +359,21 @@ class Supervisor:
                 self.phase = "training"
                 self.story.repaired = self.mending | {"generation": self.generation, "restored": self.restore}
         except NoRoom as error:
-            self.failures = [Failure("placement_timeout", None, str(error))]
+            self.failures = [await self._give_way(str(error))]
             self._ended.set()
         except (RayError, TimeoutError) as error:
             self._fail(Failure("rank_lost", None, f"the repair failed: {brief(error)}"))
+
+    async def _give_way(self, no_room: str) -> Failure:
+        """There are no devices for a repair: what is in memory becomes a checkpoint, where the job may go on with fewer."""
+        if self.order.elastic_grace_s is None:
+            return Failure("placement_timeout", None, no_room)
+        await self.journal.settled()  # who is cut off, or has a successor, saves nothing
+        await self._each(lambda member: member.actor.stop.remote(0.0), LAST_WORD_S)
+        await self._drain(LAST_WORD_S)
+        self.story.rest()
+        ground = Ground(self.order.run, self.order.world_size, self.story, self.distrusted)
+        return Failure("devices_lost", None, f"{no_room}; {await rescue(self.members, ground)}")
 
     async def _end_generation(self) -> None:
         """All trainers dead and all that they told taken in, and other actors in the place of those that died."""
@@ -452,7 +464,9 @@ class Supervisor:
     async def _place(self) -> Any:
         """The gang's placement group once it is ready, None when the gang is stopped before. Raises NoRoom."""
         group = await asyncio.to_thread(reserve, self.order)
-        deadline = time.monotonic() + PLACEMENT_S
+        elastic = self.order.elastic_grace_s if self.phase == "mending" else None
+        patience_s = PLACEMENT_S if elastic is None else elastic
+        deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline and not self.stopping:
             if await asyncio.to_thread(group.wait, 1):
                 return group
@@ -460,7 +474,7 @@ class Supervisor:
             return None
         spares = f" and {self.order.spares} spares" if self.order.spares else ""
         message = f"the cluster had no room for {self.order.world_size} {self.order.device} ranks{spares}"
-        raise NoRoom(f"{message} within {PLACEMENT_S:.0f} s")
+        raise NoRoom(f"{message} within {patience_s:.0f} s")
 
     def _create_actors(self, dead: list[Any], members: list[Member]) -> None:
         for actor in dead:

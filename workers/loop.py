@@ -295,7 +295,8 @@ class Loop:
         """A snapshot's JSON: the training state, this loop's own, and what rank 0 told lately."""
         own = {name: getattr(self, name) for name in _OWN}
         told = self.recent.told() if self.leads else []
-        return {"training": self._training(step), "loop": own, "checkpoint": self.saving.newest, "told": told}
+        state = {"training": self._training(step), "about": self.saving.about}
+        return state | {"loop": own, "checkpoint": self.saving.newest, "told": told}
 
     def _restore(self) -> int:
         """The step after which this rank goes on; 0: from the start.

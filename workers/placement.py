@@ -39,6 +39,9 @@ class Order:
     repairs: int = 0  # so often the gang is repaired in place after it lost a rank
     avoided: tuple[str, ...] = ()  # ids of nodes to which it must not go
     spares: int = 0  # actors without a rank, for one that dies
+    elastic_grace_s: float | None = (
+        None  # without lost devices for so long the gang gives way to a smaller one; None: there is none
+    )
 
 
 def rank_name(gang: str, rank: int, generation: int = 1) -> str:

@@ -15,15 +15,21 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from . import forkserver, slots
+from .checkpoint.from_memory import commit, write_file
+from .checkpoint.manifest import File, Manifest
+from .checkpoint.shelf import folder
+from .checkpoint.storage import folder_at
 from .copies import Chunk, Copying, Keeper, Stale, bell, send
 from .events import Event, Spool
 from .fault import Fault
+from .inventory import Inventory, Stored, slot_of
+from .inventory import read as read_inventory
 from .pulse import STACKS_SIGNAL
 from .wounds import Wounds
 
@@ -343,6 +349,33 @@ class Rank:
         """Steps of which another rank's whole state is in this actor's memory."""
         self._heard()
         return slots.steps(self.keeper.of(rank))
+
+    def _held(self, rank: int) -> list[int]:
+        """Slots with this rank's own state, or what is held or kept here of another's."""
+        return self.slots if rank == self.rank else [*self.guarded.get(rank, []), *self.keeper.of(rank)]
+
+    async def holds(self) -> dict[int, list[int]]:
+        """Rank → steps of which its whole state is in this actor's memory. Ask when the trainers have ended."""
+        self._heard()
+        ranks = {self.rank, *self.guarded, *self.keeper.slots}
+        return {rank: steps for rank in ranks if (steps := slots.steps(self._held(rank)))}
+
+    async def inventory(self, rank: int, step: int) -> Inventory | None:
+        """What a rank's state of `step` consists of."""
+        self._heard()
+        fd = slot_of(self._held(rank), step)
+        return None if fd is None else read_inventory(fd)
+
+    async def write_out(self, rank: int, step: int, wanted: Sequence[Stored], where: str, name: str) -> File:
+        """Write these rectangles of a rank's state as its file of the checkpoint of `step` below `where`."""
+        fd = slot_of(self._held(rank), step)
+        assert fd is not None, "who asks has seen the inventory"
+        return await asyncio.to_thread(write_file, folder(folder_at(where), step), name, fd, wanted)
+
+    async def commit(self, where: str, keep: int, manifest: Manifest) -> str:
+        """Make the files that all have written a checkpoint; returns its address."""
+        await asyncio.to_thread(commit, folder_at(where), keep, manifest)
+        return str(folder(folder_at(where), manifest.step))
 
     async def hand_over(self, rank: int, step: int, actor: Any) -> None:
         """Give a rank's kept state of `step` to its new actor."""

@@ -73,16 +73,20 @@ class Saving:
         """Tell what went wrong though training goes on."""
         self._tell("incident", {"cause": cause, "rank": None, "message": message, "step": step})
 
-    def _begin(self, step: int, training: dict[str, Any], tries: int) -> None:
-        PULSE.beat("checkpoint", step)
-        self._begun = step
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a checkpoint says of the model beside its state."""
         built = self._built
-        about = {
+        return {
             "layout": str(built.run.train.layout),
             "model": None if built.architecture is None else built.architecture.model_dump(),
             "tokenizer": built.run.train.data.tokenizer,
         }
-        self._saver.save(step, training | about, tries)
+
+    def _begin(self, step: int, training: dict[str, Any], tries: int) -> None:
+        PULSE.beat("checkpoint", step)
+        self._begun = step
+        self._saver.save(step, training | self.about, tries)
 
     def _is_last(self, step: int) -> bool:
         """Whether the checkpoint of this step is the final one."""

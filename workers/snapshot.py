@@ -21,12 +21,11 @@ import torch.distributed as dist
 from ..strategies.piece import Piece
 from . import slots
 from .copies import Bell
+from .inventory import aligned
 from .pulse import PULSE
 
 T = TypeVar("T")
 
-#: A tensor begins at a multiple of so many bytes.
-_ALIGN: Final = 64
 #: The share of a step's time that snapshots may cost where the spec does not say how often to take them.
 COST: Final = 0.02
 #: The step after which that is decided: the first ones make buffers.
@@ -154,8 +153,8 @@ class Snapshots:
         """Copy everything and seal; returns the seconds of processor time that it took."""
         began = time.thread_time()
         text = json.dumps(facts | {"pieces": _table(self._pieces)}).encode()
-        start = _aligned(slots.START + len(text))
-        size = start + sum(_aligned(piece.tensor.nbytes) for piece in self._pieces)
+        start = aligned(slots.START + len(text))
+        size = start + sum(aligned(piece.tensor.nbytes) for piece in self._pieces)
         slots.empty(fd)
         slots.stretch(fd, size)
         memory = self._map(fd)
@@ -196,7 +195,7 @@ def restore(fds: Sequence[int], step: int, pieces: Sequence[Piece]) -> dict[str,
         facts: dict[str, Any] = json.loads(memory[slots.START : slots.START + header.facts])
         if facts.pop("pieces") != _table(pieces):
             raise SnapshotError(f"the snapshot of step {step} is of another layout or model")
-        for piece, place in _places(pieces, memory, _aligned(slots.START + header.facts)):
+        for piece, place in _places(pieces, memory, aligned(slots.START + header.facts)):
             piece.tensor.copy_(place)
         return facts
     raise SnapshotError(f"this rank has no snapshot of step {step}")
@@ -210,16 +209,16 @@ def _places(pieces: Sequence[Piece], memory: Any, start: int) -> list[tuple[Piec
         if count:
             flat = torch.frombuffer(memory, dtype=piece.tensor.dtype, count=count, offset=start)
             found.append((piece, flat.view(piece.tensor.shape)))
-        start += _aligned(piece.tensor.nbytes)
+        start += aligned(piece.tensor.nbytes)
     return found
 
 
 def _table(pieces: Sequence[Piece]) -> list[list[Any]]:
-    return [[p.name, list(p.offset), list(p.tensor.shape), str(p.tensor.dtype)] for p in pieces]
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGN) * _ALIGN
+    """As `inventory.py` reads it."""
+    return [
+        [p.name, list(p.offset), list(p.tensor.shape), str(p.tensor.dtype), list(p.shape), p.tensor.itemsize]
+        for p in pieces
+    ]
 
 
 def _decide(needed: float, device: torch.device) -> int:

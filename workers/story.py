@@ -57,6 +57,21 @@ class Story:
         self._held.append((step, event))
         self._tell_held()
 
+    def again(self, told: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """What rank 0's snapshot remembers, where its own word may have died with it on its way."""
+        step = self.told_step
+        for kind, data in told:
+            event: Event = {"seq": 0, "ts": time.time(), "kind": kind, "data": dict(data) | {"again": True}}
+            if kind == "step":
+                step = int(data["step"])
+                self.step(0, event)
+            elif kind != "stopped":
+                self.fact(event, step)
+
+    def newest(self, kind: str) -> int:
+        """The newest step of which a fact of this sort was told; -1: none was."""
+        return self._told_facts.get(kind, -1)
+
     def rest(self) -> None:
         """At a generation's end: what waited for ranks that will not report any more."""
         for ranks in self._steps.rest():

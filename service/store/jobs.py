@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, func, not_, or_, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -154,6 +154,25 @@ def front(tx: AsyncConnection, limit: int) -> Select[*tuple[Any, ...]]:
 async def any_queued(tx: AsyncConnection) -> bool:
     """Whether a job might start now."""
     return (await tx.execute(select(jobs.c.id).where(_ready(tx)).limit(1))).first() is not None
+
+
+async def may_grow(tx: AsyncConnection) -> Sequence[RowMapping]:
+    """Elastic jobs that run, and were placed long enough ago to take another form. First submitted first."""
+    return (await tx.execute(growing(tx))).mappings().all()
+
+
+def growing(tx: AsyncConnection) -> Select[*tuple[Any, ...]]:
+    """The query of `may_grow`: it looks at no job that is not elastic."""
+    wanted = ("id", "world_size", "tensor", "device", "elastic", "lease_token", "spec")
+    settled = (jobs.c.elastic_at.is_not(None), jobs.c.elastic_at <= unix_begin(tx))
+    return select(*(jobs.c[name] for name in wanted)).where(jobs.c.state == State.RUNNING, *settled).order_by(jobs.c.id)
+
+
+async def any_wants_devices(tx: AsyncConnection) -> bool:
+    """Whether a queued job could use devices that are free, now or at its next try."""
+    away = jobs.c.reason.in_(("too_many_ranks", "waiting_for_nodes"))
+    wants = or_(jobs.c.reason.is_(None), not_(away))
+    return (await tx.execute(select(jobs.c.id).where(jobs.c.state == State.QUEUED, wants).limit(1))).first() is not None
 
 
 async def held_ranks(tx: AsyncConnection) -> dict[str, int]:

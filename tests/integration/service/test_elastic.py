@@ -1,10 +1,14 @@
 """Elastic jobs over real databases and a scriptable cluster: fewer replicas when devices are gone, more when they are back."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardyard.service import jobs
+import pytest
+
+from shardyard.service import jobs, nodes
+from shardyard.service.forms import FREED_S
 from shardyard.service.records import Job
 from shardyard.service.relayout import relayout
 from shardyard.service.settings import Settings
@@ -12,7 +16,7 @@ from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
 from shardyard.service.store.engine import Store
 
-from ..inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
+from ..inprocess_cluster import Gang, InProcessCluster, Script, run_until_stopped, train
 from .test_dispatcher import (  # noqa: F401  (fixtures)
     cluster,
     dispatching,
@@ -23,6 +27,9 @@ from .test_dispatcher import (  # noqa: F401  (fixtures)
     story,
     until,
 )
+
+#: Of those that take seconds; what they ask of the store is tried on both kinds elsewhere.
+ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 def spec(least: int = 1, most: int = 4, grace_s: float = 0.0, **policy: Any) -> JobSpec:
@@ -45,6 +52,16 @@ def has_room_for(cluster: InProcessCluster, ranks: int) -> None:  # noqa: F811
     cluster.machines = [replace(node, cpu_used=node.cpu - ranks / 4)]
 
 
+def then_full(cluster: InProcessCluster, script: Script) -> Script:  # noqa: F811
+    """A gang that takes all the room there is, so that nothing is left to grow into."""
+
+    async def run(gang: Gang) -> None:
+        has_room_for(cluster, 0)
+        await script(gang)
+
+    return run
+
+
 def sizes(cluster: InProcessCluster) -> Sequence[tuple[int, int]]:  # noqa: F811
     return [(order.world_size, order.run["train"]["layout"]["data"]) for order in cluster.orders]
 
@@ -55,6 +72,7 @@ async def test_a_job_that_waited_long_enough_starts_with_the_replicas_for_which_
     cluster: InProcessCluster,  # noqa: F811
 ) -> None:
     has_room_for(cluster, 3)
+    cluster.script = then_full(cluster, train)
     job = await submit(store, settings)
     assert (job.world_size, job.layout) == (4, "data 4")
     async with dispatching(store, settings, cluster):
@@ -82,6 +100,7 @@ async def test_a_job_takes_all_its_replicas_where_there_is_room_and_waits_for_th
     assert await relayouts(store, job) == []
 
 
+@ONE_DATABASE
 async def test_a_gang_that_lost_devices_goes_on_smaller_at_once_and_costs_no_restart(
     store: Store,
     settings: Settings,  # noqa: F811
@@ -93,6 +112,8 @@ async def test_a_gang_that_lost_devices_goes_on_smaller_at_once_and_costs_no_res
         await gang.step(1)
         cluster.script = train
         has_room_for(cluster, 2)
+        while (await nodes.all_nodes(store, settings))[0].cpu_used == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
         await gang.state("failed", "devices_lost", "2 of 4 devices did not come back")
 
     cluster.script = loses_devices
@@ -104,22 +125,46 @@ async def test_a_gang_that_lost_devices_goes_on_smaller_at_once_and_costs_no_res
     assert await relayouts(store, job) == [{"before": "data 4", "after": "data 2", "reason": "no_room"}]
 
 
-async def test_a_range_asked_for_again_leaves_the_smaller_job_alone(
+@ONE_DATABASE
+async def test_a_small_job_grows_when_devices_stay_free_and_nobody_waits_for_them(
     store: Store,
     settings: Settings,  # noqa: F811
     cluster: InProcessCluster,  # noqa: F811
 ) -> None:
-    has_room_for(cluster, 2)
+    has_room_for(cluster, 3)
+    cluster.script = then_full(cluster, run_until_stopped)
+    job = await submit(store, settings, grace_s=0.1)
+    async with dispatching(store, settings, cluster):
+        job = await until(store, job, reached(State.RUNNING))
+        assert job.world_size == 2
+        large = await submit(store, settings, least=4, grace_s=3600.0)
+        large = await until(store, large, lambda now: now.reason == "waiting_for_devices")
+        has_room_for(cluster, 4)  # as two of them are its own, not enough for the other
+        await asyncio.sleep(FREED_S + 1.0)  # longer than the time after which it would grow
+        assert (await jobs.get_job(store, job.id)).state == State.RUNNING, "who waits in the queue comes first"
+        await jobs.cancel(store, large.id, "tester")
+        job = await until(store, job, lambda now: now.world_size == 4 and now.state == State.RUNNING)
+        await jobs.cancel(store, job.id, "tester")
+        job = await ended(store, job)
+    assert (job.attempt, job.restarts) == (2, 0)
+    assert sizes(cluster) == [(2, 2), (4, 4)]
+    assert [one["reason"] for one in await relayouts(store, job)] == ["no_room", "devices_free"]
+    assert "preempting" in await states(store, job)
+
+
+async def test_a_range_asked_for_again_changes_nothing_and_a_number_ends_it(
+    store: Store,
+    settings: Settings,  # noqa: F811
+    cluster: InProcessCluster,  # noqa: F811
+) -> None:
     cluster.script = run_until_stopped
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         job = await until(store, job, reached(State.RUNNING))
         assert (await relayout(store, settings, job.id, spec(), "tester")).state == State.RUNNING
         fixed = JobSpec.model_validate(job.spec | {"train": job.spec["train"] | {"layout": {"data": 1}}})
-        cluster.script = train
         asked = await relayout(store, settings, job.id, fixed, "tester")
         assert (asked.state, asked.world_size) == (State.PREEMPTING, 1)
-        job = await ended(store, job)
-    assert (job.state, job.world_size) == (State.SUCCEEDED, 1)
-    assert "preempting" in await states(store, job)
-    assert job.spec["train"]["layout"]["elastic"] is None
+        assert asked.spec["train"]["layout"]["elastic"] is None
+        await jobs.cancel(store, job.id, "tester")
+        await ended(store, job)

@@ -43,3 +43,19 @@ async def test_a_long_queue_is_read_by_its_index(store: Store, submit: Submit) -
     assert "ix_jobs_state_id_retry_at" in plan
     assert not any(word in plan.lower() for word in ("seq scan", "scan jobs", "sort", "temp b-tree"))
     assert (await jobs.get_job(store, ready.id)).retry_at is None
+
+
+async def test_elastic_jobs_are_found_among_all_that_run(store: Store, submit: Submit) -> None:
+    """Ten thousand jobs run, of which one may grow."""
+    one = await submit(ranks=2, layout={"data": {"min": 1, "max": 2}})
+    other = await submit()
+    async with store.write() as tx:
+        await _queue(tx, other.id)
+        await tx.execute(table.update().values(state="running"))
+        await tx.execute(table.update().where(table.c.id == one.id).values(elastic_at=1.0))
+        await tx.execute(text("ANALYZE"))
+    async with store.read() as tx:
+        plan = await _plan(tx, job_rows.growing(tx))
+        assert [row["id"] for row in await job_rows.may_grow(tx)] == [one.id]
+    print(plan)
+    assert "ix_jobs_elastic" in plan

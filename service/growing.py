@@ -1,0 +1,70 @@
+"""Elastic jobs that train with fewer replicas than they may: they take more when devices for them stay free.
+
+Rules that it keeps: a job that waits in the queue comes first; what is free must have been so for the job's grace; a job that was placed
+a short while ago stays as it is (`forms.SETTLED`), so that devices that come and go do not have it move all the time. A gang that grows
+saves and ends like one whose layout somebody changed. Only the dispatcher that looks after a job lets it grow.
+"""
+
+import time
+from collections.abc import Collection, Sequence
+
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from . import forms
+from .errors import LeaseLost
+from .lifecycle import Word, move
+from .nodes import fleet, machine_of
+from .queue import Start, Waiting, decide
+from .settings import Settings
+from .states import State
+from .store import jobs
+from .store.engine import Store
+
+
+class Growth:
+    """What a dispatcher remembers of it: since when there has been room for which job, by its own clock."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    async def look(self, store: Store, settings: Settings, tokens: Collection[str], actor: str) -> None:
+        """Let those of the jobs under these leases grow for which there has been room for long enough."""
+        async with store.read() as tx:
+            small = [row for row in await jobs.may_grow(tx) if row["lease_token"] in tokens and forms.larger(row)]
+            wanted = bool(small) and await jobs.any_wants_devices(tx)
+            room = {} if wanted or not small else await _room(tx, settings, small)
+        now = time.monotonic()
+        self._since = {job_id: self._since.get(job_id, now) for job_id in room}
+        for row in small:
+            if row["id"] in room and now - self._since[row["id"]] >= max(forms.grace_s(row), forms.FREED_S):
+                await _grow(store, row, row["world_size"] + room[row["id"]], actor)
+
+
+async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapping]) -> dict[str, int]:
+    """Job → the ranks that it can have beside its own, where there is room for any. First submitted, first served."""
+    among = await fleet(tx)
+    machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
+    held = await jobs.held_ranks(tx)
+    decisions = decide([_more(row) for row in small], machines, held, settings.max_ranks)
+    return {one.id: one.world_size for one in decisions if isinstance(one, Start) and one.world_size is not None}
+
+
+def _more(row: RowMapping) -> Waiting:
+    """The ranks that it lacks, as the queue sees a job of so many: its own places it keeps."""
+    first, *others = (size - row["world_size"] for size in forms.larger(row))
+    least = min(first, *others) if others else first
+    return Waiting(row["id"], first, row["tensor"], row["device"], others=tuple(others), least=least)
+
+
+async def _grow(store: Store, row: RowMapping, world_size: int, actor: str) -> None:
+    try:
+        async with store.write() as tx:
+            job = await jobs.locked(tx, row["id"], row["lease_token"])
+            if job is None or job["state"] != State.RUNNING or job["world_size"] != row["world_size"]:
+                return
+            columns = await forms.take(tx, job, world_size, "devices_free", actor)
+            word = Word(actor, time.time(), "relayout", f"goes on as {columns['layout']}: there are devices for it")
+            await move(tx, job["id"], State.RUNNING, State.PREEMPTING, word, token=job["lease_token"], also=columns)
+    except LeaseLost:
+        return  # it ended meanwhile, or another dispatcher looks after it now

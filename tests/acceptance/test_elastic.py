@@ -1,0 +1,86 @@
+"""An elastic job loses half of its devices, goes on with the others from memory, and takes as many again when they are there."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from harness.nodes import Nodes, running_nodes
+from harness.plane import Plane, spec, until
+
+from shardyard.api.client import Client
+
+#: `make chaos` sets it: nodes take half a minute to start.
+MORE = bool(os.environ.get("SHARDYARD_NODES"))
+#: More than the job will reach; the learning rate does not depend on it.
+ENDLESS = 100_000
+SAME: dict[str, Any] = {
+    "precision": "fp64",
+    "global_batch": 32,
+    "schedule": {"name": "constant"},
+    "eval": {"batches": 1},
+    "checkpoint": {"final": False},
+    "snapshot": {"every": 1},
+}
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    """Two nodes with room for two ranks each."""
+    with running_nodes([1, 1]) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def plane(nodes: Nodes) -> Iterator[Plane]:
+    plane = Plane()
+    plane.given = nodes.settings | {"SHARDYARD_CPU_RANKS_PER_CORE": "2"}
+    try:
+        plane.up()
+        yield plane
+    finally:
+        plane.end()
+
+
+def trains(client: Client, job: str, ranks: int, steps: int) -> int:
+    """Wait until it trains on so many ranks and has told so many more steps; returns the last."""
+    until(lambda: (now := client.job(job)).world_size == ranks and now.state == "running", 240, f"{ranks} ranks")
+    before = client.job(job).progress
+    since = 0 if before is None else before.step
+    until(lambda: (now := client.job(job).progress) is not None and now.step >= since + steps, 240, "steps")
+    return since + steps
+
+
+@pytest.mark.skipif(not MORE, reason="make chaos")
+@pytest.mark.timeout(1500)
+def test_a_job_goes_on_with_fewer_replicas_and_grows_again(plane: Plane, nodes: Nodes) -> None:
+    with plane.client() as client:
+        body = spec("elastic", steps=ENDLESS, layout={"data": {"min": 1, "max": 4}}, **SAME)
+        job = client.submit(body | {"policy": {"elastic_grace_s": 3.0, "max_restarts": 0}}).id
+        trains(client, job, 4, 5)
+        nodes.kill_node(nodes.nodes[1])
+        trains(client, job, 2, 5)
+        nodes.add_node(1)
+        last = trains(client, job, 4, 5)
+        client.cancel(job)
+        done = client.wait(job, timeout_s=240)
+        assert (done.state, done.attempt, done.restarts) == ("cancelled", 3, 0)
+        points = client.metrics(job, max_points=10_000).points
+        assert [point.step for point in points[:last]] == list(range(1, last + 1))
+        events = list(client.events(job))
+        told = [(event.data["after"], event.data["reason"]) for event in events if event.kind == "relayout"]
+        assert told == [("data 2", "no_room"), ("data 4", "devices_free")]
+        causes = [event.data["cause"] for event in events if event.kind == "incident"]
+        assert "devices_lost" in causes and set(causes) <= {
+            "node_lost",
+            "devices_lost",
+            "supervisor_lost",
+            "loss_spike",
+        }
+        first, second = (max(p.step for p in points if p.attempt == attempt) for attempt in (1, 2))
+        saved = [event.data["step"] for event in events if event.kind == "checkpoint"]
+        assert saved[:2] == [first, second], "each attempt went on from the very last step of the one before"
+        whole = client.submit(spec("whole", steps=last, layout={"data": 1}, **SAME)).id
+        assert client.wait(whole, timeout_s=600).state == "succeeded"
+        curve = [point.loss for point in client.metrics(whole, max_points=10_000).points]
+        assert [point.loss for point in points[:last]] == pytest.approx(curve, rel=1e-6)

@@ -1,0 +1,122 @@
+"""What rank actors still hold becomes a checkpoint without a trainer, and another degree goes on from it on the same curve."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.ranks import group, spawn, train
+
+from shardyard.strategies.layout import Layout
+from shardyard.workers import slots
+from shardyard.workers.checkpoint.errors import CheckpointError
+from shardyard.workers.ending import Ending
+from shardyard.workers.events import Spool
+from shardyard.workers.member import Member
+from shardyard.workers.rank import Rank
+from shardyard.workers.salvage import Ground, rescue, salvage
+from shardyard.workers.spec import Run, TrainSpec
+from shardyard.workers.story import Story
+
+Make = Callable[..., Any]
+
+#: Training is broken off after this step.
+LAST = 3
+TOLD = ("step", "checkpoint")
+
+
+def train_until_broken(rank: int, world: int, port: int, orders: str) -> list[bytes]:
+    """Train up to `LAST` with a snapshot of each step; returns the content of this rank's slots."""
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.build import build
+    from shardyard.workers.loop import Loop, Memory
+
+    run, asked, fds = Run.model_validate_json(orders), 0, slots.make()
+
+    def wishes() -> Ending:
+        nonlocal asked
+        asked += 1
+        return Ending.STOP if asked >= LAST else Ending.NO
+
+    built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
+    Loop(built, lambda kind, data: None, wishes, Memory(fds)).run()
+    return [os.pread(fd, os.fstat(fd).st_size, 0) for fd in fds]
+
+
+class Local:
+    """A rank's own actor class, asked in this process as Ray asks it."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+
+    def __getattr__(self, method: str) -> Any:
+        return type("Method", (), {"remote": staticmethod(getattr(self.rank, method))})
+
+
+@pytest.fixture
+def broken(root: Path, make_spec: Make) -> Iterator[Callable[..., tuple[list[Member], Ground]]]:
+    """`broken(layout, name)`: the actors of a gang whose trainers have died after step 3, of which step 2 was told."""
+    opened: list[int] = []
+
+    def make(layout: dict[str, Any], name: str) -> tuple[list[Member], Ground]:
+        spec = TrainSpec.model_validate(make_spec(layout, snapshot={"every": 1}))
+        run = Run(job=name, train=spec, checkpoints=str(root / "checkpoints" / name), cache=root / "cache")
+        world = Layout.model_validate(layout).world_size
+        members = []
+        for rank, contents in enumerate(spawn(train_until_broken, world, run.model_dump_json())):
+            actor = Rank("cpu")
+            actor.rank, actor.slots = rank, slots.make()
+            opened.extend(actor.slots)
+            for fd, content in zip(actor.slots, contents, strict=True):
+                os.write(fd, content)
+            members.append(Member(rank, actor=Local(actor)))
+        story = Story(Spool(1 << 20), world, 0.0)
+        story.told_step = LAST - 1
+        return members, Ground(run.model_dump(mode="json", by_alias=True), world, story)
+
+    yield make
+    for fd in opened:
+        os.close(fd)
+
+
+def lose(members: list[Member], *ranks: int, copied_to: int | None = None) -> None:
+    """These actors are gone; their snapshots too, unless another actor keeps copies of them."""
+    for rank in ranks:
+        if copied_to is not None:
+            members[copied_to].actor.rank.keeper.slots[rank] = members[rank].actor.rank.slots
+        members[rank].lost = True
+
+
+@pytest.mark.parametrize(
+    ("before", "lost", "copied_to", "after"),
+    [
+        pytest.param({"data": 4, "zero": 1}, (3,), 0, {"data": 2, "zero": 1}, id="a-copy-of-the-lost-share"),
+        pytest.param({"data": 2, "tensor": 2}, (0, 1), 3, {"tensor": 2}, id="replicas"),
+    ],
+)
+async def test_a_smaller_job_goes_on_from_what_is_left(
+    broken: Make, root: Path, make_spec: Make, one_process: Make, before: Any, lost: Any, copied_to: int, after: Any
+) -> None:
+    name = f"salvaged-{copied_to}"
+    members, ground = broken(before, name)
+    lose(members, *lost, copied_to=copied_to)
+    assert await rescue(members, ground) == f"the job goes on after step {LAST}, which was in memory"
+    told = [(event["kind"], event["data"]["step"]) for event in ground.story.spool.take(0) if event["kind"] in TOLD]
+    assert told == [("step", LAST), ("checkpoint", LAST)], "what had died with rank 0 on its way is told once"
+    path = root / "checkpoints" / name / f"step-{LAST:08d}"
+    resumed = train(make_spec(after), root, f"after-{name}", resume=path)
+    whole = one_process(make_spec({}))
+    np.testing.assert_allclose(resumed["losses"], whole["losses"][LAST:], rtol=1e-10)
+    for key, value in whole["parameters"].items():
+        np.testing.assert_allclose(resumed["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)
+    assert await rescue(members, ground) == f"step {LAST} is saved already: the job goes on from its newest checkpoint"
+
+
+async def test_nothing_is_written_where_a_part_is_gone(broken: Make, root: Path) -> None:
+    members, ground = broken({"data": 2, "pipeline": 2}, "incomplete")
+    members[0].lost = members[1].lost = True  # the first stage with all its replicas
+    with pytest.raises(CheckpointError, match="no step is whole"):
+        await salvage(members, ground)
+    assert not (root / "checkpoints" / "incomplete").exists()

@@ -1,0 +1,47 @@
+from typing import Any
+
+import pytest
+
+from shardyard.service import forms
+
+
+def row(world_size: int, impatient: bool = False, sizes: tuple[int, ...] = (8, 4, 2), grace_s: float = 60.0) -> Any:
+    elastic = [{"world_size": size} for size in sizes] or None
+    policy = {"elastic_grace_s": grace_s}
+    return {"world_size": world_size, "elastic": elastic, "impatient": impatient, "spec": {"policy": policy}}
+
+
+@pytest.mark.parametrize(
+    ("job", "sizes"),
+    [
+        (row(8), [8]),
+        (row(4), [8, 4]),
+        (row(4, impatient=True), [8, 4, 2]),
+        (row(3, impatient=True, sizes=()), [3]),
+    ],
+    ids=["patient", "as it was or larger", "impatient", "not elastic"],
+)
+def test_a_queued_job_prefers_its_largest_form(job: Any, sizes: list[int]) -> None:
+    assert forms.sizes(job) == sizes
+
+
+def test_only_a_job_with_a_smaller_form_gives_way() -> None:
+    assert forms.may_shrink(row(4)) and not forms.may_shrink(row(2)) and not forms.may_shrink(row(2, sizes=()))
+    assert (forms.larger(row(2)), forms.larger(row(8)), forms.larger(row(8, sizes=()))) == ([8, 4], [], [])
+
+
+def test_a_gang_that_lost_devices_has_waited_already() -> None:
+    assert forms.patience_s(row(4), lost=False) == 60.0
+    assert forms.patience_s(row(4), lost=True) == forms.FREED_S
+    assert forms.patience_s(row(4, grace_s=0.5), lost=True) == 0.5
+
+
+def test_specs_that_differ_in_an_elastic_degree_alone_are_the_same() -> None:
+    def spec(data: int, elastic: Any) -> dict[str, Any]:
+        return {"train": {"layout": {"data": data, "elastic": elastic}}}
+
+    within = {"min": 1, "max": 4}
+    assert forms.same(spec(4, within), spec(2, within))
+    assert not forms.same(spec(4, within), spec(4, {"min": 2, "max": 4}))
+    assert not forms.same(spec(4, None), spec(2, None))
+    assert not forms.same(spec(2, within), spec(2, None))

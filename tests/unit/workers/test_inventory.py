@@ -1,0 +1,33 @@
+import os
+
+import torch
+
+from shardyard.strategies.piece import Piece
+from shardyard.workers import inventory
+from shardyard.workers.snapshot import Snapshots
+
+
+def test_what_a_snapshot_holds_is_found_without_torch(fds: list[int]) -> None:
+    halves = torch.arange(15, dtype=torch.float32).view(3, 5)
+    scale = torch.tensor([2.5], dtype=torch.bfloat16)
+    pieces = [
+        Piece("weight", (6, 5), (3, 0), halves, frozenset({"data"})),
+        Piece("none", (4, 5), (4, 0), torch.empty(0, 5), frozenset({"data"})),
+        Piece("scale", (1,), (0,), scale, frozenset()),
+    ]
+    snapshots = Snapshots(fds, 1, pieces, torch.device("cpu"))
+    snapshots.after(7, 1.0, lambda: {"training": {"step": 7}}, lambda: None)
+    snapshots.settle()
+    fd = inventory.slot_of(fds, 7)
+    assert fd is not None and inventory.slot_of(fds, 6) is None
+    found = inventory.read(fd)
+    assert found is not None and (found.step, found.facts) == (7, {"training": {"step": 7}})
+    weight, none, last = found.stored
+    assert (weight.name, weight.offset, weight.size, weight.shape) == ("weight", (3, 0), (3, 5), (6, 5))
+    assert (weight.dtype, weight.itemsize, none.elements, last.bytes) == ("torch.float32", 4, 0, 2)
+    assert os.pread(fd, weight.bytes, weight.start) == halves.numpy().tobytes()
+    assert os.pread(fd, last.bytes, last.start) == scale.view(torch.uint8).numpy().tobytes()
+
+
+def test_an_empty_slot_holds_nothing(fds: list[int]) -> None:
+    assert inventory.read(fds[0]) is None

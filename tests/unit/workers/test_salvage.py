@@ -1,0 +1,34 @@
+from shardyard.workers.events import Spool
+from shardyard.workers.inventory import Stored
+from shardyard.workers.salvage import Ground, divided
+from shardyard.workers.story import Story
+
+
+def stored(name: str, offset: int, size: int, whole: int = 8) -> Stored:
+    return Stored(name, (offset,), (size,), "torch.float32", (whole,), 4096, 4 * size)
+
+
+def test_each_rectangle_is_written_once_by_the_first_that_holds_it() -> None:
+    first, second = stored("w", 0, 4), stored("w", 4, 4)
+    assert divided({3: [second], 0: [first], 1: [second], 2: [first]}) == {0: [first], 1: [second]}
+
+
+def test_a_tensor_with_a_hole_is_not_whole() -> None:
+    assert divided({0: [stored("w", 0, 4)]}) is None
+    assert divided({0: [stored("w", 0, 8), stored("b", 0, 4)]}) is None
+    assert divided({}) is None
+    assert divided({0: [stored("w", 0, 4)], 1: [stored("w", 2, 4)]}) is None, (
+        "they fill eight elements, but not the tensor"
+    )
+
+
+def test_who_holds_nothing_of_a_tensor_knows_it_by_name() -> None:
+    """Of a tensor that is cut into fewer parts than there are ranks some hold an empty piece."""
+    assert divided({0: [stored("w", 0, 8)], 1: [stored("w", 8, 0)]}) == {0: [stored("w", 0, 8)]}
+    assert divided({1: [stored("w", 8, 0)]}) is None
+
+
+def test_each_stage_must_have_left_somebody() -> None:
+    ground = Ground({"train": {"layout": {"pipeline": 2}}}, 8, Story(Spool(1 << 20), 8, 0.0))
+    assert ground.complete([1, 6])
+    assert not ground.complete([0, 1, 2, 3])

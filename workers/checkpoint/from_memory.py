@@ -1,0 +1,49 @@
+"""A checkpoint's files made of snapshots in memory, when no trainer is left to write them. Imports no torch: rank actors do it.
+
+The same files as the trainers' (`image.py`, `writer.py`), which nobody can tell apart.
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Sequence
+
+from ..inventory import Stored
+from .header import dtype_name, header
+from .manifest import File, Manifest, Rectangle, write
+from .shelf import clear, folder, prune
+from .storage import Folder
+
+
+def write_file(path: Folder, name: str, fd: int, wanted: Sequence[Stored]) -> File:
+    """A rank's file of these rectangles of the snapshot in slot `fd`. Raises `OSError`, `CheckpointError`."""
+    wanted = sorted(wanted, key=lambda one: -one.itemsize)
+    begins, start = header((one.name, dtype_name(one.name, one.dtype), one.size, one.bytes) for one in wanted)
+    content = bytearray(start + sum(one.bytes for one in wanted))
+    content[:start] = begins
+    rectangles = []
+    for one in wanted:
+        _read_into(memoryview(content)[start : start + one.bytes], fd, one.start)
+        rectangles.append(Rectangle(one.name, one.offset, one.size, start))
+        start += one.bytes
+    path.write(name, memoryview(content))
+    return File(len(content), hashlib.sha256(content).hexdigest(), tuple(rectangles))
+
+
+def commit(root: Folder, keep: int, manifest: Manifest) -> None:
+    """Make the files of a step a checkpoint, of which the newest `keep` stay. Raises `OSError`."""
+    path = folder(root, manifest.step)
+    write(path, manifest)
+    with contextlib.suppress(OSError):
+        clear(path, manifest)
+        prune(root, keep, path)
+        root.sweep()
+
+
+def _read_into(room: memoryview, fd: int, start: int) -> None:
+    """One read gives 2 GB at most."""
+    while room:
+        got = os.preadv(fd, [room], start)
+        if not got:
+            raise OSError("the snapshot ends before its last tensor")
+        room, start = room[got:], start + got

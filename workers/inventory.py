@@ -1,0 +1,75 @@
+"""What lies in a complete slot, and where: a snapshot's facts and its rectangles. Imports no torch: rank actors read it.
+
+After the header's page come the facts as JSON, then the tensors, each from a multiple of `ALIGN` bytes on. Among the facts is the table of
+the rectangles (`pieces`): name, offset, size, type and whole shape of each, and the bytes of an element.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+from . import slots
+
+#: A tensor begins at a multiple of so many bytes.
+ALIGN: Final = 64
+
+
+def aligned(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One rectangle: `bytes` of it lie from byte `start` of the slot on."""
+
+    name: str
+    offset: tuple[int, ...]
+    size: tuple[int, ...]
+    dtype: str  # as torch writes it
+    shape: tuple[int, ...]  # of the whole tensor
+    start: int
+    bytes: int
+
+    @property
+    def elements(self) -> int:
+        return prod(self.size)
+
+    @property
+    def itemsize(self) -> int:
+        return self.bytes // max(self.elements, 1)
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """A snapshot but for its tensors' content."""
+
+    step: int
+    facts: dict[str, Any]
+    stored: tuple[Stored, ...]
+
+
+def slot_of(fds: Sequence[int], step: int) -> int | None:
+    """The slot that holds the snapshot of `step`, complete."""
+    held = ((fd, slots.read_header(fd)) for fd in fds)
+    return next((fd for fd, header in held if header is not None and header.step == step), None)
+
+
+def read(fd: int) -> Inventory | None:
+    """What the slot holds; None where it is empty."""
+    header = slots.read_header(fd)
+    if header is None:
+        return None
+    facts: dict[str, Any] = json.loads(os.pread(fd, header.facts, slots.START))
+    return Inventory(header.step, facts, _stored(facts.pop("pieces"), aligned(slots.START + header.facts)))
+
+
+def _stored(table: Sequence[Sequence[Any]], start: int) -> tuple[Stored, ...]:
+    found = []
+    for name, offset, size, dtype, shape, itemsize in table:
+        count = prod(size) * itemsize
+        found.append(Stored(name, tuple(offset), tuple(size), dtype, tuple(shape), start, count))
+        start += aligned(count)
+    return tuple(found)
