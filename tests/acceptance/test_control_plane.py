@@ -6,11 +6,14 @@ import time
 
 from harness.plane import Plane, spec, until
 
+#: Some seconds of work more than the control plane is away.
+STEPS = 250
+
 
 def test_killed_and_started_again_the_job_goes_on_without_a_pause(fresh_plane: Plane) -> None:
     fresh_plane.up()
     with fresh_plane.client() as client:
-        job = client.submit(spec("survivor", steps=400, layout={"data": 2, "tensor": 2}, checkpoint={"final": False}))
+        job = client.submit(spec("survivor", steps=STEPS, layout={"data": 2, "tensor": 2}, checkpoint={"final": False}))
         until(lambda: len(client.metrics(job.id).points) >= 20, 120, "the first steps")
     fresh_plane.kill()
     killed = time.monotonic()
@@ -22,7 +25,7 @@ def test_killed_and_started_again_the_job_goes_on_without_a_pause(fresh_plane: P
         assert done.state == "succeeded", done.message
         assert done.attempt == 1
         points = client.metrics(job.id, max_points=1000).points
-    assert [point.step for point in points] == list(range(1, 401))
+    assert [point.step for point in points] == list(range(1, STEPS + 1))
     # No pause: steps went on in the time without a control plane.
     gaps = [after.ts - before.ts for before, after in itertools.pairwise(points)]
     assert max(gaps) < away_s

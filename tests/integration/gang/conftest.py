@@ -1,4 +1,4 @@
-"""One embedded head for a module's tests, and what a test asks of processes."""
+"""One embedded head for the gangs of all modules, which each of them joins and leaves as a control plane that was started again."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -8,20 +8,41 @@ import pytest
 import pytest_asyncio
 
 from shardyard.service.cluster import Cluster
+from shardyard.service.head import Head
 from shardyard.service.settings import Settings
 
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Eight rank slots. Ray and its trainers find `entries.py` beside this file."""
+def embedded(data_dir: Path) -> Settings:
+    """Eight rank slots."""
+    cores = max(1, os.cpu_count() or 1)
+    return Settings(data_dir=data_dir, cpu_ranks_per_core=-(-8 // cores))
+
+
+@pytest.fixture(scope="package")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data folder of the head that modules share. The first that connects starts it."""
+    data_dir = tmp_path_factory.mktemp("data")
+    try:
+        yield data_dir
+    finally:
+        Head(data_dir).shut_down()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment() -> Iterator[None]:
+    """Ray and its trainers find `entries.py` beside this file, and no other cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
         for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
             patch.delenv(name, raising=False)
-        cores = max(1, os.cpu_count() or 1)
-        yield Settings(data_dir=tmp_path_factory.mktemp("data"), cpu_ranks_per_core=-(-8 // cores))
+        yield
+
+
+@pytest.fixture(scope="module")
+def settings(head: Path) -> Settings:
+    return embedded(head)
 
 
 @pytest.fixture(scope="module")
@@ -37,4 +58,4 @@ async def cluster(settings: Settings, entry: str) -> AsyncIterator[Cluster]:
         await cluster.connect()
         yield cluster
     finally:
-        await cluster.shut_down()
+        await cluster.disconnect()

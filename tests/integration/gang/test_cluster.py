@@ -19,11 +19,17 @@ from shardyard.service.settings import Settings
 from shardyard.workers.gang import Supervisor
 from shardyard.workers.placement import NAMESPACE, Order
 
-from .conftest import HERE
+from .conftest import HERE, embedded
 from .story import follow, gone, is_step, lives, order, pids, states
 
 # ruff: noqa: ASYNC220, ASYNC240
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Its own head, which does not outlive this module."""
+    return embedded(tmp_path_factory.mktemp("data"))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -1,6 +1,5 @@
 """A node whose network is cut is dead for the others; what is left on it ends by itself, and nothing that it says is heard."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from harness.nodes import Nodes, running_nodes
 from shardyard.service.cluster import Cluster
 from shardyard.service.settings import Settings
 
-from .conftest import HERE
 from .story import closed, follow, gone, is_step, pids
 from .test_nodes import LAYOUT, MORE, places, told_as_unbroken, told_of_the_node
 from .test_repair import train_order, unbroken
@@ -32,10 +30,8 @@ def entry() -> str:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     """Three nodes with room for two ranks each, in networks of their own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
-        with running_nodes([1, 1, 1], network=True) as nodes:
-            yield nodes
+    with running_nodes([1, 1, 1], network=True) as nodes:
+        yield nodes
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from shardyard.service.settings import Settings
 from shardyard.workers.gang import Supervisor
 from shardyard.workers.placement import NAMESPACE, Order, reserve
 
-from .conftest import HERE
 from .story import Event, closed, follow, is_step, pids, states
 from .test_repair import assert_no_told_step_was_lost, curve, facts, parameters, train_order, unbroken
 
@@ -33,10 +32,8 @@ def entry() -> str:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     """Three nodes with room for two ranks each: one more than the gang needs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
-        with running_nodes([1, 1, 1]) as nodes:
-            yield nodes
+    with running_nodes([1, 1, 1]) as nodes:
+        yield nodes
 
 
 @pytest.fixture(scope="module")
