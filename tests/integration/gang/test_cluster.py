@@ -102,6 +102,7 @@ async def test_a_dead_head_is_an_error_and_the_next_connect_starts_another(
     gang = order("lost", ranks=2, steps=100_000, pause=0.01)
     await cluster.start_gang(gang)
     await follow(cluster, gang.name, until=is_step(1))
+    processes = sorted(process.pid for process in marked(record["folder"]))  # the next head may have the same folder
     for name in ("gcs", "raylet"):
         os.kill(record[name]["pid"], signal.SIGKILL)
     assert await gone([record["gcs"]["pid"], record["raylet"]["pid"]])
@@ -111,7 +112,7 @@ async def test_a_dead_head_is_an_error_and_the_next_connect_starts_another(
     assert json.loads((settings.data_dir / "cluster.json").read_text())["address"] != record["address"]
     with pytest.raises(GangLost):
         await cluster.pull(gang.name, 0, 0.0)
-    assert await gone(sorted(process.pid for process in marked(record["folder"])), within_s=10)
+    assert await gone(processes, within_s=240)
 
 
 async def test_shut_down_leaves_nothing(cluster: Cluster, settings: Settings, tmp_path: Path) -> None:
