@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.models import LLAMA
 from harness.ranks import train
 
 SPEC: dict[str, Any] = {
-    "model": {"family": "llama", "preset": "nano", "layers": 4, "dim": 32, "heads": 4, "kv_heads": 2, "hidden": 64},
+    "model": LLAMA,
     "optimizer": {"lr": 1e-2},
     "schedule": {"warmup": 2},
     "steps": 5,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.models import MIXTURE
 from harness.ranks import group, spawn
 
 from shardyard.workers.spec import Run, TrainSpec
@@ -14,16 +15,6 @@ Make = Callable[..., Any]
 
 STEPS = 4
 AT = 2
-MIXTURE = {
-    "family": "moe",
-    "preset": "nano",
-    "layers": 2,
-    "dim": 32,
-    "heads": 4,
-    "kv_heads": 2,
-    "hidden": 64,
-    "experts": 4,
-}
 
 #: (layout, changes, rank, parameter whose bit flips there, who is named, whether for certain)
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, str, tuple[int, ...], bool]] = {
@@ -34,7 +25,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, str, tuple[int, ...]
     "tensor2-data2": ({"tensor": 2, "data": 2}, {}, 1, "norm.weight", (1,), True),
     "hsdp": ({"data": 4, "zero": 3, "shard": 2}, {}, 3, "norm.weight", (1, 3), False),
     "1f1b2-data2": ({"pipeline": 2, "data": 2, "zero": 1}, {}, 3, "blocks.3.", (2, 3), False),
-    "experts2": ({"data": 4, "expert": 2}, {"model": MIXTURE}, 3, "experts.", (1, 3), False),
+    "experts2": ({"data": 4, "expert": 2}, {"model": {**MIXTURE, "layers": 2}}, 3, "experts.", (1, 3), False),
 }
 
 

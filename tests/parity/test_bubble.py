@@ -6,9 +6,10 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from harness.models import LLAMA
 from harness.ranks import group, spawn, train
 
-from .test_pipeline import LLAMA, SCHEDULES
+from .test_pipeline import SCHEDULES
 
 Make = Callable[..., Any]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.models import MIXTURE
 from harness.ranks import train
 
-from .test_experts import MODEL
 from .test_experts import assert_equal as assert_experts_equal
 from .test_layouts import assert_equal
 
@@ -54,8 +54,8 @@ OFFLOADED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", OFFLOADED)
 def test_offload_of_experts(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
     layout, offload = OFFLOADED[name]
-    found = train(make_spec(layout, model=MODEL, offload=offload, steps=3), root)
-    assert_experts_equal(found, one_process(make_spec({}, model=MODEL, steps=3)))
+    found = train(make_spec(layout, model=MIXTURE, offload=offload, steps=3), root)
+    assert_experts_equal(found, one_process(make_spec({}, model=MIXTURE, steps=3)))
 
 
 SCHEDULED: list[dict[str, Any]] = [
@@ -79,12 +79,12 @@ SCHEDULED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("layout", SCHEDULED, ids=str)
 def test_experts_under_split_backward_passes(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    found = train(make_spec({"pipeline": 2, **layout}, model=MODEL, steps=3), root)
-    assert_experts_equal(found, one_process(make_spec({}, model=MODEL, steps=3)))
+    found = train(make_spec({"pipeline": 2, **layout}, model=MIXTURE, steps=3), root)
+    assert_experts_equal(found, one_process(make_spec({}, model=MIXTURE, steps=3)))
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "interleaved-zb", "dualpipev"])
 def test_a_capacity_under_a_pipeline(schedule: str, root: Path, make_spec: Make, one_process: Make) -> None:
-    changes = {"model": {**MODEL, "capacity_factor": 0.75}, "steps": 3}
+    changes = {"model": {**MIXTURE, "capacity_factor": 0.75}, "steps": 3}
     found = train(make_spec({"pipeline": 2, "schedule": schedule, "data": 2, "expert": 2}, **changes), root)
     assert_experts_equal(found, one_process(make_spec({}, **changes)))

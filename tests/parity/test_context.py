@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.models import GPT2, MIXTURE
 from harness.ranks import train
 
 Make = Callable[..., Any]
@@ -48,7 +49,6 @@ def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, on
     _assert_equal(train(spec, root), one_process(spec))
 
 
-GPT2 = {"family": "gpt2", "layers": 4, "dim": 32, "heads": 4, "hidden": 64}
 OF_GPT2: dict[str, dict[str, Any]] = {
     "ring2": RING,
     "ulysses4": {"context": 4, "ulysses": 4},
@@ -66,7 +66,6 @@ def test_gpt2_equals_one_process(layout: Any, root: Path, make_spec: Make, one_p
     _assert_equal(train(spec, root), one_process(spec))
 
 
-MIXTURE = {"layers": 4, "dim": 32, "heads": 4, "kv_heads": 2, "hidden": 24, "experts": 4, "top_k": 2}
 OF_MIXTURE: dict[str, dict[str, Any]] = {
     "ring2": RING,
     "ulysses2-expert2": {**ULYSSES, "expert": 2},
@@ -78,8 +77,7 @@ OF_MIXTURE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("layout", OF_MIXTURE.values(), ids=OF_MIXTURE.keys())
 def test_a_mixture_of_experts_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    model = {"family": "moe", **MIXTURE, "balance_loss": 0.1, "z_loss": 0.01}
-    spec = make_spec(layout, model=model, steps=4)
+    spec = make_spec(layout, model=MIXTURE, steps=4)
     _assert_equal(train(spec, root), one_process(spec))
 
 

@@ -6,22 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.models import MIXTURE
 from harness.ranks import train
 
 Make = Callable[..., Any]
 
-MODEL: dict[str, Any] = {
-    "family": "moe",
-    "layers": 4,
-    "dim": 32,
-    "heads": 4,
-    "kv_heads": 2,
-    "hidden": 24,
-    "experts": 4,
-    "top_k": 2,
-    "balance_loss": 0.1,
-    "z_loss": 0.01,
-}
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "data2": {"data": 2},
@@ -81,7 +70,7 @@ def _evaluations(run: Any) -> list[float]:
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
-    spec = make_spec(layout, model=MODEL, steps=4)
+    spec = make_spec(layout, model=MIXTURE, steps=4)
     assert_equal(train(spec, root), one_process(spec))
 
 
@@ -103,10 +92,10 @@ def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, on
 def test_dropped_tokens_equal_one_process(
     layout: Any, softmax: str, root: Path, make_spec: Make, one_process: Make
 ) -> None:
-    spec = make_spec(layout, model={**MODEL, "capacity_factor": 0.75, "router_softmax": softmax}, steps=4)
+    spec = make_spec(layout, model={**MIXTURE, "capacity_factor": 0.75, "router_softmax": softmax}, steps=4)
     whole = one_process(spec)
     assert_equal(train(spec, root), whole)
-    assert whole["losses"] != one_process({**spec, "model": MODEL})["losses"]
+    assert whole["losses"] != one_process({**spec, "model": MIXTURE})["losses"]
 
 
 SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -121,8 +110,8 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", SAVINGS)
 def test_recompute_and_compile_change_nothing(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
     layout, changes = SAVINGS[name]
-    found = train(make_spec(layout, model=MODEL, **changes), root)
-    assert_equal(found, one_process(make_spec({}, model=MODEL)))
+    found = train(make_spec(layout, model=MIXTURE, **changes), root)
+    assert_equal(found, one_process(make_spec({}, model=MIXTURE)))
 
 
 ROUND = [{"data": 4, "expert": 2, "zero": 1}, {}, {"data": 2, "expert": 2, "tensor": 2, "zero": 3}, {"data": 2}]
@@ -132,11 +121,11 @@ ROUND += [{"data": 4, "expert": 2, "zero": 3, "shard": 2}]
 @pytest.mark.parametrize("source", range(len(ROUND)))
 def test_a_checkpoint_continues_on_the_next_layout(source: int, root: Path, make_spec: Make, one_process: Make) -> None:
     first, then = ROUND[source], ROUND[(source + 1) % len(ROUND)]
-    saving = make_spec(first, model=MODEL, checkpoint={"every": 3, "final": False})
+    saving = make_spec(first, model=MIXTURE, checkpoint={"every": 3, "final": False})
     saved = train(saving, root, f"experts-{source}")
     (checkpoint,) = [data for kind, data in saved["events"] if kind == "checkpoint"]
-    resumed = train(make_spec(then, model=MODEL), root, f"experts-then-{source}", resume=Path(checkpoint["path"]))
-    whole = one_process(make_spec({}, model=MODEL))
+    resumed = train(make_spec(then, model=MIXTURE), root, f"experts-then-{source}", resume=Path(checkpoint["path"]))
+    whole = one_process(make_spec({}, model=MIXTURE))
     np.testing.assert_allclose(resumed["losses"], whole["losses"][3:], rtol=1e-10)
     for name, value in whole["parameters"].items():
         np.testing.assert_allclose(resumed["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
@@ -144,7 +133,7 @@ def test_a_checkpoint_continues_on_the_next_layout(source: int, root: Path, make
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_low_precision_follows_float32(precision: str, root: Path, make_spec: Make, one_process: Make) -> None:
-    changes = {"model": MODEL, "optimizer": {"name": "sgd", "lr": 0.1}, "steps": 10, "eval": {"batches": 1}}
+    changes = {"model": MIXTURE, "optimizer": {"name": "sgd", "lr": 0.1}, "steps": 10, "eval": {"batches": 1}}
     layout = {"data": 2, "expert": 2, "zero": 1}
     found = train(make_spec(layout, precision=precision, **changes), root)
     expected = one_process(make_spec({}, precision="fp32", **changes))

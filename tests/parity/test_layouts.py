@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.models import GPT2
 from harness.ranks import train
 
 Make = Callable[..., Any]
@@ -87,9 +88,6 @@ def test_recompute_changes_nothing(layout: Any, root: Path, make_spec: Make, one
 
 def test_recompute_alone_changes_no_bit(root: Path, make_spec: Make, one_process: Make) -> None:
     assert train(make_spec({}, recompute="full"), root)["losses"] == one_process(make_spec({}))["losses"]
-
-
-GPT2 = {"family": "gpt2", "layers": 4, "dim": 32, "heads": 4, "hidden": 64}
 
 
 @pytest.mark.parametrize(

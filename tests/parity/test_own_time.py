@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.models import LLAMA, MIXTURE
 from harness.ranks import group, spawn
 
 from shardyard.workers.spec import Run, TrainSpec
@@ -16,26 +17,6 @@ Make = Callable[..., Any]
 #: Long beside a step of such a small model, however busy the machine is.
 SLOW_S = 0.5
 STEPS = 5
-TIED = {
-    "family": "llama",
-    "preset": "nano",
-    "layers": 2,
-    "dim": 32,
-    "heads": 4,
-    "kv_heads": 2,
-    "hidden": 64,
-    "tied": True,
-}
-MIXTURE = {
-    "family": "moe",
-    "preset": "nano",
-    "layers": 2,
-    "dim": 32,
-    "heads": 4,
-    "kv_heads": 2,
-    "hidden": 64,
-    "experts": 4,
-}
 
 #: (layout, changes of the spec, where the rank is slow)
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -44,11 +25,15 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "zero2": ({"data": 2, "zero": 2, "micro_batch": 2}, {}, "between steps"),
     "zero3": ({"data": 4, "zero": 3}, {}, "in the forward pass"),
     "tensor2": ({"tensor": 2, "data": 2}, {}, "between steps"),
-    "tensor2-tied": ({"tensor": 2, "sequence": False}, {"model": TIED}, "between steps"),
+    "tensor2-tied": (
+        {"tensor": 2, "sequence": False},
+        {"model": {**LLAMA, "layers": 2, "tied": True}},
+        "between steps",
+    ),
     "1f1b2": ({"pipeline": 2}, {}, "in the forward pass"),
     "zbv2-tensor2": ({"pipeline": 2, "schedule": "zbv", "tensor": 2}, {}, "between steps"),
     "ring2": ({"context": 2}, {}, "between steps"),
-    "experts2": ({"data": 2, "expert": 2}, {"model": MIXTURE}, "between steps"),
+    "experts2": ({"data": 2, "expert": 2}, {"model": {**MIXTURE, "layers": 2}}, "between steps"),
 }
 
 

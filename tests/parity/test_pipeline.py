@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.models import GPT2, LLAMA
 from harness.ranks import group, spawn, train
 
 Make = Callable[..., Any]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev")
-LLAMA = {"family": "llama", "preset": "nano", "dim": 32, "heads": 4, "kv_heads": 2, "hidden": 64}
-GPT2 = {"family": "gpt2", "dim": 32, "heads": 4, "hidden": 64}
 
 
 def _layout(pipeline: int, schedule: str, **more: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.models import GPT2
 from harness.ranks import train
 
 from .test_layouts import assert_equal
@@ -13,7 +14,6 @@ Make = Callable[..., Any]
 
 ALL = {"data": 2, "tensor": 2, "pipeline": 2}
 SMOOTH = {"label_smoothing": 0.1, "z_loss": 1e-2}
-GPT2 = {"family": "gpt2", "layers": 4, "dim": 32, "heads": 4, "hidden": 64}
 
 SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "selective": ({}, {"recompute": "selective"}),

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.models import LLAMA
 from harness.ranks import train
 
 Make = Callable[..., Any]
-
-MODEL = {"family": "llama", "preset": "nano", "layers": 4, "dim": 32, "heads": 4, "kv_heads": 2, "hidden": 64}
 
 
 def probe(layout: Any, root: Path, make_spec: Make, **changes: Any) -> tuple[Any, int]:
@@ -81,7 +80,7 @@ def test_groups_that_shard_cut_experts_over_what_is_left(
     ranks: int, size: int, expert: int, root: Path, make_spec: Make
 ) -> None:
     """An expert has `alike` of its ranks ÷ expert replicas in a group, which cut it; the `others` of them are in other groups."""
-    model = {**MODEL, "family": "moe", "experts": 4, "top_k": 2}
+    model = {**LLAMA, "family": "moe", "experts": 4, "top_k": 2}
     run = train(
         make_spec({"data": ranks, "zero": 3, "shard": size, "expert": expert}, steps=2, eval={}, model=model), root
     )
@@ -113,7 +112,7 @@ def anywhere(found: Any, kind: str, of: str = "traffic") -> float:
 @pytest.mark.parametrize("t", [2, 4])
 @pytest.mark.parametrize("micro_batch", [None, 4])
 def test_tensor(t: int, micro_batch: int | None, root: Path, make_spec: Make) -> None:
-    model = {**MODEL, "kv_heads": 4}
+    model = {**LLAMA, "kv_heads": 4}
     found, _ = probe({"tensor": t, "sequence": False, "micro_batch": micro_batch}, root, make_spec, model=model)
     f = (t - 1) / t
     reduced = (L * 4 + 1) * 2 * N * f + 3 * 2 * B * S * f
@@ -123,7 +122,7 @@ def test_tensor(t: int, micro_batch: int | None, root: Path, make_spec: Make) ->
 @pytest.mark.parametrize("t", [2, 4])
 @pytest.mark.parametrize("micro_batch", [None, 4])
 def test_tensor_and_sequence(t: int, micro_batch: int | None, root: Path, make_spec: Make) -> None:
-    model = {**MODEL, "kv_heads": 4}
+    model = {**LLAMA, "kv_heads": 4}
     found, _ = probe({"tensor": t, "micro_batch": micro_batch}, root, make_spec, model=model)
     f = (t - 1) / t
     assert elements(found, "tensor") == {
@@ -175,7 +174,7 @@ def test_ring_of_ulysses(root: Path, make_spec: Make) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_experts(ranks: int, root: Path, make_spec: Make) -> None:
     """All experts are chosen for each token, so that the routing does not matter; the row counts are one integer per expert."""
-    model = {**MODEL, "family": "moe", "experts": 4, "top_k": 4}
+    model = {**LLAMA, "family": "moe", "experts": 4, "top_k": 4}
     found, _ = probe({"data": ranks, "expert": ranks}, root, make_spec, model=model)
     tokens, f = B * S // ranks, (ranks - 1) / ranks
     assert anywhere(found, "all_to_all") == L * (4 * 4 * tokens * D + 4) * f
@@ -183,7 +182,7 @@ def test_experts(ranks: int, root: Path, make_spec: Make) -> None:
 
 def test_experts_that_some_choose(root: Path, make_spec: Make) -> None:
     """Uneven: what leaves for the experts comes back, so all ranks' dispatches are all ranks' returns, forward and backward alike."""
-    model = {**MODEL, "family": "moe", "experts": 4, "top_k": 1}
+    model = {**LLAMA, "family": "moe", "experts": 4, "top_k": 1}
     found, _ = probe({"data": 2, "expert": 2}, root, make_spec, model=model)
     rows = anywhere(found, "all_to_all", "traffic_sum") - L * 2 * 4 / 2  # less the row counts
     assert rows % (4 * D) == 0
@@ -230,7 +229,7 @@ def test_stages_stay_gathered_in_stage_3_and_gather_a_tied_embedding_for_both_en
 ) -> None:
     """Gathered once and reduced once a step."""
     layout = {"data": 2, "pipeline": 2, "zero": 3, "schedule": schedule}
-    found, psi = probe(layout, root, make_spec, model={**MODEL, "tied": tied})
+    found, psi = probe(layout, root, make_spec, model={**LLAMA, "tied": tied})
     twice = 256 * D if tied else 0
     assert sum(elements(found, "data", "traffic_sum").values()) == 2 * (2 * (psi + twice) / 2)
 
