@@ -1,6 +1,6 @@
 """How long from the SIGKILL of a rank to the next step: Shardyard's repair in place beside Ray Train's restart, same model, same loop.
 
-    python tests/bench/recovery.py [--ranks 4] [--rounds 5]
+    python tests/bench/recovery.py [--ranks 4] [--rounds 5] [--kills-only]
 
 All contenders take turns within each round; ratios are taken per round, and their median, minimum and maximum are printed. Shardyard
 loses a trainer, or a rank's actor with its trainer, without and with a warm spare; Ray Train a worker, which is both. Ray Train's clock
@@ -172,7 +172,7 @@ class Found:
     stalls: list[float]
 
 
-def measure(ranks: int, rounds: int) -> Found:
+def measure(ranks: int, rounds: int, costs: bool = True) -> Found:
     folder = Path(tempfile.mkdtemp(prefix="sb-"))
     found = Found({}, [], [])
     try:
@@ -189,6 +189,8 @@ def measure(ranks: int, rounds: int) -> Found:
                     seconds, lost = recover()
                     found.recoveries.setdefault(name, []).append((seconds, lost))
                     print(f"    {name:<13} {seconds:6.2f} s, {lost} steps lost", flush=True)
+                if not costs:
+                    continue
                 found.stalls.append(stall(plane, ranks))
                 found.snapshots.append(snapshots(folder, ranks))
                 print(f"    a checkpoint held {found.stalls[-1]:.2f} steps", flush=True)
@@ -204,6 +206,8 @@ def show(found: Found) -> None:
         print(f"  {name:<13} {spread(seconds[name])} s, at most {max(lost for _, lost in each)} steps lost")
     for name, target in (("trainer", 0.1), ("actor", 0.3), ("actor, spare", 0.1)):
         print(f"  {name + '/Ray Train':<23} {ratio(seconds[name], seconds['Ray Train'])}   target ≤ {target}")
+    if not found.snapshots:
+        return
     print(f"  a step with snapshots/without {spread(found.snapshots, 3)}   target ≤ 1.02")
     print(f"  longest hold by a checkpoint, in steps {spread(found.stalls)}   target ≤ 1")
 
@@ -216,9 +220,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--kills-only", action="store_true", help="leave out what snapshots and checkpoints cost, which takes longest"
+    )
     options = parser.parse_args()
     print(f"{options.ranks} ranks, {options.rounds} rounds", flush=True)
-    show(measure(options.ranks, options.rounds))
+    show(measure(options.ranks, options.rounds, costs=not options.kills_only))
 
 
 if __name__ == "__main__":
