@@ -35,6 +35,9 @@ PREEMPTED: Final = "preempted"
 #: An elastic gang's end when it lost devices for longer than its grace: it costs nothing, and the job goes on with those that are left.
 DEVICES_LOST: Final = "devices_lost"
 
+#: After these the training code is not to blame, whatever else was heard of it.
+MACHINES: Final = INFRASTRUCTURE | {DEVICES_LOST}
+
 #: An attempt that told so many new steps has brought the job on: the next try waits no longer than the first one.
 PROGRESS_STEPS: Final = 10
 

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ..workers.events import plain
 from . import faults
 from .blame import blame
-from .budget import DEVICES_LOST, INFRASTRUCTURE
+from .budget import MACHINES
 from .errors import LeaseLost
 from .lifecycle import Word, move, route
 from .recovery import lose_attempt
@@ -149,7 +149,7 @@ class _Batch:
 
     def _lost(self, to: State, word: Word) -> str | None:
         """Why the attempt alone is lost, if that is what the gang says; whether the job is, its budgets decide."""
-        if to == State.FAILED and word.reason in INFRASTRUCTURE | {"exception", DEVICES_LOST}:
+        if to == State.FAILED and word.reason in MACHINES | {"exception"}:
             return word.reason
         return "gang_lost" if to == State.CANCELLED and self.state != State.CANCELLING else None
 

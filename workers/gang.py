@@ -19,35 +19,25 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal
 
 from .agreement import agree
-from .coords import Coords
-from .events import Event, Ranks, Spool
-from .failure import Failure, brief, ending, raised
+from .events import Spool
+from .failure import Failure, brief
 from .fault import Fault
 from .faults import Docket, Faults
 from .hang import Progress
+from .hearing import Hearing
 from .journal import Journal
-from .lookout import hang, leases_kept, within
-from .member import Member, coordinates, keeper, keeps, neighbour, nodes, pair
+from .lookout import LAST_WORD_S, PULL_S, START_S, hang, leases_kept, within
+from .member import Member, coordinates, nodes, pair
 from .nodes import lost_node
-from .placement import (
-    NoRoom,
-    Order,
-    bundle_nodes,
-    find_actor,
-    kill,
-    make_actor,
-    rank_name,
-    rearranged,
-    remove_remains,
-    reserve,
-)
-from .rank import Remains, Reservation, leave
+from .placement import NoRoom, Order, bundle_nodes, find_actor
+from .rank import Reservation, leave
 from .repair import NOT_FROM_MEMORY, Budget
 from .salvage import Ground, rescue
+from .seats import Seats
 from .spares import Spares, share_out
 from .spike import Spikes
 from .story import Story
@@ -55,21 +45,14 @@ from .straggler import Stragglers
 
 #: What the dispatcher has not taken is kept in the journal too, in the memory of the cluster's head.
 SPOOL_BYTES: Final = 16 << 20
-PLACEMENT_S: Final = 120.0
-START_S: Final = 120.0
-PULL_S: Final = 10.0
 #: So long an event waits for company before the dispatcher gets it: each answer is a transaction, on cores that may train.
 LINGER_S: Final = 0.2
-#: A rank that is busy answers late; one that does not answer for so long is lost.
-ANSWER_S: Final = 30.0
 #: After a failure, so long for a better cause: peers notice each other's deaths before they tell their own.
 ROOT_CAUSE_S: Final = 1.0
 STOP_GRACE_S: Final = 1.0
 DRAIN_S: Final = 2.0
 #: So long the ranks may take to end after a common step and to save it; whoever is in haste cancels.
 SAVE_S: Final = 3600.0
-#: In a repair, so long for an actor to tell its trainer's end; one that does not is replaced.
-LAST_WORD_S: Final = 10.0
 #: An ended gang keeps its last events so long for a control plane that is away; it holds no device then.
 ABANDONED_S: Final = 7 * 24 * 3600.0
 
@@ -101,7 +84,8 @@ class Supervisor:
         self.spool = Spool(SPOOL_BYTES)
         self.story = Story(self.spool, order.world_size, order.submitted_at)
         self.journal = Journal(order.name, self.spool, self._remember)
-        self.group: Any = None
+        self.seats = Seats(self)
+        self.hearing = Hearing(self)
         self.members: list[Member] = []
         self.spares = Spares(order, self.journal.settled)
         self.failures: list[Failure] = []
@@ -175,7 +159,7 @@ class Supervisor:
             self._life.cancel()
             await asyncio.wait([self._life], timeout=DRAIN_S)
         await self.journal.close()  # first: whoever finds the ranks removed must not repair the gang
-        await self._remove()
+        await self.seats.remove()
         asyncio.get_running_loop().call_later(0.1, leave)
 
     # The gang's life.
@@ -192,7 +176,7 @@ class Supervisor:
             while self._may_be_mended() and await self._repair():
                 await self._ended.wait()
         except Exception as error:
-            self._fail(Failure("start_failed", None, brief(error)))
+            self.fail(Failure("start_failed", None, brief(error)))
         if self.stopping == "preempt" and self.phase == "training" and not self.failures:
             await self._save()
         if self.phase != "ended":
@@ -205,21 +189,22 @@ class Supervisor:
 
         await self.journal.settled()
         try:
-            self.group = await self._place()
+            placed = await self.seats.place()
         except NoRoom as error:
-            self._fail(Failure("placement_timeout", None, str(error)))
-        if self.group is None:
+            self.fail(Failure("placement_timeout", None, str(error)))
             return
-        groups, others = share_out(self.order, await asyncio.to_thread(bundle_nodes, self.group))
+        if not placed:
+            return
+        groups, others = share_out(self.order, await asyncio.to_thread(bundle_nodes, self.seats.group))
         ranks = range(self.order.world_size)
         self.members = self.members or [Member(n, groups[n // self.order.tensor], lost=True) for n in ranks]
-        self.spares.begin(self.group, others)
-        await self._replace_the_lost()
+        self.spares.begin(self.seats.group, others)
+        await self.seats.replace_the_lost()
         try:
             if not await self._open():
                 return
         except RayActorError as error:
-            self._fail(Failure("rank_lost", None, f"a rank's actor died at the start: {brief(error)}"))
+            self.fail(Failure("rank_lost", None, f"a rank's actor died at the start: {brief(error)}"))
             return
         self.phase = "training"
         self.story.tell_state(
@@ -239,19 +224,19 @@ class Supervisor:
         self.restore = await self._agree() if self.generation > 1 else None
         pair(self.members)
         for member, coords in zip(self.members, coordinates(self.order, self.members, self.restore), strict=True):
-            member.reader = asyncio.get_running_loop().create_task(self._follow(member, coords))
+            member.reader = asyncio.get_running_loop().create_task(self.hearing.follow(member, coords))
         self._watch_over()
         return True
 
     def _watch_over(self) -> None:
         """While a generation trains: hold its snapshots, and look whether it still gets on."""
-        self._guarding = asyncio.get_running_loop().create_task(self._guard())
+        self._guarding = asyncio.get_running_loop().create_task(self.seats.guard())
         self.progress.began()
         self._looking = asyncio.get_running_loop().create_task(self._look_for_a_hang())
 
     async def _look_for_a_hang(self) -> None:
         if self.order.hang_s is not None:
-            self._fail(await hang(self.order, self.members, self.progress, self.spool))
+            self.fail(await hang(self.order, self.members, self.progress, self.spool))
 
     # After the supervisor's own death.
 
@@ -293,8 +278,8 @@ class Supervisor:
             member.lost = member.lost or member.actor is None
         await asyncio.to_thread(self.spares.find)
         if self.phase in ("training", "mending"):
-            self.group = await asyncio.to_thread(reserve, self.order)
-            self.spares.begin(self.group)
+            await self.seats.find()
+            self.spares.begin(self.seats.group)
         if self.phase in ("training", "mending", "ending"):
             self._follow_again()
 
@@ -303,9 +288,9 @@ class Supervisor:
         everybody = coordinates(self.order, self.members, self.restore) if training else [None] * len(self.members)
         for member, coords in zip(self.members, everybody, strict=True):
             if member.actor is not None and not member.exited:
-                member.reader = asyncio.get_running_loop().create_task(self._follow(member, coords))
+                member.reader = asyncio.get_running_loop().create_task(self.hearing.follow(member, coords))
             elif not member.exited:
-                self._lose(member, "the rank's actor died with its supervisor")
+                self.hearing.lose(member, "the rank's actor died with its supervisor")
         if training:
             self._watch_over()
 
@@ -362,7 +347,7 @@ class Supervisor:
             self.failures = [await self._give_way(str(error))]
             self._ended.set()
         except (RayError, TimeoutError) as error:
-            self._fail(Failure("rank_lost", None, f"the repair failed: {brief(error)}"))
+            self.fail(Failure("rank_lost", None, f"the repair failed: {brief(error)}"))
 
     async def _give_way(self, no_room: str) -> Failure:
         """There are no devices for a repair: what is in memory becomes a checkpoint, where the job may go on with fewer."""
@@ -380,74 +365,16 @@ class Supervisor:
         self.spares.training(False)
         dead = [member for member in self.members if member.lost]
         stopping = self._each(lambda member: member.actor.stop.remote(0.0), LAST_WORD_S)
-        await asyncio.gather(self._replace(dead), stopping)  # at once: a new process takes longest
+        await asyncio.gather(self.seats.replace(dead), stopping)  # at once: a new process takes longest
         for member in await self._drain(LAST_WORD_S):
             member.lost = True  # who has not told its trainer's exit would tell it to the next generation
         self.story.rest()
         self.stragglers.renew()
-        await self._replace_the_lost(but=dead)
+        await self.seats.replace_the_lost(but=dead)
         self._look_no_more()
         self.failures.clear()
         if not self.stopping:
             self._ended.clear()
-
-    async def _replace_the_lost(self, but: Sequence[Member] = ()) -> None:
-        """`but`: these were replaced just now."""
-        await asyncio.gather(*(self._look_after(member) for member in self.members if member not in but))
-        await self._replace([member for member in self.members if member.lost])
-
-    async def _replace(self, members: Sequence[Member]) -> None:
-        """Another actor for each of these ranks: a spare where one may, else a new one in the place of what it had."""
-        dead = [member.actor for member in members if member.actor is not None]
-        others = [member for member in members if not self.spares.stand_in(member)]
-        if self.phase == "mending":
-            self.mending["spares"] += [member.rank for member in members if member not in others]
-            if others and not await self._placed_anew(others):
-                return
-        await asyncio.to_thread(self._create_actors, dead, others)
-
-    async def _placed_anew(self, members: Sequence[Member]) -> bool:
-        """With a node, Ray places its bundles anew, which takes room and time; False when the gang is stopped meanwhile."""
-        self.group, tensor = await self._place(), self.order.tensor
-        if self.group is None:
-            return False
-        where = await asyncio.to_thread(bundle_nodes, self.group)
-        groups = [member.bundle for member in self.members[::tensor]]
-        if all(member.bundle == groups[member.rank // tensor] for member in self.members):  # no spare sits in a group
-            anew = rearranged(tensor, groups, {member.rank for member in members}, where)
-            for member in members:
-                member.bundle = anew[member.rank // tensor]
-        return True
-
-    async def _look_after(self, member: Member) -> None:
-        """Find out whether a rank's actor still lives."""
-        from ray.exceptions import RayError
-
-        if not member.lost:
-            try:
-                await within(LAST_WORD_S, member.actor.beat.remote())
-            except (RayError, TimeoutError):
-                member.lost = True
-
-    async def _agree(self) -> int | None:
-        """The step from which all ranks go on; None when no snapshot is of all of them."""
-        if self.distrusted:
-            await asyncio.gather(*(within(START_S, member.actor.forget_snapshots.remote()) for member in self.members))
-            self.distrusted = False
-        return await agree(self.members)
-
-    async def _guard(self) -> None:
-        """Let each rank's snapshots be held by the next rank of its node, so that they outlive its actor."""
-        from ray.exceptions import RayError
-
-        for member in self.members:
-            guard, here = neighbour(self.members, member), member.reservation
-            if guard is None or guard.actor is None or here is None:
-                member.remains = None
-                continue
-            mine = Remains(here.node, here.pid, here.slots)
-            with contextlib.suppress(RayError, TimeoutError):
-                member.remains = await within(START_S, guard.actor.guard.remote(member.rank, mine))
 
     async def _reserve(self) -> list[Reservation] | None:
         """Every rank's reservation, or None when the gang is stopped before. Raises what a rank raises, and TimeoutError."""
@@ -461,120 +388,26 @@ class Supervisor:
         reserving.cancel()
         return None
 
-    async def _place(self) -> Any:
-        """The gang's placement group once it is ready, None when the gang is stopped before. Raises NoRoom."""
-        group = await asyncio.to_thread(reserve, self.order)
-        elastic = self.order.elastic_grace_s if self.phase == "mending" else None
-        patience_s = PLACEMENT_S if elastic is None else elastic
-        deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline and not self.stopping:
-            if await asyncio.to_thread(group.wait, 1):
-                return group
-        if self.stopping:
-            return None
-        spares = f" and {self.order.spares} spares" if self.order.spares else ""
-        message = f"the cluster had no room for {self.order.world_size} {self.order.device} ranks{spares}"
-        raise NoRoom(f"{message} within {patience_s:.0f} s")
+    async def _agree(self) -> int | None:
+        """The step from which all ranks go on; None when no snapshot is of all of them."""
+        if self.distrusted:
+            await asyncio.gather(*(within(START_S, member.actor.forget_snapshots.remote()) for member in self.members))
+            self.distrusted = False
+        return await agree(self.members)
 
-    def _create_actors(self, dead: list[Any], members: list[Member]) -> None:
-        for actor in dead:
-            kill(actor)
-        for member in members:
-            name = rank_name(self.order.name, member.rank, self.generation + 1)
-            member.sits(make_actor(self.order, self.group, member.bundle, name), name, member.bundle)
+    # What its hearing has to say to it.
 
-    # One rank's events.
+    def fail(self, failure: Failure) -> None:
+        """The generation is over, and this may be why."""
+        self.failures.append(failure)
+        self._ended.set()
 
-    async def _follow(self, member: Member, coords: Coords | None) -> None:
-        """Give the rank its orders, unless `coords` is None, and pull its events until its trainer has ended."""
-        from ray.exceptions import RayError
-
-        try:
-            await self.journal.settled()
-            if coords is not None:
-                buddy, others = keeper(self.members, member), keeps(self.members, member)
-                handle = None if buddy is None else buddy.actor
-                await self._call(member.actor.start.remote(self.order.run, coords.to_json(), handle, others))
-            while not member.exited:
-                if not await self.spool.room(self.pull_s):
-                    await self._call(member.actor.beat.remote())
-                    continue
-                for event in await self._call(member.actor.pull.remote(member.pulled, self.pull_s)):
-                    member.pulled = event["seq"]
-                    self._take(member, event)
-                await self.journal.settled()  # the next pull acknowledges
-        except (RayError, TimeoutError) as error:
-            self._lose(member, f"the rank's actor is lost: {brief(error)}")
-        except Exception as error:  # a fault of ours must not leave the gang waiting for this rank
-            self._fail(Failure("gang_error", member.rank, brief(error), member.node))
-            raise
-
-    async def _call(self, reference: Awaitable[Any]) -> Any:
-        return await within(PULL_S + ANSWER_S, reference)
-
-    def _take(self, member: Member, event: Event) -> None:
-        actions: dict[str, Callable[[Member, Event], None]] = {
-            "step": self._take_step,
-            "failed": self._take_failed,
-            "done": self._take_done,
-            "stopped": self._take_stopped,
-            "exit": self._take_exit,
-            "log": self._take_log,
-        }
-        actions.get(event["kind"], self._take_fact)(member, event)
-
-    def _take_log(self, member: Member, event: Event) -> None:
-        member.log.extend(event["data"]["lines"])
-        self.story.log(event)
-
-    def _take_step(self, member: Member, event: Event) -> None:
-        member.step = int(event["data"]["step"])
-        self.spares.training(self.phase == "training")
-        self.progress.stepped(float(event["data"].get("step_s") or 0.0))
-        for ranks in self.story.step(member.rank, event):
-            self._look_at(ranks)
-
-    def _look_at(self, ranks: Ranks) -> None:
-        """What a whole step shows that is worth a word."""
-        found = [one.failure(self.members[one.rank].node) for one in self.stragglers.add(ranks)]
-        spike = self.spikes.add(ranks.get(0, {}))
-        for failure in [*found, *([spike] if spike else [])]:
-            self.story.tell_incident(failure, self.generation, [])
-
-    def _take_fact(self, member: Member, event: Event) -> None:
-        self.story.fact(event, member.step)
-
-    def _take_failed(self, member: Member, event: Event) -> None:
-        member.failed = True
-        accused = event["data"].get("facts", {}).get("rank", member.rank)
-        self._fail(raised(event["data"], accused, None if accused is None else self.members[accused].node))
-
-    def _take_done(self, member: Member, _: Event) -> None:
-        member.done = True
+    def end_when_done(self) -> None:
         if self._all_done():
             self._ended.set()
 
-    def _take_stopped(self, member: Member, _: Event) -> None:
-        member.stopped = True
-
-    def _take_exit(self, member: Member, event: Event) -> None:
-        if member.reservation and event["data"]["generation"] < member.reservation.generation:
-            return  # of a trainer that a dead supervisor had asked for
-        member.exited = True
-        if not member.done and not member.failed:
-            self._fail(Failure("rank_lost", member.rank, ending(event["data"]["status"]), member.node))
-
     def _all_done(self) -> bool:
         return bool(self.members) and all(member.done for member in self.members)
-
-    def _lose(self, member: Member, message: str) -> None:
-        member.exited = member.lost = True
-        if self.phase != "ending":  # a dead supervisor may have removed it already
-            self._fail(Failure("rank_lost", member.rank, message, member.node))
-
-    def _fail(self, failure: Failure) -> None:
-        self.failures.append(failure)
-        self._ended.set()
 
     # The end.
 
@@ -602,7 +435,7 @@ class Supervisor:
             await self._each(lambda member: member.actor.stop.remote(0.0), DRAIN_S)
         await self._drain(DRAIN_S)
         self.story.rest()
-        await self._remove()
+        await self.seats.remove()
         self._tell_end(success)
         self.phase = "ended"
 
@@ -652,11 +485,6 @@ class Supervisor:
         living = [member for member in self.members if member.actor is not None and not member.exited]
         calls = [within(timeout_s, call(member)) for member in living]
         await asyncio.gather(*calls, return_exceptions=True)
-
-    async def _remove(self) -> None:
-        """Kill the rank actors (their trainers end with them) and give the devices back."""
-        actors = [member.actor for member in self.members if member.actor is not None]
-        await asyncio.to_thread(remove_remains, self.order.name, actors + await self.spares.end())
 
     async def _leave_when_abandoned(self) -> None:
         left = ABANDONED_S

@@ -14,8 +14,14 @@ from .hang import Examination, Progress, diagnose, evidence, hung
 from .member import Member
 from .placement import Order
 
-#: A rank that is busy answers late.
+#: A rank that is busy answers late; one that does not answer for so long is lost.
 ANSWER_S: Final = 30.0
+#: So long a rank may keep a call for its events waiting when it has none.
+PULL_S: Final = 10.0
+#: A rank that starts imports, forks and reserves memory.
+START_S: Final = 120.0
+#: In a repair, so long for an actor to tell its trainer's end; one that does not is replaced.
+LAST_WORD_S: Final = 10.0
 #: A trainer that cannot answer writes its stacks to its log, which takes so long.
 STACKS_S: Final = 1.0
 #: Between two looks at a gang whose time is up, at least so long.
