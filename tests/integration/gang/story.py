@@ -9,9 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+from harness.owners import rank_actors
+
 from shardyard.service.cluster import Cluster
 from shardyard.service.errors import ClusterError
 from shardyard.service.gangs import GangOrder
+from shardyard.service.head import marked
+from shardyard.service.settings import Settings
 from shardyard.workers.placement import NAMESPACE
 
 Event = dict[str, Any]
@@ -47,6 +52,12 @@ async def _pull(cluster: Cluster, gang: str, after: int) -> list[Event]:
 
 def _ends(event: Event, until: Any) -> bool:
     return bool(until and until(event)) or is_final(event)
+
+
+def actors_of(settings: Settings) -> list[psutil.Process]:
+    """The rank actors of this test's head: others' tests may run beside it."""
+    ours = {process.pid for process in marked(str((settings.data_dir / "ray").resolve()))}
+    return [process for process in rank_actors() if process.pid in ours]
 
 
 def is_final(event: Event) -> bool:

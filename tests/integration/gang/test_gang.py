@@ -4,14 +4,14 @@ import signal
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from shardyard.service.cluster import Cluster
 from shardyard.service.errors import GangLost
+from shardyard.service.settings import Settings
 from shardyard.workers.placement import Order, remove_remains, reserve
 
-from .story import Event, closed, follow, gone, is_final, is_step, order, pids, states
+from .story import Event, actors_of, closed, follow, gone, is_final, is_step, order, pids, states
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -86,11 +86,11 @@ async def test_a_killed_trainer_is_noticed_at_once(cluster: Cluster, tmp_path: P
     await closed(cluster, gang.name, pids(tmp_path))
 
 
-async def test_a_killed_actor_takes_its_trainer_along(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_killed_actor_takes_its_trainer_along(cluster: Cluster, settings: Settings, tmp_path: Path) -> None:
     gang = order("actor", steps=100_000, pause=0.01, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(3))
-    actors = [p for p in psutil.process_iter(["cmdline"]) if "ray::Rank" in " ".join(p.info["cmdline"] or [])]
+    actors = actors_of(settings)
     assert len(actors) >= 4
     actors[0].kill()
     *_, final = await follow(cluster, gang.name, after=events[-1]["seq"])

@@ -11,14 +11,13 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
-from harness.owners import actor_of, rank_actors
+from harness.owners import actor_of
 
 from shardyard.service.cluster import Cluster
 from shardyard.service.gangs import GangOrder
-from shardyard.service.head import marked
 from shardyard.service.settings import Settings
 
-from .story import Event, closed, follow, is_final, is_step, kill_supervisor, pids, standing_by, states
+from .story import Event, actors_of, closed, follow, is_final, is_step, kill_supervisor, pids, standing_by, states
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -185,7 +184,7 @@ async def test_an_actor_that_dies_at_the_start_is_replaced(
     cluster: Cluster, settings: Settings, whole: tuple[list[Event], Path], tmp_path: Path
 ) -> None:
     gang = train_order("early", tmp_path / "run", LAYOUTS[0])
-    before = set(rank_actors())
+    before = set(actors_of(settings))
     await cluster.start_gang(gang)
     (await first_beside(before, settings)).kill()
     events = await follow(cluster, gang.name)
@@ -196,11 +195,10 @@ async def test_an_actor_that_dies_at_the_start_is_replaced(
 
 async def first_beside(known: set[psutil.Process], settings: Settings) -> psutil.Process:
     """The first rank actor of this cluster that is not known."""
-    folder = str((settings.data_dir / "ray").resolve())
     async with asyncio.timeout(240):
         while True:
-            for process in rank_actors():
-                if process not in known and process.pid in {ours.pid for ours in marked(folder)}:
+            for process in actors_of(settings):
+                if process not in known:
                     return process
             await asyncio.sleep(0.01)
 
