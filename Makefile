@@ -29,7 +29,7 @@ down: .venv/.installed-run ## Stop the embedded control plane and its Ray
 	$(BIN)/shardyard down
 
 test: venv dashboard tools system-deps lint types layers dashboard-check ## All checks and all tests that need no GPU
-	$(BIN)/python -m pytest -m "not gpu and not whole" --durations=25 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not gpu and not whole" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(PYTEST_ARGS)
 
 lint: venv ## ruff: rules and format
 	$(BIN)/ruff check .

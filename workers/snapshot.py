@@ -26,8 +26,9 @@ from .pulse import PULSE
 
 T = TypeVar("T")
 
-#: The share of a step's time that snapshots may cost where the spec does not say how often to take them.
-COST: Final = 0.02
+#: The share of a step's time that the copies may take of a processor where the spec does not say how often to take them: half of
+#: the 2% that snapshots may cost in all, as a copy also takes caches and memory bandwidth from the step beside it.
+COST: Final = 0.01
 #: The step after which that is decided: the first ones make buffers.
 DECIDE_AT: Final = 3
 
