@@ -10,7 +10,7 @@ NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-f
 .DEFAULT_GOAL := help
 # The parts of `test` run one after the other, and the first that fails is the last.
 .NOTPARALLEL:
-.PHONY: help venv dashboard demo up down test lint types layers dashboard-check system-deps tools chart-docs parity chaos bench bench-recovery bench-engines gpu-check clean
+.PHONY: help venv dashboard demo docs up down test lint types layers dashboard-check system-deps tools chart-docs parity chaos bench bench-recovery bench-engines gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ tools: .tools/helm ## Helm, for the chart's tests
 
 chart-docs: venv ## The values table in the chart's README, from values.yaml
 	$(BIN)/python deploy/chart/values_table.py
+
+docs: venv ## The documentation's site, into build/docs; dead links are errors
+	$(BIN)/python -m mkdocs build --quiet
 
 SEED ?= 0
 N ?= 120

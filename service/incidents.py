@@ -68,7 +68,7 @@ def _incident(row: RowMapping, repair: Repair | None) -> Incident:
 
 
 #: What happened, by cause; `{who}` is the rank and its node.
-_HAPPENED = {
+HAPPENED = {
     "rank_lost": "{who} was lost",
     "node_lost": "A node was lost",
     "hang": "{who} held up the gang",
@@ -108,7 +108,7 @@ _LIVED_WITH = frozenset(
 def _story(data: Mapping[str, Any], repair: Repair | None) -> str:
     who = "The gang" if data.get("rank") is None else f"Rank {data['rank']}" + _on(data.get("node"))
     when = f" after step {data['step']}" if data.get("step") else ""
-    happened = _HAPPENED.get(str(data.get("cause")), "{who}: " + str(data.get("cause"))).format(who=who)
+    happened = HAPPENED.get(str(data.get("cause")), "{who}: " + str(data.get("cause"))).format(who=who)
     message = str(data.get("message") or "").strip().rstrip(".")
     return " ".join(filter(None, [happened + when + (f": {message}." if message else "."), _mended(repair)]))
 

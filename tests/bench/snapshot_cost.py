@@ -16,15 +16,24 @@ BLOCK = 20
 WARM = 20
 
 
-def shares(train: dict[str, Any], folder: Path, enough_s: float) -> list[float]:
-    """Of each two neighbouring blocks, the time with snapshots over the time without; as many as begin within `enough_s`."""
+def shares(train: dict[str, Any], folder: Path, enough_s: float) -> tuple[list[float], list[float]]:
+    """Of each two neighbouring blocks, the time with snapshots over the time without; as many as begin within `enough_s`.
+
+    First by rank 0's clock, then by the processor time of all ranks, which what else the machine does disturbs less.
+    """
     run = Run(job="cost", train=train, checkpoints=folder / "checkpoints", cache=folder / "cache", device="cpu")
-    blocks = spawn(_rank, run.train.layout.world_size, run.model_dump_json(), enough_s)[0]
+    ranks = spawn(_rank, run.train.layout.world_size, run.model_dump_json(), enough_s)
+    clock = [wall for wall, _ in ranks[0]]
+    processors = [sum(worked for _, worked in block) for block in zip(*ranks, strict=True)]
+    return _ratios(clock), _ratios(processors)
+
+
+def _ratios(blocks: list[float]) -> list[float]:
     return [taking / without for taking, without in zip(blocks[0::2], blocks[1::2], strict=True)]
 
 
-def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> list[float]:
-    """Seconds of every block; the even ones with snapshots."""
+def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> list[tuple[float, float]]:
+    """Seconds of every block, by the clock and of this rank's processor time; the even ones with snapshots."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers import slots
     from shardyard.workers.build import build
@@ -32,7 +41,7 @@ def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> lis
 
     run = Run.model_validate_json(orders)
     device = group(rank, world, port, run.device)
-    seconds: list[float] = []
+    seconds: list[tuple[float, float]] = []
     built = build(run, make_mesh(run.train.layout, device))
     loop = Loop(built, lambda *_: None, lambda: Ending.NO, Memory(slots.make()))
     loop.asked = _switch(loop, seconds, enough_s)
@@ -40,24 +49,29 @@ def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> lis
     return seconds
 
 
-def _switch(loop: Any, seconds: list[float], enough_s: float) -> Callable[[], Ending]:
+def _switch(loop: Any, seconds: list[tuple[float, float]], enough_s: float) -> Callable[[], Ending]:
     """Asked at each step's start whether to end: turns the snapshots on or off where a block ends."""
     from shardyard.workers.snapshot import Snapshots
 
     taking, none = loop.snapshots, Snapshots((), 0, [], loop.built.mesh.device)
-    done, began = -WARM, time.monotonic()
+    done, began = -WARM, _now()
 
     def asked() -> Ending:
         nonlocal done, began
         length = max(BLOCK // (taking._every or 1), 1) * (taking._every or 1)
         if done > 0 and done % length == 0:
-            seconds.append(time.monotonic() - began)
             taking.settle()
+            ended = _now()
+            seconds.append((ended[0] - began[0], ended[1] - began[1]))
             loop.snapshots = taking if len(seconds) % 2 == 0 else none
         if done % length == 0:
-            began = time.monotonic()
+            began = _now()
         done += 1
         whole = seconds and len(seconds) % 2 == 0 and done % length == 1
-        return Ending.STOP if whole and sum(seconds) > enough_s else Ending.NO
+        return Ending.STOP if whole and sum(wall for wall, _ in seconds) > enough_s else Ending.NO
 
     return asked
+
+
+def _now() -> tuple[float, float]:
+    return time.monotonic(), time.process_time()

@@ -1,0 +1,170 @@
+"""Pages of the site that are made from the product itself when the site is built, so that they cannot say anything else.
+
+A hook of MkDocs (`hooks:` in mkdocs.yml). The spec's reference comes from the published JSON Schema, the settings' from their class, the
+command line's from its own help.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from shardyard.api.cli.commands import app
+from shardyard.api.remedies import job_schema
+from shardyard.service.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+
+Schema = dict[str, Any]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what is made to what lies in the folder."""
+    for name, make in PAGES.items():
+        files.append(File.generated(config, name, content=make()))
+    return files
+
+
+def changelog() -> str:
+    return (ROOT / "CHANGELOG.md").read_text()
+
+
+def spec() -> str:
+    """The job spec, one table for each of its objects, in the order in which a spec names them."""
+    schema = job_schema()
+    lines = [
+        "# The spec",
+        "",
+        "Made from the JSON Schema that `shardyard schema` prints. A field without a default is required.",
+        "",
+        *_table(schema, schema),
+    ]
+    for path, body in _objects(schema):
+        lines += [f"## `{path}`", "", *_described(body), *_table(schema, body, path)]
+    return "\n".join(lines) + "\n"
+
+
+def _objects(schema: Schema, body: Schema | None = None, prefix: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every object that a spec may hold, with its place, each before those within it."""
+    for name, field in (body or schema).get("properties", {}).items():
+        for _, found in _referred(schema, field):
+            yield f"{prefix}{name}", found
+            yield from _objects(schema, found, f"{prefix}{name}.")
+
+
+def _referred(schema: Schema, field: Schema) -> list[tuple[str, Schema]]:
+    names = [branch["$ref"].rpartition("/")[2] for branch in _branches(field) if "$ref" in branch]
+    return [(name, schema["$defs"][name]) for name in names if "properties" in schema["$defs"][name]]
+
+
+def _branches(field: Schema) -> list[Schema]:
+    return list(field.get("anyOf") or field.get("oneOf") or [field])
+
+
+def _described(body: Schema) -> list[str]:
+    return [body["description"].partition("\n\n")[0].replace("\n", " "), ""] if "description" in body else []
+
+
+def _table(schema: Schema, body: Schema, path: str = "") -> list[str]:
+    lines = ["| field | type | default | |", "|---|---|---|---|"]
+    for name, field in body.get("properties", {}).items():
+        default = "" if name in body.get("required", []) else _default(schema, field)
+        about = _prose(field.get("description", ""))
+        lines.append(f"| `{name}` | {_type(schema, field, f'{path}.{name}'.lstrip('.'))} | {default} | {about} |")
+    return [*lines, ""]
+
+
+def _default(schema: Schema, field: Schema) -> str:
+    if _referred(schema, field) and isinstance(field.get("default"), dict):
+        return "its own defaults"
+    return "" if "default" not in field else f"`{_yaml(field['default'])}`"
+
+
+def _yaml(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def _type(schema: Schema, field: Schema, path: str) -> str:
+    return " or ".join(dict.fromkeys(_one(schema, branch, path) for branch in _branches(field)))
+
+
+def _one(schema: Schema, branch: Schema, path: str) -> str:
+    if "$ref" in branch:
+        name = branch["$ref"].rpartition("/")[2]
+        found = schema["$defs"][name]
+        return f"[object](#{path.replace('.', '')})" if "properties" in found else _one(schema, found, path)
+    if "enum" in branch:
+        return _cell(", ".join(f"`{value}`" for value in branch["enum"]))
+    if "const" in branch:
+        return f"`{branch['const']}`"
+    return _cell(branch.get("type", "any") + _limits(branch))
+
+
+def _limits(branch: Schema) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    told = [f"{sign} {branch[key]}" for key, sign in signs.items() if key in branch]
+    return f" {', '.join(told)}" if told else ""
+
+
+def _cell(text: str) -> str:
+    """As a table's cell has it, and outside of code also a page."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _prose(text: str) -> str:
+    return _cell(text).replace("<", "&lt;")
+
+
+def settings() -> str:
+    """The control plane's variables."""
+    lines = [
+        "# Settings",
+        "",
+        "The control plane reads them from its environment.",
+        "",
+        "| variable | default | |",
+        "|---|---|---|",
+    ]
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default_factory or field.is_required() else f"`{_yaml(field.default)}`"
+        lines.append(f"| `SHARDYARD_{name.upper()}` | {default} | {_prose(field.description or '')} |")
+    return "\n".join(lines) + "\n"
+
+
+def commands() -> str:
+    """Every command with its arguments and options."""
+    group = typer.main.get_command(app)
+    lines = [
+        "# The command line",
+        "",
+        "Every command that reads takes `--json`; pipes get plain lines, and `NO_COLOR` is respected.",
+        "",
+    ]
+    for name in sorted(group.commands):  # type: ignore[attr-defined]
+        lines += _command(name, group.commands[name])  # type: ignore[attr-defined]
+    return "\n".join(lines) + "\n"
+
+
+def _command(name: str, command: Any) -> list[str]:
+    """One command; those below it follow it."""
+    context = typer.Context(command, info_name=f"shardyard {name}")
+    usage = " ".join([f"shardyard {name}", *command.collect_usage_pieces(context)])
+    lines = [f"## `shardyard {name}`", "", (command.help or "").strip(), "", f"    {usage}", ""]
+    records = [record for option in command.params if (record := option.get_help_record(context))]
+    lines += [f"- `{_cell(spelled)}`: {_prose(' '.join(about.split()))}" for spelled, about in records]
+    for below, nested in sorted(getattr(command, "commands", {}).items()):
+        lines += ["", *_command(f"{name} {below}", nested)]
+    return [*lines, ""]
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "changelog.md": changelog,
+    "reference/spec.md": spec,
+    "reference/cli.md": commands,
+    "reference/settings.md": settings,
+}

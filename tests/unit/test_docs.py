@@ -1,0 +1,42 @@
+"""Every code that people may meet is explained, and the site builds without a dead link."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardyard.api.problems import CODES
+from shardyard.service.budget import INFRASTRUCTURE
+from shardyard.service.incidents import HAPPENED
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_code_and_cause_is_explained_once() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    told = re.findall(r"^### (\w+)$", page, re.MULTILINE)
+    assert sorted(told) == sorted({*CODES, *INFRASTRUCTURE, *HAPPENED, "exception_repeated"})
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_reference_names_every_field_of_a_spec(site: Path) -> None:
+    page = (site / "reference" / "spec.html").read_text()
+    for name in ("elastic_grace_s", "micro_batch", "resume_from", "label_smoothing", "straggler"):
+        assert f"<code>{name}</code>" in page
+    assert 'href="#trainlayout"' in page and 'id="trainlayout"' in page
+
+
+def test_the_site_asks_nobody_else(site: Path) -> None:
+    """It can be read where there is no network."""
+    for page in site.rglob("*.html"):
+        assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//(?!127)', page.read_text()), page
