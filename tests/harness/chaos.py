@@ -179,13 +179,18 @@ def _damage_and_forget(stage: Stage, job: str, luck: float, damage: Callable[[Pa
 
 def _fill_disk(stage: Stage, job: str, _: float) -> bool:
     """Until a checkpoint could not be saved; then somebody makes room."""
-    assert stage.disk is not None
+    disk = stage.disk
+    assert disk is not None
     failed = _failed_saves(stage.plane, job)
-    stage.disk.fill()
+
+    def full_when_saved() -> bool:
+        disk.fill()  # a save that was complete already frees the room of the oldest
+        return _failed_saves(stage.plane, job) > failed
+
     try:
-        until(lambda: _failed_saves(stage.plane, job) > failed, PATIENCE_S, "a checkpoint that finds no room")
+        until(full_when_saved, PATIENCE_S, "a checkpoint that finds no room")
     finally:
-        stage.disk.free()
+        disk.free()
     return True
 
 

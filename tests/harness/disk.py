@@ -1,5 +1,6 @@
 """A small disk that can be filled: a tmpfs of its own, where this user may mount one."""
 
+import contextlib
 import os
 import subprocess
 import tempfile
@@ -22,10 +23,11 @@ class SmallDisk:
             raise OSError(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
 
     def fill(self) -> None:
-        """Not a byte is left."""
-        with self._filler.open("wb") as out:
-            free = os.statvfs(self.folder).f_bavail * os.statvfs(self.folder).f_frsize
-            os.posix_fallocate(out.fileno(), 0, free)
+        """Take what room there is; again, what others have given back since."""
+        with self._filler.open("ab") as out, contextlib.suppress(OSError):  # who writes meanwhile may be faster
+            room = os.statvfs(self.folder)
+            if room.f_bavail:
+                os.posix_fallocate(out.fileno(), os.fstat(out.fileno()).st_size, room.f_bavail * room.f_frsize)
 
     def free(self) -> None:
         self._filler.unlink(missing_ok=True)
