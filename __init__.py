@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .api.async_client import AsyncClient
     from .api.client import Client
 
-__all__ = ["Client", "__version__"]
+__all__ = ["AsyncClient", "Client", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """`shardyard.Client` is loaded when it is asked for, so that a trainer never imports the HTTP client."""
+    """The clients are loaded when they are asked for, so that a trainer never imports an HTTP client."""
     if name == "Client":
         from .api.client import Client
 
         return Client
+    if name == "AsyncClient":
+        from .api.async_client import AsyncClient
+
+        return AsyncClient
     raise AttributeError(f"module 'shardyard' has no attribute {name!r}")

@@ -136,6 +136,17 @@ class Metrics(_Wire):
     evals: list[Evaluation] = Field(default_factory=list)
     cursor: CursorText = Field("0.0.0", description="An event stream after it continues the curve without a gap.")
 
+    def to_pandas(self) -> Any:
+        """The points as a `pandas.DataFrame` by step, with `validation_loss` where one was measured. Needs the extra `pandas`."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas() needs pandas; install it with: pip install 'shardyard[pandas]'") from None
+        columns = list(Step.model_fields)
+        frame = pandas.DataFrame([point.model_dump() for point in self.points], columns=columns).set_index("step")
+        validated = {one.step: one.loss for one in self.evals}
+        return frame.assign(validation_loss=[validated.get(step) for step in frame.index])
+
 
 class Repair(_Wire):
     """How a gang was repaired in place."""
@@ -192,6 +203,26 @@ class Incidents(_Wire):
     """Incidents, oldest first; `next` is the `after` of the next request, null at the end."""
 
     items: list[Incident]
+    next: int | None = None
+
+
+class Checkpoint(_Wire):
+    """A complete checkpoint that a job told of. It may have been removed since, to make room (`train.checkpoint.keep`)."""
+
+    n: int = Field(description="Its place in the job's story.")
+    ts: float = Field(description="Unix seconds.")
+    attempt: int
+    step: int
+    path: str
+    bytes: int | None = None
+    seconds: float | None = Field(None, description="Until it was complete.")
+    held_s: float | None = Field(None, description="Of those, training was held.")
+
+
+class Checkpoints(_Wire):
+    """Checkpoints, newest first; `next` is the `before` of the next request, null at the end."""
+
+    items: list[Checkpoint]
     next: int | None = None
 
 

@@ -194,6 +194,28 @@ class Incident:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint that a gang told of; `n` is its place in the job's story."""
+
+    n: int
+    ts: float
+    attempt: int
+    step: int
+    path: str
+    bytes: int | None
+    seconds: float | None  # until it was complete
+    held_s: float | None  # of those, training was held
+
+
+@dataclass(frozen=True)
+class CheckpointPage:
+    """`next` is the `before` of the next page."""
+
+    items: list[Checkpoint]
+    next: int | None
+
+
+@dataclass(frozen=True)
 class IncidentPage:
     """`next` is the `after` of the next page, None at the end."""
 

@@ -12,12 +12,14 @@ from ...service.errors import ShardyardError
 from ..client import ApiError
 from ..errors import InvalidDocument
 from ..models import FieldError
-from . import faults, jobs, models, nodes, plane, watching
+from . import checkpoints, compare, completion, faults, init, jobs, models, nodes, plane, top, watching
+from .exits import ExitCode, in_words
 from .screen import Screen
 
 app = typer.Typer(
     name="shardyard",
     help="Distributed training jobs on Ray.",
+    epilog=in_words(),
     no_args_is_help=True,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
@@ -26,11 +28,15 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Train": (watching.run, jobs.submit, watching.watch, jobs.cancel, jobs.relayout),
-    "Read": (jobs.list_, jobs.show, jobs.incidents, watching.logs, nodes.nodes, jobs.schema),
+    "Train": (init.init, watching.run, jobs.submit, watching.watch, jobs.cancel, jobs.relayout),
+    "Read": (
+        *(top.top, jobs.list_, jobs.show, jobs.incidents, watching.logs, compare.compare, checkpoints.checkpoints),
+        *(nodes.nodes, jobs.schema),
+    ),
     "Faults": (faults.chaos,),
     "Models": (models.export,),
     "Control plane": (plane.up, plane.down, plane.api, plane.dispatcher, plane.migrate),
+    "Shell": (completion.completion,),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
@@ -62,24 +68,30 @@ _NEXT = {
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
+    completion.prepare()
     try:
         app(args=list(arguments), prog_name="shardyard")
     except SystemExit as exit_:
-        return _code(exit_.code)
+        return _code(exit_.code, arguments)
     except ApiError as error:
         return _tell(error.code, error.detail, error.errors)
     except ShardyardError as error:
         return _tell(error.code, error.message, _findings(error))
     except BrokenPipeError:  # the reader of our output had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return ExitCode.ERROR
     return 0
 
 
-def _code(code: str | int | None) -> int:
-    """A wrong command line is 1 here, where others say 2."""
+def _code(code: str | int | None, arguments: Sequence[str]) -> int:
+    """A wrong command line is 1 here, where others say 2; what is right is in the command's own help."""
     number = code if isinstance(code, int) else int(code is not None)
-    return 1 if number == 2 else number
+    if number != 2:
+        return number
+    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    named = next((argument for argument in arguments if argument in known), None)
+    Screen().hint(f"See how with: {' '.join(filter(None, ['shardyard', named, '--help']))}")
+    return ExitCode.ERROR
 
 
 def _findings(error: ShardyardError) -> list[FieldError]:
@@ -95,4 +107,4 @@ def _tell(code: str, detail: str, errors: Sequence[FieldError]) -> int:
         screen.hint(_NEXT[code])
     elif not any("shardyard " in (finding.remedy or "") for finding in errors):
         screen.hint("See how with: shardyard --help")
-    return 1
+    return ExitCode.ERROR

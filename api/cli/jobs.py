@@ -8,8 +8,11 @@ import yaml
 from ..client import Client
 from ..errors import InvalidParameter
 from ..models import Budgets, Incident, Job
+from .exits import of_state
 from .options import JobName, Json, SpecPath, Url
 from .screen import Screen, age, clock, loss, number, seconds, state
+
+COLUMNS = ("ID", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "LAYOUT", "AGE")
 
 
 def submit(
@@ -36,7 +39,7 @@ def submit(
         screen.json(job)
     else:
         ended(screen, job)
-    raise typer.Exit(exit_code(job))
+    raise typer.Exit(of_state(job.state))
 
 
 def list_(
@@ -57,8 +60,7 @@ def list_(
     if json:
         screen.json(page)
         return
-    columns = ("ID", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "LAYOUT", "AGE")
-    screen.table(columns, [_row(job) for job in page.items])
+    screen.table(COLUMNS, [row(job) for job in page.items])
     if not page.items:
         screen.hint("No jobs. Submit one with: shardyard submit SPEC")
     if page.next:
@@ -203,12 +205,8 @@ def ended(screen: Screen, job: Job, *, alone: bool = False) -> None:
         screen.summary(job)
 
 
-def exit_code(job: Job) -> int:
-    """0 succeeded, 100 failed, 103 cancelled."""
-    return {"succeeded": 0, "failed": 100, "cancelled": 103}.get(job.state, 1)
-
-
-def _row(job: Job) -> tuple[str, ...]:
+def row(job: Job) -> tuple[str, ...]:
+    """A job as a line of a table of `COLUMNS`."""
     progress = job.progress
     done = f"{progress.step}/{progress.steps}" if progress else ""
     found = progress.loss if progress else None

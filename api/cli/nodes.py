@@ -10,6 +10,8 @@ from ..models import Cordon, Node
 from .options import Json, Url
 from .screen import Screen, clock
 
+COLUMNS = ("HOST", "ID", "STATE", "CPU USED", "GPU USED", "MEMORY", "FAULTS", "CORDON")
+
 
 def nodes(
     cordon: Annotated[
@@ -38,11 +40,11 @@ def nodes(
     if json:
         screen.json([node.model_dump(mode="json") for node in found])
         return
-    columns = ("HOST", "ID", "STATE", "CPU USED", "GPU USED", "MEMORY", "FAULTS", "CORDON")
-    screen.table(columns, [_row(node) for node in found])
+    screen.table(COLUMNS, [row(node) for node in found])
 
 
-def _row(node: Node) -> tuple[str, ...]:
+def row(node: Node) -> tuple[str, ...]:
+    """A machine as a line of a table of `COLUMNS`."""
     return (
         escape(node.host),
         node.id[:12],

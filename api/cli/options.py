@@ -4,11 +4,18 @@ from typing import Annotated
 
 import typer
 
+from .completion import job_names
+
 Url = Annotated[
     str | None,
     typer.Option("--url", help="The API to ask. Default: SHARDYARD_URL, else the data folder's control plane."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or a name: then the newest of that name.")]
+JobName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="A job's id, or a name: then the newest of that name.", autocompletion=job_names
+    ),
+]
 SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="A job spec: a YAML or JSON file.")]
 Rank = Annotated[int | None, typer.Option("--rank", min=0, help="Only this rank's lines.")]

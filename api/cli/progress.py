@@ -1,19 +1,27 @@
-"""How far a job is, as it happens: a bar that moves, or lines that a log can hold."""
+"""How far a job is, as it happens: what a watcher is shown, and the lines that a log can hold (a terminal's picture: `live.py`)."""
 
 import time
 from collections import deque
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from ..client import Event
+from ..models import Step
+from . import plain
 
 
 class Meter(Protocol):
     """Shows steps as they come, and remarks between them."""
 
+    def before(self, points: list[Step]) -> None:
+        """The curve before the first step that comes."""
+
     def step(self, data: dict[str, Any]) -> None: ...
+
+    def see(self, event: Event) -> None:
+        """Any other event, for a picture; its words come as a note."""
 
     def note(self, text: str) -> None: ...
 
@@ -45,29 +53,6 @@ class Pace:
         return (self.steps - step) * sorted(self._times)[len(self._times) // 2]
 
 
-class Bar:
-    """A rich progress bar."""
-
-    def __init__(self, console: Console, steps: int) -> None:
-        self._pace = Pace(steps)
-        columns = (TextColumn("[bold]step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[told]}"))
-        self._progress = Progress(*columns, console=console)
-        self._task = self._progress.add_task("", total=steps, told="")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
-        self._progress.stop()
-
-    def step(self, data: dict[str, Any]) -> None:
-        self._progress.update(self._task, completed=data.get("step", 0), told=self._pace.text(data))
-
-    def note(self, text: str) -> None:
-        self._progress.console.print(escape(text))
-
-
 class Lines:
     """One line at the first and last step and every few seconds between."""
 
@@ -76,6 +61,12 @@ class Lines:
         self._pace = Pace(steps)
         self._every_s = every_s
         self._last = float("-inf")
+
+    def before(self, points: list[Step]) -> None:
+        """A log begins where it begins."""
+
+    def see(self, event: Event) -> None:
+        """Its note says all."""
 
     def step(self, data: dict[str, Any]) -> None:
         text = self._pace.text(data)
@@ -86,4 +77,4 @@ class Lines:
             self._console.print(f"step {step}/{self._pace.steps} · {text}")
 
     def note(self, text: str) -> None:
-        self._console.print(escape(text))
+        self._console.print(escape(plain.line(text)))

@@ -14,7 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..models import FieldError, Job, Summary
-from .progress import Bar, Lines, Meter
+from . import plain
+from .progress import Lines, Meter
 
 _COLOURS = {
     "succeeded": "green",
@@ -25,7 +26,6 @@ _COLOURS = {
     "queued": "dim",
 }
 _ENDLESS = 100_000
-_CONTROL = dict.fromkeys((*range(9), *range(10, 32), 127, *range(128, 160)))
 
 
 class Screen:
@@ -56,22 +56,17 @@ class Screen:
 
     def json(self, value: BaseModel | dict[str, Any] | list[Any]) -> None:
         """One JSON document on one line, for programs."""
-        plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-        sys.stdout.write(json.dumps(plain, default=str) + "\n")
+        body = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        sys.stdout.write(json.dumps(body, default=str) + "\n")
         sys.stdout.flush()
 
     def line(self, text: str) -> None:
         """One line of somebody else's text as it is, without what would steer a terminal."""
-        sys.stdout.write(text.translate(_CONTROL) + "\n")
+        sys.stdout.write(plain.line(text) + "\n")
         sys.stdout.flush()
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            table.add_column(column, no_wrap=True)
-        for row in rows:
-            table.add_row(*row)
-        self.out.print(table)
+        self.out.print(table(columns, rows))
 
     def facts(self, title: str, pairs: Iterable[tuple[str, str | None]]) -> None:
         """A heading and what is known below it; what is not known is left out."""
@@ -84,11 +79,13 @@ class Screen:
             self.out.print(f"  {escape(name):<{wide}}  {escape(value)}")
 
     @contextmanager
-    def meter(self, steps: int) -> Iterator[Meter]:
-        """A live bar on a terminal, a line every few seconds elsewhere."""
-        if self.err.is_terminal:
-            with Bar(self.err, steps) as bar:
-                yield bar
+    def meter(self, steps: int, state: str = "") -> Iterator[Meter]:
+        """A live view on a terminal, a line every few seconds elsewhere."""
+        if self.err.is_terminal and not self.err.is_dumb_terminal:
+            from .live import View  # draws with what stands here
+
+            with View(self.err, steps, state) as view:
+                yield view
         else:
             yield Lines(self.err, steps)
 
@@ -116,7 +113,17 @@ class Screen:
         """Why a job failed, with the traceback that its message holds."""
         self.error(f"job {job.name} ({job.id}) failed" + (f": {job.reason}" if job.reason else ""))
         if job.message:
-            self.err.print(escape(job.message.translate({k: v for k, v in _CONTROL.items() if k != 10})))
+            self.err.print(escape(plain.lines(job.message)))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Columns side by side without lines; a cell is markup and stays on its line."""
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        drawn.add_column(column, no_wrap=True)
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
 
 
 def state(job: Job) -> str:

@@ -5,23 +5,25 @@ Ctrl-C leaves a watched job running. In `run` the first one cancels the job and 
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ...service.settings import Settings
-from ...workers.words import bubble_in_words
 from .. import control, spec_file
 from ..client import FINAL, ApiError, Client, Event
 from ..models import Job, LogLine, Logs
-from .jobs import ended, exit_code
+from .exits import ExitCode, of_state
+from .jobs import ended
 from .options import JobName, Json, Rank, SpecPath, Url
 from .plane import Borrowed
 from .progress import Meter
-from .screen import Screen, clock, loss, number
+from .remarks import remark
+from .screen import Screen
 
-_INTERRUPTED = 130
 _FOLLOW_S = 0.5
+#: Points of the curve that a late watcher is shown.
+_CURVE = 120
 
 
 def watch(job: JobName, url: Url = None, json: Json = False) -> None:
@@ -33,10 +35,10 @@ def watch(job: JobName, url: Url = None, json: Json = False) -> None:
             ended_job = _print_events(client, screen, found) if json else Follower(client, screen).follow(found)
         except KeyboardInterrupt:
             screen.hint(f"The job goes on. Watch it again with: shardyard watch {found.id}")
-            raise typer.Exit(_INTERRUPTED) from None
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
     if not json:
         ended(screen, ended_job)
-    raise typer.Exit(exit_code(ended_job))
+    raise typer.Exit(of_state(ended_job.state))
 
 
 def run(spec: SpecPath, url: Url = None, json: Json = False) -> None:
@@ -44,14 +46,14 @@ def run(spec: SpecPath, url: Url = None, json: Json = False) -> None:
     screen = Screen()
     with ExitStack() as stack:
         client, borrowed = _client_for_run(screen, stack, url, spec)
-        job = client.submit(spec)
-        screen.say(f"Submitted {job.name} as {job.id}: {job.layout}, {job.batch}.")
-        job = _run_to_the_end(client, screen, job, borrowed)
+        submitted = client.submit(spec)
+        screen.say(f"Submitted {submitted.name} as {submitted.id}: {submitted.layout}, {submitted.batch}.")
+        job = _run_to_the_end(client, screen, submitted, borrowed)
         if json:
             screen.json(job)
         else:
             ended(screen, job, alone=borrowed is not None)
-    raise typer.Exit(exit_code(job))
+    raise typer.Exit(of_state(job.state))
 
 
 def logs(
@@ -75,7 +77,7 @@ def logs(
         try:
             _print_logs(client, client.job(job).id, tell, follow=follow, rank=rank, tail=tail)
         except KeyboardInterrupt:
-            raise typer.Exit(_INTERRUPTED) from None
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 class Follower:
@@ -91,18 +93,23 @@ class Follower:
         if job.state in FINAL:
             return job
         steps = job.progress.steps if job.progress else int(job.spec.get("train", {}).get("steps", 0))
-        with self._screen.meter(steps) as meter:
+        with self._screen.meter(steps, job.state) as meter:
             if self._cursor is None:
-                self._cursor = job.cursor
-                meter.note(f"{job.name} is {job.state}" + (f": {job.message}" if job.message else ""))
-                if job.progress:
-                    meter.step(job.progress.model_dump())
+                self._begin(meter, job)
             lost = _Lost(meter)
             for event in self._client.events(job.id, self._cursor, on_lost=lost):
                 self._cursor = event.cursor
                 lost.over = False
                 _show(meter, event)
         return self._client.job(job.id)
+
+    def _begin(self, meter: Meter, job: Job) -> None:
+        """What had happened before this watcher came."""
+        self._cursor = job.cursor
+        meter.note(f"{job.name} is {job.state}" + (f": {job.message}" if job.message else ""))
+        if job.progress:
+            meter.before(self._client.metrics(job.id, max_points=_CURVE).points)
+            meter.step(job.progress.model_dump())
 
 
 class _Lost:
@@ -118,46 +125,14 @@ class _Lost:
             self._meter.note(f"{error.detail} Trying again; the job is not touched by this.")
 
 
-#: Why the service changed the layout of an elastic job.
-_RELAYOUT = {"no_room": "no room for more", "devices_free": "devices are free"}
-
-
 def _show(meter: Meter, event: Event) -> None:
-    data = event.data
-    match event.kind:
-        case "step":
-            meter.step(data)
-        case "state" if data.get("state") != "failed":  # why it failed is told at the end
-            said = str(data.get("message") or "").partition("\n")[0]  # an exception's goes on with its traceback
-            meter.note(" · ".join(filter(None, [clock(event.ts), data.get("state"), said])))
-        case "eval":
-            beside = f" (byte frequencies alone: {data['unigram_loss']:.4f})" if data.get("unigram_loss") else ""
-            meter.note(f"{clock(event.ts)} · validation at step {data.get('step')}: {loss(data.get('loss'))}{beside}")
-        case "probe" if "bubble_measured" in data:
-            meter.note(f"{clock(event.ts)} · step {data.get('step')}: {bubble_in_words(data)}")
-        case "checkpoint":
-            meter.note(f"{clock(event.ts)} · checkpoint of step {data.get('step')}: {data.get('path')}")
-        case "export":
-            meter.note(f"{clock(event.ts)} · Hugging Face model of step {data.get('step')}: {data.get('path')}")
-        case "incident":
-            meter.note(f"{clock(event.ts)} · incident: {data.get('cause')} {data.get('message') or ''}".rstrip())
-        case "cordon":
-            meter.note(f"{clock(event.ts)} · node {str(data.get('node'))[:12]}: {data.get('message')}")
-        case "relayout":
-            why = f" ({_RELAYOUT.get(data['reason'], data['reason'])})" if data.get("reason") else ""
-            meter.note(f"{clock(event.ts)} · goes on as {data.get('after')} instead of {data.get('before')}{why}")
-        case "fault":
-            meter.note(f"{clock(event.ts)} · {_fault(data)}")
-        case "plan":
-            parameters = number(data.get("parameters"))
-            meter.note(f"{clock(event.ts)} · {parameters} parameters · {data.get('layout')} · {data.get('batch')}")
-
-
-def _fault(data: dict[str, Any]) -> str:
-    """One that somebody asked for, by its kind and rank, and what was done."""
-    rank = "" if data.get("rank") is None else f" {data['rank']}"
-    struck = "" if data.get("done") else "not struck: "
-    return f"fault {data.get('fault')}{rank}, asked for by {data.get('asked_by')}: {struck}{data.get('message')}"
+    if event.kind == "step":
+        meter.step(event.data)
+        return
+    meter.see(event)
+    told = remark(event)
+    if told is not None:
+        meter.note(told)
 
 
 def _print_events(client: Client, screen: Screen, job: Job) -> Job:
@@ -196,7 +171,7 @@ def _run_to_the_end(client: Client, screen: Screen, job: Job, borrowed: Borrowed
         if borrowed is not None:
             borrowed.keep()  # somebody must see the job's end
         screen.hint(f"Left. See what becomes of it with: shardyard watch {job.id}")
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def _print_logs(

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
+from ...service import checkpoints as shelf
 from ...service import incidents as service
 from ...service import jobs
 from ...service.records import Cursor
 from ..context import In
-from ..models import Incidents, Logs, Metrics
+from ..models import Checkpoints, Incidents, Logs, Metrics
 from ..problems import describe
 from ..stream import EventStream
 
@@ -101,3 +102,19 @@ async def incidents(
 ) -> Incidents:
     """What went wrong, oldest first, each with its cause, what was done about it, and one paragraph that says so."""
     return Incidents.model_validate(await service.incidents(context.store, job, after=after, limit=limit))
+
+
+@router.get(
+    "/jobs/{job}/checkpoints",
+    operation_id="getCheckpoints",
+    summary="Read a job's checkpoints",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def checkpoints(
+    job: str,
+    context: In,
+    before: Annotated[int | None, Query(ge=1, lt=2**53, description="Only those told before this place.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Checkpoints:
+    """Complete checkpoints that the job told of, newest first; older ones may have been removed to make room."""
+    return Checkpoints.model_validate(await shelf.checkpoints(context.store, job, before=before, limit=limit))

@@ -45,6 +45,16 @@ async def of_kind_after(
     return (await tx.execute(statement.order_by(events.c.position).limit(limit))).mappings().all()
 
 
+async def of_kind_before(
+    tx: AsyncConnection, job_id: str, kind: str, before: int | None, limit: int
+) -> Sequence[RowMapping]:
+    """Events of one kind, the newest first."""
+    statement = select(events).where(events.c.job_id == job_id, events.c.kind == kind)
+    if before is not None:
+        statement = statement.where(events.c.position < before)
+    return (await tx.execute(statement.order_by(events.c.position.desc()).limit(limit))).mappings().all()
+
+
 async def of_kind(tx: AsyncConnection, job_id: str, kind: str, limit: int) -> Sequence[RowMapping]:
     """Events of one kind in order; when there are more than `limit`, evenly thinned, the last one always among them."""
     mine = (events.c.job_id == job_id, events.c.kind == kind)

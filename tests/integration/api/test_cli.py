@@ -311,6 +311,27 @@ def test_errors_are_1_and_say_what_to_type(arguments: list[str], told: str, caps
     assert captured.out == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "following"),
+    [
+        (["lst"], "shardyard --help"),
+        (["show"], "shardyard show --help"),
+        (["list", "--limit", "0"], "shardyard list --help"),
+        (["show", "nobody"], "shardyard list"),
+        (["compare", "one"], "shardyard compare --help"),
+        (["checkpoints", "nobody"], "shardyard list"),
+        (["top", "--url", "http://127.0.0.1:1"], "shardyard up"),
+        (["init", "/dev/null/job.yaml", "--yes"], "shardyard init PATH"),
+        (["chaos", "nobody"], "shardyard chaos JOB --kill-rank 2"),
+    ],
+)
+def test_errors_end_with_the_next_command(
+    arguments: list[str], following: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 1
+    assert following in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_a_refused_spec_names_every_field(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path(spec).write_text(yaml.safe_dump({**SPEC, "polcy": 1, "train": {**SPEC["train"], "stps": 3}}))
     assert run(["submit", spec]) == 1
@@ -336,6 +357,11 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         "cancel",
         "schema",
         "migrate",
+        "top",
+        "compare",
+        "checkpoints",
+        "init",
+        "completion",
     ):
         assert command in shown
 

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 import yaml
 
+from shardyard.api.asking import Call
 from shardyard.api.client import ApiError, Client, Event, Unreachable, WaitTimeout
 from shardyard.service.spec import JobSpec
 
@@ -100,7 +101,7 @@ def test_an_impossible_url(url: str) -> None:
 
 def test_somebody_elses_server_is_recognised(plane: Plane) -> None:
     with Client(plane.url) as client, pytest.raises(ApiError) as refusal:
-        client._ask("GET", "/jobs")  # the dashboard's page
+        client._ask(Call("GET", "/jobs", dict))  # the dashboard's page
     assert refusal.value.code == "not_shardyard"
 
 

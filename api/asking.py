@@ -1,0 +1,199 @@
+"""A question to the API without its transport: what is sent, what its answer means, and when it is asked again.
+
+`Client` and `AsyncClient` only carry these over; whatever may go wrong is an `ApiError`.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import urlsplit
+
+import httpx2
+
+from ..service.settings import Settings
+from . import control
+from .models import FieldError, Job, Problem
+
+T = TypeVar("T")
+
+FINAL = frozenset({"succeeded", "failed", "cancelled"})
+
+_RETRY_STATUS = frozenset({502, 503, 504})
+#: Seconds before each further try.
+PAUSES = (0.2, 0.5, 1.0, 2.0)
+#: A stream's silence that is a lost connection: the server's heartbeat comes every 10 s.
+STREAM_TIMEOUT = httpx2.Timeout(10.0, read=30.0)
+
+
+class ApiError(Exception):
+    """The API refused a request, or could not be asked: `status` is None then.
+
+    `code` is stable; `errors` name fields and remedies.
+    """
+
+    def __init__(
+        self, code: str, detail: str, status: int | None = None, errors: list[FieldError] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.status = status
+        self.errors = errors or []
+
+
+class Unreachable(ApiError):
+    """Nothing answers at the control plane's address."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        remedy = FieldError(message=reason, remedy="Start one with: shardyard up")
+        super().__init__("unreachable", f"No control plane answers at {url}.", None, [remedy])
+        self.url = url
+
+
+class WaitTimeout(ApiError):
+    """The job did not end in time; it goes on."""
+
+    def __init__(self, job: Job, seconds: float) -> None:
+        super().__init__("timeout", f"Job {job.id} is still {job.state} after {seconds:g} s.")
+        self.job = job
+
+
+@dataclass(frozen=True)
+class Event:
+    """One fact of a job's story. `cursor` resumes after it; `ts` is unix seconds."""
+
+    kind: str
+    data: dict[str, Any]
+    cursor: str
+    ts: float | None
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One request. `read` makes of the answer's JSON what the caller gets. All may be repeated: reads, and what has a key or one effect."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    read: Callable[[Any], T]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    content: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The parameters that were given."""
+        return {name: value for name, value in self.params.items() if value is not None}
+
+
+class Tries:
+    """Whether one question is asked again, and after how many seconds."""
+
+    def __init__(self, url: str, most: int) -> None:
+        self._url, self._most, self._made = url, most, 0
+
+    def failed(self, error: httpx2.TransportError) -> float:
+        """Seconds until the next try. Raises `Unreachable` after the last one, and at once where nothing listens."""
+        self._made += 1
+        nobody = isinstance(error, httpx2.ConnectError) and self._made == 1
+        if nobody or self._made >= self._most:
+            raise Unreachable(self._url, str(error) or type(error).__name__) from None
+        return PAUSES[min(self._made, len(PAUSES)) - 1]
+
+    def again(self, answer: httpx2.Response) -> float | None:
+        """Seconds until the next try, None for an answer that counts."""
+        self._made += 1
+        if answer.status_code not in _RETRY_STATUS or self._made >= self._most:
+            return None
+        return PAUSES[min(self._made, len(PAUSES)) - 1]
+
+
+class Place:
+    """How far a reader of a job's events is, over lost connections, and how long it bears them."""
+
+    def __init__(
+        self, cursor: str | None, patience_s: float, on_lost: Callable[[ApiError], None] | None = None
+    ) -> None:
+        self._cursor, self._patience_s, self._on_lost = cursor, patience_s, on_lost
+        self._since: float | None = None
+        self._attempts = 0
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Last-Event-ID": self._cursor} if self._cursor else {}
+
+    def seen(self, event: Event) -> None:
+        self._since, self._attempts = None, 0
+        self._cursor = event.cursor
+
+    def lost(self, error: Unreachable) -> float:
+        """Seconds until the next connection. Raises the error when patience has ended."""
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since > self._patience_s:
+            raise error
+        if self._on_lost and self._attempts:
+            self._on_lost(error)
+        pause = PAUSES[min(self._attempts, len(PAUSES) - 1)]
+        self._attempts += 1
+        return pause
+
+
+def event_of(item: httpx2.ServerSentEvent) -> Event | None:
+    """The event that was sent, None for a comment or a retry time."""
+    if not item.data:
+        return None
+    data: dict[str, Any] = json.loads(item.data)
+    return Event(item.event, data, item.id, data.pop("ts", None))
+
+
+def find_url(url: str | None = None) -> str:
+    """Where to ask: the argument, `SHARDYARD_URL`, the data folder's running control plane, or the default address."""
+    settings = Settings()
+    named = url or settings.url
+    if named:
+        return named.rstrip("/")
+    running = control.read(settings.data_dir)
+    return running.url if running else control.DEFAULT_URL
+
+
+def check_url(url: str) -> None:
+    """Raises `ApiError` for what is no address."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        error = FieldError(
+            field="url", message="Not an address of a control plane.", remedy="Such as http://127.0.0.1:8400."
+        )
+        raise ApiError("invalid_url", f"{url!r} is not an http or https address.", None, [error])
+
+
+def transport(found: str, given: str | None, timeout_s: float) -> dict[str, Any]:
+    """How an HTTP client of httpx2 is made for this address."""
+    loopback = urlsplit(found).hostname in {"127.0.0.1", "localhost", "::1"}
+    # A proxy set for the outside world must not be asked for this machine's own loopback.
+    # The system's certificates take 40 ms to load, so not where none can be asked for.
+    bare = loopback and given is not None and urlsplit(given).scheme == "http"
+    return {
+        "timeout": timeout_s,
+        "trust_env": not loopback,
+        "verify": not bare,
+        "headers": {"Accept": "application/json"},
+    }
+
+
+def checked(answer: httpx2.Response) -> Any:
+    """The JSON of a good answer; raises `ApiError` for every other."""
+    if answer.is_success:
+        try:
+            return answer.json()
+        except ValueError:
+            raise ApiError(
+                "not_shardyard", f"{answer.request.url} did not answer with JSON.", answer.status_code
+            ) from None
+    try:
+        problem = Problem.model_validate_json(answer.content)
+    except ValueError:
+        detail = f"{answer.request.url} answered {answer.status_code} {answer.reason_phrase}."
+        raise ApiError("not_shardyard", detail, answer.status_code) from None
+    raise ApiError(problem.code, problem.detail, problem.status, problem.errors)

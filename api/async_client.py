@@ -1,0 +1,307 @@
+"""The Python client for programs that wait with `await`: `Client` with the same methods, names and promises, over the same calls."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx2
+
+from ..strategies.layout import Layout
+from . import calls
+from .asking import (
+    FINAL,
+    PAUSES,
+    STREAM_TIMEOUT,
+    ApiError,
+    Call,
+    Event,
+    Place,
+    Tries,
+    Unreachable,
+    WaitTimeout,
+    check_url,
+    checked,
+    event_of,
+    find_url,
+    transport,
+)
+from .handle import AsyncJobHandle
+from .models import (
+    Checkpoints,
+    Cordon,
+    Fault,
+    Incidents,
+    Job,
+    Jobs,
+    Logs,
+    Metrics,
+    Node,
+    Readiness,
+)
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """Talks to one control plane. Use as an asynchronous context manager or `await` its `close`.
+
+    `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
+    `timeout_s`: for each answer. `tries`: of each question. `patience_s`: how long `events` and `wait` bear an unreachable control plane.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        patience_s: float = 300.0,
+        tries: int = len(PAUSES) + 1,
+    ) -> None:
+        self._given, self._patience_s, self._tries = url, patience_s, tries
+        self.url = find_url(url)
+        check_url(self.url)
+        self._http = httpx2.AsyncClient(**transport(self.url, url, timeout_s))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    # Jobs
+
+    async def submit(self, spec: calls.Spec, *, idempotency_key: str | None = None) -> AsyncJobHandle:
+        """Submit a job: a `JobSpec`, a mapping, or the path of a YAML or JSON file. Returns the stored job.
+
+        Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
+        """
+        return await self._handle(calls.submit(spec, idempotency_key))
+
+    async def jobs(
+        self,
+        *,
+        state: str | None = None,
+        label: Mapping[str, str] | None = None,
+        name: str | None = None,
+        text: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Jobs:
+        """One page of jobs, newest first."""
+        return await self._ask(calls.jobs(state=state, label=label, name=name, text=text, limit=limit, cursor=cursor))
+
+    async def job(self, job: str) -> AsyncJobHandle:
+        """A job by its id, or the newest of that name."""
+        return await self._handle(calls.job(job))
+
+    async def cancel(self, job: str) -> AsyncJobHandle:
+        """Ask for a job's end; asking twice is harmless. Raises `ApiError` `job_ended` where it has ended otherwise."""
+        return await self._handle(calls.cancel(job))
+
+    async def relayout(self, job: str, layout: Layout | Mapping[str, Any]) -> AsyncJobHandle:
+        """Let a job that has not ended go on with another layout, from a checkpoint of its next step. Asking twice is harmless.
+
+        Raises `ApiError` with the fields and their remedies, and `job_ended`.
+        """
+        return await self._handle(calls.relayout(job, layout))
+
+    async def inject_fault(
+        self,
+        job: str,
+        kind: str,
+        *,
+        rank: int | None = None,
+        by_ms: float | None = None,
+        for_s: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> Fault:
+        """Strike a running job with a fault, such as `kill-rank`; its event `fault` tells when that was done.
+
+        Raises `ApiError` `faults_disabled` where the server does not allow it. Repeating a call with the same key strikes once.
+        """
+        return await self._ask(calls.inject_fault(job, idempotency_key, kind=kind, rank=rank, by_ms=by_ms, for_s=for_s))
+
+    async def wait(self, job: str, timeout_s: float | None = None) -> AsyncJobHandle:
+        """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
+        began = time.monotonic()
+        found = await self.job(job)
+        while found.state not in FINAL:
+            if timeout_s is not None and time.monotonic() - began > timeout_s:
+                raise WaitTimeout(found, timeout_s)
+            await asyncio.sleep(0.25)
+            found = await self._patiently(partial(self.job, found.id))
+        return found
+
+    # What a job tells
+
+    async def events(
+        self,
+        job: str,
+        after: str | None = None,
+        *,
+        logs: bool = False,
+        rank: int | None = None,
+        on_lost: Callable[[ApiError], None] | None = None,
+    ) -> AsyncGenerator[Event]:
+        """A job's events after the cursor `after` (None: from its beginning) to its end, each once, as they happen.
+
+        Survives lost connections and restarts of the control plane for `patience_s`; `on_lost` hears of each.
+        """
+        call = calls.events((await self.job(job)).id, logs=logs, rank=rank)
+        place = Place(after, self._patience_s, on_lost)
+        while True:
+            try:
+                async with aclosing(self._stream(call, place.headers)) as stream:
+                    async for event in stream:
+                        place.seen(event)
+                        if event.kind == "end":
+                            return
+                        yield event
+                error = Unreachable(self.url, "The stream broke off.")
+            except Unreachable as unreachable:
+                error = unreachable
+            await asyncio.sleep(place.lost(error))
+            self.url = find_url(self._given)
+
+    async def story(self, job: Job) -> list[Event]:
+        """What had happened to the job when it was read, without its steps and log lines."""
+        events, steps, lines = (int(part) for part in job.cursor.split("."))
+        told: list[Event] = []
+        async with aclosing(self.events(job.id, f"0.{steps}.{lines}")) as stream:
+            while events > (int(told[-1].cursor.split(".")[0]) if told else 0):
+                event = await anext(stream, None)
+                if event is None:
+                    break
+                told.append(event)
+        return [event for event in told if event.kind != "step"]
+
+    async def metrics(self, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
+        """Step records after step `since`, thinned to about `max_points`."""
+        return await self._ask(calls.metrics(job, since, max_points))
+
+    async def incidents(self, job: str, *, after: int = 0, limit: int = 100) -> Incidents:
+        """What went wrong, and what was done about it, after place `after`."""
+        return await self._ask(calls.incidents(job, after, limit))
+
+    async def checkpoints(self, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
+        """Complete checkpoints that the job told of before place `before`, newest first."""
+        return await self._ask(calls.checkpoints(job, before, limit))
+
+    async def logs(
+        self, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None
+    ) -> Logs:
+        """Log lines after place `after`, or the last `tail`."""
+        return await self._ask(calls.logs(job, rank, after, limit, tail))
+
+    async def log_pages(
+        self, job: str, *, rank: int | None = None, after: int = 0, follow: bool = False, pause_s: float = 0.5
+    ) -> AsyncIterator[Logs]:
+        """All log lines after place `after`, page by page; with `follow` until the job has ended and all is told."""
+        found = await self.job(job)
+        while True:
+            page = await self._patiently(partial(self.logs, found.id, rank=rank, after=after))
+            if page.lines:
+                after = page.lines[-1].n
+                yield page
+            if page.next is not None:
+                continue
+            if not follow or found.state in FINAL:
+                return
+            await asyncio.sleep(pause_s)
+            found = await self._patiently(
+                partial(self.job, found.id)
+            )  # before the lines: what a final state has told is all there is
+
+    # The service
+
+    async def alive(self) -> bool:
+        """Whether a control plane answers at all."""
+        try:
+            return bool((await self._http.get(f"{self.url}/healthz", timeout=5.0)).json()["status"] == "ok")
+        except (httpx2.TransportError, ValueError, KeyError, TypeError):
+            return False
+
+    async def readiness(self) -> Readiness:
+        """What works and what does not."""
+        return Readiness.model_validate_json((await self._http.get(f"{self.url}/readyz")).content)
+
+    async def nodes(self) -> list[Node]:
+        """The cluster's machines."""
+        return await self._ask(calls.nodes())
+
+    async def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
+        """Keep new gangs away from a machine (id, start of an id, or host) for so long, None: until it is lifted."""
+        return await self._ask(calls.cordon(node, seconds, message))
+
+    async def uncordon(self, node: str) -> Node:
+        """Let gangs come to a machine again; harmless when it was not cordoned."""
+        return await self._ask(calls.uncordon(node))
+
+    async def cordons(self, *, limit: int = 100) -> list[Cordon]:
+        """Which machines were cordoned, by whom, why and until when; the newest first."""
+        return await self._ask(calls.cordons(limit))
+
+    async def job_schema(self) -> dict[str, Any]:
+        """JSON Schema of a job spec."""
+        return await self._ask(calls.job_schema())
+
+    # Asking
+
+    async def _handle(self, call: Call[Job]) -> AsyncJobHandle:
+        return AsyncJobHandle.of(await self._ask(call), self)
+
+    async def _ask(self, call: Call[T]) -> T:
+        """One question with its further tries."""
+        tries = Tries(self.url, self._tries)
+        while True:
+            try:
+                answer = await self._http.request(
+                    call.method, self.url + call.path, params=call.given, content=call.content, headers=call.headers
+                )
+            except httpx2.TransportError as error:
+                pause: float | None = tries.failed(error)
+            else:
+                pause = tries.again(answer)
+                if pause is None:
+                    return call.read(checked(answer))
+            await asyncio.sleep(pause or 0.0)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask until the control plane answers, or patience ends."""
+        began = time.monotonic()
+        while True:
+            try:
+                return await ask()
+            except Unreachable:
+                if time.monotonic() - began > self._patience_s:
+                    raise
+                await asyncio.sleep(1.0)
+                self.url = find_url(self._given)
+
+    async def _stream(self, call: Call[None], headers: Mapping[str, str]) -> AsyncGenerator[Event]:
+        """Events until the connection breaks off, which is `Unreachable`."""
+        address, given = self.url + call.path, call.given
+        try:
+            async with self._http.sse(
+                address, params=given, headers=headers, timeout=STREAM_TIMEOUT, max_event_size=None
+            ) as source:
+                if source.response.status_code >= 500:
+                    raise Unreachable(self.url, f"It answers {source.response.status_code}.")
+                if source.response.status_code != 200:
+                    await source.response.aread()
+                    checked(source.response)
+                async for item in source:
+                    event = event_of(item)
+                    if event is not None:
+                        yield event
+        except httpx2.TransportError as error:
+            raise Unreachable(self.url, str(error) or type(error).__name__) from None

@@ -1,0 +1,124 @@
+"""Every call of the API, described once: what is sent, and what its answer becomes. Both clients send these."""
+
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ..service.errors import ShardyardError
+from ..service.spec import JobSpec
+from ..strategies.layout import Layout
+from . import spec_file
+from .asking import ApiError, Call
+from .models import (
+    Checkpoints,
+    Cordon,
+    Cordons,
+    Fault,
+    FieldError,
+    Incidents,
+    Job,
+    Jobs,
+    Logs,
+    Metrics,
+    Node,
+    Nodes,
+)
+
+Spec = JobSpec | Mapping[str, Any] | str | Path
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def submit(spec: Spec, key: str | None) -> Call[Job]:
+    """Raises `ApiError` for a file that cannot be read."""
+    try:
+        document = spec_file.load(spec)
+    except ShardyardError as error:
+        where = FieldError(field=error.field, message=error.message, remedy=error.remedy)
+        raise ApiError(error.code, error.message, None, [where]) from None
+    return Call("POST", "/v1/jobs", Job.model_validate, content=json.dumps(document).encode(), headers=_keyed(key))
+
+
+def jobs(**filters: Any) -> Call[Jobs]:
+    labels = [f"{key}={value}" for key, value in (filters.pop("label") or {}).items()]
+    return Call("GET", "/v1/jobs", Jobs.model_validate, params={**filters, "label": labels})
+
+
+def job(name: str) -> Call[Job]:
+    return Call("GET", _of(name), Job.model_validate)
+
+
+def cancel(name: str) -> Call[Job]:
+    return Call("POST", _of(name, "/cancel"), Job.model_validate)
+
+
+def relayout(name: str, layout: Layout | Mapping[str, Any]) -> Call[Job]:
+    wanted = layout.model_dump(mode="json") if isinstance(layout, Layout) else dict(layout)
+    content = json.dumps({"layout": wanted}).encode()
+    return Call("POST", _of(name, "/relayout"), Job.model_validate, content=content, headers=_JSON)
+
+
+def inject_fault(name: str, key: str | None, **wanted: Any) -> Call[Fault]:
+    content = json.dumps({field: value for field, value in wanted.items() if value is not None}).encode()
+    return Call("POST", _of(name, "/faults"), Fault.model_validate, content=content, headers=_keyed(key))
+
+
+def metrics(name: str, since: int, max_points: int) -> Call[Metrics]:
+    params = {"since": since, "max_points": max_points}
+    return Call("GET", _of(name, "/metrics"), Metrics.model_validate, params=params)
+
+
+def incidents(name: str, after: int, limit: int) -> Call[Incidents]:
+    return Call("GET", _of(name, "/incidents"), Incidents.model_validate, params={"after": after, "limit": limit})
+
+
+def checkpoints(name: str, before: int | None, limit: int) -> Call[Checkpoints]:
+    return Call("GET", _of(name, "/checkpoints"), Checkpoints.model_validate, params={"before": before, "limit": limit})
+
+
+def logs(name: str, rank: int | None, after: int, limit: int, tail: int | None) -> Call[Logs]:
+    params = {"rank": rank, "after": after, "limit": limit} if tail is None else {"rank": rank, "tail": tail}
+    return Call("GET", _of(name, "/logs"), Logs.model_validate, params=params)
+
+
+def nodes() -> Call[list[Node]]:
+    return Call("GET", "/v1/nodes", lambda body: Nodes.model_validate(body).items)
+
+
+def cordon(node: str, seconds: float | None, message: str) -> Call[Node]:
+    params = {"seconds": seconds, "message": message}
+    return Call("POST", f"/v1/nodes/{_quoted(node)}/cordon", Node.model_validate, params=params)
+
+
+def uncordon(node: str) -> Call[Node]:
+    return Call("POST", f"/v1/nodes/{_quoted(node)}/uncordon", Node.model_validate)
+
+
+def cordons(limit: int) -> Call[list[Cordon]]:
+    return Call("GET", "/v1/cordons", lambda body: Cordons.model_validate(body).items, params={"limit": limit})
+
+
+def job_schema() -> Call[dict[str, Any]]:
+    return Call("GET", "/v1/schema/job", dict)
+
+
+def events(job_id: str, *, logs: bool, rank: int | None) -> Call[None]:
+    """The stream of a job's events."""
+    params = {"logs": "true" if logs else None, "rank": rank}
+    return Call("GET", _of(job_id, "/events"), lambda _: None, params=params)
+
+
+def _of(name: str, what: str = "") -> str:
+    return f"/v1/jobs/{_quoted(name)}{what}"
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _keyed(key: str | None) -> dict[str, str]:
+    """A key that stays the same over all tries of one call."""
+    return {**_JSON, "Idempotency-Key": key or str(uuid.uuid4())}

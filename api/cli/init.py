@@ -1,0 +1,149 @@
+"""`shardyard init`: a commented spec after a few questions, checked before it is written. Nothing is overwritten without a word."""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from ...service.errors import ShardyardError
+from ...service.preflight import check_layout
+from ...workers.models.presets import PRESETS
+from .. import spec_file
+from ..errors import InvalidDocument, InvalidParameter
+from ..remedies import read_spec
+from .screen import Screen
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is asked; the defaults train a small Llama on a laptop."""
+
+    name: str = "my-job"
+    family: str = "llama"
+    preset: str = "nano"
+    files: str = ""
+    data: int = 2
+    tensor: int = 1
+    pipeline: int = 1
+    steps: int = 200
+    global_batch: int = 32
+
+
+_TEMPLATE = """\
+# Train it with:  shardyard run {path}
+# Every field:    shardyard schema
+name: {name}
+train:
+  model:
+    family: {family}                # llama, gpt2, moe; or your own: import: "module:factory"; or from: ./a-hugging-face-folder
+    preset: {preset}                # any of its numbers may be changed: layers: 8
+  data:
+{data_lines}
+    seq_len: 128                    # tokens per sequence
+  layout:                           # {world} ranks = data × tensor × pipeline (× context)
+    data: {data}                         # replicas; {{ min: 1, max: {data} }} takes as many as there are devices for
+    zero: 0                         # 1 cuts the optimizer's state over the replicas, 2 also gradients, 3 also parameters
+    tensor: {tensor}                       # ranks that share each matrix
+    pipeline: {pipeline}                     # ranks that share the blocks
+  precision: fp32                   # bf16 on GPUs
+  optimizer: {{ lr: 3.0e-3, weight_decay: 0.1, clip_norm: 1.0 }}
+  schedule: {{ name: cosine, warmup: 20 }}
+  steps: {steps}
+  global_batch: {global_batch}                  # sequences per step over all ranks; the layout does not change the result
+  eval: {{ every: 100 }}
+  checkpoint: {{ every: 100, keep: 2 }}
+resources: {{ device: auto }}         # cpu, cuda
+policy: {{ max_restarts: 3 }}         # new attempts after faults of machines
+labels: {{}}                          # such as team: search
+"""
+
+
+def init(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("job.yaml"),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: the defaults.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+) -> None:
+    """Write a commented spec after a few questions."""
+    screen = Screen()
+    _refuse_overwriting(path, ask=not yes, force=force)
+    answers = Answers() if yes else _asked(screen, path)
+    text = written(answers, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        remedy = "Name another file with: shardyard init PATH"
+        raise InvalidParameter(f"{path}: {error.strerror or 'cannot be written'}.", remedy=remedy) from None
+    screen.out.print(f"Wrote {path}.", markup=False)
+    screen.hint(f"Train it with: shardyard run {path}")
+
+
+def written(answers: Answers, path: Path) -> str:
+    """The spec's text, of which is known that it can run. Raises `ShardyardError`."""
+    world = answers.data * answers.tensor * answers.pipeline
+    text = _TEMPLATE.format(**vars(answers), path=path, world=world, data_lines=_data_lines(answers.files))
+    spec = read_spec(spec_file.absolute(yaml.safe_load(text), path.parent))
+    check_layout(spec.train, 256)
+    return text
+
+
+def _data_lines(files: str) -> str:
+    if not files:
+        return (
+            "    source: python-stdlib           # needs no download; of your own: source: text, files: [corpus/*.txt]"
+        )
+    return f"    source: text\n    files: {yaml.safe_dump([files], default_flow_style=True).strip()}"
+
+
+def _asked(screen: Screen, path: Path) -> Answers:
+    """Answers that go together: what does not is said, and asked again."""
+    answers = Answers()
+    while True:
+        answers = _ask_all(answers)
+        try:
+            written(answers, path)
+        except ShardyardError as error:
+            findings = error.errors if isinstance(error, InvalidDocument) else []
+            screen.error(error.message, findings)
+            if not findings and error.remedy:
+                screen.say(f"  → {error.remedy}")
+            continue
+        return answers
+
+
+def _ask_all(before: Answers) -> Answers:
+    name = _ask("Name of the job (lower-case letters, digits, dashes)", before.name)
+    family = _ask("Model family", before.family, list(PRESETS))
+    sizes = list(PRESETS[family])
+    preset = _ask("Size", before.preset if before.preset in sizes else sizes[0], sizes)
+    files = _ask("Text files to train on, as a path or glob (empty: Python's own sources)", before.files)
+    degrees = {
+        "data": _ask("Replicas of the model (data)", before.data),
+        "tensor": _ask("Ranks that share each matrix (tensor)", before.tensor),
+        "pipeline": _ask("Ranks that share the blocks (pipeline)", before.pipeline),
+    }
+    steps = _ask("Optimizer steps", before.steps)
+    batch = _ask("Sequences per step, over all ranks (global batch)", before.global_batch)
+    told = replace(before, name=name, family=family, preset=preset, files=files, steps=steps, global_batch=batch)
+    return replace(told, **degrees)
+
+
+def _ask(question: str, default: Any, choices: list[str] | None = None) -> Any:
+    """On stderr: what is asked is no result."""
+    shown = f"{question} [{', '.join(choices)}]" if choices else question
+    while True:
+        answer = typer.prompt(shown, default=default, type=type(default), err=True, show_default=default != "")
+        if choices is None or answer in choices:
+            return answer
+        typer.echo(f"  Choose one of: {', '.join(choices)}", err=True)
+
+
+def _refuse_overwriting(path: Path, *, ask: bool, force: bool) -> None:
+    if force or not path.exists():
+        return
+    if ask and sys.stdin.isatty() and typer.confirm(f"{path} exists. Overwrite it?", err=True):
+        return
+    raise InvalidParameter(f"{path} exists.", remedy=f"Overwrite it with: shardyard init {path} --force")

@@ -1,0 +1,148 @@
+"""A running job on one piece of a terminal: how far it is, its loss, its ranks, its last incident. Always the newest of each.
+
+`Picture` holds what is known and draws it; `View` keeps it on the screen, with remarks going by above it.
+"""
+
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ..client import Event
+from ..models import Step
+from . import plain
+from .progress import Pace
+from .screen import clock
+from .spark import Course, bar, sparkline
+
+#: More ranks than these would push everything else off a screen: the slowest ones are shown.
+_MOST_RANKS = 8
+_FINAL_WORDS = {"succeeded": "green", "failed": "red", "cancelled": "yellow"}
+
+
+class Picture:
+    """What is known of a job, and how it looks."""
+
+    def __init__(self, steps: int, state: str = "") -> None:
+        self._steps, self._state = steps, state
+        self._pace = Pace(steps)
+        self._course = Course()
+        self._step: dict[str, Any] = {}
+        self._told = ""
+        self._probe: dict[str, Any] = {}
+        self._incident = ""
+
+    def before(self, points: list[Step]) -> None:
+        """The curve up to now, for one who comes later."""
+        for point in points:
+            self._course.add(point.loss)
+
+    def step(self, data: dict[str, Any]) -> None:
+        self._step = data
+        self._told = self._pace.text(data)
+        self._course.add(data.get("loss"))
+
+    def see(self, event: Event) -> None:
+        """Anything but a step."""
+        if event.kind == "state":
+            self._state = str(event.data.get("state"))
+        elif event.kind == "probe":
+            self._probe = event.data
+        elif event.kind == "incident":
+            told = f"{event.data.get('cause')} {event.data.get('message') or ''}".strip().partition("\n")[0]
+            self._incident = f"{clock(event.ts)} {told}"
+
+    def __rich_console__(self, console: Console, options: Any) -> Any:
+        yield self.drawn(options.max_width)
+
+    def drawn(self, width: int) -> RenderableType:
+        """All that is known, `width` characters wide."""
+        parts: list[RenderableType] = [self._head(width)]
+        parts += [_line(text, width) for text in (self._loss(width), self._times()) if text]
+        parts += [_line(text, width) for text in self._ranks(width)]
+        if self._incident:
+            parts.append(_line(f"last incident  {self._incident}", width, "yellow"))
+        return Group(*parts)
+
+    def _head(self, width: int) -> RenderableType:
+        step = self._step.get("step", 0)
+        row = Table.grid(padding=(0, 2))
+        state = Text(self._state, style=_FINAL_WORDS.get(self._state, "cyan"))
+        told = Text(f"{step}/{self._steps}" + (f" · {self._told}" if self._told else ""))
+        room = max(10, min(46, width - len(self._state) - len(told) - 4))
+        row.add_row(state, ProgressBar(total=max(1, self._steps), completed=step, width=room), told)
+        return row
+
+    def _loss(self, width: int) -> str:
+        known = [value for value in self._course.values if value is not None]
+        if len(known) < 2:
+            return ""
+        return f"loss  {sparkline(self._course.values, min(60, max(10, width - 30)))}  {known[0]:.4f} → {known[-1]:.4f}"
+
+    def _times(self) -> str:
+        """The step's time over the ranks, where it was told."""
+        step = self._step
+        if step.get("step_s_max") is None or step.get("step_s_min") is None:
+            return ""
+        slowest = "" if step.get("slowest_rank") is None else f" · slowest: rank {step['slowest_rank']}"
+        return f"step  {_ms(step['step_s_min'])} to {_ms(step['step_s_max'])} over ranks{slowest}"
+
+    def _ranks(self, width: int) -> list[str]:
+        """Own work and waiting per rank, of the newest step that was looked at closely; the slowest first where not all fit."""
+        own, waited = self._probe.get("own_s") or [], self._probe.get("waited_s") or []
+        times = [(rank, mine, rest) for rank, (mine, rest) in enumerate(zip(own, waited, strict=False))]
+        if not times:
+            return []
+        slowest = sorted(times, key=lambda time: -time[1])[:_MOST_RANKS]
+        whole = max(mine + rest for _, mine, rest in times)
+        room = max(10, min(40, width - 40))
+        lines = [f"ranks at step {self._probe.get('step')}: own work █, waiting ░"]
+        lines += [
+            f"  {rank:>4}  {bar([(mine, '█'), (rest, '░')], whole, room)}  {_ms(mine)} own, {_ms(rest)} waiting"
+            for rank, mine, rest in sorted(slowest)
+        ]
+        if len(times) > len(slowest):
+            lines.append(f"  {len(times) - len(slowest)} others worked for a shorter time")
+        return lines
+
+
+class View:
+    """The picture, kept at the bottom of a terminal while remarks go by."""
+
+    def __init__(self, console: Console, steps: int, state: str = "") -> None:
+        self._picture = Picture(steps, state)
+        self._live = Live(self._picture, console=console, refresh_per_second=8)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
+        self._live.stop()
+
+    def before(self, points: list[Step]) -> None:
+        self._picture.before(points)
+
+    def step(self, data: dict[str, Any]) -> None:
+        self._picture.step(data)
+
+    def see(self, event: Event) -> None:
+        self._picture.see(event)
+
+    def note(self, text: str) -> None:
+        self._live.console.print(escape(plain.line(text)))
+
+
+def _line(text: str, width: int, style: str = "") -> Text:
+    line = Text(plain.line(text), style=style, no_wrap=True)
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f} ms"

@@ -1,0 +1,51 @@
+"""What a job tells, as lines for people: one per event, none for those that only move a picture."""
+
+from typing import Any
+
+from ...workers.words import bubble_in_words
+from ..client import Event
+from .screen import clock, loss, number
+
+#: Why the service changed the layout of an elastic job.
+_RELAYOUT = {"no_room": "no room for more", "devices_free": "devices are free"}
+
+
+def remark(event: Event) -> str | None:
+    """One line with its time of day, None for an event that needs none."""
+    text = _text(event.kind, event.data)
+    return None if text is None else f"{clock(event.ts)} · {text}"
+
+
+def _text(kind: str, data: dict[str, Any]) -> str | None:
+    match kind:
+        case "state" if data.get("state") != "failed":  # why it failed is told at the end
+            said = str(data.get("message") or "").partition("\n")[0]  # an exception's goes on with its traceback
+            return " · ".join(filter(None, [data.get("state"), said]))
+        case "eval":
+            beside = f" (byte frequencies alone: {data['unigram_loss']:.4f})" if data.get("unigram_loss") else ""
+            return f"validation at step {data.get('step')}: {loss(data.get('loss'))}{beside}"
+        case "probe" if "bubble_measured" in data:
+            return f"step {data.get('step')}: {bubble_in_words(data)}"
+        case "checkpoint":
+            return f"checkpoint of step {data.get('step')}: {data.get('path')}"
+        case "export":
+            return f"Hugging Face model of step {data.get('step')}: {data.get('path')}"
+        case "incident":
+            return f"incident: {data.get('cause')} {data.get('message') or ''}".rstrip()
+        case "cordon":
+            return f"node {str(data.get('node'))[:12]}: {data.get('message')}"
+        case "relayout":
+            why = f" ({_RELAYOUT.get(data['reason'], data['reason'])})" if data.get("reason") else ""
+            return f"goes on as {data.get('after')} instead of {data.get('before')}{why}"
+        case "fault":
+            return _fault(data)
+        case "plan":
+            return f"{number(data.get('parameters'))} parameters · {data.get('layout')} · {data.get('batch')}"
+    return None
+
+
+def _fault(data: dict[str, Any]) -> str:
+    """One that somebody asked for, by its kind and rank, and what was done."""
+    rank = "" if data.get("rank") is None else f" {data['rank']}"
+    struck = "" if data.get("done") else "not struck: "
+    return f"fault {data.get('fault')}{rank}, asked for by {data.get('asked_by')}: {struck}{data.get('message')}"

@@ -1,0 +1,132 @@
+"""`shardyard top`: jobs and nodes on one screen, always the newest of both; the running jobs first."""
+
+import os
+import select
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.text import Text
+
+from ..client import ApiError, Client, Unreachable
+from ..models import Job, Node
+from .exits import ExitCode
+from .jobs import COLUMNS as JOB_COLUMNS
+from .jobs import row as job_row
+from .nodes import COLUMNS as NODE_COLUMNS
+from .nodes import row as node_row
+from .options import Json, Url
+from .screen import Screen, table
+
+#: Lines that are neither a job nor a node: two headings, the first and last line, a line between.
+_FRAME = 6
+_PIPED = 50
+
+
+@dataclass(frozen=True)
+class Look:
+    """Jobs and nodes at one moment."""
+
+    jobs: list[Job]
+    nodes: list[Node]
+    more: bool = False
+
+    def fitting(self, lines: int) -> RenderableType:
+        """As much of it as fits on so many lines; half of them at most for nodes."""
+        nodes = self.nodes[: max(1, (lines - _FRAME) // 2)]
+        jobs = self.jobs[: max(1, lines - _FRAME - len(nodes))]
+        head = Text.from_markup(self._head(len(jobs), len(nodes)), overflow="ellipsis")
+        shown = table(JOB_COLUMNS, map(job_row, jobs)), table(NODE_COLUMNS, map(node_row, nodes))
+        return Group(head, Text(""), shown[0], Text(""), shown[1])
+
+    def _head(self, jobs: int, nodes: int) -> str:
+        alive = [node for node in self.nodes if node.alive]
+        cpus = f"{sum(node.cpu_used for node in alive):g}/{sum(node.cpu for node in alive):g} CPUs"
+        gpus = f"{sum(node.gpu_used for node in alive):g}/{sum(node.gpu for node in alive):g} GPUs"
+        running = sum(job.state == "running" for job in self.jobs)
+        hidden = " · more jobs: shardyard list" if self.more or jobs < len(self.jobs) else ""
+        unseen = f" · {len(self.nodes) - nodes} more nodes: shardyard nodes" if nodes < len(self.nodes) else ""
+        return f"[bold]{running} running[/] · {cpus} · {gpus} in use on {len(alive)} nodes{escape(hidden + unseen)}"
+
+
+def top(
+    interval: Annotated[float, typer.Option("--interval", min=0.2, max=3600, help="Seconds between two looks.")] = 2.0,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Show jobs and nodes on one screen, always the newest; q leaves. In a pipe: once."""
+    screen = Screen()
+    with Client(url) as client:
+        if json:
+            screen.json(_plain(look(client, _PIPED)))
+        elif not screen.out.is_terminal or screen.out.is_dumb_terminal or not sys.stdin.isatty():
+            screen.out.print(look(client, _PIPED).fitting(2 * _PIPED))
+        else:
+            try:
+                _stay(screen, client, interval)
+            except KeyboardInterrupt:
+                raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def look(client: Client, most: int) -> Look:
+    """The running jobs and then the newest others, `most` of each."""
+    running = client.jobs(state="running", limit=min(200, most))
+    newest = client.jobs(limit=min(200, most))
+    known = {job.id for job in running.items}
+    jobs = [*running.items, *(job for job in newest.items if job.id not in known)]
+    return Look(jobs, client.nodes(), bool(running.next or newest.next))
+
+
+def _plain(seen: Look) -> dict[str, object]:
+    return {
+        "jobs": [job.model_dump(mode="json") for job in seen.jobs],
+        "nodes": [node.model_dump(mode="json") for node in seen.nodes],
+    }
+
+
+def _stay(screen: Screen, client: Client, interval: float) -> None:
+    console = screen.out
+    seen = look(client, console.size.height)
+    with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+        told = "q leaves"
+        while True:
+            lines = console.size.height
+            live.update(Group(Text(told, style="dim"), seen.fitting(lines - 1)), refresh=True)
+            if pressed(interval) in {"q", "Q", "\x1b", ""}:
+                return
+            try:
+                seen, told = look(client, lines), "q leaves"
+            except Unreachable as error:
+                told = f"{error.detail} Trying again; what follows is older. q leaves"
+            except ApiError as error:
+                told = f"{error.detail} q leaves"
+
+
+@contextmanager
+def _keys() -> Iterator["_Keys"]:
+    """The keyboard without its line editing, put back afterwards whatever happens."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield _Keys(descriptor)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+@dataclass(frozen=True)
+class _Keys:
+    descriptor: int
+
+    def __call__(self, seconds: float) -> str | None:
+        """The key that is pressed within so many seconds, None when none is; empty when the keyboard is gone."""
+        ready, _, _ = select.select([self.descriptor], [], [], seconds)
+        return os.read(self.descriptor, 1).decode(errors="replace") if ready else None

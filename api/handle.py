@@ -1,0 +1,153 @@
+"""A job as it was read, with the client that read it: `client.submit(spec).wait()`. It is a `Job`; what it asks, it asks anew.
+
+In a notebook it shows itself with the curve of its loss.
+"""
+
+from collections.abc import AsyncGenerator, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import PrivateAttr
+
+from ..strategies.layout import Layout
+from . import notebook
+from .asking import ApiError, Event
+from .models import Checkpoints, Incidents, Job, Logs, Metrics
+
+if TYPE_CHECKING:
+    from .async_client import AsyncClient
+    from .client import Client
+
+
+class JobHandle(Job):
+    """What `Client` gives for a job."""
+
+    _client: "Client" = PrivateAttr()
+
+    @staticmethod
+    def of(job: Job, client: "Client") -> "JobHandle":
+        handle = JobHandle.model_construct(**dict(job))
+        handle._client = client
+        return handle
+
+    def refresh(self) -> "JobHandle":
+        """The job as it is now."""
+        return self._client.job(self.id)
+
+    def wait(self, timeout_s: float | None = None) -> "JobHandle":
+        """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
+        return self._client.wait(self.id, timeout_s)
+
+    def cancel(self) -> "JobHandle":
+        """Ask for its end."""
+        return self._client.cancel(self.id)
+
+    def relayout(self, layout: Layout | Mapping[str, Any]) -> "JobHandle":
+        """Let it go on with another layout."""
+        return self._client.relayout(self.id, layout)
+
+    def events(self, after: str | None = None, *, logs: bool = False, rank: int | None = None) -> Generator[Event]:
+        """Its events, as they happen, to its end."""
+        return self._client.events(self.id, after, logs=logs, rank=rank)
+
+    def metrics(self, *, since: int = 0, max_points: int = 1000) -> Metrics:
+        """Its step records."""
+        return self._client.metrics(self.id, since=since, max_points=max_points)
+
+    def incidents(self, *, after: int = 0, limit: int = 100) -> Incidents:
+        """What went wrong with it."""
+        return self._client.incidents(self.id, after=after, limit=limit)
+
+    def checkpoints(self, *, before: int | None = None, limit: int = 100) -> Checkpoints:
+        """Its checkpoints, newest first."""
+        return self._client.checkpoints(self.id, before=before, limit=limit)
+
+    def logs(self, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None) -> Logs:
+        """Its log lines."""
+        return self._client.logs(self.id, rank=rank, after=after, limit=limit, tail=tail)
+
+    def watch(self, every_s: float = 1.0, display: notebook.Display | None = None) -> "JobHandle":
+        """Show it in a notebook until it ends, drawn anew at most every `every_s` seconds; the job as it ended."""
+        shown = (display or notebook.ipython_display)(self)
+        due = notebook.Due(every_s)
+        for _ in self.events(self.cursor):
+            if due():
+                shown.update(self.refresh())
+        ended = self.refresh()
+        shown.update(ended)
+        return ended
+
+    def _repr_html_(self) -> str:
+        try:
+            return notebook.html(self, self.metrics(max_points=notebook.POINTS))
+        except ApiError:  # a notebook that is read later shows what was known
+            return notebook.html(self, None)
+
+
+class AsyncJobHandle(Job):
+    """What `AsyncClient` gives for a job."""
+
+    _client: "AsyncClient" = PrivateAttr()
+    _metrics: Metrics | None = PrivateAttr(None)
+
+    @staticmethod
+    def of(job: Job, client: "AsyncClient") -> "AsyncJobHandle":
+        handle = AsyncJobHandle.model_construct(**dict(job))
+        handle._client = client
+        return handle
+
+    async def refresh(self) -> "AsyncJobHandle":
+        """The job as it is now."""
+        return await self._client.job(self.id)
+
+    async def wait(self, timeout_s: float | None = None) -> "AsyncJobHandle":
+        """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
+        return await self._client.wait(self.id, timeout_s)
+
+    async def cancel(self) -> "AsyncJobHandle":
+        """Ask for its end."""
+        return await self._client.cancel(self.id)
+
+    async def relayout(self, layout: Layout | Mapping[str, Any]) -> "AsyncJobHandle":
+        """Let it go on with another layout."""
+        return await self._client.relayout(self.id, layout)
+
+    def events(self, after: str | None = None, *, logs: bool = False, rank: int | None = None) -> AsyncGenerator[Event]:
+        """Its events, as they happen, to its end."""
+        return self._client.events(self.id, after, logs=logs, rank=rank)
+
+    async def metrics(self, *, since: int = 0, max_points: int = 1000) -> Metrics:
+        """Its step records."""
+        return await self._client.metrics(self.id, since=since, max_points=max_points)
+
+    async def incidents(self, *, after: int = 0, limit: int = 100) -> Incidents:
+        """What went wrong with it."""
+        return await self._client.incidents(self.id, after=after, limit=limit)
+
+    async def checkpoints(self, *, before: int | None = None, limit: int = 100) -> Checkpoints:
+        """Its checkpoints, newest first."""
+        return await self._client.checkpoints(self.id, before=before, limit=limit)
+
+    async def logs(
+        self, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None
+    ) -> Logs:
+        """Its log lines."""
+        return await self._client.logs(self.id, rank=rank, after=after, limit=limit, tail=tail)
+
+    async def watch(self, every_s: float = 1.0, display: notebook.Display | None = None) -> "AsyncJobHandle":
+        """Show it in a notebook until it ends, drawn anew at most every `every_s` seconds; the job as it ended."""
+        shown = (display or notebook.ipython_display)(await self._drawn())
+        due = notebook.Due(every_s)
+        async for _ in self.events(self.cursor):
+            if due():
+                shown.update(await (await self.refresh())._drawn())
+        ended = await self.refresh()
+        shown.update(await ended._drawn())
+        return ended
+
+    async def _drawn(self) -> Self:
+        """With its curve: a notebook asks for the picture where nothing can be awaited."""
+        self._metrics = await self.metrics(max_points=notebook.POINTS)
+        return self
+
+    def _repr_html_(self) -> str:
+        return notebook.html(self, self._metrics)

@@ -1,0 +1,74 @@
+"""A command on a real terminal: what it shows, and keys that are pressed."""
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+_PATIENCE_S = 240.0
+_STEERING = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>()][0-9A-B]?")
+
+
+class Terminal:
+    """A pseudo-terminal with one command on it. `text` is all that it showed, without what steers a terminal."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], size: tuple[int, int] = (40, 140)) -> None:
+        self._master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        self.raw = ""
+        settings = {**environment, "TERM": "xterm-256color"}
+        for name in ("COLUMNS", "LINES"):  # the terminal's own size counts
+            settings.pop(name, None)
+        try:
+            self.process = subprocess.Popen(
+                ["env", "--default-signal=INT", *command],
+                stdin=slave, stdout=slave, stderr=slave, env=settings, start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(slave)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
+        self.process.kill()
+        self.process.wait(60)
+        os.close(self._master)
+
+    @property
+    def text(self) -> str:
+        return _STEERING.sub("", self.raw)
+
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def shows(self, *expected: str) -> None:
+        """Wait until all of it was shown."""
+        for _ in self._reading():
+            if all(part in self.text for part in expected):
+                return
+        raise AssertionError(f"{expected} did not all come; shown was:\n{self.text[-4000:]}")
+
+    def ends(self) -> int:
+        """Wait for the command's end; its exit code."""
+        for _ in self._reading():
+            if self.process.poll() is not None:
+                return self.process.returncode
+        raise AssertionError(f"it did not end; shown was:\n{self.text[-4000:]}")
+
+    def _reading(self) -> Iterator[None]:
+        end = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end:
+            yield
+            ready, _, _ = select.select([self._master], [], [], 0.05)
+            with contextlib.suppress(OSError):  # the command has closed its side
+                self.raw += os.read(self._master, 65536).decode(errors="replace") if ready else ""
+        yield

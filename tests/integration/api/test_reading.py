@@ -1,0 +1,127 @@
+"""`compare` and `checkpoints` against a served API and real checkpoints on a disk."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardyard.api.cli.commands import run
+from shardyard.api.client import Client
+from shardyard.workers.checkpoint.manifest import File, Manifest, write
+from shardyard.workers.checkpoint.storage import LocalFolder
+
+from .conftest import SPEC, SUMMARY, Gang, Plane
+
+
+@pytest.fixture(autouse=True)
+def _asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+
+
+def trained(plane: Plane, client: Client, name: str, steps: int, **layout: int) -> str:
+    """A job that has come to this step."""
+    job = client.submit({**SPEC, "name": name, "train": {**SPEC["train"], "layout": layout}})
+    gang = Gang(plane, job.id)
+    gang.state("running")
+    gang.steps(1, steps)
+    if steps == 20:
+        gang.tell(("summary", SUMMARY), ("state", {"state": "succeeded", "reason": None, "message": None}))
+    return job.id
+
+
+def test_compare_tells_numbers_at_one_step_and_what_differs(
+    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, part = trained(plane, client, "whole", 20, data=2), trained(plane, client, "part", 10, tensor=2)
+    assert run(["compare", "whole", part]) == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    def told(name: str) -> list[str]:
+        (line,) = (line for line in lines if line.startswith(f"{name} "))
+        return line.removeprefix(name).split()
+
+    assert told("loss at step 10") == ["0.5000", "0.5000"]
+    assert told("last loss") == ["0.2500", "0.5000"]
+    assert told("validation loss") == ["0.5000"]
+    assert told("train.layout.tensor") == ["1", "2"]
+    assert told("train.layout.data") == ["2", "1"]
+    assert run(["compare", "whole", part, "--at-step", "15", "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["at_step"] == 15
+    assert [job["id"] for job in body["jobs"]] == [whole, part]
+    assert body["jobs"][0]["at"]["loss"] == pytest.approx(5 / 15)
+    assert body["jobs"][1]["at"] is None
+    assert body["spec"]["name"] == ["whole", "part"]
+
+
+def test_compare_of_equal_jobs_and_of_too_few(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = [client.submit(SPEC).id for _ in range(2)]
+    assert run(["compare", *ids]) == 0
+    assert "specs are the same" in capsys.readouterr().err
+    assert run(["compare", ids[0]]) == 1
+    assert "2 to 16 jobs" in capsys.readouterr().err
+
+
+def saved(root: Path, step: int) -> dict[str, Any]:
+    """A whole checkpoint on the disk, and the event that tells of it."""
+    path, content = LocalFolder(str(root / f"step-{step:08d}")), f"weights of step {step}".encode()
+    path.write("rank-00000", memoryview(content))
+    write(path, Manifest(step, {}, {}, {"rank-00000": File(len(content), hashlib.sha256(content).hexdigest(), ())}))
+    return {"step": step, "path": path.where, "bytes": 4_000_000, "seconds": 0.5, "held_s": 0.01}
+
+
+@pytest.fixture
+def told(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
+    """A job that told of three checkpoints, of which the first was removed and the second damaged; and their folder."""
+    job = client.submit(SPEC)
+    gang = Gang(plane, job.id)
+    root = tmp_path / "checkpoints" / job.id
+    gang.tell(*(("checkpoint", saved(root, step)) for step in (10, 20, 30)))
+    LocalFolder(str(root / "step-00000010")).remove_all()
+    damaged = root / "step-00000020" / "rank-00000"
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    return job.id, root
+
+
+def test_checkpoints_are_listed_newest_first(
+    told: tuple[str, Path], client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, root = told
+    assert run(["checkpoints", job]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [(row[0], row[-2], row[-1]) for row in rows] == [
+        ("30", "there", str(root / "step-00000030")),
+        ("20", "there", str(root / "step-00000020")),
+        ("10", "removed", str(root / "step-00000010")),
+    ]
+    assert run(["checkpoints", job, "--limit", "2"]) == 0
+    hint = capsys.readouterr().err
+    page = client.checkpoints(job, limit=2)
+    assert f"shardyard checkpoints {job} --before {page.next}" in hint
+    assert [one.step for one in client.checkpoints(job, before=page.next).items] == [10]
+
+
+def test_verify_finds_the_damaged_one(told: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    job, _ = told
+    assert run(["checkpoints", job, "--verify"]) == 1
+    captured = capsys.readouterr()
+    assert [line.split()[-2] for line in captured.out.splitlines()[1:]] == ["whole", "damaged", "removed"]
+    assert "does not match its checksum" in captured.err
+    assert run(["checkpoints", job, "--verify", "--json", "--limit", "1"]) == 0
+    (only,) = json.loads(capsys.readouterr().out)["items"]
+    assert (only["step"], only["fate"], only["message"]) == (30, "whole", None)
+
+
+def test_storage_that_cannot_be_seen_from_here_is_no_damage(
+    plane: Plane, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = client.submit(SPEC)
+    elsewhere = {"step": 5, "bytes": None, "seconds": None, "held_s": None}
+    paths = [str(tmp_path / "nowhere" / "step-00000005"), "s3://bucket/x/step-00000005"]
+    Gang(plane, job.id).tell(*(("checkpoint", {**elsewhere, "path": path}) for path in paths))
+    assert run(["checkpoints", job.id, "--json"]) == 0
+    assert [item["fate"] for item in json.loads(capsys.readouterr().out)["items"]] == ["unseen", "unseen"]

@@ -1,0 +1,100 @@
+"""The live views on a real terminal against a served API: what they show, which keys they obey, and how they end."""
+
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+from harness.terminal import Terminal
+
+from shardyard.api.cli.commands import run
+from shardyard.api.client import Client
+
+from .conftest import SPEC, SUMMARY, Gang, Plane, until
+
+CLI = [sys.executable, "-m", "shardyard.api.cli"]
+
+
+@pytest.fixture
+def shown(plane: Plane) -> Any:
+    """Starts a command of the CLI on a terminal."""
+
+    def start(*arguments: str, **more: str) -> Terminal:
+        given = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        return Terminal([*CLI, *arguments], {**given, "SHARDYARD_URL": plane.url, **more})
+
+    return start
+
+
+def test_watch_is_a_live_view(plane: Plane, client: Client, shown: Any) -> None:
+    job = client.submit(SPEC)
+    gang = Gang(plane, job.id)
+    gang.state("running")
+    gang.steps(1, 10)
+    with shown("watch", job.id) as terminal:
+        terminal.shows("running", "10/20", "loss  █", "5.0000 → 0.5000", "5,120 tokens/s")
+        gang.tell(("probe", {"step": 11, "own_s": [0.02, 0.08], "waited_s": [0.06, 0.0]}))
+        gang.tell(("incident", {"cause": "rank_lost", "rank": 1, "message": "killed", "step": 11}))
+        gang.steps(11, 15)
+        terminal.shows("15/20", "80 ms own", "last incident", "rank_lost killed", "slowest: rank 1")
+        gang.steps(16, 20)
+        gang.tell(("summary", SUMMARY), ("state", {"state": "succeeded", "reason": None, "message": None}))
+        assert terminal.ends() == 0
+        terminal.shows("validation loss")
+
+
+def test_top_shows_jobs_and_nodes_and_leaves_by_q(plane: Plane, client: Client, shown: Any) -> None:
+    job = client.submit(SPEC)
+    gang = Gang(plane, job.id)
+    gang.state("running")
+    gang.steps(1, 3)
+    with shown("top", "--interval", "0.2") as terminal:
+        terminal.shows("1 running", job.id, "3/20", "here", "q leaves")
+        gang.steps(4, 7)
+        terminal.shows("7/20")
+        other = client.submit({**SPEC, "name": "another"})
+        terminal.shows(other.id)
+        terminal.press("q")
+        assert terminal.ends() == 0
+        assert "\x1b[?1049h" in terminal.raw and "\x1b[?1049l" in terminal.raw  # the screen of before comes back
+
+
+def test_top_bears_a_control_plane_that_restarts(plane: Plane, client: Client, shown: Any) -> None:
+    client.submit(SPEC)
+    with shown("top", "--interval", "0.2") as terminal:
+        terminal.shows("tiny")
+        plane.stop()
+        terminal.shows("Trying again")
+        plane.start()
+        newer = client.submit({**SPEC, "name": "newer"})
+        terminal.shows(newer.id)
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.ends() == 130
+
+
+def test_colours_stay_away_where_they_are_not_wanted(client: Client, shown: Any) -> None:
+    client.cancel(client.submit(SPEC).id)
+    with shown("top", NO_COLOR="1") as terminal:
+        terminal.shows("cancelled")
+        assert "\x1b[33m" not in terminal.raw
+        terminal.press("q")
+        assert terminal.ends() == 0
+
+
+def test_top_in_a_pipe_comes_once(
+    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+    first = client.submit(SPEC)
+    gang = Gang(plane, first.id)
+    gang.state("running")
+    second = client.submit(SPEC)
+    assert run(["top"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "1 running" in lines[0]
+    ids = [line.split()[0] for line in lines if line.startswith("job-")]
+    assert ids == [first.id, second.id]  # the running one first
+    assert any(line.startswith("here") for line in lines)
+    assert not any("\x1b" in line for line in lines)
+    until(lambda: plane.app.state.context.hub.watched == 0)

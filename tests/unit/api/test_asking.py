@@ -1,0 +1,59 @@
+"""When a question is asked again, and how a stream's reader keeps its place, without any connection."""
+
+import httpx2
+import pytest
+
+from shardyard.api.asking import PAUSES, ApiError, Event, Place, Tries, Unreachable
+
+
+def answer(status: int) -> httpx2.Response:
+    return httpx2.Response(status)
+
+
+def test_a_server_that_is_starting_is_asked_again_with_longer_pauses() -> None:
+    tries = Tries("http://x", 5)
+    assert [tries.again(answer(503)) for _ in range(5)] == [*PAUSES, None]
+
+
+@pytest.mark.parametrize("status", [200, 201, 404, 409, 422, 500])
+def test_an_answer_that_counts_ends_it(status: int) -> None:
+    assert Tries("http://x", 5).again(answer(status)) is None
+
+
+def test_a_cut_connection_is_tried_again_and_then_told() -> None:
+    tries = Tries("http://x", 3)
+    assert [tries.failed(httpx2.ReadError("cut")) for _ in range(2)] == list(PAUSES[:2])
+    with pytest.raises(Unreachable, match="http://x"):
+        tries.failed(httpx2.ReadError("cut"))
+
+
+def test_where_nothing_listens_is_said_at_once_but_not_after_an_answer() -> None:
+    with pytest.raises(Unreachable):
+        Tries("http://x", 5).failed(httpx2.ConnectError("refused"))
+    tries = Tries("http://x", 5)
+    tries.again(answer(502))
+    assert tries.failed(httpx2.ConnectError("it restarts")) == PAUSES[1]
+
+
+def test_one_try_is_one() -> None:
+    with pytest.raises(Unreachable):
+        Tries("http://x", 1).failed(httpx2.ReadTimeout("slow"))
+    assert Tries("http://x", 1).again(answer(503)) is None
+
+
+def test_a_place_goes_on_after_the_last_event_and_loses_patience_only_without_one() -> None:
+    told: list[ApiError] = []
+    place, error = Place("1.0.0", 1e9, told.append), Unreachable("http://x", "gone")
+    assert place.headers == {"Last-Event-ID": "1.0.0"}
+    assert [place.lost(error) for _ in range(5)] == [*PAUSES, PAUSES[-1]]
+    assert len(told) == 4  # the first loss may be nothing
+    place.seen(Event("step", {}, "1.7.0", None))
+    assert place.headers == {"Last-Event-ID": "1.7.0"}
+    assert place.lost(error) == PAUSES[0]
+    assert Place(None, 1.0).headers == {}
+
+
+def test_patience_ends() -> None:
+    place, error = Place(None, -1.0), Unreachable("http://x", "gone")
+    with pytest.raises(Unreachable):
+        place.lost(error)
