@@ -10,7 +10,7 @@ NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-f
 .DEFAULT_GOAL := help
 # The parts of `test` run one after the other, and the first that fails is the last.
 .NOTPARALLEL:
-.PHONY: help venv dashboard demo docs up down test lint types layers dashboard-check system-deps tools chart-docs parity chaos bench bench-recovery bench-engines gpu-check clean
+.PHONY: help venv dashboard client demo docs up down test lint types layers dashboard-check system-deps tools chart-docs parity chaos bench bench-recovery bench-engines gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +41,13 @@ types: venv ## mypy --strict on our own code
 layers: venv ## The import contracts: api → service → workers → strategies
 	$(BIN)/lint-imports
 
-dashboard-check: .venv/.installed-run $(UI)/node_modules/.installed ## Types, lint and unit tests of the dashboard
+client: .venv/.installed-run $(UI)/node_modules/.installed ## The dashboard's types of our API, from the API itself (src/services/api.d.ts, committed)
+	@mkdir -p build
+	$(BIN)/python -m shardyard.api.openapi > build/openapi.json
+	$(NPM) run --silent client
+
+# The types are written anew first, so that an API which the pages do not fit any more fails here.
+dashboard-check: client ## Types, lint and unit tests of the dashboard
 	$(NPM) run --silent check
 	$(NPM) run --silent test
 

@@ -4,22 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
 from .. import __version__
 from ..service.settings import Settings
-from ..service.spec import JobSpec
 from ..service.store.engine import Store
 from ..service.store.positions import positions
-from . import problems
+from . import openapi, problems
 from .context import Context
 from .errors import RemoteRefused
-from .models import FaultRequest, Problem
 from .origin import LOOPBACK, OwnOrigin
-from .routes import dashboard, events, faults, health, jobs, nodes, schema
+from .routes import dashboard, events, faults, health, jobs, nodes, outlines, schema
 from .stream import Hub
 
 _DESCRIPTION = """Distributed training jobs on Ray.
@@ -57,11 +53,11 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     app.state.context = Context(store, settings, Hub(partial(positions, store)), wake or asyncio.Event())
     app.add_middleware(OwnOrigin, loopback=loopback)
     problems.install(app)
-    for part in (jobs, events, faults, nodes, schema):
+    for part in (jobs, events, outlines, faults, nodes, schema):
         app.include_router(part.router, prefix="/v1", responses=problems.describe("internal_error"))
     app.include_router(health.router)
     app.include_router(dashboard.router)
-    app.openapi = partial(_openapi, app)  # type: ignore[method-assign]  # FastAPI's documented way
+    app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app
 
 
@@ -69,18 +65,3 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.context.hub.close()
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document plus the schemas that bodies are described by, which its routes read themselves."""
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes
-        )
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        for model in (JobSpec, FaultRequest, Problem):
-            described = model.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas |= described.pop("$defs", {})
-            schemas[model.__name__] = described
-        app.openapi_schema = document
-    return app.openapi_schema

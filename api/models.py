@@ -15,7 +15,10 @@ CursorText = Annotated[str, BeforeValidator(str)]
 
 
 class _Wire(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, from_attributes=True)
+    # The server sends every field, so those with a default are said to be there: only requests may leave them out.
+    model_config = ConfigDict(
+        extra="ignore", frozen=True, from_attributes=True, json_schema_serialization_defaults_required=True
+    )
 
 
 class Progress(_Wire):
@@ -89,10 +92,68 @@ class Job(_Wire):
 
 
 class Jobs(_Wire):
-    """One page of jobs, newest first; `next` is the cursor of the page after it."""
+    """One page of jobs; `next` is the cursor of the page after it."""
 
     items: list[Job]
     next: str | None = None
+
+
+class Form(_Wire):
+    """A layout that an elastic job may have; `layout` and `batch` in words."""
+
+    data: int
+    world_size: int
+    layout: str
+    batch: str
+
+
+class Preview(_Wire):
+    """What a spec would run as, if it were submitted now."""
+
+    name: str
+    layout: str = Field(description="The layout in words.")
+    batch: str = Field(description="The batch maths in words.")
+    world_size: int
+    spares: int = Field(0, description="Warm spares, each on a device of its own.")
+    global_batch: int = Field(description="Sequences per step: data × microbatches × micro_batch.")
+    data: int
+    microbatches: int
+    micro_batch: int
+    tokens_per_step: int
+    tokens: int = Field(description="Of all steps.")
+    parameters: int | None = Field(
+        None,
+        description="null where the API cannot count them: a module of your own, or files that only the workers see.",
+    )
+    forms: list[Form] = Field(default_factory=list, description="Of an elastic job, the largest first.")
+    resume: str | None = Field(None, description="The checkpoint that `resume_from` means now.")
+
+
+class Template(_Wire):
+    """A spec to begin with."""
+
+    name: str
+    about: str = Field(description="What it shows.")
+    text: str = Field(description="The spec as YAML.")
+
+
+class Templates(_Wire):
+    items: list[Template]
+
+
+class Outline(_Wire):
+    """A job's loss in at most 64 buckets, bucket i of the steps from i · width + 1 to (i + 1) · width; extremes stay."""
+
+    job: str
+    width: int
+    low: list[float | None]
+    high: list[float | None]
+
+
+class Outlines(_Wire):
+    """Those of the jobs that told a step."""
+
+    items: list[Outline]
 
 
 class Step(_Wire):
@@ -297,6 +358,29 @@ class Cordons(_Wire):
     items: list[Cordon]
 
 
+class Devices(_Wire):
+    """A machine's devices of one kind, in ranks: a GPU takes one, a core SHARDYARD_CPU_RANKS_PER_CORE."""
+
+    kind: str = Field(description="`cpu` or `cuda`.")
+    all: int
+    free: int
+
+
+class Replicas(_Wire):
+    min: int
+    max: int
+
+
+class Holding(_Wire):
+    """What one job's gang has of a machine."""
+
+    job: str
+    name: str
+    state: str
+    ranks: int = Field(description="Devices, those of its spares too.")
+    elastic: Replicas | None = Field(None, description="Between which numbers of replicas the job may go on.")
+
+
 class Node(_Wire):
     """One machine of the cluster."""
 
@@ -314,6 +398,9 @@ class Node(_Wire):
     in_use: bool = Field(
         True, description="New gangs may come to it; true of the last one, too, when faults cordoned all."
     )
+    devices: list[Devices] = Field(default_factory=list)
+    held: list[Holding] = Field(default_factory=list, description="Who has them, the largest first.")
+    held_more: int = Field(0, description="Gangs beyond those in `held`.")
 
 
 class Nodes(_Wire):

@@ -19,6 +19,7 @@ from ..workers.fault import Fault
 from ..workers.forkserver import ForkError
 from ..workers.gang import Supervisor
 from ..workers.placement import NAMESPACE, Order, rank_name, remove_remains
+from . import holdings
 from .errors import ClusterError, GangLost
 from .gangs import GangOrder, Node, Pull
 from .head import Head, HeadError, Record, idle_workers, lives, rank_workers
@@ -335,8 +336,10 @@ def _nodes() -> list[Node]:
 def _nodes_seen_inside() -> list[Node]:
     import ray
     from ray._private.state import available_resources_per_node  # Ray has no public call for it per node
+    from ray.util import placement_group_table
 
     available = available_resources_per_node()
+    shares = holdings.by_node(placement_group_table().values())
     nodes = []
     for node in ray.nodes():
         total, free = node["Resources"], available.get(node["NodeID"], {})
@@ -352,6 +355,7 @@ def _nodes_seen_inside() -> list[Node]:
                 cpu_used=cpu - float(free.get("CPU", 0)) if alive else 0.0,
                 gpu_used=gpu - float(free.get("GPU", 0)) if alive else 0.0,
                 memory_bytes=int(total.get("memory", 0)),
+                gangs=shares.get(node["NodeID"], []),
             )
         )
     return nodes

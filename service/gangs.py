@@ -1,11 +1,20 @@
 """What a dispatcher needs of a cluster: start, hear, stop and clear away gangs. Ray's way of it is `cluster.py`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..workers.fault import Fault
 from ..workers.spike import Bounds
 from ..workers.straggler import Limits
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one gang has of a machine."""
+
+    gang: str
+    cpu: float
+    gpu: float
 
 
 @dataclass(frozen=True)
@@ -20,6 +29,7 @@ class Node:
     cpu_used: float
     gpu_used: float
     memory_bytes: int
+    gangs: list[Share] = field(default_factory=list)  # whose they are
 
 
 @dataclass(frozen=True)

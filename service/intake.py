@@ -6,7 +6,7 @@ its number; what a dispatcher that lost its lease brings is refused as a whole.
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.engine import RowMapping
@@ -18,10 +18,11 @@ from .blame import blame
 from .budget import MACHINES
 from .errors import LeaseLost
 from .lifecycle import Word, move, route
+from .outline import Outline, extended
 from .recovery import lose_attempt
 from .rules import Rules
 from .states import FINAL, State
-from .store import attempts, events, jobs, logs, steps
+from .store import attempts, events, jobs, logs, outlines, steps
 from .store.engine import Store
 from .store.leases import Lease
 
@@ -171,6 +172,7 @@ class _Batch:
     async def store(self) -> Taken:
         await self._flush_events()
         await steps.append(self.tx, self.job["id"], self.steps)
+        await self._extend_outline()
         await logs.append(self.tx, self.job["id"], self.logs)
         columns = self.columns | (self._progress() if self.steps else {})
         if columns:
@@ -181,6 +183,14 @@ class _Batch:
     async def _flush_events(self) -> None:
         await events.append(self.tx, self.job["id"], self.events)
         self.events = []
+
+    async def _extend_outline(self) -> None:
+        if not self.steps:
+            return
+        row = await outlines.get(self.tx, self.job["id"])
+        known = Outline() if row is None else Outline(row["attempt"], row["width"], row["low"], row["high"])
+        outline = extended(known, self.attempt, [(step["step"], step["loss"]) for step in self.steps])
+        await outlines.put(self.tx, self.job["id"], asdict(outline))
 
     def _progress(self) -> dict[str, Any]:
         """Progress as of the newest step; the remaining time from a mean of the steps' seconds that forgets slowly."""

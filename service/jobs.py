@@ -1,6 +1,7 @@
 """What can be asked of jobs: the one door from the API to the store, in one or a few short transactions each."""
 
 import asyncio
+import re
 import time
 from datetime import datetime
 from heapq import merge
@@ -27,6 +28,7 @@ from .records import (
     LogLine,
     LogPage,
     Metrics,
+    Order,
     Page,
     Progress,
     Step,
@@ -60,7 +62,7 @@ async def submit(
             known = await job_rows.by_key(tx, idempotency_key)
         if known is not None:
             return _replayed(known, body_hash), False
-    row = await _new_row(store, settings, spec)
+    row, _ = await new_row(store, settings, spec)
     row |= {"idempotency_key": idempotency_key, "body_hash": body_hash, "actor": actor}
     async with store.write() as tx:
         if row["elastic"]:
@@ -85,8 +87,8 @@ def _replayed(row: RowMapping, body_hash: str) -> Job:
     )
 
 
-async def _new_row(store: Store, settings: Settings, spec: JobSpec) -> dict[str, Any]:
-    """The checked spec as a row of `jobs`."""
+async def new_row(store: Store, settings: Settings, spec: JobSpec) -> tuple[dict[str, Any], preflight.Checked]:
+    """The checked spec as a row of `jobs` that is not stored yet, and what was found. Raises as `submit` does of the spec."""
     _refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
     checked = await preflight.check(spec, settings)
     async with store.read() as tx:
@@ -95,7 +97,7 @@ async def _new_row(store: Store, settings: Settings, spec: JobSpec) -> dict[str,
     resume = await asyncio.to_thread(_resume, settings, spec.train.resume_from, source)
     preflight.check_ranks(spec, checked, machines, settings.max_ranks)
     now = time.time()
-    return {
+    row = {
         "id": new_job_id(now),
         "name": spec.name,
         "state": State.QUEUED,
@@ -108,6 +110,7 @@ async def _new_row(store: Store, settings: Settings, spec: JobSpec) -> dict[str,
         "created_at": now,
         "steps": spec.train.steps,
     }
+    return row, checked
 
 
 def _refuse_null_characters(value: Any, field: str = "") -> None:
@@ -153,22 +156,41 @@ async def list_jobs(
     labels: dict[str, str] | None = None,
     name: str | None = None,
     text: str | None = None,
+    order: Order = Order.NEWEST,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page:
-    """Jobs, newest first, that match every filter. `text` is found in id or name. Raises InvalidCursor."""
-    if cursor is not None and not (cursor.startswith("job-") and len(cursor) == 30 and cursor[4:].isalnum()):
-        raise InvalidCursor(
-            f"{cursor[:80]!r} is not a cursor.", field="cursor", remedy="Use `next` of the page before."
-        )
+    """Jobs that match every filter, in order. `text` is found in id or name. Raises InvalidCursor."""
+    place = None if cursor is None else _place(cursor, order)
     filters = (name, text, *(labels or {}), *(labels or {}).values())
     if any("\0" in part for part in filters if part):
         return Page([], None)
     wanted = job_rows.Filter(state, name, text, labels or {})
     async with store.read() as tx:
-        rows = await job_rows.page(tx, wanted, cursor, limit + 1)
+        rows = await job_rows.page(tx, wanted, place, limit + 1, order)
     items = [job_of(row) for row in rows[:limit]]
-    return Page(items, items[-1].id if len(rows) > limit else None)
+    return Page(items, _cursor_of(items[-1], order) if len(rows) > limit else None)
+
+
+_CURSORS = {
+    Order.NAME: re.compile(r"(?P<name>[a-z0-9-]{1,63})/(?P<id>job-[0-9a-z]{26})"),
+    **dict.fromkeys((Order.NEWEST, Order.OLDEST), re.compile(r"(?P<id>job-[0-9a-z]{26})")),
+}
+
+
+def _place(cursor: str, order: Order) -> job_rows.Place:
+    found = _CURSORS[order].fullmatch(cursor)
+    if found is None:
+        raise InvalidCursor(
+            f"{cursor[:80]!r} is not a cursor.",
+            field="cursor",
+            remedy="Use `next` of the page before, in the same order.",
+        )
+    return job_rows.Place(**found.groupdict())
+
+
+def _cursor_of(job: Job, order: Order) -> str:
+    return f"{job.name}/{job.id}" if order == Order.NAME else job.id
 
 
 async def get_job(store: Store, id_or_name: str) -> Job:

@@ -1,6 +1,6 @@
 """What can be asked of the cluster's machines: list them, and keep new gangs away from one for a while."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.engine import RowMapping
@@ -9,14 +9,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from . import cordon as policy
 from . import queue
 from .errors import AmbiguousNode, NodeNotFound
+from .identity import job_of
 from .moments import utc
-from .records import CordonRecord, NodeRecord
+from .records import CordonRecord, Devices, Holding, NodeRecord, Replicas
 from .settings import Settings
-from .store import cordons, nodes
+from .states import State
+from .store import cordons, jobs, nodes
 from .store.engine import Store
 
 #: An id may be cut to so many characters where it still means one node.
 _SHORTEST = 6
+#: So many gangs of a node are named; of more, their number is told.
+_NAMED = 64
 
 
 def machine_of(row: RowMapping, settings: Settings, cordoned: bool = False) -> queue.Machine:
@@ -57,15 +61,42 @@ async def all_nodes(store: Store, settings: Settings) -> list[NodeRecord]:
 async def _records(tx: AsyncConnection, settings: Settings) -> list[NodeRecord]:
     held, spared = await cordons.holding(tx), (await fleet(tx)).spared
     faults = await cordons.counts(tx, settings.rules.cordon.window_s)
+    rows = await nodes.all_nodes(tx)
+    named = {row["id"]: _gangs(row)[:_NAMED] for row in rows}
+    holders = await jobs.holders(tx, {job for gangs in named.values() for job, _ in gangs})
     return [
         NodeRecord(
             **{**row, "seen_at": utc(row["seen_at"])},
+            devices=_devices(row, settings),
+            held=[_holding(holders[job], share, settings) for job, share in named[row["id"]] if job in holders],
+            held_more=max(0, len(_gangs(row)) - _NAMED),
             faults=faults.get(row["id"], 0),
             cordon=_cordon(held.get(row["id"])),
             in_use=bool(row["alive"]) and (row["id"] not in held or row["id"] in spared),
         )
-        for row in await nodes.all_nodes(tx)
+        for row in rows
     ]
+
+
+def _gangs(row: RowMapping) -> list[tuple[str, Mapping[str, float]]]:
+    """The jobs whose gangs are on a living node, and what each has of it, the largest first."""
+    shares = sorted(row["gangs"], key=lambda share: (-share["gpu"], -share["cpu"], share["gang"]))
+    named = [(job_of(share["gang"]), share) for share in shares] if row["alive"] else []
+    return [(gang[0], share) for gang, share in named if gang is not None]
+
+
+def _devices(row: RowMapping, settings: Settings) -> list[Devices]:
+    machine = machine_of(row, settings)
+    return [
+        Devices(kind, machine.capacity[kind], machine.free[kind]) for kind in machine.capacity if machine.capacity[kind]
+    ]
+
+
+def _holding(job: RowMapping, share: Mapping[str, float], settings: Settings) -> Holding:
+    ranks = round(share["gpu"] or share["cpu"] * settings.cpu_ranks_per_core)
+    degrees = [form["data"] for form in job["elastic"] or ()]
+    elastic = Replicas(min(degrees), max(degrees)) if degrees else None
+    return Holding(job["id"], job["name"], State(job["state"]), ranks, elastic)
 
 
 async def cordon(

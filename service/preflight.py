@@ -38,10 +38,15 @@ _DATA_ERRORS: dict[str, type[ShardyardError]] = {
 
 @dataclass(frozen=True)
 class Checked:
-    """The batch maths of a spec that can run and, of an elastic job, the forms that it may take."""
+    """The batch maths of a spec that can run and, of an elastic job, the forms that it may take.
+
+    `vocab`: the tokenizer's size, None where it cannot be seen from here; `seen`: the model's own files can.
+    """
 
     batch: Batch
     forms: tuple[elastic.Form, ...]
+    vocab: int | None
+    seen: bool
 
 
 async def check(spec: JobSpec, settings: Settings) -> Checked:
@@ -69,7 +74,7 @@ def check_layout(train: TrainSpec, vocab: int | None, local_files: bool = True) 
         facts = ModelFacts(None, None, None, None, None) if unseen else train.facts(vocab or 256)
         if vocab is None and train.model.vocab is None:
             facts = replace(facts, vocab=None)
-        return Checked(train.check_facts(facts), elastic.forms(train, facts))
+        return Checked(train.check_facts(facts), elastic.forms(train, facts), vocab, not unseen)
     except Refusal as refusal:
         raise InvalidLayout(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
 

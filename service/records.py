@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, NamedTuple
 
+from ..workers.elastic import Form
 from ..workers.fault import Kind
 from .errors import InvalidCursor
 from .gangs import Node
@@ -88,9 +90,17 @@ class Job:
     cursor: Cursor
 
 
+class Order(StrEnum):
+    """In which jobs are listed. An index has each, so that a page begins where the one before ended, however many there are."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    NAME = "name"
+
+
 @dataclass(frozen=True)
 class Page:
-    """One page of jobs, newest first; `next` is the cursor of the following page, None at the end."""
+    """One page of jobs; `next` is the cursor of the following page, None at the end."""
 
     items: list[Job]
     next: str | None
@@ -138,6 +148,36 @@ class Metrics:
     downsampled: bool
     evals: list[Evaluation]
     cursor: Cursor
+
+
+@dataclass(frozen=True)
+class OutlineRecord:
+    """A job's loss in buckets of `width` steps, the lowest and the highest of each; None where no step of it had a finite one."""
+
+    job: str
+    width: int
+    low: list[float | None]
+    high: list[float | None]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a spec would run as. `parameters` is None where they cannot be counted from here; `forms` are those of an elastic job."""
+
+    name: str
+    layout: str
+    batch: str
+    world_size: int
+    spares: int
+    global_batch: int
+    data: int
+    microbatches: int
+    micro_batch: int
+    tokens_per_step: int
+    tokens: int
+    parameters: int | None
+    forms: list[Form]
+    resume: str | None
 
 
 @dataclass(frozen=True)
@@ -295,6 +335,34 @@ class CordonRecord:
 
 
 @dataclass(frozen=True)
+class Devices:
+    """A machine's devices of one kind, in ranks: a GPU takes one, a core several."""
+
+    kind: str
+    all: int
+    free: int
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Between which numbers of replicas an elastic job may go on."""
+
+    min: int
+    max: int
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What one job's gang has of a machine; `ranks` counts its spares too."""
+
+    job: str
+    name: str
+    state: State
+    ranks: int
+    elastic: Replicas | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeRecord(Node):
     """A machine of the cluster, as a dispatcher last saw it at `seen_at`.
 
@@ -305,3 +373,6 @@ class NodeRecord(Node):
     faults: int
     cordon: CordonRecord | None
     in_use: bool
+    devices: list[Devices]
+    held: list[Holding]
+    held_more: int  # gangs beyond those in `held`

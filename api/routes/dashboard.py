@@ -1,4 +1,4 @@
-"""The dashboard's files: `/` and all below `/jobs` is one page that finds its own way; assets never change."""
+"""The dashboard's files: one page, which finds its own way at each of its addresses, and assets, which never change."""
 
 from pathlib import Path
 
@@ -20,6 +20,9 @@ _ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Con
 
 
 @router.get("/")
+@router.get("/new")
+@router.get("/cluster")
+@router.get("/compare")
 @router.get("/jobs")
 @router.get("/jobs/{rest:path}")
 async def page() -> Response:

@@ -7,15 +7,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from ...service import jobs
+from ...service import jobs, preview
 from ...service import relayout as layouts
+from ...service.records import Order
 from ...service.spec import JobSpec
 from ...service.states import State
 from .. import body
 from ..context import Actor, In, Key
 from ..document import Format, parse
 from ..errors import InvalidDocument, InvalidParameter
-from ..models import FieldError, Job, Jobs
+from ..models import FieldError, Job, Jobs, Preview
 from ..problems import describe
 from ..remedies import read_spec
 
@@ -53,11 +54,10 @@ _LAYOUT_BODY = {
         for kind in ("application/json", "application/yaml")
     },
 }
-_REFUSALS = describe(
+_OF_THE_SPEC = (
     "invalid_encoding",
     "invalid_syntax",
     "request_timeout",
-    "idempotency_conflict",
     "spec_too_large",
     "unsupported_media_type",
     "invalid_request",
@@ -68,6 +68,7 @@ _REFUSALS = describe(
     "too_many_ranks",
     "unknown_checkpoint",
 )
+_REFUSALS = describe(*_OF_THE_SPEC, "idempotency_conflict")
 
 
 @router.post(
@@ -91,6 +92,21 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     return Job.model_validate(job)
 
 
+@router.post(
+    "/jobs/preview",
+    operation_id="previewJob",
+    summary="Preview a job",
+    responses=describe(*_OF_THE_SPEC),
+    openapi_extra={"requestBody": _BODY},
+)
+async def preview_job(request: Request, context: In) -> Preview:
+    """Check a job spec as a submission would, and tell what it would run as. Nothing is stored."""
+    form = body.format_of(request)
+    content = await body.read(request)
+    spec, _ = await asyncio.to_thread(_read_spec, content, form)
+    return Preview.model_validate(await preview.preview(context.store, context.settings, spec))
+
+
 @router.get(
     "/jobs", operation_id="listJobs", summary="List jobs", responses=describe("invalid_cursor", "invalid_request")
 )
@@ -102,12 +118,16 @@ async def list_jobs(
     ] = None,
     name: Annotated[str | None, Query(max_length=63, description="Only jobs of exactly this name.")] = None,
     text: Annotated[str | None, Query(max_length=255, description="Found in id or name.")] = None,
+    sort: Annotated[Order, Query(description="By time of submission, or by name.")] = Order.NEWEST,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    cursor: Annotated[str | None, Query(max_length=255, description="`next` of the page before.")] = None,
+    cursor: Annotated[
+        str | None, Query(max_length=255, description="`next` of the page before, in the same order.")
+    ] = None,
 ) -> Jobs:
-    """One page of jobs, newest first."""
+    """One page of jobs."""
+    labels = _labels(label or [])
     page = await jobs.list_jobs(
-        context.store, state=state, labels=_labels(label or []), name=name, text=text, cursor=cursor, limit=limit
+        context.store, state=state, labels=labels, name=name, text=text, order=sort, cursor=cursor, limit=limit
     )
     return Jobs.model_validate(page)
 

@@ -1,11 +1,20 @@
-"""The job spec's JSON Schema, for editors and programs."""
+"""What helps to write a job spec: its JSON Schema, for editors and programs, and the examples of this version to begin with."""
+
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
+from ..models import Template, Templates
 from ..remedies import job_schema
 
 router = APIRouter(tags=["service"])
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: The first one that a newcomer meets.
+_FIRST = "quickstart"
 
 
 class SchemaResponse(JSONResponse):
@@ -18,3 +27,23 @@ class SchemaResponse(JSONResponse):
 async def schema() -> SchemaResponse:
     """JSON Schema (2020-12) of what `POST /v1/jobs` takes."""
     return SchemaResponse(job_schema())
+
+
+@router.get("/templates", operation_id="listTemplates", summary="Specs to begin with")
+async def templates() -> Templates:
+    """The examples that come with this version, the simplest first."""
+    return _templates()
+
+
+@cache
+def _templates() -> Templates:
+    files = sorted(EXAMPLES.glob("*.yaml"), key=lambda path: (path.stem != _FIRST, path.stem))
+    return Templates(items=[_template(path) for path in files])
+
+
+def _template(path: Path) -> Template:
+    """What the comment at its top says is what it shows; commands stand indented in it."""
+    text = path.read_text(encoding="utf-8")
+    top = takewhile(lambda line: line.startswith("#"), text.splitlines())
+    about = " ".join(line.removeprefix("# ") for line in top if not line.startswith("#  "))
+    return Template(name=path.stem, about=about, text=text)

@@ -1,13 +1,14 @@
 """SQL of the tables `jobs` and `labels`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, func, literal, not_, or_, select, tuple_, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..records import Order
 from ..states import HOLDING, State
 from .dialect import insert as dialect_insert
 from .dialect import unix_begin, unix_now
@@ -57,12 +58,34 @@ class Filter:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-async def page(tx: AsyncConnection, wanted: Filter, before: str | None, limit: int) -> Sequence[RowMapping]:
-    """At most `limit` jobs with an id below `before`, newest first."""
-    statement = _filtered(wanted).order_by(jobs.c.id.desc()).limit(limit)
-    if before is not None:
-        statement = statement.where(jobs.c.id < before)
+@dataclass(frozen=True)
+class Place:
+    """A row in an order: `name` counts in the order of names alone."""
+
+    id: str
+    name: str = ""
+
+
+async def page(
+    tx: AsyncConnection, wanted: Filter, after: Place | None, limit: int, order: Order = Order.NEWEST
+) -> Sequence[RowMapping]:
+    """At most `limit` jobs that come after a place."""
+    statement = _filtered(wanted).order_by(*_by(order)).limit(limit)
+    if after is not None:
+        statement = statement.where(_beyond(after, order))
     return (await tx.execute(statement)).mappings().all()
+
+
+def _by(order: Order) -> list[ColumnElement[Any]]:
+    if order == Order.NAME:
+        return [jobs.c.name, jobs.c.id]
+    return [jobs.c.id.desc() if order == Order.NEWEST else jobs.c.id.asc()]
+
+
+def _beyond(after: Place, order: Order) -> ColumnElement[bool]:
+    if order == Order.NAME:
+        return tuple_(jobs.c.name, jobs.c.id) > tuple_(literal(after.name), literal(after.id))
+    return jobs.c.id < after.id if order == Order.NEWEST else jobs.c.id > after.id
 
 
 def _filtered(wanted: Filter) -> Select[*tuple[Any, ...]]:
@@ -180,6 +203,12 @@ async def held_ranks(tx: AsyncConnection) -> dict[str, int]:
     held = func.sum(jobs.c.world_size + _SPARES)
     statement = select(jobs.c.device, held).where(jobs.c.state.in_(HOLDING)).group_by(jobs.c.device)
     return {device: int(ranks) for device, ranks in await tx.execute(statement) if device is not None}
+
+
+async def holders(tx: AsyncConnection, job_ids: Collection[str]) -> dict[str, RowMapping]:
+    """Job → what is said of it where its gang holds devices."""
+    statement = select(*(jobs.c[name] for name in ("id", "name", "state", "elastic"))).where(jobs.c.id.in_(job_ids))
+    return {row["id"]: row for row in (await tx.execute(statement)).mappings()}
 
 
 async def placements(tx: AsyncConnection, job_ids: Sequence[str]) -> dict[str, tuple[State, int]]:

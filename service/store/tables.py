@@ -184,6 +184,16 @@ steps = Table(
     sqlite_with_rowid=False,  # rows lie in order of job and step, so that a curve is read in one walk
 )
 
+outlines = Table(
+    "outlines",
+    METADATA,
+    _job_id(),
+    Column("attempt", Integer, nullable=False),  # that told the last steps
+    Column("width", BigInteger, nullable=False),  # steps of a bucket
+    Column("low", JSON, nullable=False),
+    Column("high", JSON, nullable=False),
+)
+
 logs = Table(
     "logs",
     METADATA,
@@ -210,6 +220,7 @@ nodes = Table(
     Column("gpu_used", Double, nullable=False),
     Column("memory_bytes", BigInteger, nullable=False),
     Column("seen_at", Double, nullable=False),
+    Column("gangs", JSON, nullable=False, server_default="[]"),  # what each gang has of it
 )
 
 node_faults = Table(

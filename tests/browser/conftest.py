@@ -1,5 +1,8 @@
 """A real control plane in a folder of its own, and Debian's Chromium; both are gone when the tests are."""
 
+import contextlib
+import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +32,7 @@ def plane() -> Iterator[Plane]:
     if not (DIST / "index.html").is_file():
         pytest.fail("the dashboard is not built: run `make dashboard`")
     plane = Plane()
+    plane.given["SHARDYARD_PORT"] = str(_own_port())
     try:
         plane.up()
         with plane.client() as client:
@@ -36,6 +40,18 @@ def plane() -> Iterator[Plane]:
         yield plane
     finally:
         plane.end()
+
+
+def _own_port() -> int:
+    """Where an open page finds its control plane again after a restart.
+
+    Other tests' control planes come and go meanwhile, and look for theirs from 8400 on; outgoing connections take those above 32768.
+    """
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.socket() as tried:
+            tried.bind(("127.0.0.1", port))
+            return port
 
 
 @pytest.fixture(scope="module")

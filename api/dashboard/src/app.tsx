@@ -2,20 +2,30 @@
 
 import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
 import { Route, Switch } from "wouter";
+import { ClusterPage } from "./routes/cluster";
+import { ComparePage } from "./routes/compare";
 import { JobPage } from "./routes/job";
 import { JobsPage } from "./routes/jobs";
+import { NewJobPage } from "./routes/new-job";
 import { NotFoundPage } from "./routes/not-found";
+import { RouteChange } from "./routes/route-change";
 import { TopBar } from "./routes/top-bar";
 
 export function App({ client }: { client: QueryClient }) {
   return (
     <QueryClientProvider client={client}>
+      <a className="skip" href="#content">Skip to the content</a>
       <TopBar />
-      <Switch>
-        <Route path="/"><JobsPage /></Route>
-        <Route path="/jobs/:id">{({ id }) => <JobPage key={id} id={decodeURIComponent(id)} />}</Route>
-        <Route><NotFoundPage /></Route>
-      </Switch>
+      <RouteChange>
+        <Switch>
+          <Route path="/"><JobsPage /></Route>
+          <Route path="/new"><NewJobPage /></Route>
+          <Route path="/cluster"><ClusterPage /></Route>
+          <Route path="/compare"><ComparePage /></Route>
+          <Route path="/jobs/:id">{({ id }) => <JobPage key={id} id={decodeURIComponent(id)} />}</Route>
+          <Route><NotFoundPage /></Route>
+        </Switch>
+      </RouteChange>
     </QueryClientProvider>
   );
 }

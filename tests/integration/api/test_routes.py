@@ -194,7 +194,7 @@ async def test_the_dashboard_is_one_page(api: httpx2.AsyncClient, monkeypatch: A
     (tmp_path / "assets").mkdir()
     (tmp_path / "index.html").write_text("<html>page</html>")
     (tmp_path / "assets" / "app.js").write_text("1")
-    for path in ("/", "/jobs", "/jobs/job-1", "/jobs/a/b"):
+    for path in ("/", "/new", "/cluster", "/compare", "/jobs", "/jobs/job-1", "/jobs/a/b"):
         answer = await api.get(path)
         assert (answer.status_code, answer.text) == (200, "<html>page</html>")
         assert "frame-ancestors" in answer.headers["content-security-policy"]

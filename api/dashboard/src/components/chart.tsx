@@ -1,4 +1,4 @@
-/** Lines over steps, drawn by uPlot on a canvas; its colours are the page's. */
+/** Lines over steps, or over what else they are compared by, drawn by uPlot on a canvas; its colours are the page's. */
 
 import { useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 import uPlot from "uplot";
@@ -22,11 +22,20 @@ export interface ChartProps {
   format: (value: number | null) => string;
   /** Charts of one group share their cursor. */
   group: string;
+  /** What the lines run along. */
+  along?: Along;
 }
+
+export interface Along {
+  name: string;
+  format: (value: number | null) => string;
+}
+
+const STEPS: Along = { name: "Step", format: integer };
 
 const HEIGHT = 220;
 
-export function Chart({ title, summary, lines, format, group }: ChartProps) {
+export function Chart({ title, summary, lines, format, group, along = STEPS }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const dark = useSyncExternalStore(onTheme, isDark);
@@ -43,7 +52,7 @@ export function Chart({ title, summary, lines, format, group }: ChartProps) {
   useEffect(() => {
     const element = box.current;
     if (element === null) return;
-    const made = new uPlot(options(element, looks, format, group), newest.current, element);
+    const made = new uPlot(options(element, looks, { format, group, along }), newest.current, element);
     plot.current = made;
     showNewest(made);
     const watcher = new ResizeObserver(() => { made.setSize({ width: element.clientWidth, height: HEIGHT }); });
@@ -53,7 +62,7 @@ export function Chart({ title, summary, lines, format, group }: ChartProps) {
       made.destroy();
       plot.current = null;
     };
-  }, [looks, format, group, dark]);
+  }, [looks, format, group, along, dark]);
 
   return (
     <figure className="chart card" aria-label={`${title}. ${summary}`}>
@@ -69,7 +78,9 @@ function align(lines: readonly Line[]): uPlot.AlignedData {
   return tables.length === 1 && tables[0] ? tables[0] : uPlot.join(tables);
 }
 
-function options(element: HTMLElement, looks: string, format: ChartProps["format"], group: string): uPlot.Options {
+type Ways = Required<Pick<ChartProps, "format" | "group" | "along">>;
+
+function options(element: HTMLElement, looks: string, { format, group, along }: Ways): uPlot.Options {
   const style = getComputedStyle(element);
   const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
   const font = `11.5px ${style.fontFamily}`;
@@ -88,11 +99,11 @@ function options(element: HTMLElement, looks: string, format: ChartProps["format
     padding: [8, 12, 0, 0],
     hooks: { setCursor: [showNewest] },
     axes: [
-      { ...axis, space: 55, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? integer(tick) : "")) },
+      { ...axis, space: 55, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? along.format(tick) : "")) },
       { ...axis, size: 48, values: (_, ticks) => ticks.map((tick) => tickText(tick)) },
     ],
     series: [
-      { label: "Step", value: (_, step: number | null) => integer(step) },
+      { label: along.name, value: (_, at: number | null) => along.format(at) },
       ...looks.split("\n").map((look): uPlot.Series => {
         const [label = "", name = "", kind] = look.split("|");
         const stroke = colour(name);

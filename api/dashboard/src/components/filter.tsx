@@ -1,11 +1,19 @@
-/** Which jobs are shown: by state, and by text in their name. */
+/** Which jobs are shown, and in which order: by state, by label, by text in their name. */
 
-import { STATES, type JobFilter } from "../services/jobs";
+import { SORTS, STATES, type JobFilter, type Sort } from "../services/jobs";
 import "./filter.css";
+
+const ORDERS: Readonly<Record<Sort, string>> = { newest: "Newest first", oldest: "Oldest first", name: "By name" };
 
 export function Filter({ filter, onChange }: { filter: JobFilter; onChange: (filter: JobFilter) => void }) {
   return (
     <form className="filter" role="search" onSubmit={(event) => { event.preventDefault(); }}>
+      <label>
+        <span className="unseen">Order</span>
+        <select value={filter.sort} onChange={(event) => { onChange({ ...filter, sort: event.target.value as Sort }); }}>
+          {SORTS.map((sort) => <option key={sort} value={sort}>{ORDERS[sort]}</option>)}
+        </select>
+      </label>
       <label>
         <span className="unseen">State</span>
         <select value={filter.state} onChange={(event) => { onChange({ ...filter, state: event.target.value }); }}>
@@ -16,6 +24,15 @@ export function Filter({ filter, onChange }: { filter: JobFilter; onChange: (fil
         </select>
       </label>
       <label>
+        <span className="unseen">Label</span>
+        <input
+          className="filter-label"
+          placeholder="label=value"
+          value={filter.label}
+          onChange={(event) => { onChange({ ...filter, label: event.target.value }); }}
+        />
+      </label>
+      <label className="filter-text">
         <span className="unseen">Text</span>
         <input
           type="search"

@@ -1,13 +1,15 @@
 import { render, screen, within } from "@testing-library/react";
-import { expect, test } from "vitest";
+import userEvent from "@testing-library/user-event";
+import { expect, test, vi } from "vitest";
 import { expectAccessible } from "../testing/accessible";
 import { job } from "../testing/jobs";
 import { JobTable } from "./job-table";
 
+const NONE: ReadonlySet<string> = new Set();
 const NOW = new Date("2026-11-21T12:05:00Z");
 
 test("a row tells what a job is and how far it is", async () => {
-  const { container } = render(<JobTable jobs={[job()]} now={NOW} />);
+  const { container } = render(<JobTable jobs={[job()]} now={NOW} chosen={NONE} onChoose={vi.fn()} />);
   const row = screen.getByRole("row", { name: /llama-nano/ });
   for (const text of ["running", "data 2 (ZeRO-1) × tensor 2", "2.5000", "10.3k", "5 min ago"]) {
     expect(within(row).getByText(text)).toBeTruthy();
@@ -18,7 +20,17 @@ test("a row tells what a job is and how far it is", async () => {
 });
 
 test("a job that has not begun has no numbers", () => {
-  render(<JobTable jobs={[job({ state: "queued", progress: null })]} now={NOW} />);
+  render(<JobTable jobs={[job({ state: "queued", progress: null })]} now={NOW} chosen={NONE} onChoose={vi.fn()} />);
   expect(screen.queryByRole("progressbar")).toBeNull();
   expect(screen.getAllByText("–")).toHaveLength(3);
+});
+
+test("a box chooses its job and leaves the others as they are", async () => {
+  const choose = vi.fn<(chosen: ReadonlySet<string>) => void>();
+  render(<JobTable jobs={[job(), job({ id: "job-2", name: "other" })]} now={NOW} chosen={new Set(["job-2"])} onChoose={choose} />);
+  expect(screen.getByRole<HTMLInputElement>("checkbox", { name: "Choose all jobs" }).checked).toBe(false);
+  await userEvent.click(screen.getByRole("checkbox", { name: "Choose llama-nano" }));
+  expect(choose).toHaveBeenLastCalledWith(new Set(["job-2", "job-1"]));
+  await userEvent.click(screen.getByRole("checkbox", { name: "Choose other" }));
+  expect(choose).toHaveBeenLastCalledWith(new Set());
 });

@@ -1,47 +1,77 @@
-/** Jobs, one per row; the whole row leads to the job. */
+/** Jobs, one per row; the whole row leads to the job, the box at its beginning chooses it. */
 
 import { Link } from "wouter";
 import { loss, short } from "../services/format";
-import type { Job } from "../services/jobs";
+import { jobAddress, type Job } from "../services/jobs";
+import type { Outline } from "../services/outlines";
 import { JobProgress } from "./job-progress";
+import { Sparkline } from "./sparkline";
 import { StateBadge } from "./state-badge";
 import { TimeAgo } from "./time-ago";
 import "./job-table.css";
 
-export function JobTable({ jobs, now }: { jobs: readonly Job[]; now: Date }) {
+export interface JobTableProps {
+  jobs: readonly Job[];
+  now: Date;
+  /** Job → its loss; of jobs that have none yet, nothing. */
+  outlines?: ReadonlyMap<string, Outline> | undefined;
+  chosen: ReadonlySet<string>;
+  onChoose: (chosen: ReadonlySet<string>) => void;
+}
+
+export function JobTable({ jobs, now, outlines, chosen, onChoose }: JobTableProps) {
+  const all = jobs.every((job) => chosen.has(job.id));
+  const chooseAll = () => { onChoose(all ? new Set() : new Set(jobs.map((job) => job.id))); };
+  const choose = (id: string) => {
+    const others = [...chosen].filter((known) => known !== id);
+    onChoose(new Set(chosen.has(id) ? others : [...others, id]));
+  };
   return (
     <div className="job-table card">
       <table>
         <thead>
           <tr>
+            <th scope="col" className="job-table-choose"><input type="checkbox" aria-label="Choose all jobs" checked={all} onChange={chooseAll} /></th>
             <th scope="col">Name</th>
             <th scope="col">State</th>
             <th scope="col">Layout</th>
             <th scope="col">Progress</th>
-            <th scope="col" className="right">Loss</th>
+            <th scope="col" className="right" colSpan={2}>Loss</th>
             <th scope="col" className="right">Tokens/s</th>
             <th scope="col" className="right">Created</th>
           </tr>
         </thead>
         <tbody>
-          {jobs.map((job) => <Row key={job.id} job={job} now={now} />)}
+          {jobs.map((job) => (
+            <Row key={job.id} job={job} now={now} outline={outlines?.get(job.id)} chosen={chosen.has(job.id)} onChoose={() => { choose(job.id); }} />
+          ))}
         </tbody>
       </table>
     </div>
   );
 }
 
-function Row({ job, now }: { job: Job; now: Date }) {
+interface RowProps {
+  job: Job;
+  now: Date;
+  outline: Outline | undefined;
+  chosen: boolean;
+  onChoose: () => void;
+}
+
+function Row({ job, now, outline, chosen, onChoose }: RowProps) {
   return (
-    <tr data-state={job.state}>
+    <tr data-state={job.state} data-chosen={chosen || undefined}>
+      <td className="job-table-choose"><input type="checkbox" aria-label={`Choose ${job.name}`} checked={chosen} onChange={onChoose} /></td>
       <th scope="row" className="job-table-name">
-        <Link href={`/jobs/${encodeURIComponent(job.id)}`}>{job.name}</Link>
+        <Link href={jobAddress(job.id)}>{job.name}</Link>
       </th>
       <td className="job-table-state"><StateBadge state={job.state} /></td>
       <td className="job-table-layout quiet">{job.layout}</td>
       <td className="job-table-progress">
         <JobProgress progress={job.progress} label={`Progress of ${job.name}`} />
       </td>
+      <td className="job-table-curve">{outline && <Sparkline outline={outline} name={job.name} />}</td>
       <td className="job-table-loss right number">{loss(job.progress?.loss ?? null)}</td>
       <td className="job-table-speed right number">{short(job.progress?.tokensPerSecond ?? null)}</td>
       <td className="job-table-created right quiet"><TimeAgo at={job.createdAt} now={now} /></td>

@@ -1,5 +1,5 @@
 import { QueryClientProvider } from "@tanstack/react-query";
-import { render, screen } from "@testing-library/react";
+import { fireEvent, render, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { beforeEach, expect, test, vi } from "vitest";
 import type { JobWire } from "../services/jobs";
@@ -9,13 +9,22 @@ import { JobsPage } from "./jobs";
 
 const asked: URL[] = [];
 
-/** The control plane answers with `answer`. */
+/** The control plane answers with `answer` when it is asked for jobs. */
 function given(answer: (url: URL) => Response): void {
   vi.stubGlobal("fetch", (path: string) => {
     const url = new URL(path, "http://control.plane");
+    if (url.pathname === "/v1/outlines") return Promise.resolve(outlines(url));
     asked.push(url);
     return Promise.resolve(answer(url));
   });
+}
+
+const outlines = (url: URL) =>
+  Response.json({ items: url.searchParams.getAll("job").map((job) => ({ job, width: 1, low: [3, 2.5], high: [4, 2.5] })) });
+
+/** Written faster than any machine is slow: no timer runs between two letters. */
+function typed(box: HTMLElement, text: string): void {
+  for (let end = 1; end <= text.length; end += 1) fireEvent.change(box, { target: { value: text.slice(0, end) } });
 }
 
 const page = (items: JobWire[], next: string | null = null) => Response.json({ items, next });
@@ -38,7 +47,7 @@ test("the filter is read from the address and written to it", async () => {
   open("/?state=running");
   await screen.findByRole("link", { name: "llama-nano" });
   expect(asked[0]?.searchParams.get("state")).toBe("running");
-  await userEvent.type(screen.getByRole("searchbox"), "llama");
+  typed(screen.getByRole("searchbox"), "llama");
   expect(location.search).toBe("?state=running&text=llama");
   await expect.poll(() => asked.at(-1)?.searchParams.get("text")).toBe("llama");
   expect(asked.filter((url) => url.searchParams.get("text") === "lla")).toEqual([]);
@@ -65,4 +74,41 @@ test("a refusal is shown as the control plane said it", async () => {
   given(() => Response.json({ title: "Invalid filter", code: "invalid_filter", detail: "No such state." }, { status: 422 }));
   open("/?state=napping");
   expect((await screen.findByRole("alert")).textContent).toContain("No such state.");
+});
+
+test("label and order are in the address too, and half a label is not asked for", async () => {
+  given(() => page([jobWire()]));
+  open("/?label=team%3Dsearch&sort=name");
+  await screen.findByRole("link", { name: "llama-nano" });
+  expect(asked[0]?.searchParams.getAll("label")).toEqual(["team=search"]);
+  expect(asked[0]?.searchParams.get("sort")).toBe("name");
+  await userEvent.selectOptions(screen.getByLabelText("Order"), "oldest");
+  await userEvent.clear(screen.getByLabelText("Label"));
+  await userEvent.type(screen.getByLabelText("Label"), "team");
+  expect(location.search).toBe("?label=team&sort=oldest");
+  await expect.poll(() => asked.at(-1)?.searchParams.get("sort")).toBe("oldest");
+  expect(asked.every((url) => url.searchParams.get("label") !== "team")).toBe(true);
+});
+
+test("rows show their curves, of which all come in one answer", async () => {
+  given(() => page([jobWire(), jobWire({ id: "job-2", name: "other" }), jobWire({ id: "job-3", name: "new", progress: null })]));
+  const counted = vi.fn(globalThis.fetch);
+  vi.stubGlobal("fetch", counted);
+  open();
+  expect(await screen.findByRole("img", { name: "Loss of llama-nano: from 4.0000 to 2.5000" })).toBeTruthy();
+  expect(screen.getAllByRole("img")).toHaveLength(2);
+  const curves = counted.mock.calls.map(([path]) => path as string).filter((path) => path.startsWith("/v1/outlines"));
+  expect(curves).toEqual(["/v1/outlines?job=job-1&job=job-2"]);
+});
+
+test("jobs are chosen to be compared, or cancelled together", async () => {
+  given(() => page([jobWire(), jobWire({ id: "job-2", name: "other", state: "succeeded" })]));
+  open();
+  await userEvent.click(await screen.findByRole("checkbox", { name: "Choose all jobs" }));
+  const chosen = screen.getByRole("group", { name: "Chosen jobs" });
+  expect(within(chosen).getByText("2 chosen")).toBeTruthy();
+  expect(within(chosen).getByRole("link", { name: "Compare" }).getAttribute("href")).toBe("/compare?job=job-1&job=job-2");
+  expect(within(chosen).getByRole("button", { name: "Cancel 1 job" })).toBeTruthy();
+  await userEvent.click(within(chosen).getByRole("button", { name: "Choose none" }));
+  expect(screen.queryByRole("group", { name: "Chosen jobs" })).toBeNull();
 });

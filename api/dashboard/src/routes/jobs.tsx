@@ -1,33 +1,34 @@
-/** `/`: all jobs, newest first; the filter is in the address, so that a view can be sent to a colleague. */
+/** `/`: all jobs; filter and order are in the address, so that a view can be sent to a colleague. */
 
-import { useInfiniteQuery } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
-import { useSearchParams } from "wouter";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { Link, useSearchParams } from "wouter";
 import { Empty } from "../components/empty";
 import { Filter } from "../components/filter";
 import { JobTable } from "../components/job-table";
 import { ProblemNotice } from "../components/problem-notice";
-import { listJobs, type JobFilter } from "../services/jobs";
+import { EVERY, listJobs, SORTS, type Job, type JobFilter } from "../services/jobs";
+import { getOutlines } from "../services/outlines";
+import { BulkCancel } from "./bulk-cancel";
+import { compareAddress, MOST } from "./compare-address";
 import { useNow } from "./use-now";
+import { useSettled } from "./use-settled";
 import { useTitle } from "./use-title";
+import "./jobs.css";
 
 const POLL_MS = 2000;
-const TYPING_MS = 250;
+const CURVES_MS = 5000;
 
 export function JobsPage() {
   useTitle("Jobs");
   const now = useNow();
   const [filter, setFilter] = useFilter();
-  const asked = { state: filter.state, text: useSettled(filter.text) };
-  const query = useInfiniteQuery({
-    queryKey: ["jobs", asked],
-    queryFn: ({ pageParam, signal }) => listJobs(asked, pageParam, signal),
-    initialPageParam: null as string | null,
-    getNextPageParam: (page) => page.next,
-    refetchInterval: POLL_MS,
-    placeholderData: (before) => before,
-  });
+  const [chosen, choose] = useState<ReadonlySet<string>>(new Set());
+  const query = useJobs(filter);
   const jobs = query.data?.pages.flatMap((page) => page.jobs) ?? [];
+  const outlines = useOutlines(jobs);
+  const marked = jobs.filter((job) => chosen.has(job.id));
+  const filtered = filter.state !== "" || filter.text !== "" || filter.label !== "";
 
   return (
     <main className="page" aria-busy={query.isPending}>
@@ -37,10 +38,9 @@ export function JobsPage() {
       </div>
       {query.error && <ProblemNotice problem={query.error} stale={jobs.length > 0} />}
       {query.isLoading && <p className="quiet">Loading jobs…</p>}
-      {jobs.length > 0 && <JobTable jobs={jobs} now={now} />}
-      {query.isSuccess && jobs.length === 0 && (
-        <Nothing filtered={filter.state !== "" || filter.text !== ""} onClear={() => { setFilter({ state: "", text: "" }); }} />
-      )}
+      {marked.length > 0 && <Chosen jobs={marked} onNone={() => { choose(new Set()); }} />}
+      {jobs.length > 0 && <JobTable jobs={jobs} now={now} outlines={outlines} chosen={chosen} onChoose={choose} />}
+      {query.isSuccess && jobs.length === 0 && <Nothing filtered={filtered} onClear={() => { setFilter({ ...EVERY, sort: filter.sort }); }} />}
       {query.hasNextPage && (
         <button className="button load-more" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>
           {query.isFetchingNextPage ? "Loading…" : "Load more"}
@@ -50,11 +50,49 @@ export function JobsPage() {
   );
 }
 
+function useJobs(filter: JobFilter) {
+  const label = useSettled(filter.label);
+  // Half a label is not asked for: `team=` is a value that may be meant, `team` is not.
+  const asked = { ...filter, text: useSettled(filter.text), label: label.includes("=") ? label : "" };
+  return useInfiniteQuery({
+    queryKey: ["jobs", asked],
+    queryFn: ({ pageParam, signal }) => listJobs(asked, pageParam, signal),
+    initialPageParam: null as string | null,
+    getNextPageParam: (page) => page.next,
+    refetchInterval: POLL_MS,
+    placeholderData: (before) => before,
+  });
+}
+
+/** One request for all rows that can have a curve. */
+function useOutlines(jobs: readonly Job[]) {
+  const ids = jobs.filter((job) => job.progress !== null).map((job) => job.id);
+  return useQuery({
+    queryKey: ["outlines", ids],
+    queryFn: ({ signal }) => getOutlines(ids, signal),
+    enabled: ids.length > 0,
+    refetchInterval: CURVES_MS,
+    placeholderData: (before) => before,
+  }).data;
+}
+
+function Chosen({ jobs, onNone }: { jobs: readonly Job[]; onNone: () => void }) {
+  return (
+    <div className="chosen card" role="group" aria-label="Chosen jobs">
+      <span>{jobs.length} chosen</span>
+      {jobs.length >= 2 && jobs.length <= MOST && <Link className="button" href={compareAddress(jobs.map((job) => job.id))}>Compare</Link>}
+      <BulkCancel jobs={jobs} onDone={onNone} />
+      <button className="button" onClick={onNone}>Choose none</button>
+    </div>
+  );
+}
+
 function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void }) {
   if (!filtered) {
     return (
       <Empty title="No jobs yet">
         <p>Submit one, and it appears here by itself:</p>
+        <Link className="button" href="/new">New job</Link>
         <pre>shardyard submit examples/quickstart.yaml</pre>
       </Empty>
     );
@@ -66,22 +104,14 @@ function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void
   );
 }
 
-/** The filter as the address has it. */
+/** The filter as the address has it; what is as usual is not in it. */
 function useFilter(): [JobFilter, (filter: JobFilter) => void] {
   const [params, setParams] = useSearchParams();
   const change = (filter: JobFilter) => {
-    const entries = Object.entries(filter).filter(([, value]) => value !== "");
+    const entries = Object.entries(filter).filter(([name, value]) => value !== EVERY[name as keyof JobFilter]);
     setParams(Object.fromEntries(entries), { replace: true });
   };
-  return [{ state: params.get("state") ?? "", text: params.get("text") ?? "" }, change];
-}
-
-/** `value` once it has stood still for a moment: nobody wants an answer per keystroke. */
-function useSettled(value: string): string {
-  const [settled, settle] = useState(value);
-  useEffect(() => {
-    const timer = setTimeout(() => { settle(value); }, TYPING_MS);
-    return () => { clearTimeout(timer); };
-  }, [value]);
-  return settled;
+  const text = (name: keyof JobFilter) => params.get(name) ?? "";
+  const sort = SORTS.find((known) => known === params.get("sort")) ?? EVERY.sort;
+  return [{ state: text("state"), text: text("text"), label: text("label"), sort }, change];
 }

@@ -1,17 +1,38 @@
-/** The bar on every page: the way home, and what the cluster has. */
+/** The bar on every page: where one can go, where one is, and what the cluster has. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "wouter";
-import { getCapacity, type Capacity } from "../services/nodes";
+import { Link, useLocation } from "wouter";
+import { capacity, listNodes, type Capacity } from "../services/nodes";
+import "./top-bar.css";
+
+const PAGES: readonly { address: string; name: string; also?: string }[] = [
+  { address: "/", name: "Jobs", also: "/jobs/" },
+  { address: "/new", name: "New job" },
+  { address: "/cluster", name: "Cluster" },
+  { address: "/compare", name: "Compare" },
+];
 
 export function TopBar() {
-  const { data } = useQuery({ queryKey: ["nodes"], queryFn: ({ signal }) => getCapacity(signal), refetchInterval: 5000 });
+  const { data } = useQuery({ queryKey: ["nodes"], queryFn: ({ signal }) => listNodes(signal), refetchInterval: 5000 });
+  const [location] = useLocation();
+  const has = data && capacity(data);
   return (
     <header className="top-bar">
       <Link href="/" className="wordmark">
         <img src="/favicon.svg" alt="" width="20" height="20" /> Shardyard
       </Link>
-      {data && data.nodes > 0 && <span className="quiet number">{inWords(data)}</span>}
+      <nav aria-label="Pages" className="top-bar-pages">
+        {PAGES.map(({ address, name, also }) => (
+          <Link
+            key={address}
+            href={address}
+            aria-current={location === address ? "page" : also !== undefined && location.startsWith(also) ? "true" : undefined}
+          >
+            {name}
+          </Link>
+        ))}
+      </nav>
+      {has && has.nodes > 0 && <span className="top-bar-has quiet number">{inWords(has)}</span>}
     </header>
   );
 }

@@ -1,4 +1,11 @@
-/** The one door to the control plane: same origin, JSON in and out, every refusal a `Problem`. */
+/**
+ * The one door to the control plane: same origin, JSON in and out, every refusal a `Problem`. Addresses, parameters and
+ * answers are those of `api.d.ts`, which is generated from the control plane's own description.
+ */
+
+import type { components, paths } from "./api";
+
+export type Schema<Name extends keyof components["schemas"]> = components["schemas"][Name];
 
 export interface FieldError {
   field: string;
@@ -25,21 +32,10 @@ export class Problem extends Error {
   }
 }
 
-interface ProblemWire {
-  title?: string;
-  code?: string;
-  detail?: string;
-  errors?: { field?: string | null; message?: string; remedy?: string | null }[] | null;
-}
-
 /** An answer that is not 2xx as a `Problem`; a proxy's plain page becomes one too. */
 export async function toProblem(response: Response): Promise<Problem> {
-  const wire = (await response.json().catch(() => ({}))) as ProblemWire;
-  const errors = (wire.errors ?? []).map((e) => ({
-    field: e.field ?? "",
-    message: e.message ?? "",
-    remedy: e.remedy ?? null,
-  }));
+  const wire = (await response.json().catch(() => ({}))) as Partial<Schema<"Problem">>;
+  const errors = (wire.errors ?? []).map((e) => ({ field: e.field ?? "", message: e.message, remedy: e.remedy ?? null }));
   const title = wire.title ?? (response.statusText || `HTTP ${response.status}`);
   return new Problem(response.status, wire.code ?? "http_error", title, wire.detail ?? "", errors);
 }
@@ -49,12 +45,48 @@ export const unreachable = () =>
 
 const TIMEOUT_MS = 15_000;
 
-async function call(method: string, path: string, signal?: AbortSignal): Promise<unknown> {
+type Value = string | number | boolean | null | undefined;
+
+/** What an operation takes, by the API's own description. */
+type Inputs<Operation> = Operation extends { parameters: { path?: infer Path; query?: infer Query } }
+  ? { path: Path extends object ? Path : undefined; query: Query }
+  : { path: undefined; query: undefined };
+
+type Asked<Operation> = (Inputs<Operation>["path"] extends undefined ? object : { path: Inputs<Operation>["path"] }) & {
+  query?: { [Name in keyof NonNullable<Inputs<Operation>["query"]>]: NonNullable<Inputs<Operation>["query"]>[Name] };
+  signal?: AbortSignal | undefined;
+};
+
+type Answer<Operation> = Operation extends { responses: infer Answers }
+  ? { [Status in keyof Answers & (200 | 201 | 202)]: Answers[Status] extends { content: { "application/json": infer Body } } ? Body : unknown }[keyof Answers & (200 | 201 | 202)]
+  : never;
+
+type With<Method extends string> = { [Path in keyof paths]: paths[Path] extends Record<Method, { responses: unknown }> ? Path : never }[keyof paths];
+
+/** Text that goes with a POST. */
+export interface Body {
+  type: "application/json" | "application/yaml";
+  text: string;
+  headers?: Record<string, string>;
+}
+
+/** Raises `Problem`. */
+export function get<Path extends With<"get">>(path: Path, asked: Asked<paths[Path]["get"]>): Promise<Answer<paths[Path]["get"]>> {
+  return call("GET", fill(path, asked), asked.signal) as Promise<Answer<paths[Path]["get"]>>;
+}
+
+/** Raises `Problem`. */
+export function post<Path extends With<"post">>(path: Path, asked: Asked<paths[Path]["post"]>, body?: Body): Promise<Answer<paths[Path]["post"]>> {
+  return call("POST", fill(path, asked), asked.signal, body) as Promise<Answer<paths[Path]["post"]>>;
+}
+
+async function call(method: string, address: string, signal?: AbortSignal, body?: Body): Promise<unknown> {
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
-  const response = await fetch(path, {
+  const response = await fetch(address, {
     method,
-    headers: { Accept: "application/json" },
+    headers: { Accept: "application/json", ...(body && { "Content-Type": body.type, ...body.headers }) },
     signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+    ...(body && { body: body.text }),
   }).catch((error: unknown) => {
     if (signal?.aborted) throw error;
     throw unreachable();
@@ -63,18 +95,16 @@ async function call(method: string, path: string, signal?: AbortSignal): Promise
   return response.json();
 }
 
-/** Raises `Problem`. */
-export const get = (path: string, signal?: AbortSignal) => call("GET", path, signal);
-
-/** Raises `Problem`. */
-export const post = (path: string) => call("POST", path);
-
-/** `/path?a=1`, without the parameters that are null or empty. */
-export function address(path: string, query: Record<string, string | number | null | undefined>): string {
+/** `/v1/jobs/{job}` with its parts filled in, and the query's parameters that are not null, undefined or empty. */
+export function fill(template: string, { path, query }: { path?: object | undefined; query?: object | undefined }): string {
+  const parts = (path ?? {}) as Record<string, Value>;
+  const address = template.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(String(parts[name])));
   const params = new URLSearchParams();
-  for (const [key, value] of Object.entries(query)) {
-    if (value !== null && value !== undefined && value !== "") params.set(key, String(value));
+  for (const [name, value] of Object.entries(query ?? {}) as [string, Value | readonly Value[]][]) {
+    for (const one of Array.isArray(value) ? (value as readonly Value[]) : [value as Value]) {
+      if (one !== null && one !== undefined && one !== "") params.append(name, String(one));
+    }
   }
   const text = params.toString();
-  return text ? `${path}?${text}` : path;
+  return text ? `${address}?${text}` : address;
 }

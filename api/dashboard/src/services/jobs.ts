@@ -1,6 +1,6 @@
 /** Jobs as the dashboard speaks of them. `toJob` is the only place that knows the wire's names. */
 
-import { address, get, post } from "./http";
+import { get, post, type Body, type Schema } from "./http";
 
 export const STATES = [
   "queued",
@@ -73,57 +73,25 @@ export interface JobPage {
   next: string | null;
 }
 
+export const SORTS = ["newest", "oldest", "name"] as const;
+
+export type Sort = (typeof SORTS)[number];
+
+/** Empty text: all. `label` is `key=value`. */
 export interface JobFilter {
   state: string;
   text: string;
+  label: string;
+  sort: Sort;
 }
 
-interface ProgressWire {
-  step: number;
-  steps: number;
-  loss?: number | null;
-  tokens_per_s?: number | null;
-  eta_s?: number | null;
-  tokens?: number | null;
-}
+export const EVERY: JobFilter = { state: "", text: "", label: "", sort: "newest" };
 
-interface SummaryWire {
-  first_loss?: number | null;
-  last_loss?: number | null;
-  validation_loss?: number | null;
-  unigram_loss?: number | null;
-  tokens?: number | null;
-  tokens_per_s?: number | null;
-  time_to_first_step_s?: number | null;
-  checkpoint?: string | null;
-  steps?: number | null;
-}
-
-export interface JobWire {
-  id: string;
-  name: string;
-  state: string;
-  reason?: string | null;
-  message?: string | null;
-  labels?: Record<string, string> | null;
-  spec?: unknown;
-  layout?: string | null;
-  batch?: string | null;
-  world_size?: number | null;
-  device?: string | null;
-  attempt?: number | null;
-  restarts?: number | null;
-  created_at: string;
-  started_at?: string | null;
-  finished_at?: string | null;
-  progress?: ProgressWire | null;
-  summary?: SummaryWire | null;
-  checkpoint?: string | null;
-}
+export type JobWire = Schema<"Job">;
 
 const toDate = (text: string | null | undefined) => (text ? new Date(text) : null);
 
-const toProgress = (wire: ProgressWire): Progress => ({
+const toProgress = (wire: Schema<"Progress">): Progress => ({
   step: wire.step,
   steps: wire.steps,
   loss: wire.loss ?? null,
@@ -132,7 +100,7 @@ const toProgress = (wire: ProgressWire): Progress => ({
   tokens: wire.tokens ?? null,
 });
 
-export const toSummary = (wire: SummaryWire): Summary => ({
+export const toSummary = (wire: Partial<Schema<"Summary">>): Summary => ({
   firstLoss: wire.first_loss ?? null,
   lastLoss: wire.last_loss ?? null,
   validationLoss: wire.validation_loss ?? null,
@@ -150,14 +118,14 @@ export const toJob = (wire: JobWire): Job => ({
   state: wire.state,
   reason: wire.reason ?? null,
   message: wire.message ?? null,
-  labels: wire.labels ?? {},
-  spec: wire.spec ?? null,
-  layout: wire.layout ?? "",
-  batch: wire.batch ?? "",
-  worldSize: wire.world_size ?? null,
+  labels: wire.labels,
+  spec: wire.spec,
+  layout: wire.layout,
+  batch: wire.batch,
+  worldSize: wire.world_size,
   device: wire.device ?? null,
-  attempt: wire.attempt ?? 0,
-  restarts: wire.restarts ?? 0,
+  attempt: wire.attempt,
+  restarts: wire.restarts,
   createdAt: new Date(wire.created_at),
   startedAt: toDate(wire.started_at),
   finishedAt: toDate(wire.finished_at),
@@ -166,21 +134,36 @@ export const toJob = (wire: JobWire): Job => ({
   checkpoint: wire.checkpoint ?? null,
 });
 
+/** The address of a job's page. */
+export const jobAddress = (id: string) => `/jobs/${encodeURIComponent(id)}`;
+
 export const jobPath = (id: string) => `/v1/jobs/${encodeURIComponent(id)}`;
 
-/** One page, newest first. Raises `Problem`. */
-export async function listJobs(filter: JobFilter, cursor: string | null, signal?: AbortSignal): Promise<JobPage> {
-  const query = { state: filter.state, text: filter.text, limit: 50, cursor };
-  const wire = (await get(address("/v1/jobs", query), signal)) as { items: JobWire[]; next: string | null };
+/** One page in the filter's order. Raises `Problem`. */
+export async function listJobs(filter: JobFilter, cursor: string | null, signal?: AbortSignal, limit = 50): Promise<JobPage> {
+  const { state, text, label, sort } = filter;
+  // A state of a newer control plane, or one that somebody typed: the API says whether it knows it.
+  const query = { state: state as Schema<"State">, text, label: label === "" ? [] : [label], sort, limit, cursor };
+  const wire = await get("/v1/jobs", { query, signal });
   return { jobs: wire.items.map(toJob), next: wire.next };
 }
 
 /** Raises `Problem`. */
 export async function getJob(id: string, signal?: AbortSignal): Promise<Job> {
-  return toJob((await get(jobPath(id), signal)) as JobWire);
+  return toJob(await get("/v1/jobs/{job}", { path: { job: id }, signal }));
 }
 
 /** Harmless when told twice. Raises `Problem` (409 `job_ended`). */
 export async function cancelJob(id: string): Promise<Job> {
-  return toJob((await post(`${jobPath(id)}/cancel`)) as JobWire);
+  return toJob(await post("/v1/jobs/{job}/cancel", { path: { job: id } }));
 }
+
+const yaml = (text: string, headers: Record<string, string> = {}): Body => ({ type: "application/yaml", text, headers });
+
+/** The same key and text make one job, however often they are sent. Raises `Problem` with the fields and their remedies. */
+export async function submitJob(text: string, key: string): Promise<Job> {
+  return toJob(await post("/v1/jobs", {}, yaml(text, { "Idempotency-Key": key })));
+}
+
+/** What would run, without storing anything. Raises `Problem` as `submitJob` does. */
+export const previewJob = (text: string, signal?: AbortSignal): Promise<Schema<"Preview">> => post("/v1/jobs/preview", { signal }, yaml(text));

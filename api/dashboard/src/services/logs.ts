@@ -1,7 +1,6 @@
 /** Log lines by their job-wide position `n`: asking for what comes after the last one seen can miss and double nothing. */
 
-import { address, get } from "./http";
-import { jobPath } from "./jobs";
+import { get, type Schema } from "./http";
 
 export interface LogLine {
   n: number;
@@ -10,28 +9,21 @@ export interface LogLine {
   text: string;
 }
 
-interface LogLineWire {
-  n: number;
-  rank: number;
-  stream?: string | null;
-  text: string;
-}
-
 /** Lines kept on the page. */
 export const KEEP = 2000;
 const TAIL = 500;
 const BATCH = 1000;
 
-const toLine = (wire: LogLineWire): LogLine => ({
+const toLine = (wire: Schema<"LogLine">): LogLine => ({
   n: wire.n,
   rank: wire.rank,
   stream: wire.stream === "stderr" ? "stderr" : "stdout",
   text: wire.text,
 });
 
-async function ask(id: string, query: Record<string, number | null>, signal?: AbortSignal): Promise<LogLine[]> {
-  const wire = (await get(address(`${jobPath(id)}/logs`, query), signal)) as { lines: LogLineWire[] };
-  return wire.lines.map(toLine);
+async function ask(id: string, query: { rank: number | null; after?: number; limit?: number; tail?: number }, signal?: AbortSignal): Promise<LogLine[]> {
+  const { lines } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query, signal });
+  return lines.map(toLine);
 }
 
 /**

@@ -1,8 +1,7 @@
 /** A job's metrics so far, thinned by the control plane. */
 
 import type { Point } from "./curve";
-import { address, get } from "./http";
-import { jobPath } from "./jobs";
+import { get, type Schema } from "./http";
 
 /** Validation loss at a step, in nats per token. */
 export interface Eval {
@@ -17,17 +16,7 @@ export interface Metrics {
   cursor: string;
 }
 
-export interface StepWire {
-  step: number;
-  loss?: number | null;
-  tokens_per_s?: number | null;
-}
-
-interface MetricsWire {
-  points: StepWire[];
-  evals?: { step: number; loss: number | null }[] | null;
-  cursor?: string | null;
-}
+export type StepWire = Pick<Schema<"Step">, "step"> & Partial<Schema<"Step">>;
 
 /** A cursor is `events.steps.logs`, three positions; steps go on after the curve, events begin at the beginning. */
 const afterCurve = (cursor: string) => `0.${cursor.split(".")[1] ?? "0"}.0`;
@@ -40,10 +29,10 @@ export const toPoint = (wire: StepWire): Point => ({
 
 /** Raises `Problem`. */
 export async function getMetrics(id: string, signal?: AbortSignal): Promise<Metrics> {
-  const wire = (await get(address(`${jobPath(id)}/metrics`, { max_points: 2000 }), signal)) as MetricsWire;
+  const wire = await get("/v1/jobs/{job}/metrics", { path: { job: id }, query: { max_points: 2000 }, signal });
   return {
     points: wire.points.map(toPoint),
-    evals: (wire.evals ?? []).map(({ step, loss }) => ({ step, loss })),
-    cursor: afterCurve(wire.cursor ?? "0.0.0"),
+    evals: wire.evals.map(({ step, loss }) => ({ step, loss })),
+    cursor: afterCurve(wire.cursor),
   };
 }

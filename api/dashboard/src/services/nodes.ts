@@ -1,6 +1,98 @@
-/** What the cluster holds, added up. */
+/** The cluster's machines as the dashboard speaks of them. `toNode` is the only place that knows the wire's names. */
 
-import { get } from "./http";
+import { get, type Schema } from "./http";
+
+export interface Devices {
+  kind: string;
+  all: number;
+  free: number;
+}
+
+/** What one job's gang has of a machine; `ranks` counts its spares too. */
+export interface Holding {
+  job: string;
+  name: string;
+  state: string;
+  ranks: number;
+  /** Of an elastic job: the fewest and the most replicas that it may have. */
+  range: readonly [number, number] | null;
+}
+
+export interface Cordon {
+  since: Date;
+  /** Null: until somebody lifts it. */
+  until: Date | null;
+  byHand: boolean;
+  actor: string;
+  message: string;
+}
+
+export interface PastCordon extends Cordon {
+  node: string;
+  endedAt: Date | null;
+  endedBy: string | null;
+}
+
+export interface Node {
+  id: string;
+  host: string;
+  alive: boolean;
+  cpu: number;
+  cpuUsed: number;
+  gpu: number;
+  gpuUsed: number;
+  memoryBytes: number;
+  seenAt: Date | null;
+  faults: number;
+  inUse: boolean;
+  cordon: Cordon | null;
+  devices: readonly Devices[];
+  held: readonly Holding[];
+  /** Further gangs on it, beyond those in `held`. */
+  heldMore: number;
+}
+
+const toCordon = (wire: Schema<"Cordon">): Cordon => ({
+  since: new Date(wire.since),
+  until: wire.until ? new Date(wire.until) : null,
+  byHand: wire.by_hand,
+  actor: wire.actor,
+  message: wire.message,
+});
+
+export const toNode = (wire: Schema<"Node">): Node => ({
+  id: wire.id,
+  host: wire.host,
+  alive: wire.alive,
+  cpu: wire.cpu,
+  cpuUsed: wire.cpu_used,
+  gpu: wire.gpu,
+  gpuUsed: wire.gpu_used,
+  memoryBytes: wire.memory_bytes,
+  seenAt: wire.seen_at ? new Date(wire.seen_at) : null,
+  faults: wire.faults,
+  inUse: wire.in_use,
+  cordon: wire.cordon ? toCordon(wire.cordon) : null,
+  devices: wire.devices,
+  held: wire.held.map(({ elastic, ...rest }) => ({ ...rest, range: elastic ? [elastic.min, elastic.max] : null })),
+  heldMore: wire.held_more,
+});
+
+/** Raises `Problem`. */
+export async function listNodes(signal?: AbortSignal): Promise<Node[]> {
+  return (await get("/v1/nodes", { signal })).items.map(toNode);
+}
+
+/** The newest cordons, those that hold among them. Raises `Problem`. */
+export async function listCordons(signal?: AbortSignal): Promise<PastCordon[]> {
+  const { items } = await get("/v1/cordons", { query: { limit: 50 }, signal });
+  return items.map((wire) => ({
+    ...toCordon(wire),
+    node: wire.node,
+    endedAt: wire.ended_at ? new Date(wire.ended_at) : null,
+    endedBy: wire.ended_by ?? null,
+  }));
+}
 
 export interface Capacity {
   nodes: number;
@@ -10,24 +102,9 @@ export interface Capacity {
   gpuUsed: number;
 }
 
-interface NodeWire {
-  alive?: boolean;
-  cpu?: number | null;
-  gpu?: number | null;
-  cpu_used?: number | null;
-  gpu_used?: number | null;
-}
-
-/** Raises `Problem`. */
-export async function getCapacity(signal?: AbortSignal): Promise<Capacity> {
-  const { items } = (await get("/v1/nodes", signal)) as { items: NodeWire[] };
-  const alive = items.filter((node) => node.alive !== false);
-  const sum = (of: (node: NodeWire) => number | null | undefined) => alive.reduce((all, node) => all + (of(node) ?? 0), 0);
-  return {
-    nodes: alive.length,
-    cpu: sum((n) => n.cpu),
-    cpuUsed: sum((n) => n.cpu_used),
-    gpu: sum((n) => n.gpu),
-    gpuUsed: sum((n) => n.gpu_used),
-  };
+/** What the living machines have, added up. */
+export function capacity(nodes: readonly Node[]): Capacity {
+  const alive = nodes.filter((node) => node.alive);
+  const sum = (of: (node: Node) => number) => alive.reduce((all, node) => all + of(node), 0);
+  return { nodes: alive.length, cpu: sum((n) => n.cpu), cpuUsed: sum((n) => n.cpuUsed), gpu: sum((n) => n.gpu), gpuUsed: sum((n) => n.gpuUsed) };
 }

@@ -1,9 +1,12 @@
 /** What jsdom lacks of a browser and the pages need. */
 
-import { cleanup } from "@testing-library/react";
+import { cleanup, configure } from "@testing-library/react";
 import { afterEach } from "vitest";
 
 afterEach(cleanup);
+configure({ asyncUtilTimeout: 60_000 }); // a busy machine is slow, not wrong
+
+if (typeof window !== "undefined") window.scrollTo = () => undefined;
 
 if (typeof HTMLDialogElement !== "undefined") {
   HTMLDialogElement.prototype.showModal = function showModal() {

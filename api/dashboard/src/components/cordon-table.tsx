@@ -1,0 +1,42 @@
+/** Which machines were cordoned, by whom, why and until when; the newest first. */
+
+import type { PastCordon } from "../services/nodes";
+import { TimeAgo } from "./time-ago";
+import "./plain-table.css";
+
+export interface CordonTableProps {
+  cordons: readonly PastCordon[];
+  /** Node → its host, of those that are still there. */
+  hosts: ReadonlyMap<string, string>;
+  now: Date;
+}
+
+export function CordonTable({ cordons, hosts, now }: CordonTableProps) {
+  return (
+    <section className="plain-table card after" aria-label="Cordons" tabIndex={0}>
+      <div className="card-head"><h2>Cordons</h2></div>
+      <table>
+        <thead>
+          <tr><th scope="col">Machine</th><th scope="col">Since</th><th scope="col">By</th><th scope="col">Reason</th><th scope="col">Until</th></tr>
+        </thead>
+        <tbody>
+          {cordons.map((cordon) => (
+            <tr key={`${cordon.node} ${cordon.since.toISOString()}`}>
+              <th scope="row">{hosts.get(cordon.node) ?? <code>{cordon.node.slice(0, 12)}</code>}</th>
+              <td><TimeAgo at={cordon.since} now={now} /></td>
+              <td>{cordon.byHand ? cordon.actor : "its faults"}</td>
+              <td>{cordon.message}</td>
+              <td>{until(cordon, now)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function until({ until: end, endedAt, endedBy }: PastCordon, now: Date): string {
+  if (endedAt) return `lifted by ${endedBy ?? "somebody"}`;
+  if (end === null) return "somebody lifts it";
+  return end <= now ? "over" : end.toLocaleString();
+}

@@ -1,0 +1,40 @@
+/** What the field under the cursor means, what it takes, and what may stand below it: the schema's own words. */
+
+import type { Help } from "../services/schema";
+import "./field-help.css";
+
+export function FieldHelp({ help, path }: { help: Help | null; path: readonly string[] }) {
+  const field = help?.field ?? path.join(".");
+  return (
+    <section className="field-help card" aria-label="Help for the field under the cursor">
+      <div className="card-head"><h2>{field === "" ? "The spec" : <code>{field}</code>}</h2></div>
+      <div className="field-help-body">
+        {help === null ? <p>No spec has a field of this name.</p> : <Known help={help} />}
+      </div>
+    </section>
+  );
+}
+
+function Known({ help }: { help: Help }) {
+  return (
+    <>
+      {help.about !== "" && <p>{help.about}</p>}
+      {help.keys.length === 0 && (
+        <p className="quiet">
+          {help.takes}
+          {help.default !== null && <>{help.takes !== "" && "; "}default <code>{help.default}</code></>}
+        </p>
+      )}
+      {help.keys.length > 0 && (
+        <dl tabIndex={0} aria-label="Keys">
+          {help.keys.map(({ name, about, required }) => (
+            <div key={name}>
+              <dt><code>{name}</code>{required && <span className="quiet"> required</span>}</dt>
+              <dd>{about}</dd>
+            </div>
+          ))}
+        </dl>
+      )}
+    </>
+  );
+}

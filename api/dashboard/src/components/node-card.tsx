@@ -1,0 +1,81 @@
+/** One machine: how it is, its devices, who holds them, and why new gangs keep away from it. */
+
+import { Link } from "wouter";
+import { bytes } from "../services/format";
+import { jobAddress } from "../services/jobs";
+import type { Cordon, Devices, Node } from "../services/nodes";
+import { StateBadge } from "./state-badge";
+import { TimeAgo } from "./time-ago";
+import "./node-card.css";
+
+export function NodeCard({ node, now }: { node: Node; now: Date }) {
+  return (
+    <article className="node-card card" aria-label={node.host}>
+      <header>
+        <h2>{node.host}</h2>
+        <Condition node={node} />
+      </header>
+      {node.cordon && <Why cordon={node.cordon} inUse={node.inUse} />}
+      {node.alive && node.devices.map((devices) => <Bar key={devices.kind} devices={devices} />)}
+      {node.alive && <Holders node={node} />}
+      <p className="quiet number">
+        <code title={node.id}>{node.id.slice(0, 12)}</code> · {round(node.cpu)} CPUs{node.gpu > 0 && ` · ${round(node.gpu)} GPUs`}
+        {node.memoryBytes > 0 && ` · ${bytes(node.memoryBytes)}`}
+        {node.faults > 0 && ` · ${node.faults} ${node.faults === 1 ? "fault" : "faults"} lately`}
+        {!node.alive && node.seenAt && <> · seen <TimeAgo at={node.seenAt} now={now} /></>}
+      </p>
+    </article>
+  );
+}
+
+const round = (n: number) => String(Math.round(n * 10) / 10);
+
+function Condition({ node }: { node: Node }) {
+  const word = !node.alive ? "lost" : node.cordon === null ? "in use" : node.inUse ? "cordoned, in use" : "cordoned";
+  const tone = !node.alive ? "bad" : node.cordon === null ? "good" : "warn";
+  return <span className={`state-badge still tone-${tone}`}>{word}</span>;
+}
+
+function Why({ cordon, inUse }: { cordon: Cordon; inUse: boolean }) {
+  return (
+    <p className="node-card-why">
+      Cordoned {cordon.byHand ? `by ${cordon.actor}` : "for its faults"}{" "}
+      {cordon.until === null ? "until somebody lifts it" : <>until <time dateTime={cordon.until.toISOString()}>{cordon.until.toLocaleString()}</time></>}
+      {cordon.message !== "" && `: ${cordon.message}`}
+      {inUse && " (It stays in use as the last of its kind.)"}
+    </p>
+  );
+}
+
+const NAMES: Readonly<Record<string, string>> = { cpu: "CPU ranks", cuda: "GPUs" };
+
+function Bar({ devices: { kind, all, free } }: { devices: Devices }) {
+  const name = NAMES[kind] ?? kind;
+  return (
+    <div className="node-card-devices">
+      <span>{name}</span>
+      <div className="meter" role="meter" aria-label={`${name} in use`} aria-valuemin={0} aria-valuemax={all} aria-valuenow={all - free}>
+        <div style={{ width: `${((all - free) / all) * 100}%` }} />
+      </div>
+      <span className="number">{all - free} of {all} in use</span>
+    </div>
+  );
+}
+
+function Holders({ node: { held, heldMore } }: { node: Node }) {
+  if (held.length === 0) return <p className="quiet">No job is on it.</p>;
+  return (
+    <ul className="node-card-holders" aria-label="Jobs on it">
+      {held.map(({ job, name, state, ranks, range }) => (
+        <li key={job}>
+          <Link href={jobAddress(job)}>{name}</Link>
+          <StateBadge state={state} />
+          <span className="quiet number">
+            {ranks} {ranks === 1 ? "rank" : "ranks"}{range && ` · elastic, ${range[0]} to ${range[1]} replicas`}
+          </span>
+        </li>
+      ))}
+      {heldMore > 0 && <li className="quiet">and {heldMore} more</li>}
+    </ul>
+  );
+}

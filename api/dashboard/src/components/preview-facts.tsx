@@ -1,0 +1,24 @@
+/** What a spec would run as: its ranks, its batch and its size. */
+
+import { integer, short } from "../services/format";
+import type { Schema } from "../services/http";
+import { Facts } from "./facts";
+
+export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
+  const { data, microbatches, micro_batch: micro, global_batch: global, parameters, forms, spares } = preview;
+  return (
+    <Facts
+      title="What would run"
+      facts={[
+        { name: "Layout", value: preview.layout },
+        { name: "Ranks", value: spares > 0 ? `${preview.world_size} and ${spares} spare` : String(preview.world_size) },
+        { name: "Global batch", value: `${global} sequences = ${data} data × ${microbatches} micro-batches × ${micro}` },
+        { name: "Tokens per step", value: integer(preview.tokens_per_step) },
+        { name: "Tokens in all", value: short(preview.tokens) },
+        { name: "Parameters", value: parameters === null ? "counted when it runs" : `${integer(parameters)} (${short(parameters)})` },
+        { name: "Or smaller", value: forms.length > 1 ? forms.slice(1).map((form) => form.layout).join(", ") : null },
+        { name: "Resumes from", value: preview.resume !== null && <code>{preview.resume}</code> },
+      ]}
+    />
+  );
+}

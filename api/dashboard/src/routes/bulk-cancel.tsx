@@ -1,0 +1,56 @@
+/** Cancels several jobs, after asking; those that cannot be cancelled are named with the reason, and stay chosen. */
+
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Confirm } from "../components/confirm";
+import { ProblemNotice } from "../components/problem-notice";
+import { Problem } from "../services/http";
+import { cancelJob, isFinal, type Job } from "../services/jobs";
+
+/** So many requests are under way at once: a page of jobs does not storm the control plane. */
+const AT_ONCE = 4;
+
+export function BulkCancel({ jobs, onDone }: { jobs: readonly Job[]; onDone: () => void }) {
+  const client = useQueryClient();
+  const [asking, setAsking] = useState(false);
+  const living = jobs.filter((job) => !isFinal(job.state));
+  const cancel = useMutation({
+    mutationFn: () => cancelAll(living),
+    onSuccess: () => { setAsking(false); onDone(); },
+    onSettled: () => client.invalidateQueries({ queryKey: ["jobs"] }),
+  });
+  const many = living.length === 1 ? "1 job" : `${living.length} jobs`;
+  return (
+    <>
+      <button className="button danger" disabled={living.length === 0} onClick={() => { setAsking(true); }}>Cancel {many}</button>
+      {asking && (
+        <Confirm
+          title={`Cancel ${many}?`}
+          yes={`Cancel ${many}`}
+          no="Keep them running"
+          busy={cancel.isPending}
+          onYes={() => { cancel.mutate(); }}
+          onNo={() => { setAsking(false); cancel.reset(); }}
+        >
+          <ul className="bulk-names">{living.map((job) => <li key={job.id}>{job.name} <span className="quiet">{job.state}</span></li>)}</ul>
+          <p>Their newest checkpoints stay. A cancelled job does not come back; a new one can resume from its checkpoint.</p>
+          {cancel.error && <ProblemNotice problem={cancel.error} />}
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+/** Raises one `Problem` that names every job that was not cancelled. */
+async function cancelAll(jobs: readonly Job[]): Promise<void> {
+  const waiting = [...jobs];
+  const refused: { field: string; message: string; remedy: null }[] = [];
+  const work = async () => {
+    for (let job = waiting.shift(); job !== undefined; job = waiting.shift()) {
+      const { name } = job;
+      await cancelJob(job.id).catch((error: unknown) => { refused.push({ field: name, message: (error as Error).message, remedy: null }); });
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  if (refused.length > 0) throw new Problem(409, "not_cancelled", `${refused.length} of ${jobs.length} jobs were not cancelled`, "", refused);
+}

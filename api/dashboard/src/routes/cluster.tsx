@@ -1,0 +1,49 @@
+/** `/cluster`: the machines, whose jobs hold them, and which of them new gangs keep away from. */
+
+import { useQuery } from "@tanstack/react-query";
+import { CordonTable } from "../components/cordon-table";
+import { Empty } from "../components/empty";
+import { NodeCard } from "../components/node-card";
+import { ProblemNotice } from "../components/problem-notice";
+import { listCordons, listNodes, type Node } from "../services/nodes";
+import { useNow } from "./use-now";
+import { useTitle } from "./use-title";
+import "./cluster.css";
+
+const POLL_MS = 3000;
+
+export function ClusterPage() {
+  useTitle("Cluster");
+  const now = useNow();
+  const nodes = useQuery({ queryKey: ["nodes"], queryFn: ({ signal }) => listNodes(signal), refetchInterval: POLL_MS });
+  const cordons = useQuery({ queryKey: ["cordons"], queryFn: ({ signal }) => listCordons(signal), refetchInterval: 5 * POLL_MS });
+  return (
+    <main className="page">
+      <div className="page-head">
+        <h1>Cluster</h1>
+        {nodes.data && <p className="quiet number">{inWords(nodes.data)}</p>}
+      </div>
+      {nodes.error && <ProblemNotice problem={nodes.error} stale={nodes.data !== undefined} />}
+      {nodes.isLoading && <p className="quiet">Loading the machines…</p>}
+      {nodes.data?.length === 0 && (
+        <Empty title="No machines are known yet"><p>A dispatcher writes them down as soon as it reaches the Ray cluster.</p></Empty>
+      )}
+      {nodes.data && <ul className="nodes">{nodes.data.map((node) => <li key={node.id}><NodeCard node={node} now={now} /></li>)}</ul>}
+      {cordons.data && cordons.data.length > 0 && <CordonTable cordons={cordons.data} hosts={hosts(nodes.data ?? [])} now={now} />}
+    </main>
+  );
+}
+
+const hosts = (nodes: readonly Node[]) => new Map(nodes.map((node) => [node.id, node.host]));
+
+/** What is there, what is free of it, and for whom. */
+function inWords(nodes: readonly Node[]): string {
+  const alive = nodes.filter((node) => node.alive);
+  const kinds = [...new Set(alive.flatMap((node) => node.devices.map(({ kind }) => kind)))].toSorted().reverse();
+  const parts = kinds.map((kind) => {
+    const sum = (of: "all" | "free", among: readonly Node[]) =>
+      among.flatMap((node) => node.devices.filter((one) => one.kind === kind)).reduce((total, one) => total + one[of], 0);
+    return `${sum("free", alive.filter((node) => node.inUse))} of ${sum("all", alive)} ${kind === "cuda" ? "GPUs" : "CPU ranks"} free for new jobs`;
+  });
+  return [alive.length === 1 ? "1 machine" : `${alive.length} machines`, ...parts].join(" · ");
+}

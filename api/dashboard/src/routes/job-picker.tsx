@@ -1,0 +1,48 @@
+/** Finds a job by a part of its name or id, and hands it on. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { ProblemNotice } from "../components/problem-notice";
+import { StateBadge } from "../components/state-badge";
+import { TimeAgo } from "../components/time-ago";
+import { EVERY, listJobs } from "../services/jobs";
+import { useNow } from "./use-now";
+import { useSettled } from "./use-settled";
+import "./job-picker.css";
+
+/** So many are offered; who looks for another one writes more of its name. */
+const OFFERED = 8;
+
+export function JobPicker({ without, onPick }: { without: readonly string[]; onPick: (id: string) => void }) {
+  const [text, setText] = useState("");
+  const now = useNow();
+  const asked = useSettled(text);
+  const { data, error } = useQuery({
+    queryKey: ["jobs", "picker", asked],
+    queryFn: ({ signal }) => listJobs({ ...EVERY, text: asked }, null, signal, OFFERED + without.length),
+    placeholderData: (before) => before,
+  });
+  const found = (data?.jobs ?? []).filter((job) => !without.includes(job.id)).slice(0, OFFERED);
+  return (
+    <section className="job-picker card before" aria-label="Add a job">
+      <form role="search" onSubmit={(event) => { event.preventDefault(); }}>
+        <label>
+          <span className="unseen">Search for a job to add</span>
+          <input type="search" placeholder="Add a job by name or id" value={text} onChange={(event) => { setText(event.target.value); }} />
+        </label>
+      </form>
+      {error && <ProblemNotice problem={error} />}
+      {data && found.length === 0 && <p className="quiet">No {without.length > 0 && "other "}job matches.</p>}
+      <ul>
+        {found.map((job) => (
+          <li key={job.id}>
+            <button className="button" onClick={() => { onPick(job.id); }}>
+              <span className="unseen">Add</span> <span className="job-picker-name">{job.name}</span> <StateBadge state={job.state} />{" "}
+              <span className="quiet"><TimeAgo at={job.createdAt} now={now} /></span>
+            </button>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}

@@ -1,0 +1,138 @@
+import { screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { beforeEach, expect, test } from "vitest";
+import type { Schema } from "../services/http";
+import { expectAccessible } from "../testing/accessible";
+import { jobWire } from "../testing/jobs";
+import { given, open, type Asked } from "../testing/plane";
+import { NewJobPage } from "./new-job";
+
+const QUICK = "name: quick\ntrain:\n  steps: 20\n";
+const OTHER = "name: other\ntrain:\n  steps: 30\n";
+
+const preview: Schema<"Preview"> = {
+  name: "quick",
+  layout: "data 2 × tensor 2",
+  batch: "",
+  world_size: 4,
+  spares: 1,
+  global_batch: 16,
+  data: 2,
+  microbatches: 2,
+  micro_batch: 4,
+  tokens_per_step: 4096,
+  tokens: 81_920,
+  parameters: 803_968,
+  forms: [],
+  resume: null,
+};
+
+const refusal = () =>
+  Response.json(
+    {
+      title: "Invalid job spec",
+      code: "invalid_spec",
+      detail: "",
+      errors: [{ field: "train.steps", message: "'many' is no whole number.", remedy: "Write a whole number without quotes." }],
+    },
+    { status: 422 },
+  );
+
+const schema = { type: "object", properties: { name: { type: "string", description: "Its name." }, train: { type: "object", properties: { steps: { type: "integer", minimum: 1, description: "Optimizer steps." } } } } };
+
+const plane = (submitted: (asked: Asked) => Response = () => Response.json(jobWire({ id: "job-9" }), { status: 201 })) =>
+  given({
+    "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: QUICK }, { name: "other", about: "Another one.", text: OTHER }] }),
+    "GET /v1/schema/job": () => Response.json(schema),
+    "POST /v1/jobs/preview": ({ body }) => (body.includes("many") ? refusal() : Response.json(preview)),
+    "POST /v1/jobs": submitted,
+  });
+
+const editor = () => screen.findByRole<HTMLTextAreaElement>("textbox", { name: "Job spec, YAML" });
+
+beforeEach(() => { sessionStorage.clear(); });
+
+test("the first template is there, with what it would run as", async () => {
+  plane();
+  const { container } = open(<NewJobPage />, "/new");
+  expect((await editor()).value).toBe(QUICK);
+  expect(await screen.findByText("4 and 1 spare")).toBeTruthy();
+  expect(screen.getByText("16 sequences = 2 data × 2 micro-batches × 4")).toBeTruthy();
+  expect(screen.getByText("803,968 (804k)")).toBeTruthy();
+  await expectAccessible(container);
+});
+
+test("what is wrong stands beside the text, and leads to its line", async () => {
+  plane();
+  const { container } = open(<NewJobPage />, "/new");
+  const area = await editor();
+  await userEvent.clear(area);
+  await userEvent.type(area, "name: quick\ntrain:\n  steps: many");
+  expect(await screen.findByText("'many' is no whole number.")).toBeTruthy();
+  expect(screen.getByText("Write a whole number without quotes.")).toBeTruthy();
+  expect(container.querySelector("[data-wrong]")?.textContent).toBe("3");
+  await expectAccessible(container);
+  await userEvent.click(screen.getByRole("button", { name: "Line 3" }));
+  expect(document.activeElement).toBe(area);
+  expect(area.selectionStart).toBe(area.value.indexOf("steps"));
+});
+
+test("help follows the cursor", async () => {
+  plane();
+  open(<NewJobPage />, "/new");
+  const area = await editor();
+  await userEvent.click(area);
+  area.setSelectionRange(QUICK.indexOf("20"), QUICK.indexOf("20"));
+  await userEvent.keyboard("{ArrowRight}");
+  expect(await screen.findByText("Optimizer steps.")).toBeTruthy();
+  expect(screen.getByText("whole number, at least 1")).toBeTruthy();
+});
+
+test("submitting leads to the job, with a key that makes it one job", async () => {
+  const heard = plane();
+  open(<NewJobPage />, "/new");
+  await editor();
+  await userEvent.click(screen.getByRole("button", { name: "Submit" }));
+  await expect.poll(() => location.pathname).toBe("/jobs/job-9");
+  const [sent] = heard.filter(({ method, url }) => method === "POST" && url.pathname === "/v1/jobs");
+  expect(sent?.body).toBe(QUICK);
+  expect(sent?.headers.get("Content-Type")).toBe("application/yaml");
+  expect(sent?.headers.get("Idempotency-Key")).toMatch(/^page-/);
+});
+
+test("the same text sent again has the same key, another text has another", async () => {
+  const heard = plane(() => Response.json({ title: "The database does not answer", code: "database_unreachable" }, { status: 503 }));
+  open(<NewJobPage />, "/new");
+  const area = await editor();
+  const submit = async () => {
+    await userEvent.click(screen.getByRole("button", { name: "Submit" }));
+    await screen.findByText("The database does not answer");
+  };
+  await submit();
+  await submit();
+  await userEvent.type(area, "# more");
+  await submit();
+  const sent = heard.filter(({ method, url }) => method === "POST" && url.pathname === "/v1/jobs");
+  const keys = sent.map(({ headers }) => headers.get("Idempotency-Key"));
+  expect(keys).toHaveLength(3);
+  expect(keys[1]).toBe(keys[0]);
+  expect(keys[2]).not.toBe(keys[0]);
+});
+
+test("a draft outlives the page, and a template does not replace it unasked", async () => {
+  plane();
+  const { unmount } = open(<NewJobPage />, "/new");
+  await userEvent.selectOptions(await screen.findByLabelText("Template"), "other");
+  expect((await editor()).value).toBe(OTHER);
+  await userEvent.type(await editor(), "# mine");
+  unmount();
+  open(<NewJobPage />, "/new");
+  expect((await editor()).value).toBe(`${OTHER}# mine`);
+  await userEvent.selectOptions(screen.getByLabelText("Template"), "quickstart");
+  await expectAccessible(screen.getByRole("dialog", { name: "Begin anew with quickstart?" }));
+  await userEvent.click(screen.getByRole("button", { name: "Keep what I wrote" }));
+  expect((await editor()).value).toBe(`${OTHER}# mine`);
+  await userEvent.selectOptions(screen.getByLabelText("Template"), "quickstart");
+  await userEvent.click(screen.getByRole("button", { name: "Replace the spec" }));
+  expect((await editor()).value).toBe(QUICK);
+});

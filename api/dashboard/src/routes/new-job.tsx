@@ -1,0 +1,142 @@
+/** `/new`: write a spec, see at once what it would run as or what is wrong with it, and submit it. */
+
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useCallback, useMemo, useState } from "react";
+import { useLocation } from "wouter";
+import { Confirm } from "../components/confirm";
+import { FieldHelp } from "../components/field-help";
+import { Findings } from "../components/findings";
+import { PreviewFacts } from "../components/preview-facts";
+import { ProblemNotice } from "../components/problem-notice";
+import { SpecEditor } from "../components/spec-editor";
+import { Problem } from "../services/http";
+import { jobAddress, previewJob, submitJob } from "../services/jobs";
+import { getSchema, help } from "../services/schema";
+import { keyOf, pathAt } from "../services/spec-keys";
+import { listTemplates, type Template } from "../services/templates";
+import { useDraft } from "./use-draft";
+import { useSettled } from "./use-settled";
+import { useTitle } from "./use-title";
+import "./new-job.css";
+
+export function NewJobPage() {
+  useTitle("New job");
+  const templates = useQuery({ queryKey: ["templates"], queryFn: ({ signal }) => listTemplates(signal), staleTime: Infinity });
+  return (
+    <main className="page">
+      {templates.error && <ProblemNotice problem={templates.error} />}
+      {templates.data ? <Editor templates={templates.data} /> : <h1>New job</h1>}
+    </main>
+  );
+}
+
+function Editor({ templates }: { templates: readonly Template[] }) {
+  const draft = useDraft(templates[0]?.text ?? "");
+  const [cursor, setCursor] = useState(0);
+  const [goTo, setGoTo] = useState<{ at: number } | null>(null);
+  const { preview, problem } = usePreview(draft.text);
+  const submit = useSubmit(draft);
+  const found = problem ?? (submit.error instanceof Problem && !submit.error.passing ? submit.error : null);
+  const lineOf = useCallback((field: string) => keyOf(draft.text, field)?.line ?? null, [draft.text]);
+  const wrong = useMemo(() => new Set((found?.errors ?? []).flatMap(({ field }) => lineOf(field) ?? [])), [found, lineOf]);
+
+  return (
+    <>
+      <div className="page-head">
+        <h1>New job</h1>
+        <button className="button primary" disabled={submit.isPending} onClick={() => { submit.mutate(); }}>
+          {submit.isPending ? "Submitting…" : "Submit"}
+        </button>
+      </div>
+      {submit.error && submit.error !== found && <ProblemNotice problem={submit.error} stale />}
+      <div className="columns">
+        <section className="card" aria-label="Spec">
+          <div className="card-head">
+            <h2>Spec</h2>
+            <Templates templates={templates} text={draft.text} onText={draft.change} />
+          </div>
+          <SpecEditor text={draft.text} onText={draft.change} onCursor={setCursor} wrong={wrong} goTo={goTo} />
+        </section>
+        <div className="stack">
+          <div id="spec-findings" aria-live="polite">
+            {found && <Findings problem={found} lineOf={lineOf} onGo={(field) => { setGoTo({ at: keyOf(draft.text, field)?.at ?? 0 }); }} />}
+            {!found && preview && <PreviewFacts preview={preview} />}
+          </div>
+          <Help text={draft.text} cursor={cursor} />
+        </div>
+      </div>
+    </>
+  );
+}
+
+/** What the control plane says of the text, once it has stood still; what it said last stays meanwhile. */
+function usePreview(text: string) {
+  const settled = useSettled(text);
+  const query = useQuery({
+    queryKey: ["preview", settled],
+    queryFn: ({ signal }) => previewJob(settled, signal),
+    placeholderData: (before) => before,
+    retry: false,
+    gcTime: 0,
+  });
+  const refused = query.error instanceof Problem && !query.error.passing ? query.error : null;
+  return { preview: query.data ?? null, problem: refused };
+}
+
+function useSubmit(draft: { text: string; key: string; forget: () => void }) {
+  const [, navigate] = useLocation();
+  return useMutation({
+    mutationFn: () => submitJob(draft.text, draft.key),
+    onSuccess: (job) => {
+      draft.forget();
+      navigate(jobAddress(job.id));
+    },
+  });
+}
+
+function Help({ text, cursor }: { text: string; cursor: number }) {
+  const { data } = useQuery({ queryKey: ["schema"], queryFn: ({ signal }) => getSchema(signal), staleTime: Infinity });
+  const path = pathAt(text, cursor);
+  return data ? <FieldHelp help={help(data, path)} path={path} /> : null;
+}
+
+interface TemplatesProps {
+  templates: readonly Template[];
+  text: string;
+  onText: (text: string) => void;
+}
+
+/** What somebody wrote is not replaced unasked. */
+function Templates({ templates, text, onText }: TemplatesProps) {
+  const [asked, ask] = useState<Template | null>(null);
+  const shown = templates.find((one) => one.text === text);
+  const choose = (name: string) => {
+    const wanted = templates.find((one) => one.name === name) ?? null;
+    if (shown === undefined && text.trim() !== "") ask(wanted);
+    else if (wanted) onText(wanted.text);
+  };
+  return (
+    <>
+      <label className="templates">
+        <span className="quiet">Template</span>
+        <select value={shown?.name ?? ""} title={shown?.about} onChange={(event) => { choose(event.target.value); }}>
+          {shown === undefined && <option value="">your own</option>}
+          {templates.map(({ name }) => <option key={name} value={name}>{name}</option>)}
+        </select>
+      </label>
+      {asked && (
+        <Confirm
+          title={`Begin anew with ${asked.name}?`}
+          yes="Replace the spec"
+          no="Keep what I wrote"
+          busy={false}
+          onYes={() => { onText(asked.text); ask(null); }}
+          onNo={() => { ask(null); }}
+        >
+          <p>{asked.about}</p>
+          <p>What you wrote is lost.</p>
+        </Confirm>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,35 @@
+/** What a new page means for those who do not see it change: its title is said, and the focus stands at its beginning. */
+
+import { useEffect, useRef, useState, type ReactNode } from "react";
+import { useLocation } from "wouter";
+
+export function RouteChange({ children }: { children: ReactNode }) {
+  const [location] = useLocation();
+  const [said, say] = useState("");
+  const box = useRef<HTMLDivElement>(null);
+  const shown = useRef(location);
+  const wentBack = useRef(false);
+
+  useEffect(() => {
+    const mark = () => { wentBack.current = true; };
+    addEventListener("popstate", mark);
+    return () => { removeEventListener("popstate", mark); };
+  }, []);
+
+  useEffect(() => {
+    if (shown.current === location) return;
+    shown.current = location;
+    box.current?.focus({ preventScroll: true });
+    // On the way back the browser itself knows where the page stood.
+    if (!wentBack.current) scrollTo(0, 0);
+    wentBack.current = false;
+    say(document.title);
+  }, [location]);
+
+  return (
+    <>
+      <p className="unseen" role="status">{said}</p>
+      <div id="content" ref={box} tabIndex={-1}>{children}</div>
+    </>
+  );
+}

@@ -1,0 +1,107 @@
+/** What the job spec's JSON Schema says of a field, in words. It is data: this file knows no field of a spec. */
+
+import { get } from "./http";
+
+export interface SchemaNode {
+  $ref?: string;
+  $defs?: Record<string, SchemaNode>;
+  anyOf?: SchemaNode[];
+  type?: string;
+  description?: string;
+  default?: unknown;
+  enum?: unknown[];
+  const?: unknown;
+  properties?: Record<string, SchemaNode>;
+  required?: string[];
+  additionalProperties?: SchemaNode | boolean;
+  items?: SchemaNode;
+  minimum?: number;
+  maximum?: number;
+  exclusiveMinimum?: number;
+  exclusiveMaximum?: number;
+  pattern?: string;
+}
+
+export interface Help {
+  /** Dotted, from the spec's top. */
+  field: string;
+  about: string;
+  /** Kind and limits: `whole number, at least 1`. */
+  takes: string;
+  /** As YAML would have it; null where there is none. */
+  default: string | null;
+  /** The keys below it. */
+  keys: readonly { name: string; about: string; required: boolean }[];
+}
+
+/** Raises `Problem`. */
+export const getSchema = async (signal?: AbortSignal): Promise<SchemaNode> => (await get("/v1/schema/job", { signal })) as SchemaNode;
+
+/** Null where the schema knows no such field. A list's items are the path part `[]`. */
+export function help(schema: SchemaNode, path: readonly string[]): Help | null {
+  let node: SchemaNode | undefined = schema;
+  for (const part of path) {
+    node = step(schema, node, part);
+    if (node === undefined) return null;
+  }
+  const forms = branches(schema, node);
+  return {
+    field: path.join(".").replaceAll(".[]", "[]"),
+    about: node.description ?? forms.find((form) => form.description !== undefined)?.description ?? "",
+    takes: [...new Set(forms.map(inWords).filter((words) => words !== ""))].join(", or "),
+    default: shown(node.default),
+    keys: forms.flatMap((form) => keys(schema, form)),
+  };
+}
+
+function step(schema: SchemaNode, node: SchemaNode, part: string): SchemaNode | undefined {
+  const found = branches(schema, node).map((form) => {
+    if (part === "[]") return form.items;
+    return form.properties?.[part] ?? (typeof form.additionalProperties === "object" ? form.additionalProperties : undefined);
+  });
+  return found.find((below) => below !== undefined);
+}
+
+/** The forms that a value may have, references followed; null is none of them. */
+function branches(schema: SchemaNode, node: SchemaNode): SchemaNode[] {
+  if (node.$ref !== undefined) return branches(schema, schema.$defs?.[node.$ref.split("/").at(-1) ?? ""] ?? {});
+  if (node.anyOf !== undefined) return node.anyOf.flatMap((form) => branches(schema, form));
+  return node.type === "null" ? [] : [node];
+}
+
+function keys(schema: SchemaNode, form: SchemaNode): Help["keys"] {
+  return Object.entries(form.properties ?? {}).map(([name, below]) => ({
+    name,
+    about: below.description ?? branches(schema, below)[0]?.description ?? "",
+    required: form.required?.includes(name) ?? false,
+  }));
+}
+
+const KINDS: Readonly<Record<string, string>> = {
+  integer: "whole number",
+  number: "number",
+  string: "text",
+  boolean: "true or false",
+  array: "list",
+  object: "keys and values",
+};
+
+function inWords(form: SchemaNode): string {
+  if (form.enum !== undefined) return form.enum.map(String).join(" | ");
+  if (form.const !== undefined) return JSON.stringify(form.const);
+  const limits = [
+    limit("at least", form.minimum),
+    limit("above", form.exclusiveMinimum),
+    limit("at most", form.maximum),
+    limit("below", form.exclusiveMaximum),
+    form.pattern === undefined ? "" : `matching ${form.pattern}`,
+  ];
+  return [KINDS[form.type ?? ""] ?? "", ...limits].filter((part) => part !== "").join(", ");
+}
+
+const limit = (word: string, value: number | undefined) => (value === undefined ? "" : `${word} ${value}`);
+
+function shown(value: unknown): string | null {
+  if (value === undefined || (typeof value === "object" && value !== null)) return null;
+  return typeof value === "string" ? value : JSON.stringify(value);
+}

@@ -1,0 +1,47 @@
+"""The API's own description (OpenAPI 3.1), from its routes: `/openapi.json`, and what the dashboard's types are generated from.
+
+`python -m shardyard.api.openapi` prints it; neither a database nor a cluster is needed for that.
+"""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from ..service.spec import JobSpec
+from .models import FaultRequest, Problem
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document plus the schemas that bodies are described by, which its routes read themselves."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes
+        )
+        schemas = made.setdefault("components", {}).setdefault("schemas", {})
+        for model in (JobSpec, FaultRequest, Problem):
+            described = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas |= described.pop("$defs", {})
+            schemas[model.__name__] = described
+        app.openapi_schema = made
+    return app.openapi_schema
+
+
+async def _of_this_version() -> dict[str, Any]:
+    from ..service.settings import Settings
+    from ..service.store.engine import Store
+    from .app import create_app  # which needs this file
+
+    settings = Settings(host="127.0.0.1")
+    store = Store(settings.database)  # which is never opened
+    try:
+        return document(create_app(settings, store))
+    finally:
+        await store.close()
+
+
+if __name__ == "__main__":
+    json.dump(asyncio.run(_of_this_version()), sys.stdout, indent=1)

@@ -1,0 +1,28 @@
+"""Who holds what of which machine, as Ray says it: each gang's placement group lies in bundles on nodes.
+
+The nodes' own numbers count what is used there, whoever uses it; this names our gangs among them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .gangs import Share
+from .identity import job_of
+
+
+def by_node(groups: Iterable[Mapping[str, Any]]) -> dict[str, list[Share]]:
+    """Node → what each gang has of it, by the gangs' names. `groups`: the rows of Ray's `placement_group_table`."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    for group in groups:
+        if group["state"] == "REMOVED" or job_of(group["name"]) is None:
+            continue
+        for bundle, node in group["bundles_to_node_id"].items():
+            part = found.setdefault(node, {}).setdefault(group["name"], Counter())
+            part.update(group["bundles"][bundle])
+    return {node: [_share(gang, part) for gang, part in sorted(gangs.items())] for node, gangs in found.items()}
+
+
+def _share(gang: str, part: Mapping[str, float]) -> Share:
+    # Ray's fractions do not add up exactly
+    return Share(gang, round(float(part.get("CPU", 0)), 4), round(float(part.get("GPU", 0)), 4))

@@ -1,0 +1,54 @@
+"""A job's loss in at most 64 buckets of equal width, kept up to date with every batch of steps.
+
+So a list of jobs shows curves without reading a step. A bucket holds the lowest and the highest loss of its steps: one spike among a
+million stays. Where steps reach beyond the last bucket, each two become one. Steps that a later attempt trains again replace those of
+the attempt before, up to the bucket in which it begins, which keeps the extremes of both.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+BUCKETS: Final = 64
+
+Loss = float | None
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Bucket i holds the steps from i · width + 1 to (i + 1) · width; None where none of them had a finite loss."""
+
+    attempt: int = 0
+    width: int = 1
+    low: Sequence[Loss] = ()
+    high: Sequence[Loss] = ()
+
+
+def extended(outline: Outline, attempt: int, told: Sequence[tuple[int, Loss]]) -> Outline:
+    """The outline with further steps (number, loss), of which there is one at least."""
+    width, low, high = outline.width, list(outline.low), list(outline.high)
+    if attempt != outline.attempt:
+        begun = max(0, -(-(told[0][0] - 1) // width))
+        del low[begun:], high[begun:]
+    for step, loss in told:
+        while step > width * BUCKETS:
+            width, low, high = 2 * width, _paired(low, min), _paired(high, max)
+        at = max(0, (step - 1) // width)
+        for bounds, choose in ((low, min), (high, max)):
+            bounds.extend([None] * (at + 1 - len(bounds)))
+            bounds[at] = _chosen((bounds[at], _short(loss)), choose)
+    return Outline(attempt, width, low, high)
+
+
+def _paired(bounds: Sequence[Loss], choose: Callable[[Iterable[float]], float]) -> list[Loss]:
+    return [_chosen(bounds[at : at + 2], choose) for at in range(0, len(bounds), 2)]
+
+
+def _chosen(values: Iterable[Loss], choose: Callable[[Iterable[float]], float]) -> Loss:
+    known = [value for value in values if value is not None]
+    return choose(known) if known else None
+
+
+def _short(loss: Loss) -> Loss:
+    """Five digits: more are not seen in a picture of 64 columns, and hundreds of outlines travel at once."""
+    return None if loss is None else float(f"{loss:.5g}")

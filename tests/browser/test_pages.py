@@ -1,0 +1,211 @@
+"""A newcomer and an operator at the pages around the jobs: submit, look at the cluster, compare, cancel; each page as it looks.
+
+The screenshots lie in `build/screenshots/`, to be looked at.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.plane import Plane, spec, until
+from playwright.sync_api import Browser, Page, expect
+
+from shardyard import Client
+from shardyard.api import control
+from shardyard.api.client import FINAL, ApiError
+from shardyard.api.models import Job
+
+#: Milliseconds, and seconds, for what the cluster must do first; it may share its cores with other tests.
+SLOW = 240_000
+SLOW_S = 240
+
+ROOT = Path(control.__file__).parents[1]
+SHOTS = ROOT / "build" / "screenshots"
+AXE = ROOT / "api" / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
+FOUND = """
+async () => {
+  const { violations } = await axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] });
+  return violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html + " " + node.failureSummary).join(" | ")}`);
+}
+"""
+
+
+@pytest.fixture
+def refusals() -> list[str]:
+    """What a page may complain of on its console: Chromium tells each answer that is a refusal."""
+    return []
+
+
+@pytest.fixture
+def page(browser: Browser, url: str, refusals: list[str]) -> Iterator[Page]:
+    """A fresh page of the dashboard; what else it complains of on its console fails the test."""
+    complaints: list[str] = []
+    context = browser.new_context(base_url=url, viewport={"width": 1280, "height": 1000})
+    opened = context.new_page()
+    opened.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
+    opened.on("pageerror", lambda error: complaints.append(f"uncaught: {error}"))
+    yield opened
+    context.close()
+    assert [each for each in complaints if not any(known in each for known in refusals)] == []
+
+
+@pytest.fixture(scope="module")
+def pair(plane: Plane) -> Iterator[tuple[Job, Job]]:
+    """Two jobs that train, of 2 ranks each, and that differ in their learning rate and in a label."""
+    with plane.client() as client:
+        made = []
+        for name, rate in (("tortoise", 1e-3), ("hare", 1e-2)):
+            wanted = spec(name, steps=1_000_000, optimizer={"lr": rate}, eval={"every": 20, "batches": 1})
+            made.append(client.submit({**wanted, "labels": {"race": name}}))
+        try:
+            for job in made:
+                until(partial(trains, client, job), SLOW_S, f"steps of {job.name}")
+            yield made[0], made[1]
+        finally:
+            for job in made:
+                client.cancel(job.id)
+
+
+def trains(client: Client, job: Job) -> bool:
+    progress = client.job(job.id).progress
+    return progress is not None and progress.step > 40
+
+
+@pytest.mark.slow
+def test_from_the_first_page_to_the_first_loss_in_three_clicks(page: Page, plane: Plane) -> None:
+    page.goto("/")
+    clicks = [page.get_by_role("link", name="New job").first, page.get_by_role("button", name="Submit")]
+    for click in clicks:
+        click.click()
+    assert len(clicks) <= 3
+    expect(page).to_have_url(re.compile("/jobs/job-"))
+    expect(page.get_by_role("heading", name="quickstart")).to_be_visible()
+    with plane.client() as client:
+        job = page.url.rpartition("/")[2]
+        try:
+            expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=SLOW)
+            expect(page.get_by_role("figure", name=re.compile("[Ll]oss")).first).to_be_visible(timeout=SLOW)
+        finally:
+            with contextlib.suppress(ApiError):  # it may have ended by itself
+                client.cancel(job)
+        until(lambda: client.job(job).state in FINAL, SLOW_S, "room for the next jobs")
+
+
+def test_a_wrong_spec_is_told_while_it_is_written(page: Page, refusals: list[str]) -> None:
+    refusals.append("status of 422")
+    page.goto("/new")
+    text = page.get_by_role("textbox", name="Job spec, YAML")
+    expect(page.get_by_role("region", name="What would run")).to_contain_text("803,968")
+    text.fill("name: wrong\ntrain:\n  layout: { data: 2, tensor: 3 }\n  steps: 10\n  global_batch: 8\n")
+    findings = page.get_by_role("region", name="What is wrong")
+    expect(findings).to_contain_text("train.layout.tensor")
+    expect(findings).to_contain_text("Tensor degrees that divide this model")
+    expect(page.locator("[data-wrong]")).to_have_text("3")
+    assert_accessible(page)
+    findings.get_by_role("button", name="Line 3").click()
+    helped = page.get_by_role("region", name="Help for the field under the cursor")
+    expect(helped).to_contain_text("Tensor-parallel degree")
+    text.fill("name: right\ntrain:\n  layout: { data: 2, tensor: 2 }\n  steps: 10\n  global_batch: 8\n")
+    expect(page.get_by_role("region", name="What would run")).to_contain_text("data 2 × tensor 2")
+    expect(findings).to_be_hidden()
+
+
+@pytest.mark.slow
+def test_the_cluster_says_who_holds_it(page: Page, pair: tuple[Job, Job]) -> None:
+    page.goto("/cluster")
+    node = page.get_by_role("article")
+    for job in pair:
+        holder = node.get_by_role("listitem").filter(has_text=job.name)
+        expect(holder).to_contain_text("2 ranks", timeout=SLOW)
+        expect(holder).to_contain_text("running")
+    node.get_by_role("link", name="hare").click()
+    expect(page).to_have_url(re.compile(f"/jobs/{pair[1].id}$"))
+
+
+@pytest.mark.slow
+def test_two_jobs_are_compared(page: Page, pair: tuple[Job, Job]) -> None:
+    page.goto("/?label=race%3Dtortoise")
+    rows = page.get_by_role("row")
+    expect(rows.filter(has_text="tortoise")).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("Loss of tortoise"))).to_be_visible()
+    expect(rows.filter(has_text="hare")).to_have_count(0)
+    page.goto("/?state=running&sort=name")
+    for job in pair:
+        page.get_by_role("checkbox", name=f"Choose {job.name}").check()
+    page.get_by_role("group", name="Chosen jobs").get_by_role("link", name="Compare").click()
+    expect(page.get_by_role("figure")).to_have_count(3)
+    expect(page.get_by_role("row").filter(has_text="train.optimizer.lr")).to_contain_text("0.01")
+    for axis in ("tokens", "time"):
+        page.get_by_label(f"by {axis}").check()
+        expect(page).to_have_url(re.compile(f"job={pair[0].id}&job={pair[1].id}|job={pair[1].id}&job={pair[0].id}"))
+        expect(page).to_have_url(re.compile(f"by={axis}$"))
+        expect(page.locator(".chart .u-legend").first).to_contain_text(axis.capitalize())
+    page.reload()
+    expect(page.get_by_label("by time")).to_be_checked()
+    page.get_by_role("button", name="Remove hare").click()
+    expect(page.get_by_role("row").filter(has_text="hare")).to_have_count(0)
+    page.get_by_role("searchbox").fill("hare")
+    page.get_by_role("button", name="Add hare").click()
+    expect(page.get_by_role("row").filter(has_text="train.optimizer.lr")).to_be_visible()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_every_page_is_fit_to_be_seen(
+    browser: Browser, url: str, pair: tuple[Job, Job], scheme: Any, width: int
+) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    both = "&".join(f"job={job.id}" for job in pair)
+    pages = {"jobs": "/", "new": "/new", "cluster": "/cluster", "compare": f"/compare?{both}"}
+    context = browser.new_context(base_url=url, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    for name, address in pages.items():
+        page.goto(address)
+        expect(page.locator(SHOWN[name]).first).to_be_visible(timeout=SLOW)
+        page.screenshot(path=SHOTS / f"{name}-{scheme}-{width}.png", full_page=True, animations="disabled")
+        assert_accessible(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    context.close()
+
+
+#: What a page shows once it is whole.
+SHOWN = {"jobs": ".sparkline", "new": ".facts", "cluster": ".node-card-holders", "compare": ".chart canvas"}
+
+
+def assert_accessible(page: Page) -> None:
+    page.evaluate(AXE.read_text())
+    assert page.evaluate(FOUND) == []
+
+
+@pytest.mark.slow
+def test_the_pages_are_walked_by_keyboard(page: Page) -> None:
+    page.goto("/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    for expected in ("Shardyard", "Jobs", "New job", "Cluster"):
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name=expected, exact=True).first).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Cluster")).to_be_visible()
+    expect(page.locator("#content")).to_be_focused()
+    expect(page).to_have_title("Cluster · Shardyard")
+
+
+@pytest.mark.slow
+def test_jobs_are_cancelled_together(page: Page, pair: tuple[Job, Job]) -> None:
+    page.goto("/?state=running")
+    for job in pair:
+        page.get_by_role("checkbox", name=f"Choose {job.name}").check()
+    page.get_by_role("button", name="Cancel 2 jobs").click()
+    dialog = page.get_by_role("dialog", name="Cancel 2 jobs?")
+    expect(dialog).to_contain_text("tortoise")
+    dialog.get_by_role("button", name="Cancel 2 jobs").click()
+    expect(dialog).to_be_hidden()
+    page.goto("/?state=cancelled")
+    for job in pair:
+        expect(page.get_by_role("link", name=job.name)).to_be_visible(timeout=SLOW)

@@ -1,0 +1,36 @@
+"""Ray's placement groups become what each gang has of a node; the whole table is Ray's own shape."""
+
+from typing import Any
+
+from shardyard.service.gangs import Share
+from shardyard.service.holdings import by_node
+
+
+def group(name: str, state: str, *bundles: tuple[dict[str, float], str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": state,
+        "bundles": {number: resources for number, (resources, _) in enumerate(bundles)},
+        "bundles_to_node_id": {number: node for number, (_, node) in enumerate(bundles)},
+    }
+
+
+def test_bundles_are_added_up_by_node_and_gang() -> None:
+    rank, gpu = {"CPU": 0.1}, {"GPU": 2.0}
+    table = [
+        group("shardyard-job-b-1", "CREATED", (rank, "n1"), (rank, "n2"), (rank, "n1"), (rank, "n1")),
+        group("shardyard-job-a-2", "CREATED", (gpu, "n1")),
+    ]
+    assert by_node(table) == {
+        "n1": [Share("shardyard-job-a-2", 0.0, 2.0), Share("shardyard-job-b-1", 0.3, 0.0)],
+        "n2": [Share("shardyard-job-b-1", 0.1, 0.0)],
+    }
+
+
+def test_what_is_gone_or_not_ours_holds_nothing() -> None:
+    table = [
+        group("shardyard-job-a-1", "REMOVED", ({"CPU": 1.0}, "n1")),
+        group("somebody-elses", "CREATED", ({"CPU": 1.0}, "n1")),
+        group("", "CREATED", ({"CPU": 1.0}, "n1")),
+    ]
+    assert by_node(table) == {}
