@@ -1,13 +1,16 @@
 """Live streams: a watcher reads the store at its own pace; one shared poller tells it when there is news.
 
 Nothing is buffered for a watcher but the batch that it is sending: a slow one holds itself up and nobody else. The
-poller asks one query for the positions of all watched jobs, and only while somebody watches.
+poller asks one query for the positions of all watched jobs, and only while somebody watches. Watchers who stand at the same
+place of a job, as pages that are up to date do, share one read and its text (`shared.py`).
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
@@ -15,6 +18,7 @@ from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from ..service.records import Cursor, Tail, TailItem
+from .shared import SharedReads
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +29,17 @@ HEARTBEAT_S = 10.0
 #: Milliseconds after which a browser's EventSource comes back.
 _RETRY_MS = 1000
 
-Positions = Callable[[Collection[str]], Awaitable[Mapping[str, object]]]
+Positions = Callable[[Collection[str]], Awaitable[Mapping[str, Hashable]]]
 Read = Callable[[Cursor], Awaitable[Tail]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a read found, as it is sent."""
+
+    records: Sequence[bytes]
+    cursor: Cursor
+    done: bool
 
 
 class Watch:
@@ -63,7 +76,8 @@ class Hub:
         self._positions = positions
         self._interval_s = interval_s
         self._watches: dict[str, set[Watch]] = {}
-        self._seen: dict[str, object] = {}
+        self._seen: dict[str, Hashable] = {}
+        self._reads = SharedReads[Batch]()
         self._poller: asyncio.Task[None] | None = None
 
     @property
@@ -85,6 +99,11 @@ class Hub:
             yield watch
         finally:
             self._forget(job, watch)
+
+    async def batch(self, job: str, cursor: Cursor, scope: Hashable, read: Read) -> Batch:
+        """What follows `cursor`. Shared with others of the same `scope` since the poller last saw the job move."""
+        seen, fetch = self._seen.get(job), partial(_batch, read, cursor)
+        return await (fetch() if seen is None else self._reads.of((job, seen, scope, cursor), fetch))
 
     def _forget(self, job: str, watch: Watch) -> None:
         self._watches[job].discard(watch)
@@ -120,11 +139,12 @@ class Hub:
 class EventStream(StreamingResponse):
     """Server-sent events of one job after a cursor; ends with the event `end` once the job's story is told."""
 
-    def __init__(self, hub: Hub, job: str, read: Read, cursor: Cursor) -> None:
+    def __init__(self, hub: Hub, job: str, read: Read, cursor: Cursor, scope: Hashable = None) -> None:
+        """`scope`: what `read` leaves out or takes in; those of equal scope read the same."""
         # X-Accel-Buffering: a proxy such as nginx must not hold events back
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(iter(()), headers=headers, media_type="text/event-stream")
-        self._hub, self._job, self._read, self._cursor = hub, job, read, cursor
+        self._hub, self._job, self._read, self._cursor, self._scope = hub, job, read, cursor, scope
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._hub.watch(self._job) as watch, aclosing(self._records(watch)) as records:
@@ -136,15 +156,20 @@ class EventStream(StreamingResponse):
         cursor = self._cursor
         while not watch.closed:
             watch.clear()
-            tail = await self._read(cursor)
-            cursor = tail.cursor
-            for item in tail.items:
-                yield _record(item)
-            if tail.done:
+            batch = await self._hub.batch(self._job, cursor, self._scope, self._read)
+            cursor = batch.cursor
+            for record in batch.records:
+                yield record
+            if batch.done:
                 yield format_sse_event(event="end", data_str="{}", id=str(cursor))
                 return
-            if not tail.items and not await watch.wait(HEARTBEAT_S):
+            if not batch.records and not await watch.wait(HEARTBEAT_S):
                 yield format_sse_event(comment="heartbeat")
+
+
+async def _batch(read: Read, cursor: Cursor) -> Batch:
+    tail = await read(cursor)
+    return Batch([_record(item) for item in tail.items], tail.cursor, tail.done)
 
 
 def _record(item: TailItem) -> bytes:

@@ -49,7 +49,7 @@ async def watch(
     cursor = Cursor.parse(last_event_id or after or str(Cursor()))
     found = await jobs.get_job(context.store, job)
     read = partial(jobs.tail, context.store, found.id, with_logs=logs, rank=rank)
-    return EventStream(context.hub, found.id, read, cursor)
+    return EventStream(context.hub, found.id, read, cursor, (logs, rank))
 
 
 @router.get(
