@@ -226,7 +226,7 @@ def _started(node: Node) -> bool:
     for pid in node.processes():
         with contextlib.suppress(psutil.Error):
             command = psutil.Process(pid).cmdline()
-            if Path(command[0]).name == "raylet":
+            if command and Path(command[0]).name == "raylet":  # one that is just ending has no command line
                 node.raylet = pid
                 node.id = next(part.partition("=")[2] for part in command if part.startswith("--node_id="))
     return bool(node.raylet) and "Ray runtime started" in (node.folder / "ray.log").read_text()
