@@ -10,7 +10,7 @@ NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-f
 .DEFAULT_GOAL := help
 # The parts of `test` run one after the other, and the first that fails is the last.
 .NOTPARALLEL:
-.PHONY: help venv dashboard client demo docs up down test lint types layers dashboard-check system-deps tools chart-docs parity chaos bench bench-recovery bench-engines gpu-check clean
+.PHONY: help venv dashboard client demo docs up down test lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos bench bench-recovery bench-engines gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ chart-docs: venv ## The values table in the chart's README, from values.yaml
 
 docs: venv ## The documentation's site, into build/docs; dead links are errors
 	$(BIN)/python -m mkdocs build --quiet
+
+smollm: venv ## The weights of SmolLM2-135M for examples/smollm2.yaml, and its test
+	$(BIN)/python deploy/setup/smollm2.py
+	$(BIN)/python -m pytest tests/integration/test_examples.py -k smollm2 $(PYTEST_ARGS)
 
 SEED ?= 0
 N ?= 120

@@ -13,6 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from shardyard.api.cli.commands import app
+from shardyard.api.cli.exits import in_words
 from shardyard.api.remedies import job_schema
 from shardyard.service.settings import Settings
 
@@ -143,6 +144,8 @@ def commands() -> str:
         "# The command line",
         "",
         "Every command that reads takes `--json`; pipes get plain lines, and `NO_COLOR` is respected.",
+        "",
+        in_words(),
         "",
     ]
     for name in sorted(group.commands):  # type: ignore[attr-defined]

@@ -1,0 +1,77 @@
+"""Every example is a spec that trains: each for a few steps on real ranks. Those that differ only in their layout have the same losses."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.ranks import train
+
+from shardyard.api import spec_file
+from shardyard.api.remedies import read_spec
+from shardyard.service.preflight import check_layout
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SPECS = sorted(EXAMPLES.glob("*.yaml"))
+#: The same model, data and batch on another layout.
+ALIKE = ("data", "zero", "tensor", "sequence", "context", "pipeline", "three-d", "quickstart", "elastic")
+WEIGHTS = EXAMPLES.parent / ".tools" / "SmolLM2-135M"
+
+
+def shortened(path: Path) -> dict[str, Any]:
+    """The spec's training as it stands, for two steps on a little text, and without what it leaves behind."""
+    spec = spec_file.load(path)["train"]
+    few = {"steps": 2, "probe": {"every": None}, "snapshot": {"every": 0}, "checkpoint": {"final": False}}
+    return {**spec, **few, "eval": {"batches": 1}, "schedule": {"name": "constant"}}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One token cache for all."""
+    return tmp_path_factory.mktemp("examples")
+
+
+@pytest.fixture(scope="module")
+def alike(root: Path) -> list[float]:
+    """The losses that all of `ALIKE` must have."""
+    losses: list[float] = train(shortened(EXAMPLES / "data.yaml"), root, "reference")["losses"]
+    return losses
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_it_trains(path: Path, root: Path, request: pytest.FixtureRequest) -> None:
+    if path.stem == "smollm2" and not WEIGHTS.exists():
+        pytest.skip("needs the weights of SmolLM2-135M: make smollm")
+    losses = train(shortened(path), root, path.stem)["losses"]
+    assert len(losses) == 2
+    if path.stem == "smollm2":
+        assert max(losses) < 6.0  # it has learned: one that knows nothing is at ln 49,152 = 10.8
+        return
+    assert losses[1] < losses[0]
+    if path.stem in ALIKE:
+        assert losses == pytest.approx(request.getfixturevalue("alike"), rel=1e-4)
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_it_is_accepted_as_it_stands_and_explains_itself(path: Path) -> None:
+    text = path.read_text()
+    assert f"#   shardyard run examples/{path.name}\n" in text
+    assert len(text.partition("name:")[0].splitlines()) >= 2
+    spec = read_spec(spec_file.load(path))
+    assert spec.name == path.stem
+    if path.stem != "smollm2" or WEIGHTS.exists():
+        check_layout(spec.train, 256)
+
+
+def test_every_axis_and_every_file_is_covered() -> None:
+    assert len(SPECS) >= 8
+    named = [*re.findall(r"^\| \[(.+?)\]\(\1\) \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)]
+    assert sorted(named) == [path.name for path in SPECS]
+    specs = {path.stem: spec_file.load(path)["train"] for path in SPECS}
+    folders = {Path(spec["model"]["code"]) for spec in specs.values() if spec.get("model", {}).get("code")}
+    rest = {path for path in EXAMPLES.rglob("*") if path.is_file() and path.suffix not in {".yaml", ".md", ".pyc"}}
+    assert rest == {path for folder in folders for path in folder.resolve().glob("*.py")}
+    degrees = {name: read_spec(spec_file.load(EXAMPLES / f"{name}.yaml")).train.layout for name in ALIKE}
+    alone = {"data": "data", "tensor": "tensor", "context": "context", "pipeline": "pipeline"}
+    for name, axis in alone.items():
+        assert getattr(degrees[name], axis) == degrees[name].world_size > 1
