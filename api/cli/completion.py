@@ -14,7 +14,7 @@ from ..client import ApiError, Client
 
 VARIABLE = "_SHARDYARD_COMPLETE"
 #: Somebody waits with a finger on the key.
-_PATIENCE_S = 0.5
+_PATIENCE_S = 1.0
 _MOST = 50
 
 
