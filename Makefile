@@ -28,8 +28,8 @@ up: .venv/.installed-run dashboard ## Start the embedded control plane (API, dis
 down: .venv/.installed-run ## Stop the embedded control plane and its Ray
 	$(BIN)/shardyard down
 
-test: venv dashboard tools system-deps lint types layers dashboard-check ## All checks and all tests that need no GPU
-	$(BIN)/python -m pytest -m "not gpu and not whole" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 $(PYTEST_ARGS)
+test: venv dashboard tools system-deps lint types layers dashboard-check ## All checks and all tests that need no GPU; JOBS=2 runs two files of tests at a time
+	$(BIN)/python -m pytest -m "not gpu and not whole" $(if $(JOBS),-n $(JOBS) --dist loadfile --no-loadscope-reorder) --durations=25 $(PYTEST_ARGS)
 
 lint: venv ## ruff: rules and format
 	$(BIN)/ruff check .

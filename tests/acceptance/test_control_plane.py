@@ -4,6 +4,7 @@ import itertools
 import json
 import time
 
+import pytest
 from harness.plane import Plane, spec, until
 
 #: Some seconds of work more than the control plane is away.
@@ -31,8 +32,9 @@ def test_killed_and_started_again_the_job_goes_on_without_a_pause(fresh_plane: P
     assert max(gaps) < away_s
 
 
+@pytest.mark.timeout(1200)
 def test_run_trains_the_quickstart_below_the_byte_frequency_model_and_leaves_nothing(fresh_plane: Plane) -> None:
-    done = fresh_plane.run("run", "examples/quickstart.yaml", "--json", timeout=280)
+    done = fresh_plane.run("run", "examples/quickstart.yaml", "--json", timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads(done.stdout)["summary"]
     assert summary["validation_loss"] < 2.6

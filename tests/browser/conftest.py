@@ -9,10 +9,13 @@ from pathlib import Path
 import httpx2
 import pytest
 from harness.plane import Plane, until
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from shardyard import Client
 from shardyard.api import control
+
+#: Playwright waits 5 s for what it expects; a page on a machine that does other things too may take longer.
+expect.set_options(timeout=240_000)
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [

@@ -185,6 +185,7 @@ def assert_accessible(page: Page) -> None:
 @pytest.mark.slow
 def test_the_pages_are_walked_by_keyboard(page: Page) -> None:
     page.goto("/")
+    expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()  # until then a key meets an empty page
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     for expected in ("Shardyard", "Jobs", "New job", "Cluster"):
