@@ -6,22 +6,35 @@ it (tens of seconds on a CPU), a CPU needs a C++ compiler on each node, and the 
 compiler's choice. Traffic: unchanged.
 """
 
-import shutil
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 from torch import nn
 
+from . import compiler
 from .layout import Refusal
 
 
 def apply_compile(blocks: Iterable[nn.Module], device: torch.device) -> None:
     """Compile every block at its first use. Raises `Refusal` where the machine has no compiler."""
-    if device.type == "cpu" and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+    if device.type == "cpu":
+        _use_whole_compiler()
+    for block in blocks:
+        block.forward = torch.compile(block.forward)
+
+
+def _use_whole_compiler() -> None:
+    """Inductor's compiler from now on, of this process."""
+    from torch._inductor import config
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    found = compiler.found()
+    if found is None:
         raise Refusal(
             "compile",
             "compiling for a CPU needs a C++ compiler on every node, and this one has none.",
             "Install g++, or set compile to false.",
         )
-    for block in blocks:
-        block.forward = torch.compile(block.forward)
+    if not Path(found).name.startswith("whole-"):
+        config.cpp.cxx = (None, str(compiler.whole(found, Path(cache_dir()))))

@@ -26,9 +26,12 @@ from .pulse import PULSE
 
 T = TypeVar("T")
 
-#: The share of a step's time that the copies may take of a processor where the spec does not say how often to take them: half of
-#: the 2% that snapshots may cost in all, as a copy also takes caches and memory bandwidth from the step beside it.
+#: The share of a step's time that the copies may take where the spec does not say how often to take them: half of the 2% that
+#: snapshots may cost in all, as a copy also takes caches and memory bandwidth from the step beside it. On CPUs it is the share of the
+#: processor time that a rank's step takes: where ranks share cores, that is less than the step's length.
 COST: Final = 0.01
+#: A step of which a rank computes less than this share (the rest it waits, or others have its core) counts as so much.
+MOST_IDLE: Final = 0.1
 #: The step after which that is decided: the first ones make buffers.
 DECIDE_AT: Final = 3
 
@@ -60,6 +63,7 @@ class Snapshots:
         self._pieces, self._device = pieces, device
         self._seen = self._next = 0
         self._cost_s = 0.0
+        self._worked_s = time.process_time()
         self._running: Future[float] | None = None
         self._bell = bell if self._wanted else None
         self._copying: Future[None] | None = None
@@ -79,9 +83,11 @@ class Snapshots:
         if not self._wanted:
             return
         self._seen += 1
-        if self._every is None and self._seen == DECIDE_AT:
-            self.settle()
-            self._every = _decide(self._needs(step_s), self._device)
+        if self._every is None and self._seen <= DECIDE_AT:
+            work_s = self._work_of(step_s)
+            if self._seen == DECIDE_AT:
+                self.settle()
+                self._every = _decide(self._needs(step_s, work_s - self._cost_s), self._device)
         if self.due(step):
             self._next = step + (self._every or 1)
             self._begin(step, facts(), then)
@@ -145,10 +151,16 @@ class Snapshots:
             self._bell.ring(step)
             self._bell.wait()
 
-    def _needs(self, step_s: float) -> float:
+    def _work_of(self, step_s: float) -> float:
+        """Seconds of processor time since the last call, on a CPU; else the step's own."""
+        before, self._worked_s = self._worked_s, time.process_time()
+        return self._worked_s - before if self._device.type == "cpu" else step_s
+
+    def _needs(self, step_s: float, work_s: float) -> float:
         """How many steps must lie between two snapshots, for their cost, and for their copies to be there in time."""
         cost_s, took_s = (self._bell.cost_s, self._bell.took_s) if self._bell else (0.0, 0.0)
-        return max((self._cost_s + cost_s) / COST, took_s) / max(step_s, 1e-9)
+        busy_s = max(min(work_s, step_s), MOST_IDLE * step_s, 1e-9)
+        return max((self._cost_s + cost_s) / COST / busy_s, took_s / max(step_s, 1e-9))
 
     def _write(self, fd: int, step: int, facts: dict[str, Any], ready: Any) -> float:
         """Copy everything and seal; returns the seconds of processor time that it took."""

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from harness.chromium import chromium
 from harness.plane import Plane, until
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
 from shardyard import Client
 from shardyard.api import control
@@ -17,17 +18,6 @@ from shardyard.api import control
 #: Playwright waits 5 s for what it expects; a page on a machine that does other things too may take longer.
 expect.set_options(timeout=240_000)
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 DIST = Path(control.__file__).parent / "dashboard" / "dist"
 
 
@@ -77,9 +67,5 @@ def url(plane: Plane) -> str:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if not Path(CHROMIUM).exists():
-        pytest.fail("there is no Chromium: run `make system-deps`")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
+    with chromium() as opened:
+        yield opened

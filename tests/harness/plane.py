@@ -83,9 +83,10 @@ class Plane:
 
 
 @contextlib.contextmanager
-def running_plane() -> Iterator[Plane]:
-    """A control plane that is up. Whatever happens, nothing of it stays."""
+def running_plane(**given: str) -> Iterator[Plane]:
+    """A control plane that is up, with further settings. Whatever happens, nothing of it stays."""
     plane = Plane()
+    plane.given.update(given)
     try:
         plane.up()
         yield plane

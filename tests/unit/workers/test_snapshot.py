@@ -1,9 +1,13 @@
+import time
+from collections.abc import Iterator
+
 import pytest
 import torch
+import torch.distributed as dist
 
 from shardyard.strategies.piece import Piece
 from shardyard.workers import slots
-from shardyard.workers.snapshot import SnapshotError, Snapshots, restore
+from shardyard.workers.snapshot import DECIDE_AT, SnapshotError, Snapshots, restore
 
 CPU = torch.device("cpu")
 
@@ -102,3 +106,30 @@ def test_memory_that_cannot_be_had_ends_the_snapshots_not_the_run(
     assert followed == [1, 2, 3]
     assert capsys.readouterr().out.count("no more snapshots") == 1
     assert slots.steps(fds) == []
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A process group of this process."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def interval(fds: list[int], busy: bool) -> int:
+    """Steps between two snapshots that a rank chooses whose steps take 0.1 s, of which it computes all or hardly anything."""
+    weight = Piece("w", (1 << 20,), (0,), torch.ones(1 << 20), frozenset())
+    snapshots = Snapshots(fds, None, [weight], CPU)
+    for step in range(1, DECIDE_AT + 1):
+        end = time.monotonic() + 0.1
+        while busy and time.monotonic() < end:
+            pass
+        time.sleep(max(end - time.monotonic(), 0))
+        snapshots.after(step, 0.1, dict, nothing)
+    snapshots.settle()
+    return next(step for step in range(DECIDE_AT + 1, 100_000) if snapshots.due(step)) - DECIDE_AT
+
+
+def test_the_copies_share_is_one_of_the_processor_time_of_a_step(fds: list[int], alone: None) -> None:
+    """Whoever has a part of a processor, as ranks that share cores, takes fewer."""
+    assert interval(fds, busy=False) > 2 * interval(fds, busy=True)

@@ -1,0 +1,70 @@
+"""A compiler that is killed amid its work leaves nothing under the name that others look for."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness.plane import until
+
+from shardyard.strategies import compiler
+
+#: Writes the first half of what it was asked for, waits for `go` in its folder, and writes the rest.
+HALF = """#!/bin/sh
+[ "$1" = --version ] && echo half && exit 0
+for one do [ "$before" = -o ] && out=$one; before=$one; done
+printf half > "$out"
+while [ ! -e "{folder}/go" ]; do sleep 0.02; done
+[ -e "{folder}/fail" ] && exit 3
+printf whole > "$out"
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    slow = tmp_path / "it's g++"
+    slow.write_text(HALF.format(folder=tmp_path))
+    slow.chmod(0o700)
+    return compiler.whole(str(slow), tmp_path / "cache")
+
+
+def drafts(folder: Path) -> list[Path]:
+    return list(folder.glob("*.draft.*"))
+
+
+def start(script: Path, out: Path) -> subprocess.Popen[bytes]:
+    running = subprocess.Popen([script, "-O2", "a b.cpp", "-o", out, "-shared"], start_new_session=True)
+    until(lambda: any(draft.read_text() == "half" for draft in drafts(out.parent)), 30, "half a library")
+    return running
+
+
+def test_a_result_appears_when_it_is_whole(script: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lib x.so"
+    running = start(script, out)
+    assert not out.exists()
+    (tmp_path / "go").touch()
+    assert running.wait(30) == 0
+    assert out.read_text() == "whole"
+    assert drafts(tmp_path) == []
+
+
+def test_one_that_is_killed_leaves_nothing_under_the_name(script: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lib.so"
+    running = start(script, out)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait(30)
+    assert not out.exists()
+
+
+def test_one_that_fails_says_so_and_leaves_nothing(script: Path, tmp_path: Path) -> None:
+    (tmp_path / "fail").touch()
+    running = start(script, tmp_path / "lib.so")
+    (tmp_path / "go").touch()
+    assert running.wait(30) == 3
+    assert not (tmp_path / "lib.so").exists()
+    assert drafts(tmp_path) == []
+
+
+def test_what_has_no_output_file_is_handed_on(script: Path) -> None:
+    assert subprocess.run([script, "--version"], capture_output=True, check=True).stdout == b"half\n"
