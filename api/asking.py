@@ -80,6 +80,11 @@ class Call(Generic[T]):
     params: Mapping[str, Any] = field(default_factory=dict)
     content: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    form: Literal["json", "bytes"] = "json"
+
+    def result(self, answer: httpx2.Response) -> T:
+        """What the caller gets of a last answer. Raises `ApiError`."""
+        return self.read(answer.content if self.form == "bytes" and answer.is_success else checked(answer))
 
     @property
     def given(self) -> dict[str, Any]:

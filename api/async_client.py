@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from types import TracebackType
@@ -41,6 +41,10 @@ from .models import (
     Metrics,
     Node,
     Readiness,
+    Trace,
+    Traces,
+    TraceSpans,
+    TraceSummary,
 )
 
 T = TypeVar("T")
@@ -196,6 +200,38 @@ class AsyncClient:
         """Complete checkpoints that the job told of before place `before`, newest first."""
         return await self._ask(calls.checkpoints(job, before, limit))
 
+    async def trace(self, job: str, *, steps: int = 3, idempotency_key: str | None = None) -> Trace:
+        """Record what every rank of a running job does in its next steps; the event `traced` tells the end.
+
+        Repeating a call with the same key records once. Raises `ApiError` `job_not_running`, `trace_open`.
+        """
+        return await self._ask(calls.trace(job, steps, idempotency_key))
+
+    async def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
+        """Traces that were asked for before the trace `before`, newest first."""
+        return await self._ask(calls.traces(job, before, limit))
+
+    async def trace_summary(self, job: str, trace: str, *, step: int | None = None) -> TraceSummary:
+        """Where each rank's time went: means over the traced steps, or of one."""
+        return await self._ask(calls.trace_summary(job, trace, step))
+
+    async def trace_spans(
+        self,
+        job: str,
+        trace: str,
+        *,
+        step: int | None = None,
+        ranks: Sequence[int] | None = None,
+        from_us: int = 0,
+        to_us: int | None = None,
+    ) -> TraceSpans:
+        """The longest spans of a traced step (None: the first), as many as fit, within a stretch of it."""
+        return await self._ask(calls.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
+
+    async def perfetto(self, job: str, trace: str) -> bytes:
+        """A whole trace as Perfetto opens it: Chrome trace JSON, gzip."""
+        return await self._ask(calls.perfetto(job, trace))
+
     async def logs(
         self, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None
     ) -> Logs:
@@ -272,7 +308,7 @@ class AsyncClient:
             else:
                 pause = tries.again(answer)
                 if pause is None:
-                    return call.read(checked(answer))
+                    return call.result(answer)
             await asyncio.sleep(pause or 0.0)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:

@@ -25,6 +25,10 @@ from .models import (
     Metrics,
     Node,
     Nodes,
+    Trace,
+    Traces,
+    TraceSpans,
+    TraceSummary,
 )
 
 Spec = JobSpec | Mapping[str, Any] | str | Path
@@ -64,6 +68,26 @@ def relayout(name: str, layout: Layout | Mapping[str, Any]) -> Call[Job]:
 def inject_fault(name: str, key: str | None, **wanted: Any) -> Call[Fault]:
     content = json.dumps({field: value for field, value in wanted.items() if value is not None}).encode()
     return Call("POST", _of(name, "/faults"), Fault.model_validate, content=content, headers=_keyed(key))
+
+
+def trace(name: str, steps: int, key: str | None) -> Call[Trace]:
+    return Call("POST", _of(name, "/trace"), Trace.model_validate, params={"steps": steps}, headers=_keyed(key))
+
+
+def traces(name: str, before: str | None, limit: int) -> Call[Traces]:
+    return Call("GET", _of(name, "/traces"), Traces.model_validate, params={"before": before, "limit": limit})
+
+
+def trace_summary(name: str, trace_id: str, step: int | None) -> Call[TraceSummary]:
+    return Call("GET", _of_trace(name, trace_id), TraceSummary.model_validate, params={"step": step})
+
+
+def trace_spans(name: str, trace_id: str, **wanted: Any) -> Call[TraceSpans]:
+    return Call("GET", _of_trace(name, trace_id, "/spans"), TraceSpans.model_validate, params=wanted)
+
+
+def perfetto(name: str, trace_id: str) -> Call[bytes]:
+    return Call("GET", _of_trace(name, trace_id, "/perfetto"), bytes, form="bytes")
 
 
 def metrics(name: str, since: int, max_points: int) -> Call[Metrics]:
@@ -113,6 +137,10 @@ def events(job_id: str, *, logs: bool, rank: int | None) -> Call[None]:
 
 def _of(name: str, what: str = "") -> str:
     return f"/v1/jobs/{_quoted(name)}{what}"
+
+
+def _of_trace(name: str, trace_id: str, what: str = "") -> str:
+    return _of(name, f"/traces/{_quoted(trace_id)}{what}")
 
 
 def _quoted(name: str) -> str:

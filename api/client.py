@@ -6,7 +6,7 @@ resumes after the last event that it gave: a lost connection or a restarted cont
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from types import TracebackType
@@ -45,6 +45,10 @@ from .models import (
     Metrics,
     Node,
     Readiness,
+    Trace,
+    Traces,
+    TraceSpans,
+    TraceSummary,
 )
 
 __all__ = ["FINAL", "ApiError", "Client", "Event", "JobHandle", "Unreachable", "WaitTimeout", "find_url"]
@@ -201,6 +205,38 @@ class Client:
         """Complete checkpoints that the job told of before place `before`, newest first."""
         return self._ask(calls.checkpoints(job, before, limit))
 
+    def trace(self, job: str, *, steps: int = 3, idempotency_key: str | None = None) -> Trace:
+        """Record what every rank of a running job does in its next steps; the event `traced` tells the end.
+
+        Repeating a call with the same key records once. Raises `ApiError` `job_not_running`, `trace_open`.
+        """
+        return self._ask(calls.trace(job, steps, idempotency_key))
+
+    def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
+        """Traces that were asked for before the trace `before`, newest first."""
+        return self._ask(calls.traces(job, before, limit))
+
+    def trace_summary(self, job: str, trace: str, *, step: int | None = None) -> TraceSummary:
+        """Where each rank's time went: means over the traced steps, or of one."""
+        return self._ask(calls.trace_summary(job, trace, step))
+
+    def trace_spans(
+        self,
+        job: str,
+        trace: str,
+        *,
+        step: int | None = None,
+        ranks: Sequence[int] | None = None,
+        from_us: int = 0,
+        to_us: int | None = None,
+    ) -> TraceSpans:
+        """The longest spans of a traced step (None: the first), as many as fit, within a stretch of it."""
+        return self._ask(calls.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
+
+    def perfetto(self, job: str, trace: str) -> bytes:
+        """A whole trace as Perfetto opens it: Chrome trace JSON, gzip."""
+        return self._ask(calls.perfetto(job, trace))
+
     def logs(
         self, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None
     ) -> Logs:
@@ -277,7 +313,7 @@ class Client:
             else:
                 pause = tries.again(answer)
                 if pause is None:
-                    return call.read(checked(answer))
+                    return call.result(answer)
             time.sleep(pause or 0.0)
 
     def _patiently(self, ask: Callable[[], T]) -> T:

@@ -11,7 +11,7 @@ from pydantic import PrivateAttr
 from ..strategies.layout import Layout
 from . import notebook
 from .asking import ApiError, Event
-from .models import Checkpoints, Incidents, Job, Logs, Metrics
+from .models import Checkpoints, Incidents, Job, Logs, Metrics, Trace, Traces, TraceSummary
 
 if TYPE_CHECKING:
     from .async_client import AsyncClient
@@ -60,6 +60,18 @@ class JobHandle(Job):
     def checkpoints(self, *, before: int | None = None, limit: int = 100) -> Checkpoints:
         """Its checkpoints, newest first."""
         return self._client.checkpoints(self.id, before=before, limit=limit)
+
+    def trace(self, *, steps: int = 3) -> Trace:
+        """Record what its ranks do in the next steps."""
+        return self._client.trace(self.id, steps=steps)
+
+    def traces(self, *, before: str | None = None, limit: int = 20) -> Traces:
+        """Its traces, newest first."""
+        return self._client.traces(self.id, before=before, limit=limit)
+
+    def trace_summary(self, trace: str, *, step: int | None = None) -> TraceSummary:
+        """Where each rank's time went."""
+        return self._client.trace_summary(self.id, trace, step=step)
 
     def logs(self, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None) -> Logs:
         """Its log lines."""
@@ -126,6 +138,18 @@ class AsyncJobHandle(Job):
     async def checkpoints(self, *, before: int | None = None, limit: int = 100) -> Checkpoints:
         """Its checkpoints, newest first."""
         return await self._client.checkpoints(self.id, before=before, limit=limit)
+
+    async def trace(self, *, steps: int = 3) -> Trace:
+        """Record what its ranks do in the next steps."""
+        return await self._client.trace(self.id, steps=steps)
+
+    async def traces(self, *, before: str | None = None, limit: int = 20) -> Traces:
+        """Its traces, newest first."""
+        return await self._client.traces(self.id, before=before, limit=limit)
+
+    async def trace_summary(self, trace: str, *, step: int | None = None) -> TraceSummary:
+        """Where each rank's time went."""
+        return await self._client.trace_summary(self.id, trace, step=step)
 
     async def logs(
         self, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None

@@ -18,6 +18,7 @@ from ..workers.fault import Fault
 from ..workers.spec import Run, TrainSpec
 from ..workers.spike import Bounds
 from ..workers.straggler import Limits
+from ..workers.trace import Trace
 from . import forms
 from .errors import ClusterError, GangLost, LeaseLost
 from .gangs import Cluster, GangOrder
@@ -50,17 +51,24 @@ class Attempt:
     def __init__(self, store: Store, settings: Settings, cluster: Cluster, lease: Lease) -> None:
         self.store, self.settings, self.cluster, self.lease = store, settings, cluster, lease
         self._preempted, self._cancelled = asyncio.Event(), asyncio.Event()
-        self._injecting: dict[str, asyncio.Task[None]] = {}  # by the fault's id
+        self._carrying: dict[str, asyncio.Task[None]] = {}  # orders on their way to the gang, by id
 
     def inject(self, gang: str, fault: Fault) -> None:
         """Somebody asked for a fault. Harmless when it is said again."""
-        if fault.id not in self._injecting:
-            self._injecting[fault.id] = asyncio.create_task(self._inject(gang, fault), name=fault.id)
+        self._carry(fault.id, lambda: self.cluster.inject(gang, fault))
 
-    async def _inject(self, gang: str, fault: Fault) -> None:
+    def trace(self, gang: str, trace: Trace) -> None:
+        """Somebody asked for a trace. Harmless when it is said again."""
+        self._carry(trace.id, lambda: self.cluster.trace(gang, trace))
+
+    def _carry(self, order: str, give: Callable[[], Awaitable[None]]) -> None:
+        if order not in self._carrying:
+            self._carrying[order] = asyncio.create_task(self._until_taken(give), name=order)
+
+    async def _until_taken(self, give: Callable[[], Awaitable[None]]) -> None:
         """Until the gang has the order, or is lost."""
         with contextlib.suppress(GangLost):
-            await self._patiently(lambda: self.cluster.inject(gang, fault))
+            await self._patiently(give)
 
     def end(self, state: State) -> None:
         """The database says that the gang is to end: `cancelling`, or `preempting`, which saves first."""
@@ -80,7 +88,7 @@ class Attempt:
         except ClusterError as error:
             await self._lose(self._word("cluster_unreachable", error.message))
         finally:
-            await _end_tasks(*self._injecting.values())
+            await _end_tasks(*self._carrying.values())
         await self._clear(attempt["gang"])
         async with self.store.write() as tx:
             await leases.release(tx, [self.lease.token])

@@ -19,6 +19,7 @@ from ..workers.fault import Fault
 from ..workers.forkserver import ForkError
 from ..workers.gang import Supervisor
 from ..workers.placement import NAMESPACE, Order, rank_name, remove_remains
+from ..workers.trace import Trace
 from . import holdings
 from .errors import ClusterError, GangLost
 from .gangs import GangOrder, Node, Pull
@@ -112,6 +113,10 @@ class Cluster:
     async def inject(self, gang: str, fault: Fault) -> None:
         """Order a fault of the gang, which carries it out once, however often it is ordered. Raises GangLost."""
         await self._ask(gang, lambda supervisor: supervisor.inject.remote(fault.to_json()), ANSWER_S)
+
+    async def trace(self, gang: str, trace: Trace) -> None:
+        """Order a trace of the gang's next steps, which it records once, however often it is ordered. Raises GangLost."""
+        await self._ask(gang, lambda supervisor: supervisor.trace.remote(trace.to_json()), ANSWER_S)
 
     async def close_gang(self, gang: str) -> None:
         """Clear away whatever is left of a gang; harmless when nothing is."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict, dataclass
 from uuid import uuid4
 
-from . import faults
+from . import faults, traces
 from .admission import admit
 from .attempt import Attempt
 from .errors import ClusterError, LeaseLost
@@ -25,6 +25,7 @@ from .settings import Settings
 from .states import HOLDING
 from .store import faults as fault_rows
 from .store import jobs, leases, nodes
+from .store import traces as trace_rows
 from .store.engine import Store
 from .store.leases import Lease
 
@@ -104,6 +105,7 @@ class Dispatcher:
             return
         await self._end_gangs()
         await self._inject()
+        await self._trace()
         if self._unreachable is None:
             await self._bury()
             await self._adopt()
@@ -130,6 +132,16 @@ class Dispatcher:
         for row in ordered:
             if running := self._running.get(row["lease_token"]):
                 running.attempt.inject(gang_name(row["job_id"], row["attempt"]), faults.order_of(row))
+
+    async def _trace(self) -> None:
+        """Carry the traces that users asked for to the gangs of their jobs."""
+        if not self._running:
+            return
+        async with self.store.read() as tx:
+            ordered = await trace_rows.open_of(tx, self._running.keys())
+        for row in ordered:
+            if running := self._running.get(row["lease_token"]):
+                running.attempt.trace(gang_name(row["job_id"], row["attempt"]), traces.order_of(row))
 
     async def _bury(self) -> None:
         """Once: what this machine's dead dispatchers held need not wait until their leases expire."""

@@ -92,7 +92,7 @@ class FaultsDisabled(ShardyardError):
 
 
 class JobNotRunning(ShardyardError):
-    """A fault strikes jobs that are running, and no others."""
+    """Faults strike and traces record jobs that are running, and no others."""
 
     code = "job_not_running"
 
@@ -101,6 +101,18 @@ class InvalidFault(ShardyardError):
     """The fault does not fit the job, or its parts do not go together."""
 
     code = "invalid_fault"
+
+
+class TraceNotFound(ShardyardError):
+    """The job has no such trace (any more), or the trace no such step."""
+
+    code = "trace_not_found"
+
+
+class TraceOpen(ShardyardError):
+    """A job's steps are recorded for one trace at a time."""
+
+    code = "trace_open"
 
 
 class InvalidCursor(ShardyardError):

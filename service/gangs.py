@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from ..workers.fault import Fault
 from ..workers.spike import Bounds
 from ..workers.straggler import Limits
+from ..workers.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,9 @@ class Cluster(Protocol):
 
     async def inject(self, gang: str, fault: Fault) -> None:
         """Order a fault of the gang, which carries it out once, however often it is ordered. Raises GangLost."""
+
+    async def trace(self, gang: str, trace: Trace) -> None:
+        """Order a trace of the gang's next steps, which it records once, however often it is ordered. Raises GangLost."""
 
     async def close_gang(self, gang: str) -> None:
         """Clear away whatever is left of a gang; harmless when nothing is."""

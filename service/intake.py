@@ -13,7 +13,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.events import plain
-from . import faults
+from . import faults, traces
 from .blame import blame
 from .budget import MACHINES
 from .errors import LeaseLost
@@ -92,9 +92,12 @@ class _Batch:
         if event["seq"] != self.cursor + 1:
             self._note("incident", time.time(), _gap(self.cursor, event["seq"]))
         self.cursor = int(event["seq"])
-        kind, ts, data = str(event["kind"]), float(event["ts"]), storable(event["data"])
+        kind, ts = str(event["kind"]), float(event["ts"])
         try:
-            await self._add(kind, ts, data)
+            if kind == "trace":  # large: kept part by part, and checked there
+                await traces.keep(self.tx, self.job["id"], event["data"])
+            else:
+                await self._add(kind, ts, storable(event["data"]))
         except (KeyError, TypeError, ValueError) as error:
             message = f"Event {self.cursor} ({kind[:32]}) cannot be understood: {error!r}"
             self._note("incident", ts, {"cause": "invalid_event", "message": message})
@@ -108,6 +111,8 @@ class _Batch:
             self.logs.extend(self._lines(ts, data))
         elif kind == "fault":
             await self._settle_fault(ts, data)
+        elif kind == "traced":
+            await self._settle_trace(ts, data)
         else:
             self._note(kind[:32], ts, data)
             if kind == "incident":
@@ -130,6 +135,11 @@ class _Batch:
         if settled is not None:
             self._note("fault", ts, settled)
 
+    async def _settle_trace(self, ts: float, data: Mapping[str, Any]) -> None:
+        settled = await traces.settle(self.tx, self.job["id"], data, ts)
+        if settled is not None:
+            self._note("traced", ts, settled)
+
     async def _move(self, to: State, word: Word) -> None:
         """Move the job as the gang says, after the events that it told before."""
         await self._flush_events()
@@ -143,6 +153,7 @@ class _Batch:
             self.columns["repairs"] = self.columns.get("repairs", self.job["repairs"]) + 1
         if self.ended:
             await faults.miss_all(self.tx, self.job["id"], self.attempt, word.actor, word.now)
+            await traces.miss_all(self.tx, self.job["id"], self.attempt, word.actor, word.now)
             await attempts.end(self.tx, self.job["id"], self.attempt, word.reason or to, word.now)
         for state in route(self.state, to):
             await move(self.tx, self.job["id"], self.state, state, word, token=self.job["lease_token"])

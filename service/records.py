@@ -280,6 +280,120 @@ class FaultRecord:
 
 
 @dataclass(frozen=True)
+class TraceRecord:
+    """A trace of `steps` steps that `actor` asked for. `state`: open, done or failed, for which `message` says why.
+
+    `parts`: how much is stored, one for each rank and step, of so many that are wanted.
+    """
+
+    id: str
+    job: str
+    attempt: int
+    steps: int
+    state: str
+    message: str | None
+    first_step: int | None
+    last_step: int | None
+    parts: int
+    parts_wanted: int
+    actor: str
+    asked_at: datetime
+    settled_at: datetime | None
+
+
+@dataclass(frozen=True)
+class TracePage:
+    """`next` is the `before` of the next page."""
+
+    items: list[TraceRecord]
+    next: str | None
+
+
+@dataclass(frozen=True)
+class TracedRank:
+    """Where a rank's time went, in seconds, by category. `own_s` is what it did not wait; bubbles are shares of the schedule's time.
+
+    `pipeline` numbers the pipelines, `place` the ranks within one; None without a pipeline.
+    """
+
+    rank: int
+    pipeline: int | None
+    place: int | None
+    seconds: float
+    error_s: float  # of its clock against rank 0's, at most
+    sums: dict[str, float]
+    own_s: float
+    waited_s: float
+    bubble_measured: float | None
+    bubble_simulated: float | None
+    dropped: int  # spans that the rank did not keep
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """A step over its ranks: how long the longest took, which worked longest by itself and by how much more than the others' median."""
+
+    step: int
+    began: float
+    seconds: float
+    ranks: int
+    slowest_rank: int | None
+    slower_by_s: float | None
+    bubble_measured: float | None  # means over ranks
+    bubble_simulated: float | None
+
+
+@dataclass(frozen=True)
+class TraceSummary:
+    """`ranks` are of one `step`, or means over all steps, for which `slowest_rank` and the bubbles are too."""
+
+    trace: TraceRecord
+    steps: list[TracedStep]
+    step: int | None
+    ranks: list[TracedRank]
+    slowest_rank: int | None
+    slower_by_s: float | None
+    bubble_measured: float | None
+    bubble_simulated: float | None
+
+
+#: lane, category, name (indices), start and length in µs after the step's begin, micro-batch, stage.
+SpanRow = tuple[int, int, int, int, int, int | None, int | None]
+#: category (index), stage, micro-batch, start and length in µs after the step's begin.
+IdealRow = tuple[int, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class RankSpans:
+    """One rank's spans in order of their start. `began_us`: its own begin after the step's; `dropped`: spans that are not here."""
+
+    rank: int
+    pipeline: int | None
+    place: int | None
+    began_us: int
+    length_us: int
+    error_us: int
+    lanes: list[str]
+    spans: list[SpanRow]
+    ideal: list[IdealRow]
+    dropped: int
+
+
+@dataclass(frozen=True)
+class StepSpans:
+    """A step's spans: as many as fit, the longest of all ranks. `categories` and `names` are what the rows' indices mean."""
+
+    trace: str
+    step: int
+    began: float
+    length_us: int
+    categories: list[str]
+    names: list[str]
+    ranks: list[RankSpans]
+    dropped: int
+
+
+@dataclass(frozen=True)
 class LogLine:
     """One line: `n` is its position in the whole job's log, `line` its number within its rank's attempt."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import faults, forms
+from . import faults, forms, traces
 from .budget import DEVICES_LOST, MACHINES, PREEMPTED, Again, BackOff, Enough, Fault, Spent, decide
 from .fingerprint import fingerprint
 from .lifecycle import Word, move
@@ -30,6 +30,7 @@ async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_of
     error = await _error(tx, job) if word.reason == "exception" else None
     alike = None if error is None else await attempts.ended_by(tx, job["id"], error)
     await faults.miss_all(tx, job["id"], job["attempt"], word.actor, word.now)
+    await traces.miss_all(tx, job["id"], job["attempt"], word.actor, word.now)
     await attempts.end(tx, job["id"], job["attempt"], word.reason or "lost", word.now, error)
     if job["state"] == State.CANCELLING:
         return await _settle(tx, job, State.CANCELLED, Word(word.actor, word.now, "cancelled_by_user"))

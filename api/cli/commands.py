@@ -12,7 +12,7 @@ from ...service.errors import ShardyardError
 from ..client import ApiError
 from ..errors import InvalidDocument
 from ..models import FieldError
-from . import checkpoints, compare, completion, faults, init, jobs, models, nodes, plane, top, watching
+from . import checkpoints, compare, completion, faults, init, jobs, models, nodes, plane, top, traces, watching
 from .exits import ExitCode, in_words
 from .screen import Screen
 
@@ -31,7 +31,7 @@ _PANELS = {
     "Train": (init.init, watching.run, jobs.submit, watching.watch, jobs.cancel, jobs.relayout),
     "Read": (
         *(top.top, jobs.list_, jobs.show, jobs.incidents, watching.logs, compare.compare, checkpoints.checkpoints),
-        *(nodes.nodes, jobs.schema),
+        *(traces.trace, nodes.nodes, jobs.schema),
     ),
     "Faults": (faults.chaos,),
     "Models": (models.export,),
@@ -57,6 +57,8 @@ _NEXT = {
     "job_not_found": "See which jobs there are with: shardyard list",
     "node_not_found": "See which nodes there are with: shardyard nodes",
     "job_ended": "See how it ended with: shardyard show JOB",
+    "trace_not_found": "See which traces there are with: shardyard trace JOB --list",
+    "trace_open": "See how far it is with: shardyard trace JOB --list",
     "job_not_running": "See what it does with: shardyard show JOB",
     "invalid_fault": "See which faults there are with: shardyard chaos --help",
     "invalid_spec": "See what a spec holds with: shardyard schema",

@@ -39,6 +39,10 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
             return f"goes on as {data.get('after')} instead of {data.get('before')}{why}"
         case "fault":
             return _fault(data)
+        case "traced":
+            first, last = data.get("steps") or (None, None)
+            of = f" of steps {first} to {last}" if data.get("done") else f" failed: {data.get('message')}"
+            return f"trace {data.get('id')}{of}, asked for by {data.get('asked_by')}"
         case "plan":
             return f"{number(data.get('parameters'))} parameters · {data.get('layout')} · {data.get('batch')}"
     return None

@@ -23,7 +23,8 @@ Place = Annotated[int, Query(ge=0, lt=2**53)]
 _SENT = 'event: step\ndata: {"step": 1, "loss": 5.55}\nid: 3.1.0\n\n'
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "`state`, `plan`, `step`, `eval`, `checkpoint`, `export`, `incident`, `repair`, `summary`, `log`; last `end`.",
+        "description": "`state`, `plan`, `step`, `eval`, `checkpoint`, `export`, `incident`, `repair`, `traced`, "
+        "`summary`, `log`; last `end`.",
         "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _SENT}},
     },
     **describe("job_not_found", "invalid_cursor", "invalid_request"),

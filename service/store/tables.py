@@ -13,8 +13,10 @@ from sqlalchemy import (
     Column,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -157,6 +159,38 @@ faults = Table(
     Column("settled_at", Double),  # struck, or missed with the attempt's end; an event then says which
     Column("idempotency_key", String(255)),
     UniqueConstraint("job_id", "idempotency_key"),
+)
+
+traces = Table(
+    "traces",
+    METADATA,
+    _job_id(),
+    Column("id", String(40), primary_key=True),  # sorts by the time of asking
+    Column("attempt", Integer, nullable=False),  # the one that it is of
+    Column("steps", Integer, nullable=False),
+    Column("state", String(8), nullable=False),  # open, done, failed
+    Column("actor", Text, nullable=False),
+    Column("asked_at", Double, nullable=False),
+    Column("settled_at", Double),
+    Column("message", Text),
+    Column("first_step", BigInteger),
+    Column("last_step", BigInteger),
+    Column("idempotency_key", String(255)),
+    UniqueConstraint("job_id", "idempotency_key"),
+)
+
+trace_parts = Table(
+    "trace_parts",
+    METADATA,
+    Column("job_id", String(40), primary_key=True),
+    Column("trace_id", String(40), primary_key=True),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("rank", Integer, primary_key=True, autoincrement=False),
+    Column("began", Double, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("head", JSON, nullable=False),  # what a summary needs
+    Column("body", LargeBinary, nullable=False),  # spans and schedule: JSON, deflated
+    ForeignKeyConstraint(["job_id", "trace_id"], ["traces.job_id", "traces.id"], ondelete="CASCADE"),
 )
 
 steps = Table(

@@ -5,9 +5,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from harness.traces import whole
+
 from shardyard.service.errors import ClusterError, GangLost
 from shardyard.service.gangs import GangOrder, Node, Pull
 from shardyard.workers.fault import Fault
+from shardyard.workers.trace import Trace
 
 
 class Gang:
@@ -21,6 +24,7 @@ class Gang:
         self.changed = asyncio.Condition()
         self.stubborn = False  # does not end when it is told to
         self.faults: list[Fault] = []  # ordered, also again
+        self.traces: list[Trace] = []  # ordered, also again
 
     async def tell(self, kind: str, **data: Any) -> None:
         async with self.changed:
@@ -76,7 +80,7 @@ class InProcessCluster:
         self.reachable = True
         self.repeats = False  # pull gives acknowledged events again, too
         self.lost_replies = 0  # so many pulls happen, but their answers are lost
-        self.lost_orders = 0  # so many faults are heard of, but not answered
+        self.lost_orders = 0  # so many faults and traces are heard of, but not answered
         self._scripts: dict[str, asyncio.Task[None]] = {}
 
     async def connect(self) -> None:
@@ -124,6 +128,17 @@ class InProcessCluster:
         told.faults.append(fault)
         if not again or self.repeats:
             await told.tell("fault", id=fault.id, fault=fault.kind, done=True, message="it was done", step=1)
+        if self.lost_orders:
+            self.lost_orders -= 1
+            raise ClusterError("the answer was lost")
+
+    async def trace(self, gang: str, trace: Trace) -> None:
+        told = self._gang(gang)
+        again = trace in told.traces
+        told.traces.append(trace)
+        if not again or self.repeats:
+            for kind, data in whole(trace.id, range(1, trace.steps + 1)):
+                await told.tell(kind, **data)
         if self.lost_orders:
             self.lost_orders -= 1
             raise ClusterError("the answer was lost")

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from harness.postgres import Postgres
 
-from shardyard.service import faults, jobs, nodes
+from shardyard.service import faults, jobs, nodes, traces
 from shardyard.service.dispatcher import Dispatcher
 from shardyard.service.errors import InvalidLayout, JobEnded
 from shardyard.service.faults import Wanted
@@ -558,6 +558,29 @@ async def test_a_fault_that_a_user_asks_for_is_told_once(
         await until(store, job, reached(State.CANCELLED))
     assert gang.faults == [gang.faults[0]] * 3 and gang.faults[0].id == asked.id
     assert await told_faults(store, job) == [(asked.id, True, "me")]
+
+
+@pytest.mark.parametrize("repeats", [False, True], ids=["answers-lost", "events-twice"])
+async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
+    store: Store, settings: Settings, cluster: InProcessCluster, repeats: bool
+) -> None:
+    cluster.script, cluster.lost_orders, cluster.repeats = run_until_stopped, 2, repeats
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        asked = await traces.ask(store, job.id, 3, None, "me")
+        gang = cluster.living[f"shardyard-{job.id}-1"]
+        async with asyncio.timeout(15):
+            while (await traces.traces(store, job.id)).items[0].state == "open":  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await eventually(lambda: len(gang.traces) == 3)
+        await jobs.cancel(store, job.id, "tester")
+        await until(store, job, reached(State.CANCELLED))
+    assert {(order.id, order.steps) for order in gang.traces} == {(asked.id, 3)}
+    [one] = (await traces.traces(store, job.id)).items
+    assert (one.id, one.state, one.parts, one.first_step, one.last_step) == (asked.id, "done", 6, 1, 3)
+    told = [item.data for item in await story(store, job) if item.kind == "traced"]
+    assert [(data["id"], data["done"]) for data in told] == [(asked.id, True)]
 
 
 async def test_a_fault_that_no_dispatcher_may_carry_is_missed(

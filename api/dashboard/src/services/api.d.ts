@@ -228,6 +228,107 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/trace": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Trace a running job's next steps
+         * @description Record what every rank does in the next steps, on one clock. The event `traced` says when it is done, or why it is not.
+         */
+        readonly post: operations["traceJob"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/traces": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List a job's traces
+         * @description Newest first. A job keeps its last ten.
+         */
+        readonly get: operations["listTraces"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/traces/{trace}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Sum up a trace
+         * @description Where each rank's time went: means over the traced steps, or of one `step`; the bubble, and the rank that worked longest.
+         */
+        readonly get: operations["getTrace"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/traces/{trace}/spans": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read a traced step's spans
+         * @description A step (the first where none is named) as it is drawn, beside the ideal schedule. At most 300 kB: the shortest spans are
+         *     left out first, and counted; a shorter stretch of time brings them back.
+         */
+        readonly get: operations["getTraceSpans"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/traces/{trace}/perfetto": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Download a trace for Perfetto
+         * @description All steps, ranks and spans in one file for <https://ui.perfetto.dev> or chrome://tracing.
+         */
+        readonly get: operations["downloadTrace"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/faults": {
         readonly parameters: {
             readonly query?: never;
@@ -1089,6 +1190,62 @@ export interface components {
             readonly eta_s: number | null;
         };
         /**
+         * RankSpans
+         * @description One rank's spans, by their start. Times are µs after the step's begin.
+         */
+        readonly RankSpans: {
+            /** Rank */
+            readonly rank: number;
+            /** Pipeline */
+            readonly pipeline: number | null;
+            /** Place */
+            readonly place: number | null;
+            /** Began Us */
+            readonly began_us: number;
+            /** Length Us */
+            readonly length_us: number;
+            /**
+             * Error Us
+             * @default 0
+             */
+            readonly error_us: number;
+            /**
+             * Lanes
+             * @description Lane 0 is the training thread, the others what was sent in the background.
+             */
+            readonly lanes: readonly string[];
+            /**
+             * Spans
+             * @description Lane, category and name (indices), start, length, micro-batch, stage.
+             */
+            readonly spans: readonly (readonly [
+                number,
+                number,
+                number,
+                number,
+                number,
+                number | null,
+                number | null
+            ])[];
+            /**
+             * Ideal
+             * @description The ideal schedule's row: category (index), stage, micro-batch, start, length.
+             */
+            readonly ideal: readonly (readonly [
+                number,
+                number,
+                number,
+                number,
+                number
+            ])[];
+            /**
+             * Dropped
+             * @description Spans that are not here.
+             * @default 0
+             */
+            readonly dropped: number;
+        };
+        /**
          * Readiness
          * @description Whether this API can do its work: `status` is `ready` or `unready`.
          */
@@ -1264,6 +1421,209 @@ export interface components {
         readonly Templates: {
             /** Items */
             readonly items: readonly components["schemas"]["Template"][];
+        };
+        /**
+         * Trace
+         * @description A trace of a job's steps that was asked for. The event `traced` tells its end.
+         */
+        readonly Trace: {
+            /** Id */
+            readonly id: string;
+            /** Job */
+            readonly job: string;
+            /** Attempt */
+            readonly attempt: number;
+            /** Steps */
+            readonly steps: number;
+            /**
+             * State
+             * @description `open`, `done` or `failed`.
+             */
+            readonly state: string;
+            /**
+             * Message
+             * @description Why it failed.
+             */
+            readonly message: string | null;
+            /** First Step */
+            readonly first_step: number | null;
+            /** Last Step */
+            readonly last_step: number | null;
+            /**
+             * Parts
+             * @description What is stored, one for each rank and step.
+             * @default 0
+             */
+            readonly parts: number;
+            /**
+             * Parts Wanted
+             * @default 0
+             */
+            readonly parts_wanted: number;
+            /**
+             * Actor
+             * @description Who asked.
+             */
+            readonly actor: string;
+            /**
+             * Asked At
+             * Format: date-time
+             */
+            readonly asked_at: string;
+            /** Settled At */
+            readonly settled_at: string | null;
+        };
+        /**
+         * TraceSpans
+         * @description One traced step as it is drawn.
+         */
+        readonly TraceSpans: {
+            /** Trace */
+            readonly trace: string;
+            /** Step */
+            readonly step: number;
+            /**
+             * Began
+             * @description Unix seconds.
+             */
+            readonly began: number;
+            /** Length Us */
+            readonly length_us: number;
+            /** Categories */
+            readonly categories: readonly string[];
+            /** Names */
+            readonly names: readonly string[];
+            /** Ranks */
+            readonly ranks: readonly components["schemas"]["RankSpans"][];
+            /**
+             * Dropped
+             * @default 0
+             */
+            readonly dropped: number;
+        };
+        /**
+         * TraceSummary
+         * @description `ranks`, the slowest and the bubbles are of one `step`, or, where that is null, means over all steps.
+         */
+        readonly TraceSummary: {
+            readonly trace: components["schemas"]["Trace"];
+            /** Steps */
+            readonly steps: readonly components["schemas"]["TracedStep"][];
+            /** Step */
+            readonly step: number | null;
+            /** Ranks */
+            readonly ranks: readonly components["schemas"]["TracedRank"][];
+            /** Slowest Rank */
+            readonly slowest_rank: number | null;
+            /** Slower By S */
+            readonly slower_by_s: number | null;
+            /** Bubble Measured */
+            readonly bubble_measured: number | null;
+            /** Bubble Simulated */
+            readonly bubble_simulated: number | null;
+        };
+        /**
+         * TracedRank
+         * @description Where a rank's time went, in seconds.
+         */
+        readonly TracedRank: {
+            /** Rank */
+            readonly rank: number;
+            /**
+             * Pipeline
+             * @description Number of its pipeline; null without one.
+             */
+            readonly pipeline: number | null;
+            /**
+             * Place
+             * @description Its place in the pipeline.
+             */
+            readonly place: number | null;
+            /** Seconds */
+            readonly seconds: number;
+            /**
+             * Error S
+             * @description Of its clock against rank 0's, at most.
+             * @default 0
+             */
+            readonly error_s: number;
+            /**
+             * Sums
+             * @description By category: `forward`, `backward`, `weight`, `optimizer`, `send`, `receive`, `collective`, `data`, `other`.
+             */
+            readonly sums: {
+                readonly [key: string]: number;
+            };
+            /**
+             * Own S
+             * @description What it did not wait for others (`send`, `receive`, `collective`).
+             */
+            readonly own_s: number;
+            /** Waited S */
+            readonly waited_s: number;
+            /**
+             * Bubble Measured
+             * @description Share of the schedule's time.
+             */
+            readonly bubble_measured: number | null;
+            /**
+             * Bubble Simulated
+             * @description Of the ideal schedule of the same durations.
+             */
+            readonly bubble_simulated: number | null;
+            /**
+             * Dropped
+             * @description Spans that the rank did not keep; the sums have them.
+             * @default 0
+             */
+            readonly dropped: number;
+        };
+        /**
+         * TracedStep
+         * @description A step over its ranks.
+         */
+        readonly TracedStep: {
+            /** Step */
+            readonly step: number;
+            /**
+             * Began
+             * @description Unix seconds.
+             */
+            readonly began: number;
+            /**
+             * Seconds
+             * @description Of the rank that took longest.
+             */
+            readonly seconds: number;
+            /** Ranks */
+            readonly ranks: number;
+            /**
+             * Slowest Rank
+             * @description The rank with the most own work.
+             */
+            readonly slowest_rank: number | null;
+            /**
+             * Slower By S
+             * @description By so much more than the others' median.
+             */
+            readonly slower_by_s: number | null;
+            /**
+             * Bubble Measured
+             * @description Mean over ranks.
+             */
+            readonly bubble_measured: number | null;
+            /** Bubble Simulated */
+            readonly bubble_simulated: number | null;
+        };
+        /**
+         * Traces
+         * @description Traces, newest first; `next` is the `before` of the next request, null at the end.
+         */
+        readonly Traces: {
+            /** Items */
+            readonly items: readonly components["schemas"]["Trace"][];
+            /** Next */
+            readonly next: string | null;
         };
         /**
          * Waiting
@@ -2682,7 +3042,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description `state`, `plan`, `step`, `eval`, `checkpoint`, `export`, `incident`, `repair`, `summary`, `log`; last `end`. */
+            /** @description `state`, `plan`, `step`, `eval`, `checkpoint`, `export`, `incident`, `repair`, `traced`, `summary`, `log`; last `end`. */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -2969,6 +3329,294 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Outlines"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly traceJob: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description How many, one after the other. */
+                readonly steps?: number;
+            };
+            readonly header?: {
+                /** @description Any text of your own. The same key and body have one effect and one answer, however often they are sent. */
+                readonly "Idempotency-Key"?: string | null;
+            };
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 202: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Trace"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `idempotency_conflict`: the idempotency key was used for another body; `job_not_running`: the job is not running; `trace_open`: a trace is being recorded */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listTraces: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description `next` of the page before. */
+                readonly before?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Traces"];
+                };
+            };
+            /** @description `invalid_cursor`: unknown cursor */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getTrace: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description A step of the trace. */
+                readonly step?: number | null;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+                readonly trace: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["TraceSummary"];
+                };
+            };
+            /** @description `job_not_found`: no such job; `trace_not_found`: no such trace */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getTraceSpans: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description A step of the trace. */
+                readonly step?: number | null;
+                /** @description Only these; repeated. */
+                readonly ranks?: readonly number[] | null;
+                /** @description µs after the step's begin: only spans that reach beyond it. */
+                readonly from_us?: number;
+                /** @description µs after the step's begin: only spans that begin before. */
+                readonly to_us?: number | null;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+                readonly trace: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["TraceSpans"];
+                };
+            };
+            /** @description `job_not_found`: no such job; `trace_not_found`: no such trace */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly downloadTrace: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+                readonly trace: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Chrome trace JSON, gzip. */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/gzip": string;
+                };
+            };
+            /** @description `job_not_found`: no such job; `trace_not_found`: no such trace */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `invalid_request`: invalid parameters */

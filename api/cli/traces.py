@@ -1,0 +1,160 @@
+"""`shardyard trace`: record a running job's next steps, and see where each rank's time went."""
+
+import gzip
+import io
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from ...workers.trace import MOST_STEPS
+from ..client import Client
+from ..models import Trace, TracedRank, TraceSummary
+from .exits import ExitCode
+from .options import JobName, Json, Url
+from .screen import Screen, clock
+from .spark import bar
+
+_LOOK_S: Final = 0.3
+_WIDE: Final = 48
+
+#: How each category is drawn: a character of its own, so that colour is not needed.
+_LOOKS: Final = {
+    "forward": ("█", "blue"),
+    "backward": ("▓", "green"),
+    "weight": ("▒", "cyan"),
+    "optimizer": ("◆", "magenta"),
+    "data": ("=", "yellow"),
+    "other": ("+", "red"),
+    "send": (">", "bright_black"),
+    "receive": ("<", "bright_black"),
+    "collective": ("░", "bright_black"),
+}
+
+
+def trace(
+    job: JobName,
+    steps: Annotated[int, typer.Option("--steps", min=1, max=MOST_STEPS, help="How many, one after the other.")] = 3,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write it for Perfetto; packed where FILE ends with .gz."),
+    ] = None,
+    show: Annotated[str | None, typer.Option("--show", metavar="TRACE", help="An earlier trace instead.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Only list the traces that there are.")] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Record what every rank does in a running job's next steps, and sum it up."""
+    screen = Screen()
+    with Client(url) as client:
+        if list_:
+            _list(screen, client, job, json)
+            return
+        found = client.trace_summary(job, show) if show else _recorded(screen, client, client.trace(job, steps=steps))
+        if found.trace.state == "failed":
+            screen.error(f"{found.trace.id} failed: {found.trace.message}")
+        if json:
+            screen.json(found)
+        elif found.ranks:
+            _draw(screen, found)
+        if output and found.ranks:
+            _save(screen, client, found.trace, output)
+    if found.trace.state == "failed":
+        screen.hint(f"See what happened with: shardyard incidents {found.trace.job}")
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def _recorded(screen: Screen, client: Client, asked: Trace) -> TraceSummary:
+    """Wait for its end. Ctrl-C leaves it being recorded."""
+    try:
+        with _progress(screen, asked) as bars:
+            while True:
+                found = client.trace_summary(asked.job, asked.id)
+                bars.update(bars.task_ids[0], completed=found.trace.parts)
+                if found.trace.state != "open":
+                    return found
+                time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        screen.hint(f"It goes on. See it with: shardyard trace {asked.job} --show {asked.id}")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+@contextmanager
+def _progress(screen: Screen, asked: Trace) -> Iterator[Progress]:
+    """Ranks and steps as they are told; in a pipe nothing but that it begins."""
+    if not screen.err.is_terminal:
+        screen.say(f"Tracing {asked.steps} steps as {asked.id}.")
+    shown = (TextColumn(f"tracing {asked.steps} steps"), BarColumn(), MofNCompleteColumn(), TextColumn("ranks × steps"))
+    disable = not screen.err.is_terminal
+    with Progress(*shown, console=screen.err, transient=True, disable=disable) as bars:
+        bars.add_task("", total=asked.parts_wanted)
+        yield bars
+
+
+def _draw(screen: Screen, found: TraceSummary) -> None:
+    first, last = found.steps[0].step, found.steps[-1].step
+    told = f"steps {first} to {last}, means" if last > first else f"step {first}"
+    screen.out.print(f"[bold]{found.trace.id}[/]  {told}")
+    whole = max(rank.seconds for rank in found.ranks)
+    for rank in found.ranks:
+        screen.out.print(_row(rank, whole))
+    screen.out.print(_legend(found.ranks))
+    if found.bubble_measured is not None:
+        ideal = "" if found.bubble_simulated is None else f", {found.bubble_simulated:.1%} ideal"
+        screen.out.print(f"bubble  {found.bubble_measured:.1%} measured{ideal}")
+    if found.slowest_rank is not None and found.slower_by_s is not None:
+        more = f"{_ms(found.slower_by_s)} more own work than the others' median"
+        screen.out.print(f"slowest rank  {found.slowest_rank}, {more}")
+
+
+def _row(rank: TracedRank, whole: float) -> Text:
+    drawn = bar([(rank.sums.get(name, 0.0), look[0]) for name, look in _LOOKS.items()], whole, _WIDE)
+    line = Text(f"rank {rank.rank:>4}  ", no_wrap=True)
+    colours = dict(_LOOKS.values())
+    for character in drawn:
+        line.append(character, style=colours.get(character, ""))
+    return line.append(f"  {_ms(rank.seconds)}: {_ms(rank.own_s)} own, {_ms(rank.waited_s)} waiting")
+
+
+def _legend(ranks: Sequence[TracedRank]) -> Text:
+    """Of what there is."""
+    line = Text(" " * 11)
+    for name, (character, colour) in _LOOKS.items():
+        if any(rank.sums.get(name) for rank in ranks):
+            line.append(character, style=colour).append(f" {name}  ")
+    return line
+
+
+def _list(screen: Screen, client: Client, job: str, json: bool) -> None:
+    page = client.traces(job, limit=100)
+    if json:
+        screen.json(page)
+        return
+    rows = [(one.id, clock(one.asked_at.timestamp()), one.state, _steps(one), one.message or "") for one in page.items]
+    screen.table(("TRACE", "ASKED", "STATE", "STEPS", "MESSAGE"), rows)
+    if not page.items:
+        screen.hint(f"No traces. Record one with: shardyard trace {job}")
+
+
+def _steps(one: Trace) -> str:
+    return f"{one.steps}" if one.first_step is None else f"{one.first_step}–{one.last_step}"
+
+
+def _save(screen: Screen, client: Client, found: Trace, output: Path) -> None:
+    packed = client.perfetto(found.job, found.id)
+    with output.open("wb") as file:
+        if output.suffix == ".gz":
+            file.write(packed)
+        else:
+            shutil.copyfileobj(gzip.GzipFile(fileobj=io.BytesIO(packed)), file)
+    screen.hint(f"Open {output} at https://ui.perfetto.dev")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:,.1f} ms" if seconds < 0.1 else f"{seconds * 1000:,.0f} ms"

@@ -1,0 +1,257 @@
+"""What a trace tells: where each rank's time went, which was slowest, and the spans themselves, as many as fit into one answer.
+
+A step begins when its first rank begins; all times within it are told from there. What a rank did not wait for others is its own work.
+"""
+
+import asyncio
+import heapq
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from statistics import fmean, median
+from typing import Final
+
+from sqlalchemy.engine import RowMapping
+
+from ..workers.trace import WAITS
+from .errors import TraceNotFound
+from .records import IdealRow, RankSpans, SpanRow, StepSpans, TracedRank, TracedStep, TraceSummary
+from .store import traces as rows
+from .store.engine import Store
+from .trace_part import CATEGORIES, OF_ACTION, Body, body_of
+from .traces import one
+
+#: Bytes of all spans in one answer, as JSON.
+ROOM: Final = 260_000
+_LEAST_BYTES: Final = 16  # of a span's row
+
+_CATEGORY: Final = {name: index for index, name in enumerate(CATEGORIES)}
+
+
+async def summary(store: Store, job: str, trace: str, step: int | None = None) -> TraceSummary:
+    """Of all steps, or of one. Raises JobNotFound, TraceNotFound."""
+    async with store.read() as tx:
+        found, size = await one(tx, job, trace)
+        told = await rows.heads(tx, found.job, found.id)
+    known = _by_step(told)
+    by_step = {number: _ranks(parts, size) for number, parts in known.items()}
+    steps = [_step(number, parts, by_step[number]) for number, parts in known.items()]
+    if step is not None:
+        _check_step(trace, step, by_step)
+    shown = by_step[step] if step is not None else _means(by_step.values())
+    return TraceSummary(found, steps, step, shown, *_slowest(shown), *_bubbles(shown))
+
+
+def _by_step(told: Sequence[RowMapping]) -> dict[int, list[RowMapping]]:
+    return {step: list(parts) for step, parts in groupby(told, key=itemgetter("step"))}
+
+
+def _check_step(trace: str, step: int, known: Collection[int]) -> None:
+    if step not in known:
+        steps = ", ".join(map(str, known)) or "none yet"
+        raise TraceNotFound(f"{trace} has no step {step}.", field="step", remedy=f"Its steps: {steps}.")
+
+
+def _ranks(parts: Sequence[RowMapping], world_size: int) -> list[TracedRank]:
+    replicas = _replicas([part["head"]["place"] for part in parts], world_size)
+    return [_rank(part, replicas) for part in parts]
+
+
+def _replicas(places: Sequence[int | None], world_size: int) -> int:
+    """How many pipelines there are: the pipeline axis is the outermost, so that rank % this numbers them."""
+    known = [place for place in places if place is not None]
+    return max(1, world_size // (max(known) + 1)) if known else world_size
+
+
+def _rank(part: RowMapping, replicas: int) -> TracedRank:
+    head = part["head"]
+    waited = sum(seconds for category, seconds in head["sums"].items() if category in WAITS)
+    return TracedRank(
+        rank=part["rank"],
+        pipeline=None if head["place"] is None else part["rank"] % replicas,
+        place=head["place"],
+        seconds=_short(part["seconds"]),
+        error_s=_short(head["error_s"]),
+        sums={category: _short(seconds) for category, seconds in head["sums"].items()},
+        own_s=_short(part["seconds"] - waited),
+        waited_s=_short(waited),
+        bubble_measured=head["bubble_measured"],
+        bubble_simulated=head["bubble_simulated"],
+        dropped=head["dropped"],
+    )
+
+
+def _short(seconds: float) -> float:
+    return round(seconds, 6)
+
+
+def _step(step: int, parts: Sequence[RowMapping], ranks: Sequence[TracedRank]) -> TracedStep:
+    longest = max(rank.seconds for rank in ranks)
+    return TracedStep(
+        step, min(part["began"] for part in parts), longest, len(ranks), *_slowest(ranks), *_bubbles(ranks)
+    )
+
+
+def _slowest(ranks: Sequence[TracedRank]) -> tuple[int | None, float | None]:
+    """The rank with the most own work, and by how many seconds that is more than the others' median."""
+    if len(ranks) < 2:
+        return None, None
+    slowest = max(ranks, key=attrgetter("own_s"))
+    others = median(rank.own_s for rank in ranks if rank is not slowest)
+    return slowest.rank, _short(slowest.own_s - others)
+
+
+def _bubbles(ranks: Sequence[TracedRank]) -> tuple[float | None, float | None]:
+    measured = _mean(rank.bubble_measured for rank in ranks)
+    return measured, _mean(rank.bubble_simulated for rank in ranks)
+
+
+def _means(steps: Iterable[Sequence[TracedRank]]) -> list[TracedRank]:
+    """Each rank over all steps that it told."""
+    told = sorted((rank for ranks in steps for rank in ranks), key=attrgetter("rank"))
+    return [_over_steps(list(same)) for _, same in groupby(told, key=attrgetter("rank"))]
+
+
+def _over_steps(told: Sequence[TracedRank]) -> TracedRank:
+    def mean(value: Callable[[TracedRank], float]) -> float:
+        return _short(fmean(map(value, told)))
+
+    sums = {name: _short(fmean(rank.sums.get(name, 0.0) for rank in told)) for name in CATEGORIES}
+    return TracedRank(
+        rank=told[0].rank,
+        pipeline=told[0].pipeline,
+        place=told[0].place,
+        seconds=mean(attrgetter("seconds")),
+        error_s=max(rank.error_s for rank in told),
+        sums={name: seconds for name, seconds in sums.items() if seconds},
+        own_s=mean(attrgetter("own_s")),
+        waited_s=mean(attrgetter("waited_s")),
+        bubble_measured=_mean(rank.bubble_measured for rank in told),
+        bubble_simulated=_mean(rank.bubble_simulated for rank in told),
+        dropped=sum(rank.dropped for rank in told),
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(fmean(known), 4) if known else None
+
+
+@dataclass(frozen=True)
+class Window:
+    """The part of a step that somebody looks at, in µs after its begin; None: to its end."""
+
+    from_us: int = 0
+    to_us: int | None = None
+
+    def shows(self, start: float, length: float) -> bool:
+        return start + length >= self.from_us and (self.to_us is None or start <= self.to_us)
+
+
+async def spans(
+    store: Store,
+    job: str,
+    trace: str,
+    step: int | None = None,
+    ranks: Collection[int] | None = None,
+    window: Window = Window(),
+) -> StepSpans:
+    """The spans of one step (the first, when it is not said) that a window shows. Raises JobNotFound, TraceNotFound."""
+    async with store.read() as tx:
+        found, size = await one(tx, job, trace)
+        told = await rows.heads(tx, found.job, found.id)
+        known = _by_step(told)
+        step = next(iter(known), 0) if step is None else step
+        _check_step(trace, step, known)
+        parts = await rows.of_step(tx, found.job, found.id, step, ranks)
+    whole = _step(step, known[step], _ranks(known[step], size))
+    replicas = _replicas([part["head"]["place"] for part in known[step]], size)
+    return await asyncio.to_thread(_spans, found.id, whole, parts, replicas, window)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A span or an ideal action on its way into an answer."""
+
+    part: int
+    ideal: bool
+    start: int
+    length: int
+    name: str
+    rest: tuple[int | None, ...]  # lane, category, micro-batch and stage; of an ideal action without lane
+
+
+def _spans(trace: str, step: TracedStep, parts: Sequence[RowMapping], replicas: int, window: Window) -> StepSpans:
+    bodies = [body_of(part["body"]) for part in parts]
+    begins = [round((part["began"] - step.began) * 1e6) for part in parts]
+    every = [told for at, body in enumerate(bodies) for told in _shown(at, body, begins[at], window)]
+    kept = _fitting(every, ROOM)
+    names = {name: index for index, name in enumerate(dict.fromkeys(told.name for told in kept if not told.ideal))}
+    missing = [0] * len(parts)
+    for told in every:
+        missing[told.part] += 1
+    made = []
+    for at, (part, body) in enumerate(zip(parts, bodies, strict=True)):
+        mine = [told for told in kept if told.part == at]
+        made.append(_rank_spans(part, body, begins[at], replicas, mine, names, missing[at] - len(mine)))
+    dropped = sum(rank.dropped for rank in made)
+    length = max((rank.began_us + rank.length_us for rank in made), default=0)
+    return StepSpans(trace, step.step, step.began, length, list(CATEGORIES), list(names), made, dropped)
+
+
+def _shown(at: int, body: Body, began: int, window: Window) -> Iterable[_Told]:
+    for lane, category, name, start, length, microbatch, stage in body.spans:
+        if window.shows(start + began, length):
+            rest = (lane, _CATEGORY[category], microbatch, stage)
+            yield _Told(at, False, round(start) + began, round(length), name, rest)
+    for kind, stage, microbatch, start, length in body.ideal:
+        if window.shows(start + began, length):
+            yield _Told(
+                at, True, round(start) + began, round(length), "", (_CATEGORY[OF_ACTION[kind]], stage, microbatch)
+            )
+
+
+def _fitting(every: Sequence[_Told], room: int) -> list[_Told]:
+    """The longest, as many as fit into so many bytes of JSON, by their start."""
+    kept: list[_Told] = []
+    names: set[str] = set()
+    for told in heapq.nlargest(room // _LEAST_BYTES, every, key=attrgetter("length")):
+        room -= len(json.dumps((*told.rest, told.start, told.length, len(names)), separators=(",", ":"))) + 1
+        if told.name not in names:
+            names.add(told.name)
+            room -= len(json.dumps(told.name)) + 1
+        if room < 0:
+            break
+        kept.append(told)
+    return sorted(kept, key=attrgetter("start"))
+
+
+def _rank_spans(
+    part: RowMapping, body: Body, began: int, replicas: int, told: Sequence[_Told], names: dict[str, int], missing: int
+) -> RankSpans:
+    place = part["head"]["place"]
+    return RankSpans(
+        rank=part["rank"],
+        pipeline=None if place is None else part["rank"] % replicas,
+        place=place,
+        began_us=began,
+        length_us=round(part["seconds"] * 1e6),
+        error_us=round(part["head"]["error_s"] * 1e6),
+        lanes=body.lanes,
+        spans=[_span_row(one, names) for one in told if not one.ideal],
+        ideal=[_ideal_row(one) for one in told if one.ideal],
+        dropped=missing + part["head"]["dropped"],
+    )
+
+
+def _span_row(told: _Told, names: dict[str, int]) -> SpanRow:
+    lane, category, microbatch, stage = told.rest
+    assert lane is not None and category is not None
+    return (lane, category, names[told.name], told.start, told.length, microbatch, stage)
+
+
+def _ideal_row(told: _Told) -> IdealRow:
+    category, stage, microbatch = (part or 0 for part in told.rest)
+    return (category, stage, microbatch, told.start, told.length)

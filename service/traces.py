@@ -1,0 +1,156 @@
+"""Traces of steps that users ask for: stored as orders, carried to the gang by its dispatcher, settled once, by the event that ends them.
+
+A trace is of the attempt that runs when it is asked for; when that ends before, it has failed. A job has one open trace at a time, and
+keeps its newest ones. What the ranks tell of a step is large: it is kept part by part (`trace_part.py`), never as an event.
+"""
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ..workers.trace import TRACED_RANKS, Trace
+from . import trace_part
+from .errors import IdempotencyConflict, InvalidCursor, JobNotRunning, TraceNotFound, TraceOpen
+from .identity import new_trace_id
+from .jobs import existing
+from .moments import utc
+from .records import TracePage, TraceRecord
+from .states import State
+from .store import events
+from .store import jobs as job_rows
+from .store import traces as rows
+from .store.engine import Store
+
+#: Traces that are kept of a job.
+KEPT: Final = 10
+
+_ID = re.compile(r"trace-[0-9a-z]{26}")
+
+
+async def ask(store: Store, job: str, steps: int, idempotency_key: str | None, actor: str) -> TraceRecord:
+    """Store the order; the job's dispatcher sees it within `poll_s`. `job` is an id or a name.
+
+    Raises JobNotFound, JobNotRunning, TraceOpen, IdempotencyConflict; then nothing is stored.
+    """
+    async with store.write() as tx:
+        found = await job_rows.lock(tx, (await existing(tx, job))["id"])
+        assert found is not None
+        known = await rows.by_key(tx, found["id"], idempotency_key) if idempotency_key else None
+        if known is not None:
+            _check_replayed(known, steps)
+            return await _record(tx, found, known)
+        await _check(tx, found)
+        return await _record(tx, found, await rows.insert(tx, _row(found, steps, idempotency_key, actor), KEPT))
+
+
+def _row(job: RowMapping, steps: int, idempotency_key: str | None, actor: str) -> dict[str, Any]:
+    now = time.time()
+    mine = {"id": new_trace_id(now), "job_id": job["id"], "attempt": job["attempt"], "asked_at": now}
+    return {**mine, "steps": steps, "state": "open", "actor": actor, "idempotency_key": idempotency_key}
+
+
+def _check_replayed(row: RowMapping, steps: int) -> None:
+    if row["steps"] != steps:
+        raise IdempotencyConflict(
+            f"This idempotency key belongs to {row['id']}, which is a trace of {row['steps']} steps.",
+            field="Idempotency-Key",
+            remedy="Use a new key for a new trace.",
+        )
+
+
+async def _check(tx: AsyncConnection, job: RowMapping) -> None:
+    if job["state"] != State.RUNNING:
+        remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
+        message = f"{job['id']} is {job['state']}; steps are traced while a job runs."
+        raise JobNotRunning(message, field="job", remedy=remedy)
+    open_one = await rows.open_one(tx, job["id"])
+    if open_one is not None:
+        remedy = "Wait for its end: shardyard trace JOB --list"
+        raise TraceOpen(f"{open_one['id']} is being recorded.", field="job", remedy=remedy)
+
+
+def order_of(row: RowMapping) -> Trace:
+    """What the gang is told."""
+    return Trace(row["id"], row["steps"])
+
+
+async def keep(tx: AsyncConnection, job_id: str, told: Mapping[str, Any]) -> None:
+    """Store what a rank tells of a step, where its trace is open. Call only with the job's row locked.
+
+    Raises KeyError, TypeError, ValueError for what is no such part; then nothing is stored.
+    """
+    row = await rows.get(tx, job_id, str(told["id"])) if _ID.fullmatch(str(told["id"])) else None
+    if row is not None and row["settled_at"] is None:
+        await rows.keep(tx, {"job_id": job_id, "trace_id": row["id"], **trace_part.columns(told)})
+
+
+async def settle(tx: AsyncConnection, job_id: str, told: Mapping[str, Any], ts: float) -> dict[str, Any] | None:
+    """What is to be stored of a gang's `traced` event; None when it was before. Call only with the job's row locked."""
+    first, last = told.get("steps") or (None, None)
+    outcome = {
+        "state": "done" if told["done"] else "failed",
+        "message": str(told.get("message") or "") or None,
+        "first_step": None if first is None else int(first),
+        "last_step": None if last is None else int(last),
+    }
+    row = await rows.settle(tx, job_id, str(told["id"]), ts, outcome)
+    return None if row is None else _told(row)
+
+
+async def miss_all(tx: AsyncConnection, job_id: str, attempt: int, actor: str, now: float) -> None:
+    """The attempt ends: what is not recorded by now will not be. Call only with the job's row locked."""
+    outcome = {"state": "failed", "message": "the attempt ended before all steps were told"}
+    told = [_told(row) for row in await rows.settle_all(tx, job_id, now, outcome)]
+    same = {"attempt": attempt, "kind": "traced", "ts": now, "actor": actor}
+    await events.append(tx, job_id, [{**same, "data": data} for data in told])
+
+
+def _told(row: RowMapping) -> dict[str, Any]:
+    steps = None if row["first_step"] is None else [row["first_step"], row["last_step"]]
+    said = {"id": row["id"], "done": row["state"] == "done", "message": row["message"], "steps": steps}
+    return {**said, "asked_by": row["actor"], "asked_at": row["asked_at"]}
+
+
+async def traces(store: Store, job: str, *, before: str | None = None, limit: int = 20) -> TracePage:
+    """Traces of a job (id or name) that were asked for before the trace `before`, newest first. Raises JobNotFound, InvalidCursor."""
+    if before is not None and _ID.fullmatch(before) is None:
+        remedy = "Use `next` of the page before."
+        raise InvalidCursor(f"{before[:80]!r} is not a trace.", field="before", remedy=remedy)
+    async with store.read() as tx:
+        found = await existing(tx, job)
+        page = await rows.before(tx, found["id"], before, limit + 1)
+        items = [await _record(tx, found, row) for row in page[:limit]]
+    return TracePage(items, items[-1].id if len(page) > limit else None)
+
+
+async def one(tx: AsyncConnection, job: str, trace: str) -> tuple[TraceRecord, int]:
+    """A job's trace, and of how many ranks the job is. Raises JobNotFound, TraceNotFound."""
+    found = await existing(tx, job)
+    row = await rows.get(tx, found["id"], trace) if _ID.fullmatch(trace) else None
+    if row is None:
+        remedy = f"A job keeps its newest {KEPT}; see which there are with: shardyard trace JOB --list"
+        raise TraceNotFound(f"{found['id']} has no trace {trace[:80]!r}.", field="trace", remedy=remedy)
+    return await _record(tx, found, row), found["world_size"]
+
+
+async def _record(tx: AsyncConnection, job: RowMapping, row: RowMapping) -> TraceRecord:
+    parts = await rows.count(tx, row["job_id"], row["id"])
+    return TraceRecord(
+        id=row["id"],
+        job=row["job_id"],
+        attempt=row["attempt"],
+        steps=row["steps"],
+        state=row["state"],
+        message=row["message"],
+        first_step=row["first_step"],
+        last_step=row["last_step"],
+        parts=parts,
+        parts_wanted=row["steps"] * min(job["world_size"], TRACED_RANKS),
+        actor=row["actor"],
+        asked_at=utc(row["asked_at"]),
+        settled_at=None if row["settled_at"] is None else utc(row["settled_at"]),
+    )

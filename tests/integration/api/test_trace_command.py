@@ -1,0 +1,139 @@
+"""`shardyard trace` against a served API and a gang that tells what was asked for."""
+
+import gzip
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.traces import part, whole
+
+from shardyard.api.cli.commands import run
+from shardyard.api.cli.remarks import remark
+from shardyard.api.client import Client
+
+from .conftest import SPEC, Gang, Plane, until
+
+
+@pytest.fixture(autouse=True)
+def _asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+
+
+@pytest.fixture
+def running(plane: Plane, client: Client) -> tuple[str, Gang]:
+    job = client.submit(SPEC).id
+    gang = Gang(plane, job)
+    gang.state("starting")
+    gang.state("running")
+    return job, gang
+
+
+def answering(client: Client, job: str, tell: Callable[[str], None]) -> threading.Thread:
+    """Tells of the next trace that is asked for."""
+
+    def wait_and_tell() -> None:
+        with Client(client.url) as mine:
+            known = len(mine.traces(job).items)
+            asked.set()
+            until(lambda: len(mine.traces(job).items) > known)
+            tell(mine.traces(job).items[0].id)
+
+    asked = threading.Event()
+    thread = threading.Thread(target=wait_and_tell, daemon=True)
+    thread.start()
+    assert asked.wait(30)
+    return thread
+
+
+def test_it_waits_sums_up_and_writes_the_file(
+    running: tuple[str, Gang], client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, gang = running
+
+    def slowed(trace: str) -> None:
+        parts = [part(trace, rank, step, slower_ms=50.0 * rank) for step in (5, 6, 7) for rank in (0, 1)]
+        gang.tell(*(("trace", one) for one in parts), whole(trace)[-1])
+
+    thread = answering(client, job, slowed)
+    packed = tmp_path / "steps.json.gz"
+    assert run(["trace", "tiny", "-o", str(packed)]) == 0
+    thread.join(30)
+    told = capsys.readouterr()
+    lines = told.out.splitlines()
+    [trace] = [one.id for one in client.traces(job).items]
+    assert lines[0] == f"{trace}  steps 5 to 7, means"
+    assert lines[1].startswith("rank    0  ") and "█" in lines[1] and "ms own" in lines[1]
+    assert lines[2].startswith("rank    1  ") and "+" in lines[2]
+    assert lines[3].split() == [
+        "█",
+        "forward",
+        "▓",
+        "backward",
+        "◆",
+        "optimizer",
+        "=",
+        "data",
+        "+",
+        "other",
+        *["<", "receive"],
+        "░",
+        "collective",
+    ]
+    assert lines[4] == "bubble  20.5% measured, 20.0% ideal"
+    assert lines[5] == "slowest rank  1, 50.0 ms more own work than the others' median"
+    assert "Tracing 3 steps" in told.err and f"Open {packed} at https://ui.perfetto.dev" in told.err
+    plain = tmp_path / "steps.json"
+    assert run(["trace", job, "--show", trace, "-o", str(plain)]) == 0
+    assert json.loads(plain.read_text()) == json.loads(gzip.decompress(packed.read_bytes()))
+    capsys.readouterr()
+    assert run(["trace", job, "--show", trace, "--json"]) == 0
+    body: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert (body["slowest_rank"], [step["step"] for step in body["steps"]]) == (1, [5, 6, 7])
+    assert run(["trace", job, "--list"]) == 0
+    row = capsys.readouterr().out.splitlines()[1].split()
+    assert (row[0], row[2], row[3]) == (trace, "done", "5–7")
+
+
+def test_a_trace_that_fails_says_why_and_is_an_error(
+    running: tuple[str, Gang], client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, gang = running
+    thread = answering(
+        client,
+        job,
+        lambda trace: gang.tell(("traced", {"id": trace, "done": False, "message": "repaired", "steps": None})),
+    )
+    assert run(["trace", job, "--steps", "1"]) == 1
+    thread.join(30)
+    told = capsys.readouterr()
+    assert told.out == "" and "failed: repaired" in told.err and f"shardyard incidents {job}" in told.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason", "remedy"),
+    [
+        (["nobody"], "nobody", "shardyard list"),
+        (["tiny", "--show", "trace-1"], "no trace", "--list"),
+        (["tiny", "--steps", "21"], "Error", "shardyard trace --help"),
+    ],
+)
+def test_errors_end_with_the_next_thing_to_type(
+    running: tuple[str, Gang], capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str, remedy: str
+) -> None:
+    assert run(["trace", *arguments]) == 1
+    told = capsys.readouterr().err
+    assert reason in told and remedy in told.splitlines()[-1]
+
+
+def test_those_who_watch_the_job_are_told_of_it(running: tuple[str, Gang], client: Client) -> None:
+    job, gang = running
+    done = client.trace(job).id
+    gang.tell(*whole(done))
+    failed = client.trace(job).id
+    gang.state("succeeded")
+    first, second = [remark(event) or "" for event in client.events(job) if event.kind == "traced"]
+    assert first.endswith(f"trace {done} of steps 5 to 7, asked for by local")
+    assert f"trace {failed} failed: the attempt ended" in second

@@ -1,0 +1,91 @@
+"""A trace that somebody asked for: plain data on its way to the trainers, and there the wish for it. Imports neither torch nor Ray."""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+#: So many steps a trace may have, and of so many ranks a gang tells what they did.
+MOST_STEPS: Final = 20
+TRACED_RANKS: Final = 64
+
+#: Categories in which a rank waits for others.
+WAITS: Final = ("send", "receive", "collective")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """`id` makes it one trace, however often its order comes; `steps`, 1 to `MOST_STEPS`, are consecutive."""
+
+    id: str
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= MOST_STEPS:
+            raise ValueError(f"a trace has 1 to {MOST_STEPS} steps, not {self.steps}")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Raises TypeError for unknown or missing fields, ValueError for too many steps."""
+        return cls(**data)
+
+
+def traced_ranks(world_size: int, most: int = TRACED_RANKS) -> list[int]:
+    """The ranks that tell a trace: all, or `most` spread evenly, the first among them."""
+    if world_size <= most:
+        return list(range(world_size))
+    return [number * world_size // most for number in range(most)]
+
+
+def own_seconds(event: dict[str, Any]) -> float:
+    """What of a `trace` event's step was its rank's own work, not a wait for others."""
+    return float(event["seconds"]) - sum(float(event["sums"][category]) for category in WAITS)
+
+
+def slowest_rank(events: Iterable[dict[str, Any]]) -> int | None:
+    """The rank whose own work took longest over all steps of a trace; None without events. Under a pipeline a stage's share
+    of the model counts as well.
+    """
+    sums: dict[int, float] = {}
+    for event in events:
+        sums[event["rank"]] = sums.get(event["rank"], 0.0) + own_seconds(event)
+    return max(sums, key=lambda rank: sums[rank], default=None)
+
+
+def vote(trace: Trace | None) -> float:
+    """A number that stands for a trace; 0: for none.
+
+    Whole and below 2³³, so that sums over ranks are exact, and ranks that wish for different ones do not seem to agree.
+    """
+    return 0.0 if trace is None else 1.0 + zlib.crc32(trace.id.encode())
+
+
+class Wish:
+    """What this rank has heard and not yet done. The control thread orders; the training thread looks and takes."""
+
+    def __init__(self) -> None:
+        self._wanted: Trace | None = None
+        self._first = 0
+        self._taken: Sequence[str] = ()
+
+    def order(self, trace: Trace, first: int = 0) -> None:
+        """Not before step `first`. Harmless when it comes again; a newer order takes the place of one that was not taken."""
+        if trace.id not in self._taken:
+            self._wanted, self._first = trace, first
+
+    def after(self, step: int) -> Trace | None:
+        """What is wished for and may begin with the step after `step`."""
+        return self._wanted if step + 1 >= self._first else None
+
+    def take(self, trace: Trace) -> None:
+        """It begins: the wish is over."""
+        self._taken = (*self._taken, trace.id)
+        if self._wanted == trace:
+            self._wanted = None
+
+
+#: A trainer is a process of its own, and this is what is wished of it.
+WISH: Final = Wish()
