@@ -15,6 +15,7 @@ import { Problem } from "../services/http";
 import { getJob, isFinal, type Job } from "../services/jobs";
 import type { Live } from "../services/live";
 import { CancelJob } from "./cancel-job";
+import { JobTraces } from "./job-traces";
 import { useLive } from "./use-live";
 import { useLogs } from "./use-logs";
 import { useNow } from "./use-now";
@@ -57,6 +58,7 @@ function JobView({ job }: { job: Job }) {
       <div className="columns">
         <div className="stack">
           <Charts live={live} ended={isFinal(job.state)} />
+          <JobTraces job={job} />
           <Logs job={job} />
           <SpecView spec={job.spec} />
         </div>

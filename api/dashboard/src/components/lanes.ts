@@ -1,0 +1,68 @@
+/** Which lanes a timeline has, and where: ranks grouped by pipeline, then the ideal schedule of one of the pipelines. Px from the top. */
+
+import type { RankSpans, Span, StepSpans } from "../services/traces";
+
+/** Height of a lane, from one lane to the next, and of a group's heading. */
+export const LANE = 16;
+export const PITCH = 24;
+export const PIPELINE_HEAD = 22;
+
+export interface Lane {
+  name: string;
+  rank: number;
+  y: number;
+  spans: readonly Span[];
+  /** What was sent beside the training thread. */
+  background: readonly Span[];
+}
+
+export interface Lanes {
+  rows: readonly Lane[];
+  heads: readonly { text: string; y: number }[];
+  height: number;
+}
+
+export function lanesOf(whole: StepSpans, detail: StepSpans, pipeline: number): Lanes {
+  const rows: Lane[] = [];
+  const heads: { text: string; y: number }[] = [];
+  let y = 0;
+  const group = (text: string | null, lanes: readonly Omit<Lane, "y">[]) => {
+    if (lanes.length === 0) return;
+    if (text !== null) heads.push({ text, y });
+    y += text === null ? 0 : PIPELINE_HEAD;
+    for (const lane of lanes) {
+      rows.push({ ...lane, y });
+      y += PITCH;
+    }
+  };
+  const spans = new Map(detail.ranks.map((rank) => [rank.rank, rank.spans]));
+  for (const [number, ranks] of byPipeline(whole.ranks)) {
+    group(number === null ? null : `Pipeline ${number}`, ranks.map((rank) => measured(rank, spans.get(rank.rank) ?? rank.spans)));
+  }
+  group("Ideal schedule", ideal(whole.ranks.filter((rank) => rank.pipeline === pipeline)));
+  return { rows, heads, height: y };
+}
+
+function byPipeline(ranks: readonly RankSpans[]): [number | null, RankSpans[]][] {
+  const groups = new Map<number | null, RankSpans[]>();
+  for (const rank of ranks) groups.set(rank.pipeline, [...(groups.get(rank.pipeline) ?? []), rank]);
+  return [...groups].toSorted(([one], [other]) => (one ?? 0) - (other ?? 0)).map(([number, of]) => [number, of.toSorted((a, b) => (a.place ?? a.rank) - (b.place ?? b.rank))]);
+}
+
+const measured = ({ rank }: RankSpans, spans: readonly Span[]): Omit<Lane, "y"> => ({
+  name: `rank ${rank}`,
+  rank,
+  spans: spans.filter(({ lane }) => lane === 0),
+  background: spans.filter(({ lane }) => lane !== 0),
+});
+
+/** It begins where the pipeline's first forward pass did. */
+function ideal(ranks: readonly RankSpans[]): Omit<Lane, "y">[] {
+  const starts = (spans: readonly Span[]) => spans.filter(({ category }) => category === "forward").map(({ start }) => start);
+  const begun = Math.min(...ranks.flatMap(({ spans }) => starts(spans)));
+  const planned = Math.min(...ranks.flatMap(({ ideal: planning }) => starts(planning)));
+  const by = Number.isFinite(begun) && Number.isFinite(planned) ? begun - planned : 0;
+  return ranks
+    .filter((rank) => rank.ideal.length > 0)
+    .map((rank) => ({ name: `ideal ${rank.rank}`, rank: rank.rank, spans: rank.ideal.map((span) => ({ ...span, start: span.start + by })), background: [] }));
+}

@@ -1,0 +1,38 @@
+/** Where each rank's time went, in numbers: what the timeline shows, for those who read rather than look. */
+
+import type { RankTime } from "../services/traces";
+import { LOOKS } from "./lane";
+import "./plain-table.css";
+
+const ms = (seconds: number | undefined) => (seconds ? (seconds * 1000).toFixed(1) : "–");
+
+export function TraceTable({ ranks }: { ranks: readonly RankTime[] }) {
+  const slowest = ranks.length > 1 ? Math.max(...ranks.map(({ own }) => own)) : null;
+  const shown = LOOKS.filter(({ name }) => ranks.some(({ sums }) => sums[name]));
+  return (
+    <section className="plain-table" aria-label="Times by rank" tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Rank</th>
+            <th scope="col" className="right">Step (ms)</th>
+            <th scope="col" className="right">Own work</th>
+            <th scope="col" className="right">Waiting</th>
+            {shown.map(({ name, label }) => <th key={name} scope="col" className="right">{label}</th>)}
+          </tr>
+        </thead>
+        <tbody>
+          {ranks.map((one) => (
+            <tr key={one.rank}>
+              <th scope="row">{one.rank}{one.own === slowest ? " (slowest)" : ""}</th>
+              <td className="right number">{ms(one.seconds)}</td>
+              <td className="right number">{ms(one.own)}</td>
+              <td className="right number">{ms(one.waited)}</td>
+              {shown.map(({ name }) => <td key={name} className="right number">{ms(one.sums[name])}</td>)}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}

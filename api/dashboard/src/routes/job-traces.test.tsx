@@ -1,0 +1,111 @@
+import { fireEvent, screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { expect, test } from "vitest";
+import { expectAccessible } from "../testing/accessible";
+import { job } from "../testing/jobs";
+import { given, open, type Asked } from "../testing/plane";
+import { spansWire, summaryWire, traceWire } from "../testing/traces";
+import { JobTraces } from "./job-traces";
+
+const TRACES = "/v1/jobs/job-1/traces";
+
+function show(answers: Record<string, (asked: Asked) => Response> = {}, state = "running") {
+  const heard = given({
+    [`GET ${TRACES}`]: () => Response.json({ items: [traceWire()], next: null }),
+    [`GET ${TRACES}/trace-1`]: () => Response.json(summaryWire()),
+    [`GET ${TRACES}/trace-1/spans`]: () => Response.json(spansWire()),
+    ...answers,
+  });
+  return { heard, ...open(<JobTraces job={job({ state })} />) };
+}
+
+const timeline = () => screen.findByRole("application", { name: "Timeline of step 5: 2 ranks, 20.0 ms" });
+const told = () => document.querySelector(".lanes-told")?.textContent;
+
+test("a step is drawn by rank, beside the ideal schedule, with the bubble and the slowest rank in words", async () => {
+  const { container } = show();
+  const lanes = await timeline();
+  expect([...lanes.querySelectorAll(".lane-name")].map((name) => name.textContent)).toEqual(["rank 0", "rank 1", "ideal 0", "ideal 1"]);
+  expect(screen.getByText("bubble 23% measured, 20% ideal")).toBeTruthy();
+  expect(screen.getByText(/Rank 1 worked longest by itself: 2.0 ms/)).toBeTruthy();
+  expect(within(screen.getByRole("list", { name: "Legend" })).getAllByRole("listitem").map((item) => item.textContent)).toEqual(["Forward (F)", "Backward (B)", "Receive", "Collective"]);
+  expect(screen.getByRole("link", { name: "Download for Perfetto" }).getAttribute("href")).toBe(`${TRACES}/trace-1/perfetto`);
+  await userEvent.click(screen.getByText(/Times by rank/));
+  expect(screen.getByRole("row", { name: /^1 \(slowest\) 20.0 18.0 2.0/ })).toBeTruthy();
+  await expectAccessible(container);
+});
+
+test("keys go from span to span and from rank to rank, and say each", async () => {
+  show();
+  (await timeline()).focus();
+  await userEvent.keyboard("{ArrowRight}{ArrowRight}");
+  expect(told()).toBe("Rank 0 · forward 0 · Forward · micro-batch 0 · stage 0 · 6.0 ms, 4.0 ms after the step's begin");
+  await userEvent.keyboard("{ArrowDown}");
+  expect(told()).toContain("Rank 1 · forward 0");
+  await userEvent.keyboard("{ArrowDown}");
+  expect(told()).toContain("Rank 0 · forward"); // of the ideal schedule, which begins where the measured one did
+  expect(told()).toContain("4.0 ms after the step's begin");
+  await userEvent.keyboard("{Escape}");
+  expect(told()).toBe("");
+});
+
+test("keys and the wheel zoom, 0 shows the whole step", async () => {
+  show();
+  const lanes = await timeline();
+  const scale = () => [...document.querySelectorAll(".lanes-scale span")].map((one) => one.textContent);
+  lanes.focus();
+  await userEvent.keyboard("+");
+  expect(scale()).toEqual(["3.0 ms", "10.0 ms", "17.0 ms"]);
+  fireEvent.wheel(lanes, { deltaY: -400, clientX: 496 });
+  expect(scale()[1]).toBe("10.0 ms");
+  expect(scale()[0]).not.toBe("3.0 ms");
+  await userEvent.keyboard("0");
+  expect(scale()).toEqual(["0 µs", "10.0 ms", "20.0 ms"]);
+});
+
+test("the pointer tells the span below it", async () => {
+  show();
+  fireEvent.pointerMove(await timeline(), { clientX: 92 + 808 * 0.75, clientY: 22 + 8 });
+  expect(told()).toContain("Rank 0 · backward 0");
+});
+
+test("where spans were left out, a closer look asks for them", async () => {
+  const { heard } = show({ [`GET ${TRACES}/trace-1/spans`]: ({ url }) => Response.json(spansWire({ dropped: url.searchParams.has("to_us") ? 0 : 1234 })) });
+  expect(await screen.findByText(/The 1,234 shortest spans in view are not drawn/)).toBeTruthy();
+  (await timeline()).focus();
+  await userEvent.keyboard("+");
+  await expect.poll(() => heard.at(-1)?.url.search).toBe("?step=5&from_us=3000&to_us=17001");
+  await expect.poll(() => screen.queryByText(/are not drawn/)).toBeNull();
+});
+
+test("a trace is asked for, and how far it is can be seen", async () => {
+  let asked = false;
+  const { heard } = show({
+    [`GET ${TRACES}`]: () => Response.json({ items: asked ? [traceWire({ state: "open", parts: 2 })] : [], next: null }),
+    "POST /v1/jobs/job-1/trace": () => {
+      asked = true;
+      return Response.json(traceWire({ state: "open", parts: 0 }), { status: 202 });
+    },
+  });
+  await userEvent.click(screen.getByRole("button", { name: "Trace 3 steps" }));
+  const sent = heard.find(({ method }) => method === "POST");
+  expect(sent?.url.search).toBe("?steps=3");
+  expect(sent?.headers.get("Idempotency-Key")).toMatch(/^page-[0-9a-f]{32}$/);
+  expect((await screen.findByRole("progressbar", { name: "Parts told" })).getAttribute("value")).toBe("2");
+  expect(screen.getByRole("button", { name: "Trace 3 steps" })).toHaveProperty("disabled", true);
+});
+
+test("a refusal is told, and a failed trace says why", async () => {
+  show({
+    [`GET ${TRACES}`]: () => Response.json({ items: [traceWire({ state: "failed", parts: 0, message: "the attempt ended" })], next: null }),
+    "POST /v1/jobs/job-1/trace": () => Response.json({ title: "A trace is being recorded", code: "trace_open" }, { status: 409 }),
+  });
+  expect(await screen.findByText("The last trace failed: the attempt ended")).toBeTruthy();
+  await userEvent.click(screen.getByRole("button", { name: "Trace 3 steps" }));
+  expect((await screen.findByRole("alert")).textContent).toContain("A trace is being recorded");
+});
+
+test("a job that does not run cannot be traced", () => {
+  show({}, "queued");
+  expect(screen.getByRole("button", { name: "Trace 3 steps" })).toHaveProperty("disabled", true);
+});

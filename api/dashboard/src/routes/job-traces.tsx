@@ -1,0 +1,106 @@
+/** What happens inside a job's steps: asks for traces, and shows one step of one of them. */
+
+import { useState } from "react";
+import { PipelineTimeline } from "../components/pipeline-timeline";
+import { ProblemNotice } from "../components/problem-notice";
+import { TraceTable } from "../components/trace-table";
+import { clock } from "../services/format";
+import { isFinal, type Job } from "../services/jobs";
+import { perfettoAddress, type StepTime, type Trace } from "../services/traces";
+import { useAskTrace, useSpans, useSummary, useTraces } from "./use-traces";
+import "./job-traces.css";
+
+export function JobTraces({ job }: { job: Job }) {
+  const [wanted, setWanted] = useState<string | null>(null);
+  const traces = useTraces(job.id, isFinal(job.state));
+  const ask = useAskTrace(job.id, () => { setWanted(null); });
+  const all = traces.data ?? [];
+  const newest = all[0];
+  const recording = newest?.state === "open" ? newest : null;
+  const told = all.filter(({ state, parts }) => state !== "open" && parts > 0);
+  const shown = told.find(({ id }) => id === wanted) ?? told[0];
+  return (
+    <section className="card job-traces" aria-labelledby="traces-title">
+      <header className="card-head">
+        <h2 id="traces-title">Inside a step</h2>
+        {recording && <Recording trace={recording} />}
+        <button className="button small" disabled={job.state !== "running" || recording !== null || ask.isPending} onClick={() => { ask.mutate(); }}>
+          Trace 3 steps
+        </button>
+      </header>
+      <div className="job-traces-body">
+        {ask.error && <ProblemNotice problem={ask.error} />}
+        {newest?.state === "failed" && <p className="bad">The last trace failed: {newest.message}</p>}
+        {!shown && !recording && <p className="quiet">A trace records what every rank does in the next steps: forward and backward passes, sending, waiting.</p>}
+        {shown && <TraceView key={shown.id} job={job.id} trace={shown} traces={told} onTrace={setWanted} />}
+      </div>
+    </section>
+  );
+}
+
+function Recording({ trace }: { trace: Trace }) {
+  return (
+    <span className="job-traces-recording quiet" role="status">
+      Recording {trace.steps} steps… <progress aria-label="Parts told" max={Math.max(1, trace.partsWanted)} value={trace.parts} />
+    </span>
+  );
+}
+
+interface TraceViewProps {
+  job: string;
+  trace: Trace;
+  traces: readonly Trace[];
+  onTrace: (id: string) => void;
+}
+
+function TraceView({ job, trace, traces, onTrace }: TraceViewProps) {
+  const [wanted, setWanted] = useState<number | null>(null);
+  const overview = useSummary(job, trace.id, trace.parts, wanted);
+  const steps = overview.data?.steps ?? [];
+  const step = steps.find((one) => one.step === wanted) ?? steps[0];
+  return (
+    <>
+      <div className="job-traces-choice">
+        <label><span className="label">Trace</span>
+          <select value={trace.id} onChange={(event) => { onTrace(event.target.value); }}>
+            {traces.map((one) => <option key={one.id} value={one.id}>{clock(one.askedAt)}{one.firstStep === null ? "" : `, steps ${one.firstStep} to ${one.lastStep}`}</option>)}
+          </select>
+        </label>
+        {step && (
+          <label><span className="label">Step</span>
+            <select value={step.step} onChange={(event) => { setWanted(Number(event.target.value)); }}>
+              {steps.map((one) => <option key={one.step} value={one.step}>{one.step}</option>)}
+            </select>
+          </label>
+        )}
+        <a className="button small" href={perfettoAddress(job, trace.id)} download>Download for Perfetto</a>
+      </div>
+      {overview.error && <ProblemNotice problem={overview.error} stale={overview.data !== undefined} />}
+      {step && <StepView key={step.step} job={job} trace={trace.id} step={step} />}
+      {overview.data && overview.data.ranks.length > 0 && (
+        <details>
+          <summary>Times by rank, {wanted === null ? "means over the traced steps" : `of step ${wanted}`}</summary>
+          <TraceTable ranks={overview.data.ranks} />
+        </details>
+      )}
+    </>
+  );
+}
+
+function StepView({ job, trace, step }: { job: string; trace: string; step: StepTime }) {
+  const { whole, detail, onStretch } = useSpans(job, trace, step.step);
+  const bubble = { measured: step.bubbleMeasured, ideal: step.bubbleIdeal };
+  return (
+    <>
+      {whole.error && <ProblemNotice problem={whole.error} stale={whole.data !== undefined} />}
+      {whole.isLoading && <p className="quiet">Loading the step…</p>}
+      {step.slowestRank !== null && step.slowerBy !== null && (
+        <p>Rank {step.slowestRank} worked longest by itself: {(step.slowerBy * 1000).toFixed(1)} ms more than the others’ median.</p>
+      )}
+      {whole.data && <PipelineTimeline whole={whole.data} detail={detail} bubble={bubble} onStretch={onStretch} />}
+      {whole.data && (detail ?? whole.data).dropped > 0 && (
+        <p className="quiet">The {(detail ?? whole.data).dropped.toLocaleString("en-US")} shortest spans in view are not drawn; zoom in to see them. The file for Perfetto has all.</p>
+      )}
+    </>
+  );
+}

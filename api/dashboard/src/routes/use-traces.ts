@@ -1,0 +1,68 @@
+/** A job's traces, and one step of one of them. */
+
+import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useCallback, useEffect, useRef, useState } from "react";
+import { askTrace, getSpans, getTrace, listTraces, type Stretch, type Trace } from "../services/traces";
+
+const STEPS = 3;
+const RECORDING_MS = 700;
+const POLL_MS = 5000;
+const SETTLED_MS = 250;
+
+/** Others may ask for traces, too, as long as the job has not ended. */
+export function useTraces(job: string, ended: boolean) {
+  return useQuery({
+    queryKey: ["traces", job],
+    queryFn: ({ signal }) => listTraces(job, signal),
+    refetchInterval: ({ state }) => (state.data?.[0]?.state === "open" ? RECORDING_MS : ended ? false : POLL_MS),
+  });
+}
+
+export function useAskTrace(job: string, onAsked: (trace: Trace) => void) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: () => askTrace(job, STEPS, newKey()),
+    onSuccess: onAsked,
+    onSettled: () => client.invalidateQueries({ queryKey: ["traces", job] }),
+  });
+}
+
+/** Not `randomUUID`, which pages without TLS on another machine's address do not have. */
+function newKey(): string {
+  return `page-${[...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** Of a step, or means over all of them. `version`: how many parts there are, so that what comes later is asked for again. */
+export function useSummary(job: string, trace: string, version: number, step: number | null) {
+  return useQuery({
+    queryKey: ["trace", job, trace, version, step],
+    queryFn: ({ signal }) => getTrace(job, trace, step, signal),
+    placeholderData: keepPreviousData,
+  });
+}
+
+/** The whole step, and what is in view once that stands still; the whole is enough where nothing was left out of it. */
+export function useSpans(job: string, trace: string, step: number) {
+  const [stretch, onStretch] = useSettledStretch();
+  const ask = (part: Stretch, enabled: boolean) => ({
+    queryKey: ["spans", job, trace, step, part],
+    queryFn: ({ signal }: { signal: AbortSignal }) => getSpans(job, trace, step, part, signal),
+    staleTime: Infinity,
+    enabled,
+  });
+  const whole = useQuery(ask(null, true));
+  const closer = stretch !== null && (whole.data?.dropped ?? 0) > 0;
+  const detail = useQuery({ ...ask(stretch, closer), placeholderData: keepPreviousData, gcTime: 10_000 });
+  return { whole, detail: closer ? (detail.data ?? null) : null, onStretch };
+}
+
+function useSettledStretch(): [Stretch, (stretch: Stretch) => void] {
+  const [stretch, setStretch] = useState<Stretch>(null);
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  useEffect(() => () => { clearTimeout(timer.current); }, []);
+  const settle = useCallback((next: Stretch) => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => { setStretch(next); }, SETTLED_MS);
+  }, []);
+  return [stretch, settle];
+}

@@ -1,0 +1,142 @@
+/** Traces of steps as the dashboard speaks of them. `toSummary` and `toSpans` are the only places that know the wire's names. */
+
+import { get, post, type Schema } from "./http";
+
+export interface Trace {
+  id: string;
+  steps: number;
+  /** `open`, `done` or `failed`. */
+  state: string;
+  message: string | null;
+  firstStep: number | null;
+  lastStep: number | null;
+  parts: number;
+  partsWanted: number;
+  askedAt: Date;
+}
+
+/** Seconds; `own` is what a rank did not wait for others. */
+export interface RankTime {
+  rank: number;
+  seconds: number;
+  own: number;
+  waited: number;
+  sums: Readonly<Record<string, number>>;
+}
+
+export interface StepTime {
+  step: number;
+  seconds: number;
+  slowestRank: number | null;
+  slowerBy: number | null;
+  /** Shares of the schedule's time; null without a pipeline. */
+  bubbleMeasured: number | null;
+  bubbleIdeal: number | null;
+}
+
+export interface Summary {
+  trace: Trace;
+  steps: readonly StepTime[];
+  ranks: readonly RankTime[];
+}
+
+/** Times are µs after the step's begin. Lane 0 is the training thread. */
+export interface Span {
+  lane: number;
+  category: string;
+  name: string;
+  start: number;
+  length: number;
+  microbatch: number | null;
+  stage: number | null;
+}
+
+/** By their start. */
+export interface RankSpans {
+  rank: number;
+  pipeline: number | null;
+  place: number | null;
+  spans: readonly Span[];
+  ideal: readonly Span[];
+}
+
+export interface StepSpans {
+  step: number;
+  length: number;
+  ranks: readonly RankSpans[];
+  /** Those that are not here: the shortest. */
+  dropped: number;
+}
+
+const toTrace = (wire: Schema<"Trace">): Trace => ({
+  id: wire.id,
+  steps: wire.steps,
+  state: wire.state,
+  message: wire.message,
+  firstStep: wire.first_step,
+  lastStep: wire.last_step,
+  parts: wire.parts,
+  partsWanted: wire.parts_wanted,
+  askedAt: new Date(wire.asked_at),
+});
+
+const toSummary = (wire: Schema<"TraceSummary">): Summary => ({
+  trace: toTrace(wire.trace),
+  steps: wire.steps.map((one) => ({
+    step: one.step,
+    seconds: one.seconds,
+    slowestRank: one.slowest_rank,
+    slowerBy: one.slower_by_s,
+    bubbleMeasured: one.bubble_measured,
+    bubbleIdeal: one.bubble_simulated,
+  })),
+  ranks: wire.ranks.map(({ rank, seconds, own_s, waited_s, sums }) => ({ rank, seconds, own: own_s, waited: waited_s, sums })),
+});
+
+function toSpans(wire: Schema<"TraceSpans">): StepSpans {
+  const category = (index: number) => wire.categories[index] ?? "other";
+  const ranks = wire.ranks.map(({ rank, pipeline, place, spans, ideal }): RankSpans => ({
+    rank,
+    pipeline,
+    place,
+    spans: spans.map(([lane, kind, name, start, length, microbatch, stage]) => ({
+      lane,
+      category: category(kind),
+      name: wire.names[name] ?? "",
+      start,
+      length,
+      microbatch,
+      stage,
+    })),
+    ideal: ideal.map(([kind, stage, microbatch, start, length]) => ({ lane: 0, category: category(kind), name: category(kind), start, length, microbatch, stage })),
+  }));
+  return { step: wire.step, length: wire.length_us, ranks, dropped: wire.dropped };
+}
+
+/** The same key is one trace. Raises `Problem` (409 `job_not_running`, `trace_open`). */
+export async function askTrace(job: string, steps: number, key: string): Promise<Trace> {
+  const body = { type: "application/json", text: "", headers: { "Idempotency-Key": key } } as const;
+  return toTrace(await post("/v1/jobs/{job}/trace", { path: { job }, query: { steps } }, body));
+}
+
+/** Newest first. Raises `Problem`. */
+export async function listTraces(job: string, signal?: AbortSignal): Promise<Trace[]> {
+  return (await get("/v1/jobs/{job}/traces", { path: { job }, signal })).items.map(toTrace);
+}
+
+/** Raises `Problem`. */
+export async function getTrace(job: string, trace: string, step: number | null, signal?: AbortSignal): Promise<Summary> {
+  return toSummary(await get("/v1/jobs/{job}/traces/{trace}", { path: { job, trace }, query: { step }, signal }));
+}
+
+/** A stretch of a step, in µs after its begin; null: all of it. */
+export type Stretch = readonly [number, number] | null;
+
+/** Raises `Problem`. */
+export async function getSpans(job: string, trace: string, step: number, stretch: Stretch, signal?: AbortSignal): Promise<StepSpans> {
+  const query = { step, ...(stretch && { from_us: Math.floor(stretch[0]), to_us: Math.ceil(stretch[1]) }) };
+  return toSpans(await get("/v1/jobs/{job}/traces/{trace}/spans", { path: { job, trace }, query, signal }));
+}
+
+export const perfettoAddress = (job: string, trace: string) =>
+  `/v1/jobs/${encodeURIComponent(job)}/traces/${encodeURIComponent(trace)}/perfetto`;
