@@ -1,13 +1,15 @@
 """Gradient accumulation without a pipeline: micro-batches one after the other, gradients summed (the naive twin of a pipeline schedule)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 
+from .alignment import Aligned
 from .data import DataStrategy
+from .spans import SPANS, Recorded
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -31,14 +33,20 @@ class Accumulate:
     def bubble(self) -> None:
         """Without a pipeline there is none."""
 
+    def replay(self, steps: Sequence[Recorded], clock: Aligned) -> list[None]:  # noqa: ARG002
+        """Nothing to simulate."""
+        return [None] * len(steps)
+
     def train(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; returns the summed loss."""
         losses = []
         pairs = zip(inputs.chunk(self._microbatches), targets.chunk(self._microbatches), strict=True)
-        for number, (x, y) in enumerate(pairs, start=1):
-            loss = self._loss(self._model(x), y)
-            self._data.before_backward(last=number == self._microbatches)
-            loss.backward()
+        for number, (x, y) in enumerate(pairs):
+            with SPANS.within("forward", "forward", number):
+                loss = self._loss(self._model(x), y)
+            with SPANS.within("backward", "backward", number):
+                self._data.before_backward(last=number == self._microbatches - 1)
+                loss.backward()
             losses.append(loss.detach())
         return torch.stack(losses).sum()
 

@@ -24,7 +24,7 @@ def sum_over_ranks(
         [p.tensor.grad for p in pieces if p.tensor.grad is not None and p.owned(mesh)], mesh.device
     )
     if mesh.layout.world_size > 1:
-        waited(lambda: dist.all_reduce(numbers))
+        waited(lambda: dist.all_reduce(numbers), "all_reduce")
     return tuple(numbers.tolist())
 
 

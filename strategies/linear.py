@@ -21,6 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial
 
 from .selective import only_for_kept
+from .spans import SPANS
 from .waiting import waited
 
 #: (x, layers) → each layer's output for the same x.
@@ -72,16 +73,18 @@ class Axis:
 
     def gather(self, x: Tensor) -> Callable[[], Tensor]:
         """Parts of dim 1 → the whole."""
+        since = SPANS.moment()
         rows = torch.ops._c10d_functional.all_gather_into_tensor(x.contiguous(), self._size, self._group)
 
         def wait() -> Tensor:
-            parts: Tensor = _arrived(rows).unflatten(0, (self._size, x.shape[0]))
+            parts: Tensor = self._arrived(rows, "all_gather", since).unflatten(0, (self._size, x.shape[0]))
             return parts.transpose(0, 1).flatten(1, 2)
 
         return wait
 
     def sum(self, part: Tensor) -> Callable[[], Tensor]:
         """The sum over ranks: this rank's part of dim 1 with sequence parallelism, else the whole."""
+        since = SPANS.moment()
         if self.sequence:
             rows = part.unflatten(1, (self._size, -1)).transpose(0, 1).flatten(0, 1).contiguous()
             started = torch.ops._c10d_functional.reduce_scatter_tensor(rows, "sum", self._size, self._group)
@@ -89,13 +92,13 @@ class Axis:
             started = torch.ops._c10d_functional.all_reduce(part.contiguous(), "sum", self._group)
 
         def wait() -> Tensor:
-            return _arrived(started)
+            return self._arrived(started, "reduce_scatter" if self.sequence else "all_reduce", since)
 
         return wait
 
-
-def _arrived(started: Tensor) -> Tensor:
-    return waited(lambda: cast(Tensor, torch.ops._c10d_functional.wait_tensor(started)))
+    def _arrived(self, started: Tensor, what: str, since: Any) -> Tensor:
+        wait = lambda: cast(Tensor, torch.ops._c10d_functional.wait_tensor(started))  # noqa: E731
+        return waited(wait, what, self._group, since)
 
 
 class _Columns(torch.autograd.Function):

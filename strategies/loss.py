@@ -63,7 +63,7 @@ def sum_cut(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, z_los
     assert isinstance(logits, DTensor)
     (placement,) = logits.placements
     if placement not in (Shard(logits.dim() - 1), Shard(-1)):
-        return sum_whole(waited(logits.full_tensor), targets, smoothing, z_loss)
+        return sum_whole(waited(logits.full_tensor, "all_gather", "tensor"), targets, smoothing, z_loss)
     mesh = logits.device_mesh
     vocab = logits.shape[-1]
     start = -(-vocab // mesh.size()) * mesh.get_local_rank()  # as torch.chunk cuts
@@ -94,7 +94,7 @@ class _CutCrossEntropy(torch.autograd.Function):
         smoothing, z_loss = terms
         shifted = _wide(logits)
         highest = shifted.amax(-1)
-        waited(lambda: dist.all_reduce(highest, dist.ReduceOp.MAX, group=group))
+        waited(lambda: dist.all_reduce(highest, dist.ReduceOp.MAX, group=group), "all_reduce", group)
         shifted = shifted - highest.unsqueeze(-1)
         mine = (targets >= 0) & (targets < logits.shape[-1])
         column = torch.where(mine, targets, 0)
@@ -102,7 +102,7 @@ class _CutCrossEntropy(torch.autograd.Function):
         sums = [at_target, shifted.sum(-1)] if smoothing else [at_target]
         softmax = shifted.exp_()
         partial = torch.stack([softmax.sum(-1), *sums])
-        waited(lambda: dist.all_reduce(partial, group=group))
+        waited(lambda: dist.all_reduce(partial, group=group), "all_reduce", group)
         z, at_target = partial[0], partial[1]
         log_z = z.log()
         loss = log_z - (1 - smoothing) * at_target

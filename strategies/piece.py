@@ -84,7 +84,8 @@ class Parameter:
         grad = self.value.grad
         if isinstance(grad, DTensor):
             assert isinstance(self.value, DTensor)
-            grad = waited(partial(grad.redistribute, placements=self.value.placements)).to_local()
+            whole = waited(partial(grad.redistribute, placements=self.value.placements), "redistribute", "tensor")
+            grad = whole.to_local()
         return None if grad is None else _at_least_1d(grad)
 
     def piece(self, tensor: torch.Tensor, *more: Cut) -> Piece:

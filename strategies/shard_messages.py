@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from .collectives import Pending, reduce_scatter
+from .spans import SPANS
 from .waiting import WaitedWork
 
 
@@ -39,8 +40,9 @@ class GlooAllGather(Allocate):
         async_op: bool = False,  # noqa: ARG002  (torch's signature)
     ) -> dist.Work | None:
         """Start to gather `input_tensor` [n], which lies in `output_tensor` [N·n]."""
+        since = SPANS.moment()
         work: dist.Work | None = dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=True)
-        return work and WaitedWork(work)
+        return work and WaitedWork(work, "all_gather", group, since)
 
 
 class GlooReduceScatter(Allocate):

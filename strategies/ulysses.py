@@ -55,7 +55,7 @@ def _exchange(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Row r of the result is what rank r held in this rank's row."""
     received = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device)
     rows = rows.contiguous()
-    waited(lambda: dist.all_to_all_single(received, rows, group=group))
+    waited(lambda: dist.all_to_all_single(received, rows, group=group), "all_to_all", group)
     return received
 
 

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from .clock import Clock, HostClock
+from .spans import SPANS, Group
 
 T = TypeVar("T")
 Mode = Literal["own", "waiting", "aside"]
@@ -92,20 +93,24 @@ WORKING: Final = _Turn(OWN_TIME, "own")
 ASIDE: Final = _Turn(OWN_TIME, "aside")
 
 
-def waited(wait: Callable[[], T]) -> T:
-    """The result of `wait`, which needs other ranks; the time until it is there is none of this rank's own."""
+def waited(wait: Callable[[], T], what: str, group: Group | None = None, since: Any = None) -> T:
+    """The result of `wait`, which needs other ranks; the time until it is there is none of this rank's own.
+
+    For traces (`spans.py`): `what` is waited for, over which `group`, and if it goes on in the background, `since` which moment.
+    """
     if torch.compiler.is_compiling():
         return wait()
     with WAITING:
-        return wait()
+        return SPANS.waiting(wait, what, group, since) if SPANS.on else wait()
 
 
 class WaitedWork(dist.Work):
     """A collective under way that somebody else, such as torch, waits for."""
 
-    def __init__(self, work: dist.Work) -> None:
+    def __init__(self, work: dist.Work, what: str, group: Group, since: Any) -> None:
+        """`what` was started over `group` at `since`, for traces."""
         super().__init__()
-        self._work = work
+        self._work, self._about = work, (what, group, since)
 
     def wait(self, *timeout: Any) -> bool:
-        return bool(waited(lambda: self._work.wait(*timeout)))
+        return bool(waited(lambda: self._work.wait(*timeout), *self._about))

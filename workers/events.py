@@ -10,8 +10,11 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import islice, takewhile
+from itertools import accumulate, islice, takewhile
 from typing import Any, Final, TypedDict
+
+#: One answer holds so much, or one event: who asks has room for little more (of traces a thousand events may be a hundred megabytes).
+MOST_BYTES: Final = 1 << 20
 
 
 class Event(TypedDict):
@@ -91,12 +94,14 @@ class Spool:
         events = [event for event, _ in takewhile(lambda kept: kept[0]["seq"] > than, reversed(self._kept))]
         return events[::-1]
 
-    def take(self, after: int, most: int = 1000) -> list[Event]:
-        """The oldest events after number `after`; acknowledges, and so forgets, those up to it."""
+    def take(self, after: int, most: int = 1000, most_bytes: int = MOST_BYTES) -> list[Event]:
+        """The oldest events after number `after`, one at least where there is one; acknowledges, and so forgets, those up to it."""
         while self._kept and self._kept[0][0]["seq"] <= after:
             self._bytes -= self._kept.popleft()[1]
         self._wake()
-        return [event for event, _ in islice(self._kept, most)]
+        sizes = accumulate(size for _, size in self._kept)
+        fit = sum(1 for _ in takewhile(lambda size: size <= most_bytes, islice(sizes, most)))
+        return [event for event, _ in islice(self._kept, max(1, fit))]
 
     async def wait(self, after: int, wait_s: float, linger_s: float = 0.0) -> None:
         """Until there is an event after `after`, at most `wait_s`; then `linger_s` more for company, unless urgent."""

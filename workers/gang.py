@@ -42,6 +42,8 @@ from .spares import Spares, share_out
 from .spike import Spikes
 from .story import Story
 from .straggler import Stragglers
+from .trace import Trace
+from .traces import Book, Traces
 
 #: What the dispatcher has not taken is kept in the journal too, in the memory of the cluster's head.
 SPOOL_BYTES: Final = 16 << 20
@@ -72,6 +74,7 @@ REMEMBERED: Final = (
     "spikes",
     "distrusted",
     "docket",
+    "book",
 )
 
 
@@ -98,6 +101,8 @@ class Supervisor:
         self.budget = Budget(order.repairs)
         self.docket = Docket()
         self.faults = Faults(self)
+        self.book = Book()
+        self.traces = Traces(self)
         self.progress = Progress(order.hang_s or math.inf)
         self.stragglers = Stragglers(order.straggler)
         self.spikes = Spikes(order.loss_spike)
@@ -143,6 +148,11 @@ class Supervisor:
         """A fault that somebody asked for (`faults.py`); returns when the order cannot be lost any more."""
         await self.begin()
         await self.faults.order(Fault.from_json(fault))
+
+    async def trace(self, order: dict[str, Any]) -> None:
+        """A trace that somebody asked for (`traces.py`); returns when the order cannot be lost any more. Harmless when it comes again."""
+        await self.begin()
+        await self.traces.order(Trace.from_json(order))
 
     async def status(self) -> dict[str, Any]:
         return {
@@ -269,6 +279,7 @@ class Supervisor:
         if self.failures or self.stopping or self._all_done():
             self._ended.set()
         self.faults.go_on()
+        self.traces.go_on()
         return True
 
     async def _adopt(self) -> None:
@@ -369,6 +380,7 @@ class Supervisor:
         for member in await self._drain(LAST_WORD_S):
             member.lost = True  # who has not told its trainer's exit would tell it to the next generation
         self.story.rest()
+        self.traces.generation_ends(f"a repair ended it ({self.mending['cause']})")
         self.stragglers.renew()
         await self.seats.replace_the_lost(but=dead)
         self._look_no_more()
@@ -435,6 +447,7 @@ class Supervisor:
             await self._each(lambda member: member.actor.stop.remote(0.0), DRAIN_S)
         await self._drain(DRAIN_S)
         self.story.rest()
+        self.traces.gang_ends()
         await self.seats.remove()
         self._tell_end(success)
         self.phase = "ended"

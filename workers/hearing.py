@@ -19,6 +19,7 @@ from .spares import Spares
 from .spike import Spikes
 from .story import Story
 from .straggler import Stragglers
+from .traces import Traces
 
 
 class Gang(Protocol):
@@ -33,6 +34,7 @@ class Gang(Protocol):
     progress: Progress
     stragglers: Stragglers
     spikes: Spikes
+    traces: Traces
     pull_s: float
     generation: int
 
@@ -85,6 +87,8 @@ class Hearing:
             "stopped": self._take_stopped,
             "exit": self._take_exit,
             "log": self._take_log,
+            "trace": self.gang.traces.hear,
+            "traced": self.gang.traces.hear_end,
         }
         actions.get(event["kind"], self._take_fact)(member, event)
 

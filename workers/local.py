@@ -1,18 +1,21 @@
 """Training without Ray or the service: the same job, the same losses.
 
-torchrun --nproc-per-node 4 -m shardyard.workers.local SPEC
+torchrun --nproc-per-node 4 -m shardyard.workers.local SPEC [--trace FIRST:STEPS]
 """
 
 import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
+from .perfetto import chrome_trace
 from .spec import Run, TrainSpec
+from .trace import WISH, Trace
 from .words import in_words
 
 
@@ -23,6 +26,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
         "--out", type=Path, default=Path(".shardyard/local"), help="folder for checkpoints and the token cache"
+    )
+    parser.add_argument(
+        "--trace",
+        type=_traced,
+        metavar="FIRST:STEPS",
+        help="write what all ranks did in these steps, for ui.perfetto.dev",
     )
     parser.add_argument("--json", action="store_true", help="print events as JSON lines")
     options = parser.parse_args(arguments)
@@ -38,9 +47,54 @@ def main(arguments: list[str] | None = None) -> int:
     out: Path = options.out.resolve()
     checkpoints = train.checkpoints(str(out / "checkpoints"), name)
     run = Run(job=name, train=train, device=device, checkpoints=checkpoints, cache=out / "cache")
+    if options.trace:
+        if options.trace[0] > train.steps:
+            parser.error(f"--trace {options.trace[0]}: there are {train.steps} steps")
+        WISH.order(Trace("local", options.trace[1]), first=options.trace[0])
+    told = Told(_print_json if options.json else _print_event)
     with formed_by_torchrun(device) as torch_device:
-        train_on(run, torch_device, _print_json if options.json else _print_event, lambda: Ending.NO)
+        train_on(run, torch_device, told, lambda: Ending.NO)
+        if options.trace:
+            _write_trace(told.traced, out / f"{name}-trace.json")
     return 0
+
+
+class Told:
+    """What a rank tells, printed; its traces are kept for the end."""
+
+    def __init__(self, say: Callable[[str, dict[str, Any]], None]) -> None:
+        self._say = say
+        self.traced: list[dict[str, Any]] = []
+
+    def __call__(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == "trace":
+            self.traced.append(data)
+        elif kind != "traced":
+            self._say(kind, data)
+
+
+def _traced(text: str) -> tuple[int, int]:
+    """`FIRST:STEPS`. A trace is agreed on in the step before its first."""
+    first, _, steps = text.partition(":")
+    try:
+        trace = (int(first), Trace("local", int(steps)).steps)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no FIRST:STEPS, such as 10:3 ({error})") from None
+    if trace[0] < 2:
+        raise argparse.ArgumentTypeError("the first step cannot be traced, in which everything is set up: begin with 2")
+    return trace
+
+
+def _write_trace(mine: list[dict[str, Any]], path: Path) -> None:
+    """All ranks' steps in one file, written by the first rank. Collective."""
+    import torch.distributed as dist
+
+    everyone: list[Any] | None = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
+    dist.gather_object(mine, everyone)
+    if everyone is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(chrome_trace([event for events in everyone for event in events])))
+        _print(f"traced {sorted({event['step'] for event in mine})}: {path}, for ui.perfetto.dev")
 
 
 def _device(asked: str) -> Any:

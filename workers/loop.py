@@ -18,6 +18,7 @@ from ..strategies.clock import clock_of
 from ..strategies.context import share
 from ..strategies.mesh import REPLICA, make_mesh
 from ..strategies.precision import LossScale
+from ..strategies.spans import SPANS
 from ..strategies.waiting import ASIDE, OWN_TIME, Lap
 from . import snapshot
 from .blame import Blame, blame
@@ -41,6 +42,7 @@ from .saving import Saving
 from .slowness import SLOWNESS
 from .snapshot import Snapshots
 from .spec import Run
+from .tracing import Tracing
 from .words import in_words
 
 #: What a loop knows of its past and tells at its end.
@@ -117,6 +119,7 @@ class Loop:
         self.snapshots = Snapshots(memory.slots, self.spec.snapshot.every, pieces, built.mesh.device, bell)
         self.saving = Saving(built, pieces, self._tell_first)
         self.replicas = Replicas(built, pieces, self.spec.replicas.every)
+        self.tracing = Tracing(built, tell)
 
     def run(self) -> None:
         """All steps that are left, then the summary; or those until all ranks have agreed to end."""
@@ -136,7 +139,9 @@ class Loop:
             )
         for step in range(first, self.spec.steps + 1):
             PULSE.beat("step" if step > first else "first step", step)
+            self.tracing.before()
             seconds = self._train_step(step)
+            self.tracing.after(step, ends=bool(self.ending))
             with ASIDE:
                 self.replicas.after(step, seconds, self.saving.due(step) or bool(self.ending))
             if self._due(self.spec.eval.every, step) or step == self.spec.steps:
@@ -160,27 +165,34 @@ class Loop:
 
     def _train_step(self, step: int) -> float:
         """One step; returns its seconds."""
+        self.tracing.begin()
         began, asked = time.monotonic(), self.asked()
         torch.manual_seed(_step_seed(self.spec.seed, step, self.built.mesh.index(REPLICA)))
         lr = self._set_learning_rate(step)
         probe = Probe(self.built) if self.spec.probe.due(step) else None
         with probe.computing() if probe else nullcontext():
-            batch = self._batch(step)
+            with SPANS.within("data", "batch"):
+                batch = self._batch(step)
             SLOWNESS.suffer()
             with probe.running() if probe else nullcontext():
                 loss_share = self.built.parallel.runner.train(*batch)
-            self.built.parallel.data.reduce()
+            with SPANS.within("backward", "gradients"):
+                self.built.parallel.data.reduce()
         # Before ranks meet: none begins its next snapshot while another's last one is not whole, or not copied.
-        self.snapshots.settle(copied=self.snapshots.due(step))
+        with SPANS.within("other", "snapshot"):
+            self.snapshots.settle(copied=self.snapshots.due(step))
         loss, norm, skipped, scale = self._finish_gradients(step, loss_share, asked)
-        self.saving.settle()
+        with SPANS.within("other", "checkpoint"):
+            self.saving.settle()
         if not skipped:
-            self.built.optimizer.step()
-        with probe.moving() if probe else nullcontext():
+            with SPANS.within("optimizer", "update"):
+                self.built.optimizer.step()
+        with probe.moving() if probe else nullcontext(), SPANS.within("optimizer", "publish"):
             self.built.parallel.data.publish()
             if probe:
                 self.built.parallel.data.settle()
         seconds = time.monotonic() - began
+        self.tracing.end(step)
         self.trained_s += seconds
         if self.first_step_s is None:
             self.first_loss, self.first_step_s = loss, time.monotonic() - self.started
@@ -224,8 +236,11 @@ class Loop:
         pieces, mesh, scale = self.built.parallel.data.pieces, self.built.mesh, self.built.loss.scale
         counts = self.built.parallel.runner.last and mesh.index("tensor") == 0
         factor = self.built.loss.factor
-        loss, squares, *wishes = sum_over_ranks(pieces, loss_share, counts, mesh, *votes(asked))
-        self.lap, self.ending = OWN_TIME.lap(), agreed(*wishes)
+        wishes = (*votes(asked), self.tracing.vote(step))
+        with SPANS.within("optimizer", "norm"):
+            loss, squares, stops, saves, traces = sum_over_ranks(pieces, loss_share, counts, mesh, *wishes)
+        self.lap, self.ending = OWN_TIME.lap(), agreed(stops, saves)
+        self.tracing.agree(traces, step)
         loss, norm = loss / factor, math.sqrt(squares) / factor if math.isfinite(squares) else math.inf
         skipped = _overflowed(scale, squares)
         if not skipped:
@@ -233,7 +248,8 @@ class Loop:
                 raise Diverged(loss, norm, blame(self.built, partial(self._once_more, step)))
             limit = self.spec.optimizer.clip_norm
             shrink = 1.0 if limit is None or norm <= limit else limit / norm
-            scale_gradients(pieces, shrink / factor)
+            with SPANS.within("optimizer", "clip"):
+                scale_gradients(pieces, shrink / factor)
         return loss, norm if math.isfinite(norm) else None, skipped, None if scale is None else factor
 
     def _once_more(self, step: int) -> None:

@@ -91,7 +91,7 @@ def bubbles(everyone: Sequence[Bubble]) -> dict[str, Any]:
 
 def _gathered(mine: T) -> list[T]:
     everyone = [mine] * dist.get_world_size()
-    waited(lambda: dist.all_gather_object(everyone, mine))
+    waited(lambda: dist.all_gather_object(everyone, mine), "all_gather")
     return everyone
 
 

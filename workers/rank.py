@@ -437,6 +437,12 @@ class Rank:
         self._heard()
         return await self.wounds.strike(Fault.from_json(fault), self.trainer, checkpoints)
 
+    async def trace(self, order: dict[str, Any]) -> None:
+        """Ask the trainer to trace some steps, with all others; harmless when it has heard of it."""
+        self._heard()
+        if self.trainer:
+            await self.trainer.send({"trace": order})
+
     async def release(self) -> None:
         """Every rank is done: the trainer may exit."""
         self._heard()
@@ -543,7 +549,7 @@ class Rank:
             return
         first_step = kind == "step" and not self.steps
         self.steps = self.steps or first_step
-        self.spool.add(kind, message["data"], message["ts"], urgent=first_step or kind in ("failed", "done"))
+        self.spool.add(kind, message["data"], message["ts"], urgent=first_step or kind in ("failed", "done", "traced"))
 
     async def _read_log(self, trainer: Trainer, stream: str) -> None:
         source = trainer.logs[stream]

@@ -77,5 +77,5 @@ class Replicas:
 def _largest(number: float, device: torch.device) -> float:
     """The largest of all ranks' numbers. Collective over the world."""
     largest = torch.tensor([number], dtype=torch.float64, device=device)
-    waited(lambda: dist.all_reduce(largest, dist.ReduceOp.MAX))
+    waited(lambda: dist.all_reduce(largest, dist.ReduceOp.MAX), "all_reduce")
     return largest.item()

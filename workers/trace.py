@@ -42,7 +42,7 @@ def traced_ranks(world_size: int, most: int = TRACED_RANKS) -> list[int]:
 
 def own_seconds(event: dict[str, Any]) -> float:
     """What of a `trace` event's step was its rank's own work, not a wait for others."""
-    return float(event["seconds"]) - sum(float(event["sums"][category]) for category in WAITS)
+    return float(event["seconds"]) - sum(float(event["sums"].get(category, 0.0)) for category in WAITS)
 
 
 def slowest_rank(events: Iterable[dict[str, Any]]) -> int | None:

@@ -2,8 +2,8 @@
 
 It speaks lines of JSON on its control socket. In: the orders `{"run", "coords"}`, then `{"stop": "stop"}` to end after a step,
 `{"stop": "save"}` also to save it (`ending.py`), `{"examine": true}` to say what it does (`pulse.py`), `{"slow": {"by_s", "for_s"}}` to
-be slow on purpose (`slowness.py`; or among the orders), and `{"release": true}` once every rank is done. Out: `{"kind", "data", "ts"}`,
-the last of them `done` or `failed`.
+be slow on purpose (`slowness.py`; or among the orders), `{"trace": {"id", "steps"}}` to trace some steps (`tracing.py`), and
+`{"release": true}` once every rank is done. Out: `{"kind", "data", "ts"}`, the last of them `done` or `failed`.
 
 After `done` it waits to be released, because rank 0 keeps the store by which the others may still be leaving. Then it
 exits without any clean-up: destroying process groups may wait for peers that are gone, and the kernel frees everything.
@@ -26,6 +26,7 @@ from .ending import Asked, Ending
 from .events import plain
 from .pulse import PULSE, examined, listen_for_signals
 from .slowness import SLOWNESS
+from .trace import WISH, Trace
 
 Train = Callable[[Any, Coords, Callable[[str, dict[str, Any]], None], Asked], None]
 
@@ -72,6 +73,8 @@ class Link:
                     self.tell("examined", examined())
                 if slow := message.get("slow"):
                     SLOWNESS.begin(**slow)
+                if trace := message.get("trace"):
+                    WISH.order(Trace.from_json(trace))
                 if message.get("stop"):
                     self.asked = Ending(message["stop"])
                 if message.get("release"):

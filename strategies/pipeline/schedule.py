@@ -7,11 +7,12 @@ Each micro-batch moves [micro-batch, seq, dim] over each boundary between ranks,
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import (
@@ -23,13 +24,17 @@ from torch.distributed.pipelining.schedules import (
     ScheduleZBVZeroBubble,
 )
 
+from ..alignment import Aligned
 from ..clock import clock_of
 from ..cost.stages import ModuleCosts, stage_blocks, stage_costs
 from ..layout import Layout
 from ..mesh import Mesh
+from ..spans import SPANS, Recorded
 from ..waiting import WAITING, WORKING
+from .messages import seen
 from .order import Order, order_of
 from .relay import Relay
+from .replay import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS, SCHEDULE, WEIGHT, Replay, passes_of, replay
 from .simulate import Timeline, evenly, simulate
 from .stopwatch import Bubble, Stopwatch
 
@@ -48,17 +53,20 @@ _SCHEDULES: dict[str, Any] = {
 class OwnStage(PipelineStage):
     """A stage whose passes are its rank's own time, where the schedule around them waits for neighbours."""
 
-    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        with WORKING:
-            return super().forward_one_chunk(*args, **kwargs)
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        with WORKING, SPANS.within("forward", FORWARD, fwd_chunk_id, self.stage_index):
+            return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
-    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        with WORKING:
-            return super().backward_one_chunk(*args, **kwargs)
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: Any = False
+    ) -> Any:
+        name = BACKWARD if full_backward else BACKWARD_INPUT
+        with WORKING, SPANS.within("backward", name, bwd_chunk_id, self.stage_index):
+            return super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
 
-    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        with WORKING:
-            return super().backward_weight_one_chunk(*args, **kwargs)
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        with WORKING, SPANS.within("weight", WEIGHT, bwd_chunk_id, self.stage_index):
+            return super().backward_weight_one_chunk(bwd_chunk_id, *args, **kwargs)
 
 
 class Pipeline:
@@ -111,12 +119,21 @@ class Pipeline:
         """The bubble of the step that was timed last, None when there was none; collective over the pipeline."""
         return None if self._stopwatch is None else self._stopwatch.bubble(self.order, self._mesh)
 
+    def replay(self, steps: Sequence[Recorded], clock: Aligned) -> list[Replay | None]:
+        """Traced steps beside the simulation of what all stages took for their passes; collective over the pipeline."""
+        mine = [passes_of(step, clock) for step in steps]
+        everyone = [mine] * self._mesh.size("pipeline")
+        dist.all_gather_object(everyone, mine, group=self._mesh.group("pipeline"))
+        order, place = self.order, self._mesh.index("pipeline")
+        return [replay(order, ranks, place) for ranks in zip(*everyone, strict=True)]
+
     def train(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Forward and backward of `inputs`, `targets` [micro-batches × micro-batch, seq]; the summed loss (0 off the last stage)."""
         losses: list[torch.Tensor] = []
         given = (inputs,) if self._first else ()
         wanted = {"target": targets, "losses": losses} if self.last else {}
-        with WAITING:  # but for what the stages do
+        traced = seen() if SPANS.on else nullcontext()
+        with WAITING, SPANS.within("other", SCHEDULE), traced:  # but for what the stages do
             self._schedule.step(*given, **wanted, return_outputs=False)
         if not self.last:
             return torch.zeros((), device=inputs.device)
@@ -124,7 +141,7 @@ class Pipeline:
 
     def _loss_of(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """The loss as it is now: timed or not."""
-        with WORKING:
+        with WORKING, SPANS.within("forward", LOSS):
             return self._loss(output, target)
 
     @torch.no_grad()

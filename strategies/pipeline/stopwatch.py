@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from ..clock import Clock
 from ..mesh import Mesh
+from ..waiting import waited
 from .order import Action, Kind, Order
 from .simulate import simulate
 
@@ -122,4 +123,5 @@ class Stopwatch:
 def _meet(mesh: Mesh) -> None:
     """Wait for the pipeline's other ranks; a barrier is no traffic to those who count it."""
     cuda = mesh.device.type == "cuda"
-    dist.barrier(mesh.group("pipeline"), device_ids=[mesh.device.index] if cuda else None)
+    group, devices = mesh.group("pipeline"), [mesh.device.index] if cuda else None
+    waited(lambda: dist.barrier(group, device_ids=devices), "barrier", group)

@@ -61,7 +61,7 @@ class TiedEnds:
         send = dist.P2POp(dist.isend, mine, group=self._group, group_peer=self._other)
         receive = dist.P2POp(dist.irecv, theirs, group=self._group, group_peer=self._other)
         for work in dist.batch_isend_irecv([send, receive]):
-            waited(work.wait)
+            waited(work.wait, "swap", self._group)
         return theirs
 
 

@@ -34,6 +34,7 @@ LONG = (
     "test_own_time",
     "test_pipeline",
     "test_savings",
+    "test_trace",
     "test_traffic",
 )
 

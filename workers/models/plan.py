@@ -104,7 +104,7 @@ class EmbeddingRowsParallel(RowwiseParallel):
 def _arrive(_: nn.Module, __: object, output: Tensor) -> None:
     arrive = getattr(output, "trigger_wait", None)
     if arrive is not None:
-        waited(arrive)
+        waited(arrive, "redistribute", "tensor")
 
 
 class EmbeddingParallel(ParallelStyle):
@@ -134,7 +134,7 @@ class EmbeddingParallel(ParallelStyle):
 
 
 def _redistributed(x: DTensor, to: Placement) -> DTensor:
-    return waited(lambda: x.redistribute(placements=[to]))
+    return waited(lambda: x.redistribute(placements=[to]), "redistribute", "tensor")
 
 
 def heads_norm() -> ParallelStyle:

@@ -67,9 +67,9 @@ def test_nobody_who_does_not_count_keeps_anything() -> None:
 def test_a_wait_that_fails_has_ended() -> None:
     with OWN_TIME.counting():
         with suppress(ZeroDivisionError), WAITING, WORKING:
-            waited(lambda: 1 / 0)
+            waited(lambda: 1 / 0, "nothing")
         before = OWN_TIME.lap()
         assert before.own_s > 0 and before.waited_s > 0
-        assert waited(lambda: "result") == "result"
+        assert waited(lambda: "result", "nothing") == "result"
         after = OWN_TIME.lap()
     assert after.own_s > 0 and after.waited_s > 0

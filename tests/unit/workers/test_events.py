@@ -26,6 +26,15 @@ def test_a_spool_numbers_from_one_and_forgets_only_what_is_acknowledged() -> Non
     assert spool.add("step", {})["seq"] == 6
 
 
+def test_an_answer_is_no_longer_than_it_must_be() -> None:
+    spool = Spool(1 << 20)
+    for size in (1000, 10, 10, 5000):
+        spool.add("trace", {"spans": "x" * size})
+    assert [event["seq"] for event in spool.take(0, most_bytes=2000)] == [1, 2, 3]
+    assert [event["seq"] for event in spool.take(0, most_bytes=100)] == [1]  # one at least
+    assert [event["seq"] for event in spool.take(3, most_bytes=2000)] == [4]
+
+
 def test_a_spool_goes_on_where_another_one_ended() -> None:
     first = Spool(1 << 20)
     for number in range(5):

@@ -1,0 +1,70 @@
+"""A traced step's pipeline beside the ideal one: the same passes, each as long as it was, simulated with messages that take no time.
+
+    bubble_measured of a rank = 1 − (time within its passes) / (last rank's end − first rank's begin of the schedule)
+
+on the gang's common clock, so that no barrier disturbs the step. The makespan may be wrong by two ranks' clock errors, which are far
+below a millisecond. The simulation begins where the first rank began.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..alignment import Aligned
+from ..spans import TRAINING, Recorded
+from .order import COMPUTES, Action, Kind, Order
+from .simulate import Timed, simulate
+from .stopwatch import Bubble, Measured
+
+#: Names of spans: the whole schedule, a stage's passes, and the loss, which counts to the forward pass before it.
+SCHEDULE: Final = "schedule"
+FORWARD, BACKWARD, BACKWARD_INPUT, WEIGHT = "forward", "backward", "backward of inputs", "backward of weights"
+LOSS: Final = "loss"
+_KINDS: Final[Mapping[str, Kind]] = {FORWARD: "F", BACKWARD: "B", BACKWARD_INPUT: "I", WEIGHT: "W"}
+
+
+@dataclass(frozen=True)
+class Passes:
+    """One rank's part in one step: seconds by action, and the schedule's begin and end on the common clock."""
+
+    seconds: Mapping[Action, float]
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Replay:
+    """`place` within the pipeline; `ideal`: this rank's passes as simulated, in seconds of the common clock."""
+
+    place: int
+    bubble: Bubble
+    ideal: Sequence[Timed]
+
+
+def passes_of(recorded: Recorded, clock: Aligned) -> Passes:
+    """What a rank that recorded a pipeline's step did in it."""
+    seconds: dict[Action, float] = {}
+    began = ended = clock.common(recorded.began)
+    newest: Action | None = None
+    for span in recorded.spans:
+        if span.lane != TRAINING:
+            continue
+        if span.name == SCHEDULE:
+            began, ended = (clock.common(recorded.began + at) for at in (span.start, span.end))
+        elif span.name == LOSS and newest is not None:
+            seconds[newest] += span.end - span.start
+        elif span.name in _KINDS and span.stage is not None and span.microbatch is not None:
+            newest = Action(_KINDS[span.name], span.stage, span.microbatch)
+            seconds[newest] = span.end - span.start
+    return Passes(seconds, began, ended)
+
+
+def replay(order: Order, everyone: Sequence[Passes], place: int) -> Replay:
+    """One step of the pipeline whose ranks did `everyone`, as rank `place` of it tells it."""
+    began, ended = min(each.began for each in everyone), max(each.ended for each in everyone)
+    seconds = {action: length for each in everyone for action, length in each.seconds.items()}
+    timeline = simulate(order, Measured(seconds))
+    busy = sum(everyone[place].seconds.values())
+    bubble = Bubble(1 - busy / (ended - began) if ended > began else 0.0, timeline.bubble)
+    passes = [timed for timed in timeline.ranks[place] if timed.action.kind in COMPUTES]
+    return Replay(place, bubble, [Timed(timed.action, began + timed.start, began + timed.end) for timed in passes])

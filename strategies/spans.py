@@ -1,0 +1,170 @@
+"""Spans: what the training thread does from a step's begin to its end, when somebody traces it.
+
+Rules that it keeps: at each moment of a step one category counts, that of the innermost span that is open, and `other` where none is, so
+that the categories of a step sum to its length whatever is left out; who does not record pays one look at `SPANS.on`; nothing of torch's is
+kept, neither tensor nor work: moments, names and numbers. Moments are the clock's (`clock.py`): on CUDA events on the stream that computes.
+
+    with SPANS.within("forward", "model", microbatch): …     a span of the training thread
+    since = SPANS.moment() … waited(work.wait, "all_reduce", group, since)     also one in the background, on its mesh axis' lane
+
+In the background a collective lasts from its start until somebody has waited for it: it may have been done sooner. What is compiled is
+not looked into.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar, get_args
+
+import torch
+import torch.distributed as dist
+
+from .clock import Clock, HostClock
+
+T = TypeVar("T")
+
+Category = Literal["forward", "backward", "weight", "optimizer", "send", "receive", "collective", "data", "other"]
+CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
+
+#: The lane of what the training thread does itself; the others are mesh axes.
+TRAINING: Final = "training"
+
+#: Who takes part: a process group, its name or a mesh axis.
+Group = dist.ProcessGroup | str
+
+
+@dataclass(frozen=True)
+class Span:
+    """Seconds from the step's begin; in the background negative where it was started in the step before."""
+
+    lane: str
+    category: Category
+    name: str
+    start: float
+    end: float
+    microbatch: int | None = None
+    stage: int | None = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One step. `began`: by this rank's host clock (`time.perf_counter`); `sums`: seconds by category, which make up `seconds`."""
+
+    began: float
+    seconds: float
+    sums: Mapping[Category, float]
+    spans: Sequence[Span]
+
+
+@dataclass
+class _Open:
+    """A span that has begun, at `since` of the clock."""
+
+    category: Category
+    name: str
+    microbatch: int | None
+    stage: int | None
+    since: Any
+
+
+class Spans:
+    """Records the training thread while it is `on`, from `begin` to `end`."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.clock: Clock = HostClock()
+        self._axes: Mapping[str, str] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._open: list[_Open] = []
+        self._turns: list[tuple[Any, Category]] = []  # until when which category counted
+        self._ended: list[tuple[str, _Open, Any]] = []  # lane, span, its end
+
+    def begin(self, clock: Clock, axes: Mapping[str, str]) -> None:
+        """A step begins. `axes`: names of groups → mesh axis; others have their own name, the default one `world`."""
+        self._clear()
+        self.clock, self._axes = clock, axes
+        self._host_began, self._began = HostClock().now(), clock.now()
+        self.on = True
+
+    def end(self) -> Recorded:
+        """The step that ends now."""
+        self.on = False
+        ended = self.clock.now()
+        self._turns.append((ended, self._open[-1].category if self._open else "other"))
+        sums: dict[Category, float] = dict.fromkeys(CATEGORIES, 0.0)
+        since = self._began
+        for until, category in self._turns:
+            sums[category] += self.clock.seconds(since, until)
+            since = until
+        spans = [self._span(lane, one, end) for lane, one, end in self._ended]
+        recorded = Recorded(self._host_began, self.clock.seconds(self._began, ended), sums, spans)
+        self._clear()
+        return recorded
+
+    def _span(self, lane: str, one: _Open, end: Any) -> Span:
+        start, until = self.clock.seconds(self._began, one.since), self.clock.seconds(self._began, end)
+        return Span(lane, one.category, one.name, start, until, one.microbatch, one.stage)
+
+    def within(
+        self, category: Category, name: str, microbatch: int | None = None, stage: int | None = None
+    ) -> AbstractContextManager[None]:
+        """A span around what is done within; nothing when nobody records."""
+        return _Within(self, category, name, microbatch, stage) if self.on else _NOTHING
+
+    def moment(self) -> Any:
+        """When something starts that goes on in the background; None when nobody records, and in what is compiled."""
+        if torch.compiler.is_compiling():
+            return None
+        return self.clock.now() if self.on else None
+
+    def waiting(self, wait: Callable[[], T], what: str, group: Group | None, since: Any) -> T:
+        """The result of `wait`, for the collective `what` over `group` (None: the world), which was started at `since` if that is known."""
+        axis = self.axis(group)
+        with self.within("collective", f"{what} {axis}"):
+            result = wait()
+        self.behind(axis, "collective", what, since)
+        return result
+
+    def behind(self, lane: str, category: Category, name: str, since: Any) -> None:
+        """What was started at `since` is done; nothing where that is None."""
+        if self.on and since is not None:
+            self._ended.append((lane, _Open(category, name, None, None, since), self.clock.now()))
+
+    def axis(self, group: Group | None) -> str:
+        """The mesh axis of a group; its own name where it has none."""
+        if group is None:
+            return "world"
+        name = group if isinstance(group, str) else group.group_name
+        return self._axes.get(name, name)
+
+    def enter(self, category: Category, name: str, microbatch: int | None, stage: int | None) -> None:
+        now = self.clock.now()
+        self._turns.append((now, self._open[-1].category if self._open else "other"))
+        self._open.append(_Open(category, name, microbatch, stage, now))
+
+    def leave(self) -> None:
+        """A span that outlasts the recording is none."""
+        if self.on and self._open:
+            now = self.clock.now()
+            one = self._open.pop()
+            self._turns.append((now, one.category))
+            self._ended.append((TRAINING, one, now))
+
+
+class _Within:
+    def __init__(self, spans: Spans, *about: Any) -> None:
+        self._spans, self._about = spans, about
+
+    def __enter__(self) -> None:
+        self._spans.enter(*self._about)
+
+    def __exit__(self, *_: object) -> None:
+        self._spans.leave()
+
+
+_NOTHING: Final = nullcontext()
+
+#: A trainer is a process of its own, and trains in one thread.
+SPANS: Final = Spans()
