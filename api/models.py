@@ -88,6 +88,7 @@ class Job(_Wire):
     progress: Progress | None = None
     summary: Summary | None = None
     checkpoint: str | None = Field(None, description="Path of the newest complete checkpoint.")
+    parent: str | None = Field(None, description="Id of the job whose checkpoint it began with.")
     cursor: CursorText = Field("0.0.0", description="The end of the job's story now: a stream after it misses nothing.")
 
 
@@ -209,6 +210,25 @@ class Metrics(_Wire):
         return frame.assign(validation_loss=[validated.get(step) for step in frame.index])
 
 
+class Series(_Wire):
+    """One number of the steps, bucket by bucket, to six digits; null where no step of a bucket had it."""
+
+    mean: list[float | None]
+    low: list[float | None] | None = Field(None, description="null where each step has a bucket of its own.")
+    high: list[float | None] | None = None
+
+
+class Curves(_Wire):
+    """Several numbers over a range of steps, in columns. Extremes of each bucket stay."""
+
+    width: int = Field(description="Steps of a bucket, a power of two.")
+    starts: list[int] = Field(description="First step of each bucket; those without a step are left out.")
+    series: dict[str, Series] = Field(description="By name; those that no step of the range had are left out.")
+    evals: list[Evaluation] = Field(default_factory=list, description="Validations of the whole job, evenly thinned.")
+    last_step: int = Field(0, description="The job's newest step.")
+    cursor: CursorText = Field("0.0.0", description="An event stream after it continues the curves without a gap.")
+
+
 class Repair(_Wire):
     """How a gang was repaired in place."""
 
@@ -261,10 +281,50 @@ class Incident(_Wire):
 
 
 class Incidents(_Wire):
-    """Incidents, oldest first; `next` is the `after` of the next request, null at the end."""
+    """Incidents in the order asked for; `next` is the `after`, or with `newest` the `before`, of the next request, null at the end."""
 
     items: list[Incident]
     next: int | None = None
+
+
+class Plan(_Wire):
+    """What a gang said before its first step; null before that, and where a model of one's own does not tell."""
+
+    parameters: int | None = None
+    tokens_per_step: int | None = None
+    train_tokens: int | None = Field(None, description="Of the corpus.")
+    validation_tokens: int | None = None
+
+
+class Span(_Wire):
+    """A stretch of a job's life in one state. Unix seconds."""
+
+    state: str
+    attempt: int
+    generation: int = Field(0, description="Of the gang; 0 before its ranks met, one more with each repair.")
+    begun: float
+    ended: float | None = Field(None, description="null: it lasts.")
+    reason: str | None = None
+
+
+class Mark(_Wire):
+    """Something that happened to a job at one moment."""
+
+    n: int = Field(description="Its place in the job's story.")
+    ts: float = Field(description="Unix seconds.")
+    kind: str = Field(description="`incident`, `repair` or `relayout`.")
+    attempt: int
+    about: str = Field(description="An incident's or repair's cause, or the new layout in words.")
+    rank: int | None = None
+    step: int | None = None
+
+
+class Timeline(_Wire):
+    """A job's life as a line, oldest first. `complete` false: it begins later than the job did."""
+
+    spans: list[Span]
+    marks: list[Mark]
+    complete: bool = True
 
 
 class Checkpoint(_Wire):
@@ -440,6 +500,15 @@ class Logs(_Wire):
     next: int | None = None
 
 
+class LogHits(_Wire):
+    """Lines that match, in order, of the stretch that was looked through. A log is never looked through as a whole."""
+
+    lines: list[LogLine]
+    looked: int = Field(description="How far: pass it as `after` to look on.")
+    last: int = Field(description="The log's last place just now.")
+    done: bool = Field(description="The log's end was reached.")
+
+
 class Cordon(_Wire):
     """New gangs keep away from a machine."""
 
@@ -506,6 +575,13 @@ class Node(_Wire):
 
 class Nodes(_Wire):
     items: list[Node]
+
+
+class Server(_Wire):
+    """What this control plane is, and what it allows."""
+
+    version: str
+    fault_injection: bool = Field(description="Faults may be struck at running jobs (SHARDYARD_FAULT_INJECTION).")
 
 
 class Health(_Wire):

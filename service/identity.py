@@ -1,9 +1,11 @@
 """Names made here: a job's id sorts by the time of its submission, and a gang is named after job and attempt."""
 
+import re
 import secrets
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 _GANG = "shardyard-"
+_JOB = re.compile(r"job-[0-9a-z]{26}")
 
 
 def new_job_id(now: float) -> str:
@@ -34,3 +36,8 @@ def job_of(gang: str) -> tuple[str, int] | None:
     if not gang.startswith(_GANG) or not job_id or not (attempt.isascii() and attempt.isdecimal()):
         return None
     return job_id, int(attempt)
+
+
+def job_in(path: str) -> str | None:
+    """The job in whose folder a checkpoint lies, None where the path names none."""
+    return next((part for part in reversed(path.split("/")) if _JOB.fullmatch(part)), None)

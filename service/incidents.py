@@ -10,6 +10,25 @@ from .records import Incident, IncidentPage, Repair, Stacks, Waiting
 from .store import events as event_rows
 from .store.engine import Store
 
+#: So many incidents after a page are looked at to find where the repairs of its last one end.
+_BEYOND = 100
+
+
+async def newest(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> IncidentPage:
+    """Incidents of a job (id or name) before number `before`, newest first. Raises JobNotFound."""
+    async with store.read() as tx:
+        job_id = (await existing(tx, job))["id"]
+        found = (await event_rows.of_kind_before(tx, job_id, "incident", before, limit + 1))[::-1]
+        told = found[-limit:]
+        beyond = []
+        if before is not None:
+            beyond = list(await event_rows.of_kind_after(tx, job_id, "incident", before - 1, None, _BEYOND))
+        first = told[0]["position"] if told else 0
+        mended = await event_rows.of_kind_after(tx, job_id, "repair", first, None, limit + 1) if told else []
+    pairs = _pairs([*told, *beyond])[: len(told)]
+    items = [_incident(row, _repair_of(row, following, mended)) for row, following in reversed(pairs)]
+    return IncidentPage(items, items[-1].n if len(found) > limit else None)
+
 
 async def incidents(store: Store, job: str, *, after: int = 0, limit: int = 100) -> IncidentPage:
     """Incidents of a job (id or name) after number `after`, oldest first. Raises JobNotFound."""

@@ -22,7 +22,7 @@ from .outline import Outline, extended
 from .recovery import lose_attempt
 from .rules import Rules
 from .states import FINAL, State
-from .store import attempts, events, jobs, logs, outlines, steps
+from .store import attempts, events, jobs, logs, outlines, rollups, steps
 from .store.engine import Store
 from .store.leases import Lease
 
@@ -183,7 +183,7 @@ class _Batch:
     async def store(self) -> Taken:
         await self._flush_events()
         await steps.append(self.tx, self.job["id"], self.steps)
-        await self._extend_outline()
+        await self._extend_curves()
         await logs.append(self.tx, self.job["id"], self.logs)
         columns = self.columns | (self._progress() if self.steps else {})
         if columns:
@@ -195,9 +195,11 @@ class _Batch:
         await events.append(self.tx, self.job["id"], self.events)
         self.events = []
 
-    async def _extend_outline(self) -> None:
+    async def _extend_curves(self) -> None:
         if not self.steps:
             return
+        numbers = [step["step"] for step in self.steps]
+        await rollups.extend(self.tx, self.job["id"], min(numbers), max(numbers))
         row = await outlines.get(self.tx, self.job["id"])
         known = Outline() if row is None else Outline(row["attempt"], row["width"], row["low"], row["high"])
         outline = extended(known, self.attempt, [(step["step"], step["loss"]) for step in self.steps])

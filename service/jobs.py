@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ..workers.spec import TrainSpec
 from . import forms, nodes, preflight
 from .errors import IdempotencyConflict, InvalidCursor, InvalidSpec, JobEnded, JobNotFound, StateChanged
-from .identity import new_job_id
+from .identity import job_in, new_job_id
 from .lifecycle import Word, move
 from .moments import utc
 from .records import (
@@ -169,7 +169,7 @@ async def list_jobs(
     async with store.read() as tx:
         rows = await job_rows.page(tx, wanted, place, limit + 1, order)
     items = [job_of(row) for row in rows[:limit]]
-    return Page(items, _cursor_of(items[-1], order) if len(rows) > limit else None)
+    return Page(items, _place_of(items[-1], order) if len(rows) > limit else None)
 
 
 _CURSORS = {
@@ -189,7 +189,7 @@ def _place(cursor: str, order: Order) -> job_rows.Place:
     return job_rows.Place(**found.groupdict())
 
 
-def _cursor_of(job: Job, order: Order) -> str:
+def _place_of(job: Job, order: Order) -> str:
     return f"{job.name}/{job.id}" if order == Order.NAME else job.id
 
 
@@ -227,10 +227,10 @@ async def metrics(store: Store, job: str, *, since: int = 0, max_points: int = 1
         else:
             steps = await step_rows.extremes(tx, row["id"], low, high, max(1, (max_points - 2) // 2))
     points = [_step(step) for step in steps]
-    return Metrics(points, high if span else since, not whole, _evaluations(evals, since), _cursor(row))
+    return Metrics(points, high if span else since, not whole, evaluations(evals, since), cursor_of(row))
 
 
-def _evaluations(rows: Any, since: int) -> list[Evaluation]:
+def evaluations(rows: Any, since: int) -> list[Evaluation]:
     """In order of step; of a step that was validated again after a restart, the later one."""
     told = {int(row["data"]["step"]): row for row in rows}
     return [
@@ -251,8 +251,8 @@ async def logs(
         else:
             rows = await log_rows.after(tx, job_id, rank, after, limit + 1)
     if tail is not None:
-        return LogPage([_line(row) for row in rows], None)
-    lines = [_line(row) for row in rows[:limit]]
+        return LogPage([line_of(row) for row in rows], None)
+    lines = [line_of(row) for row in rows[:limit]]
     return LogPage(lines, lines[-1].n if len(rows) > limit else None)
 
 
@@ -320,7 +320,8 @@ def job_of(row: RowMapping) -> Job:
         progress=_progress(row),
         summary=row["summary"],
         checkpoint=row["checkpoint"],
-        cursor=_cursor(row),
+        parent=job_in(row["resume"]) if row["resume"] else None,
+        cursor=cursor_of(row),
     )
 
 
@@ -343,7 +344,7 @@ def _progress(row: RowMapping) -> Progress | None:
     return Progress(row["step"], row["steps"], row["loss"], row["tokens"], row["tokens_per_s"], row["eta_s"])
 
 
-def _cursor(row: RowMapping) -> Cursor:
+def cursor_of(row: RowMapping) -> Cursor:
     return Cursor(row["event_pos"], row["step_pos"], row["log_pos"])
 
 
@@ -355,7 +356,7 @@ def _step_data(row: RowMapping) -> dict[str, Any]:
     return {name: row[name] for name in _STEP_FIELDS if name != "ts"}
 
 
-def _line(row: RowMapping) -> LogLine:
+def line_of(row: RowMapping) -> LogLine:
     return LogLine(row["position"], row["rank"], row["attempt"], row["line"], row["stream"], row["text"], row["ts"])
 
 

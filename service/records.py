@@ -87,6 +87,7 @@ class Job:
     progress: Progress | None
     summary: dict[str, Any] | None
     checkpoint: str | None
+    parent: str | None  # the job whose checkpoint it began with
     cursor: Cursor
 
 
@@ -147,6 +148,27 @@ class Metrics:
     last_step: int
     downsampled: bool
     evals: list[Evaluation]
+    cursor: Cursor
+
+
+@dataclass(frozen=True)
+class Series:
+    """One number, bucket by bucket; `low` and `high` are None where each step has a bucket of its own."""
+
+    mean: list[float | None]
+    low: list[float | None] | None
+    high: list[float | None] | None
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Columns by bucket: `starts` are their first steps, `width` how many steps each has. Series that no step had are left out."""
+
+    width: int
+    starts: list[int]
+    series: dict[str, Series]
+    evals: list[Evaluation]
+    last_step: int
     cursor: Cursor
 
 
@@ -257,10 +279,44 @@ class CheckpointPage:
 
 @dataclass(frozen=True)
 class IncidentPage:
-    """`next` is the `after` of the next page, None at the end."""
+    """`next` is the `after`, or of pages from the newest on the `before`, of the next page; None at the end."""
 
     items: list[Incident]
     next: int | None
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a job's life in one state. Unix seconds; `ended` None: it lasts. `generation` is 0 before the ranks met."""
+
+    state: str
+    attempt: int
+    generation: int
+    begun: float
+    ended: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What happened at one moment: `about` is an incident's or repair's cause, or the new layout in words."""
+
+    n: int
+    ts: float
+    kind: str
+    attempt: int
+    about: str
+    rank: int | None
+    step: int | None
+
+
+@dataclass(frozen=True)
+class LifeLine:
+    """Spans and marks, oldest first. `complete` False: it begins later than the job did."""
+
+    spans: list[Span]
+    marks: list[Mark]
+    complete: bool
 
 
 @dataclass(frozen=True)
@@ -412,6 +468,16 @@ class LogPage:
 
     lines: list[LogLine]
     next: int | None
+
+
+@dataclass(frozen=True)
+class LogHits:
+    """Lines that match, in order. `looked`: all up to this place was looked through; `last`: the log's last place just now."""
+
+    lines: list[LogLine]
+    looked: int
+    last: int
+    done: bool
 
 
 @dataclass(frozen=True)

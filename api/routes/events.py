@@ -3,15 +3,18 @@
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import StreamingResponse
 
 from ...service import checkpoints as shelf
+from ...service import curves as drawn
 from ...service import incidents as service
-from ...service import jobs
+from ...service import jobs, lifeline, log_search
+from ...service.log_search import Level, Wanted
 from ...service.records import Cursor
 from ..context import In
-from ..models import Checkpoints, Incidents, Logs, Metrics
+from ..errors import InvalidParameter
+from ..models import Checkpoints, Curves, Incidents, LogHits, Logs, Metrics, Plan, Timeline
 from ..problems import describe
 from ..stream import EventStream
 
@@ -71,6 +74,36 @@ async def metrics(
 
 
 @router.get(
+    "/jobs/{job}/curves",
+    operation_id="getCurves",
+    summary="Read a job's curves",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def curves(
+    job: str,
+    context: In,
+    names: Annotated[str, Query(max_length=200, description=f"Of {', '.join(drawn.SERIES)}; between commas.")] = "loss",
+    low: Annotated[int, Query(alias="from", ge=1, lt=2**53, description="The first step.")] = 1,
+    high: Annotated[
+        int | None, Query(alias="to", ge=1, lt=2**53, description="The last step; left out: the newest.")
+    ] = None,
+    buckets: Annotated[int, Query(ge=2, le=drawn.MOST)] = 400,
+) -> Curves:
+    """Numbers of a range of steps in at most `buckets` buckets, each with its extremes, so that a spike among a million steps stays."""
+    read = await drawn.curves(context.store, job, _series(names), low=low, high=high, buckets=buckets)
+    return Curves.model_validate(read)
+
+
+def _series(names: str) -> list[str]:
+    wanted = [name.strip() for name in names.split(",")]
+    unknown = next((name for name in wanted if name not in drawn.SERIES), None)
+    if unknown is not None:
+        remedy = f"Name some of {', '.join(drawn.SERIES)}, between commas."
+        raise InvalidParameter(f"There is no series {unknown[:80]!r}.", field="names", remedy=remedy)
+    return wanted
+
+
+@router.get(
     "/jobs/{job}/logs",
     operation_id="getLogs",
     summary="Read a job's logs",
@@ -83,10 +116,43 @@ async def logs(
     after: Annotated[Place, Query(description="Only lines after this place.")] = 0,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     tail: Annotated[int | None, Query(ge=0, le=10_000, description="The last so many lines instead.")] = None,
+    around: Annotated[
+        int | None, Query(ge=1, lt=2**53, description="Lines about this place instead: half of `limit` before it.")
+    ] = None,
 ) -> Logs:
     """Log lines in order, of one rank or all. Ask again with `after=next` for those that follow."""
+    if around is not None:
+        about = await log_search.around(context.store, job, around, rank=rank, limit=limit)
+        return Logs.model_validate(about)
     found = await jobs.get_job(context.store, job)
     return Logs.model_validate(await jobs.logs(context.store, found.id, rank=rank, after=after, limit=limit, tail=tail))
+
+
+def _wanted(
+    text: Annotated[str, Query(max_length=255, description="Found in the line, in upper or lower case.")] = "",
+    rank: Rank = None,
+    level: Annotated[Level | None, Query(description="Lines that name an error; or a warning or an error.")] = None,
+    since: Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="Unix seconds.")] = None,
+    until: Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="Unix seconds.")] = None,
+) -> Wanted:
+    return Wanted(text, rank, level, since, until)
+
+
+@router.get(
+    "/jobs/{job}/logs/search",
+    operation_id="searchLogs",
+    summary="Search a job's logs",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def search_logs(
+    job: str,
+    context: In,
+    wanted: Annotated[Wanted, Depends(_wanted)],
+    after: Annotated[Place, Query(description="Look on after this place.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> LogHits:
+    """Look through the next 20,000 lines, or until `limit` are found. `looked` says how far that was."""
+    return LogHits.model_validate(await log_search.search(context.store, job, wanted, after=after, limit=limit))
 
 
 @router.get(
@@ -98,11 +164,39 @@ async def logs(
 async def incidents(
     job: str,
     context: In,
-    after: Annotated[Place, Query(description="Only incidents after this place.")] = 0,
+    after: Annotated[Place, Query(description="Only incidents after this place; not of `newest`.")] = 0,
+    newest: Annotated[bool, Query(description="The newest first.")] = False,
+    before: Annotated[
+        int | None, Query(ge=1, lt=2**53, description="Of `newest`: only those before this place.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Incidents:
     """What went wrong, oldest first, each with its cause, what was done about it, and one paragraph that says so."""
+    if newest:
+        return Incidents.model_validate(await service.newest(context.store, job, before=before, limit=limit))
     return Incidents.model_validate(await service.incidents(context.store, job, after=after, limit=limit))
+
+
+@router.get(
+    "/jobs/{job}/timeline",
+    operation_id="getTimeline",
+    summary="Read a job's timeline",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def timeline(job: str, context: In) -> Timeline:
+    """In which state the job was when, by attempt and generation, with its incidents, repairs and changes of layout; bounded."""
+    return Timeline.model_validate(await lifeline.lifeline(context.store, job))
+
+
+@router.get(
+    "/jobs/{job}/plan",
+    operation_id="getPlan",
+    summary="Read a job's plan",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def plan(job: str, context: In) -> Plan:
+    """The newest plan that the job's gang told: sizes of model, step and corpus."""
+    return Plan.model_validate(await lifeline.plan(context.store, job))
 
 
 @router.get(

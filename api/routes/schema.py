@@ -7,7 +7,9 @@ from pathlib import Path
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from ..models import Template, Templates
+from ... import __version__
+from ..context import In
+from ..models import Server, Template, Templates
 from ..remedies import job_schema
 
 router = APIRouter(tags=["service"])
@@ -27,6 +29,12 @@ class SchemaResponse(JSONResponse):
 async def schema() -> SchemaResponse:
     """JSON Schema (2020-12) of what `POST /v1/jobs` takes."""
     return SchemaResponse(job_schema())
+
+
+@router.get("/server", operation_id="getServer", summary="What the control plane allows")
+async def server(context: In) -> Server:
+    """Its version, and what an operator has allowed."""
+    return Server(version=__version__, fault_injection=context.settings.fault_injection)
 
 
 @router.get("/templates", operation_id="listTemplates", summary="Specs to begin with")

@@ -38,9 +38,10 @@ async def after(tx: AsyncConnection, job_id: str, position: int, limit: int) -> 
 
 
 async def span(tx: AsyncConnection, job_id: str, since: int) -> tuple[int, int] | None:
-    """The lowest and the highest step beyond `since`, or None."""
+    """The lowest and the highest step beyond `since`, or None. Asked for apart, each is one look at an end of the primary key."""
     mine = (steps.c.job_id == job_id, steps.c.step > since)
-    row = (await tx.execute(select(func.min(steps.c.step), func.max(steps.c.step)).where(*mine))).one()
+    ends = (select(end(steps.c.step)).where(*mine).scalar_subquery() for end in (func.min, func.max))
+    row = (await tx.execute(select(*ends))).one()
     return None if row[0] is None else (int(row[0]), int(row[1]))
 
 

@@ -228,6 +228,20 @@ outlines = Table(
     Column("high", JSON, nullable=False),
 )
 
+#: The numbers of a step that are drawn as curves.
+SERIES = ("loss", "lr", "grad_norm", "loss_scale", "tokens_per_s", "step_s", "step_s_max", "mfu")
+
+rollups = Table(
+    "rollups",
+    METADATA,
+    _job_id(),
+    Column("width", Integer, primary_key=True, autoincrement=False),  # steps of a bucket
+    Column("bucket", BigInteger, primary_key=True, autoincrement=False),  # i has the steps from i · width + 1 on
+    *(Column(f"{name}_{end}", Double) for name in SERIES for end in ("low", "high", "sum")),
+    *(Column(f"{name}_count", BigInteger, nullable=False) for name in SERIES),  # of the steps that are in the sum
+    sqlite_with_rowid=False,
+)
+
 logs = Table(
     "logs",
     METADATA,

@@ -160,7 +160,7 @@ def it_learns(page: Page) -> None:
     )
     assert 0 < number(loss.text_content() or "") < 7
     expect(page.locator("[data-fact='Validation loss']")).not_to_have_text("–", timeout=SLOW)
-    assert page.locator(".chart canvas").count() == 2
+    assert page.locator(".chart canvas").count() == 4  # loss, tokens/s, gradient norm, learning rate: a CPU has no MFU
 
 
 def its_ranks_write(page: Page) -> None:

@@ -1,4 +1,7 @@
-/** Lines over steps, or over what else they are compared by, drawn by uPlot on a canvas; its colours are the page's. */
+/**
+ * Lines over steps, or over what else they are compared by, drawn by uPlot on a canvas; its colours are the page's. A line may have a
+ * band, from the lowest to the highest of what each of its points stands for.
+ */
 
 import { useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 import uPlot from "uplot";
@@ -11,8 +14,22 @@ export interface Line {
   /** A colour of the theme, without its dashes: `blue`. */
   colour: string;
   dots?: boolean;
-  points: readonly { x: number; y: number | null }[];
+  /** Drawn faintly, and not in the legend. */
+  faint?: boolean;
+  /** Points have a `low` and a `high`. */
+  band?: boolean;
+  points: readonly LinePoint[];
 }
+
+interface LinePoint {
+  x: number;
+  y: number | null;
+  low?: number | null;
+  high?: number | null;
+}
+
+/** From the first to the last place along the lines. */
+export type Zoom = readonly [from: number, to: number];
 
 export interface ChartProps {
   title: string;
@@ -24,6 +41,12 @@ export interface ChartProps {
   group: string;
   /** What the lines run along. */
   along?: Along;
+  /** A logarithmic scale, on which what is not above 0 is not shown. */
+  log?: boolean;
+  /** What is shown of the lines; null: all. */
+  zoom?: Zoom | null;
+  /** A range was drawn with the pointer, or (null) all was asked for by a double click. Left out: nothing can be zoomed. */
+  onZoom?: (zoom: Zoom | null) => void;
 }
 
 export interface Along {
@@ -34,25 +57,29 @@ export interface Along {
 const STEPS: Along = { name: "Step", format: integer };
 
 const HEIGHT = 220;
+// eslint-disable-next-line @typescript-eslint/no-unsafe-enum-assignment -- uPlot's enum exists for its types alone
+const LOGARITHMIC = 3 as uPlot.Scale.Distr;
 
-export function Chart({ title, summary, lines, format, group, along = STEPS }: ChartProps) {
+export function Chart({ title, summary, lines, format, group, along = STEPS, log = false, zoom = null, onZoom }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const dark = useSyncExternalStore(onTheme, isDark);
-  const data = useMemo(() => align(lines), [lines]);
-  const newest = useRef(data);
-  const looks = lines.map(({ label, colour, dots }) => `${label}|${colour}|${dots ? "dots" : "line"}`).join("\n");
+  const data = useMemo(() => align(lines, log), [lines, log]);
+  // What a drawing that lives longer than one rendering looks up: the newest data, the range and whom to tell of another.
+  const newest = useRef<Newest>({ data, zoom, onZoom });
+  const looks = lines.map(({ label, colour, dots, faint, band }) => [label, colour, dots ? "dots" : faint ? "faint" : "line", band ? "band" : ""].join("|")).join("\n");
+  const zoomable = onZoom !== undefined;
 
   useEffect(() => {
-    newest.current = data;
+    newest.current = { data, zoom, onZoom };
     plot.current?.setData(data);
     if (plot.current) showNewest(plot.current);
-  }, [data]);
+  }, [data, zoom, onZoom]);
 
   useEffect(() => {
     const element = box.current;
     if (element === null) return;
-    const made = new uPlot(options(element, looks, { format, group, along }), newest.current, element);
+    const made = new uPlot(options(element, looks, newest, { format, group, along, log, zoomable }), newest.current.data, element);
     plot.current = made;
     showNewest(made);
     const watcher = new ResizeObserver(() => { made.setSize({ width: element.clientWidth, height: HEIGHT }); });
@@ -62,7 +89,7 @@ export function Chart({ title, summary, lines, format, group, along = STEPS }: C
       made.destroy();
       plot.current = null;
     };
-  }, [looks, format, group, along, dark]);
+  }, [looks, format, group, along, log, zoomable, dark]);
 
   return (
     <figure className="chart card" aria-label={`${title}. ${summary}`}>
@@ -72,46 +99,88 @@ export function Chart({ title, summary, lines, format, group, along = STEPS }: C
   );
 }
 
-/** One column of steps for all lines; a line has no value (undefined) where only another one has. */
-function align(lines: readonly Line[]): uPlot.AlignedData {
-  const tables = lines.map(({ points }) => [points.map((p) => p.x), points.map((p) => p.y)] as uPlot.AlignedData);
+interface Newest {
+  data: uPlot.AlignedData;
+  zoom: Zoom | null;
+  onZoom: ChartProps["onZoom"];
+}
+
+/** One column of steps for all lines; a line has no value (undefined) where only another one has. A band is two lines more. */
+function align(lines: readonly Line[], log: boolean): uPlot.AlignedData {
+  const shown = log ? (value: number | null | undefined) => (value != null && value > 0 ? value : null) : (value: number | null | undefined) => value ?? null;
+  const tables = lines.map(({ points, band }) => {
+    const columns = [points.map((p) => p.x), points.map((p) => shown(p.y))];
+    if (band) columns.push(points.map((p) => shown(p.low)), points.map((p) => shown(p.high)));
+    return columns as uPlot.AlignedData;
+  });
   return tables.length === 1 && tables[0] ? tables[0] : uPlot.join(tables);
 }
 
-type Ways = Required<Pick<ChartProps, "format" | "group" | "along">>;
+interface Ways extends Required<Pick<ChartProps, "format" | "group" | "along" | "log">> {
+  zoomable: boolean;
+}
 
-function options(element: HTMLElement, looks: string, { format, group, along }: Ways): uPlot.Options {
+function options(element: HTMLElement, looks: string, newest: { readonly current: Newest }, ways: Ways): uPlot.Options {
   const style = getComputedStyle(element);
   const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
-  const font = `11.5px ${style.fontFamily}`;
+  const { along, log, zoomable, group } = ways;
   const axis: uPlot.Axis = {
     stroke: colour("quiet"),
-    font,
+    font: `11.5px ${style.fontFamily}`,
     grid: { stroke: colour("faint-line"), width: 1 },
     ticks: { show: false },
   };
-  const value: uPlot.Series.Value = (plot, _, series, at) => format(newestUntil(plot.data[series], at));
   return {
     width: Math.max(element.clientWidth, 50),
     height: HEIGHT,
-    scales: { x: { time: false, range: fromStepOne } },
-    cursor: { sync: { key: group }, points: { size: 7 } },
+    scales: { x: { time: false, range: (_, low, high) => rangeOf(newest.current.zoom, low, high) }, y: log ? { distr: LOGARITHMIC, log: 10 } : {} },
+    cursor: {
+      // Charts of a group share the place of the pointer; what one of them zooms to, the page tells the others.
+      sync: { key: group, filters: { pub: (type) => type !== "mousedown" && type !== "mouseup" && type !== "dblclick", sub: () => true } },
+      points: { size: 7 },
+      drag: { x: zoomable, y: false, setScale: false },
+      bind: { dblclick: () => () => { newest.current.onZoom?.(null); return null; } },
+    },
     padding: [8, 12, 0, 0],
-    hooks: { setCursor: [showNewest] },
+    hooks: { setCursor: [showNewest], setSelect: [(plot) => { select(plot, newest.current.onZoom); }] },
     axes: [
-      { ...axis, space: 55, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? along.format(tick) : "")) },
-      { ...axis, size: 48, values: (_, ticks) => ticks.map((tick) => tickText(tick)) },
+      { ...axis, space: 60, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? along.format(tick) : "")) },
+      { ...axis, size: axisWidth, values: (_, ticks) => ticks.map((tick) => tickText(tick)) },
     ],
-    series: [
-      { label: along.name, value: (_, at: number | null) => along.format(at) },
-      ...looks.split("\n").map((look): uPlot.Series => {
-        const [label = "", name = "", kind] = look.split("|");
-        const stroke = colour(name);
-        const dots = kind === "dots";
-        return { label, stroke, value, width: 1.5, points: dots ? { show: true, size: 6, fill: stroke } : { show: false } };
-      }),
-    ],
+    ...series(looks, colour, ways),
   };
+}
+
+/** Of each look, in the order of `align`: its line, and the two bounds of its band. */
+function series(looks: string, colour: (name: string) => string, { format, along }: Ways): Pick<uPlot.Options, "series" | "bands"> {
+  const value: uPlot.Series.Value = (plot, _, at, index) => format(newestUntil(plot.data[at], index));
+  const made: uPlot.Series[] = [{ label: along.name, value: (_, at: number | null) => along.format(at) }];
+  const bands: uPlot.Band[] = [];
+  for (const look of looks.split("\n")) {
+    const [label = "", name = "", kind, band] = look.split("|");
+    const stroke = colour(name);
+    const dots = kind === "dots";
+    if (kind === "faint") made.push({ ...UNTOLD, stroke: `${stroke}66`, width: 1 });
+    else made.push({ label, stroke, value, width: 1.5, points: dots ? { show: true, size: 6, fill: stroke } : { show: false } });
+    if (band === "band") {
+      made.push({ ...UNTOLD, width: 0 }, { ...UNTOLD, width: 0 });
+      bands.push({ series: [made.length - 1, made.length - 2], fill: `${stroke}38` });
+    }
+  }
+  return { series: made, bands };
+}
+
+/** A line that the legend passes over. */
+const UNTOLD: uPlot.Series = { class: "chart-untold", points: { show: false } };
+
+/** A drag shorter than this was a click. */
+const DRAG_PX = 6;
+
+function select(plot: uPlot, onZoom: ChartProps["onZoom"]): void {
+  const { left, width } = plot.select;
+  if (width === 0) return;
+  plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+  if (width >= DRAG_PX) onZoom?.([Math.round(plot.posToVal(left, "x")), Math.round(plot.posToVal(left + width, "x"))]);
 }
 
 /** The legend tells of the step under the cursor, and of the newest step while there is no cursor. */
@@ -129,13 +198,31 @@ function newestUntil(values: ArrayLike<number | null | undefined> | undefined, a
 }
 
 /** A first step alone still needs a width. */
-const fromStepOne: uPlot.Range.Function = (_, low, high) =>
-  Number.isFinite(low) && Number.isFinite(high) ? [low, Math.max(high, low + 1)] : [1, 10];
-
-function tickText(tick: number): string {
-  if (Math.abs(tick) >= 1000) return `${Number((tick / 1000).toPrecision(4))}k`;
-  return String(Number(tick.toPrecision(4)));
+function rangeOf(zoom: Zoom | null, low: number, high: number): uPlot.Range.MinMax {
+  if (zoom !== null) return [zoom[0], Math.max(zoom[1], zoom[0] + 1)];
+  return Number.isFinite(low) && Number.isFinite(high) ? [low, Math.max(high, low + 1)] : [1, 10];
 }
+
+/** `0.0025`, `12.5k`, `3M`, `2e-5`: short enough for the axis. */
+/* uPlot leaves ticks between powers of ten unsaid as null. */
+function tickText(tick: number | null): string {
+  if (tick === null) return "";
+  const size = Math.abs(tick);
+  if (size >= 1e6) return `${Number((tick / 1e6).toPrecision(4))}M`;
+  if (size >= 1000) return `${Number((tick / 1000).toPrecision(4))}k`;
+  return size !== 0 && size < 1e-3 ? tick.toExponential().replace(/(\.\d\d)\d+e/, "$1e") : String(Number(tick.toPrecision(4)));
+}
+
+/** As wide as its longest text, so that none is cut off. */
+const axisWidth: uPlot.Axis.Size = (plot, values) => {
+  const longest = (values as string[] | null)?.reduce((a, b) => (b.length > a.length ? b : a), "") ?? "";
+  if (longest === "") return 48;
+  plot.ctx.save();
+  plot.ctx.font = `${11.5 * devicePixelRatio}px ${getComputedStyle(plot.root).fontFamily}`;
+  const { width } = plot.ctx.measureText(longest);
+  plot.ctx.restore();
+  return Math.max(48, Math.ceil(width / devicePixelRatio) + 14);
+};
 
 const DARK = "(prefers-color-scheme: dark)";
 const isDark = () => matchMedia(DARK).matches;

@@ -6,14 +6,17 @@ import "./confirm.css";
 export interface ConfirmProps {
   title: string;
   children: ReactNode;
-  yes: string;
+  /** Left out of what only tells something. */
+  yes?: string;
   no: string;
-  busy: boolean;
-  onYes: () => void;
+  busy?: boolean;
+  /** Of something that harms nobody. */
+  harmless?: boolean;
+  onYes?: () => void;
   onNo: () => void;
 }
 
-export function Confirm({ title, children, yes, no, busy, onYes, onNo }: ConfirmProps) {
+export function Confirm({ title, children, yes, no, busy = false, harmless = false, onYes, onNo }: ConfirmProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
   useEffect(() => {
@@ -27,7 +30,7 @@ export function Confirm({ title, children, yes, no, busy, onYes, onNo }: Confirm
       {children}
       <div className="confirm-choice">
         <button className="button" onClick={onNo}>{no}</button>
-        <button className="button danger" disabled={busy} onClick={onYes}>{yes}</button>
+        {yes !== undefined && <button className={harmless ? "button primary" : "button danger"} disabled={busy} onClick={onYes}>{yes}</button>}
       </div>
     </dialog>
   );

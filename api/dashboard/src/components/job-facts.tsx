@@ -1,8 +1,9 @@
 /** What a job is: its layout, its batch, where and when it runs. */
 
+import { Link } from "wouter";
 import type { Plan } from "../services/events";
 import { duration, integer, loss, secondsBetween, short } from "../services/format";
-import type { Job, Summary } from "../services/jobs";
+import { jobAddress, type Job, type Summary } from "../services/jobs";
 import { Facts } from "./facts";
 import { TimeAgo } from "./time-ago";
 
@@ -22,6 +23,7 @@ export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now:
         { name: "Created", value: <TimeAgo at={job.createdAt} now={now} /> },
         { name: "Running for", value: job.startedAt && !job.finishedAt ? duration(ran) : null },
         { name: "Ran for", value: job.startedAt && job.finishedAt ? duration(ran) : null },
+        { name: "Parent", value: job.parent && <Link href={jobAddress(job.parent)}>{job.parent}</Link> },
         { name: "Attempt", value: job.attempt > 1 ? `${job.attempt} (${job.restarts} restarts)` : null },
         { name: "Checkpoint", value: !job.summary && job.checkpoint && <code>{job.checkpoint}</code> },
         {

@@ -1,33 +1,28 @@
 import { render, screen } from "@testing-library/react";
-import userEvent from "@testing-library/user-event";
-import { expect, test, vi } from "vitest";
+import { expect, test } from "vitest";
 import type { LogLine } from "../services/logs";
 import { expectAccessible } from "../testing/accessible";
 import { LogTail } from "./log-tail";
 
 const LINES: LogLine[] = [
-  { n: 1, rank: 0, stream: "stdout", text: "hello" },
-  { n: 2, rank: 3, stream: "stderr", text: "careful" },
+  { n: 1, rank: 0, stream: "stdout", text: "hello", at: null },
+  { n: 2, rank: 3, stream: "stderr", text: "careful", at: new Date("2026-11-21T12:00:00Z") },
 ];
 
-test("lines carry their rank, and stderr looks different", async () => {
-  const { container } = render(<LogTail lines={LINES} worldSize={4} rank={null} onRank={() => undefined} nothing="" />);
+test("lines carry their rank and time, and stderr looks different", async () => {
+  const { container } = render(<LogTail lines={LINES} width={1} nothing="" />);
   expect(screen.getByTitle("rank 3")).toBeTruthy();
+  expect(container.querySelector("time")?.dateTime).toBe("2026-11-21T12:00:00.000Z");
   expect(screen.getByText("careful").closest(".stderr")).not.toBeNull();
   await expectAccessible(container);
 });
 
-test("a rank can be chosen, and all again", async () => {
-  const onRank = vi.fn();
-  const { rerender } = render(<LogTail lines={LINES} worldSize={4} rank={null} onRank={onRank} nothing="" />);
-  await userEvent.selectOptions(screen.getByLabelText("Rank"), "rank 3");
-  expect(onRank).toHaveBeenLastCalledWith(3);
-  rerender(<LogTail lines={LINES} worldSize={4} rank={3} onRank={onRank} nothing="" />);
-  await userEvent.selectOptions(screen.getByLabelText("Rank"), "All ranks");
-  expect(onRank).toHaveBeenLastCalledWith(null);
+test("of one rank, ranks are not said", () => {
+  const { container } = render(<LogTail lines={LINES} width={0} nothing="" />);
+  expect(container.querySelector(".log-rank")).toBeNull();
 });
 
 test("no lines is said", () => {
-  render(<LogTail lines={[]} worldSize={1} rank={null} onRank={() => undefined} nothing="This job wrote nothing." />);
+  render(<LogTail lines={[]} width={0} nothing="This job wrote nothing." />);
   expect(screen.getByText("This job wrote nothing.")).toBeTruthy();
 });

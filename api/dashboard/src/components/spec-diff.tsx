@@ -1,12 +1,19 @@
 /** The fields in which specs differ, side by side. */
 
+import type { ReactNode } from "react";
 import type { Difference } from "../services/runs";
 import "./plain-table.css";
 
-export function SpecDiff({ names, differences }: { names: readonly string[]; differences: readonly Difference[] }) {
+export interface SpecDiffProps {
+  names: readonly string[];
+  differences: readonly Difference[];
+  title?: ReactNode;
+}
+
+export function SpecDiff({ names, differences, title = "Differences of the specs" }: SpecDiffProps) {
   return (
     <section className="plain-table card" aria-label="Differences of the specs" tabIndex={0}>
-      <div className="card-head"><h2>Differences of the specs</h2></div>
+      <div className="card-head"><h2>{title}</h2></div>
       {differences.length === 0 && <p className="pad quiet">The specs are the same.</p>}
       {differences.length > 0 && (
         <table>

@@ -2,6 +2,7 @@
 
 import { useId, useState, type KeyboardEvent } from "react";
 import { toYaml } from "../services/yaml";
+import { CopyButton } from "./copied-text";
 import "./spec-view.css";
 
 const FORMS = ["YAML", "JSON"] as const;
@@ -52,17 +53,4 @@ function Tabs({ form, panel, onForm }: { form: Form; panel: string; onForm: (for
       ))}
     </div>
   );
-}
-
-function CopyButton({ text }: { text: string }) {
-  const [copied, setCopied] = useState(false);
-  const copy = () => {
-    // Absent outside secure contexts (plain http from another machine): then selecting by hand is the way.
-    const clipboard = navigator.clipboard as Clipboard | undefined;
-    void clipboard?.writeText(text).then(() => {
-      setCopied(true);
-      setTimeout(() => { setCopied(false); }, 1500);
-    });
-  };
-  return <button className="button small" onClick={copy}>{copied ? "Copied" : "Copy"}</button>;
 }

@@ -1,4 +1,4 @@
-/** What happened to a job, newest first: its states, checkpoints and incidents. */
+/** What happened to a job, newest first: its states, checkpoints, incidents and what followed them. */
 
 import type { Entry } from "../services/events";
 import { bytes, clock, duration, integer } from "../services/format";
@@ -42,6 +42,28 @@ function What({ entry }: { entry: Entry }) {
         <>
           <strong>Checkpoint</strong> at step {integer(entry.step)}
           <span className="quiet"> · {bytes(entry.bytes)}, {duration(entry.seconds)}</span>
+        </>
+      );
+    case "repair":
+      return (
+        <>
+          <strong>Repaired</strong> as generation {integer(entry.generation)}
+          <span className="quiet"> · {entry.cause}, {duration(entry.seconds)}, on with step {integer(entry.step)}</span>
+        </>
+      );
+    case "relayout":
+      return (
+        <>
+          <strong>Another layout</strong> {entry.after}
+          <p className="timeline-message">before: {entry.before}</p>
+        </>
+      );
+    case "fault":
+      return (
+        <>
+          <strong>Fault asked for</strong> {entry.fault}
+          {entry.rank !== null && <span className="quiet"> · rank {entry.rank}</span>}
+          <p className="timeline-message">{entry.done ? "done" : "missed"}: {entry.message}</p>
         </>
       );
     case "incident":

@@ -1,23 +1,25 @@
-/** `/jobs/:id`: one job, live. */
+/** `/jobs/:id`: one job, live. Each section is a component of its own; this file says only which there are, and in what order. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useCallback, useMemo, useState } from "react";
+import { useCallback } from "react";
 import { Link } from "wouter";
-import { Chart, type Line } from "../components/chart";
 import { JobFacts, JobSummary } from "../components/job-facts";
 import { JobHead } from "../components/job-head";
-import { LogTail } from "../components/log-tail";
 import { ProblemNotice } from "../components/problem-notice";
 import { SpecView } from "../components/spec-view";
 import { Timeline } from "../components/timeline";
-import { integer, loss } from "../services/format";
-import { Problem } from "../services/http";
 import { getJob, isFinal, type Job } from "../services/jobs";
 import type { Live } from "../services/live";
-import { CancelJob } from "./cancel-job";
+import { getPlan } from "../services/plan";
+import { JobActions } from "./job-actions";
+import { JobCharts } from "./job-charts";
+import { JobCheckpoints } from "./job-checkpoints";
+import { JobIncidents } from "./job-incidents";
+import { JobLife } from "./job-life";
+import { JobLogs } from "./job-logs";
+import { JobParent } from "./job-parent";
 import { JobTraces } from "./job-traces";
 import { useLive } from "./use-live";
-import { useLogs } from "./use-logs";
 import { useNow } from "./use-now";
 import { useTitle } from "./use-title";
 
@@ -47,24 +49,32 @@ export function JobPage({ id }: { id: string }) {
 function JobView({ job }: { job: Job }) {
   const client = useQueryClient();
   const now = useNow();
-  const onState = useCallback(() => void client.invalidateQueries({ queryKey: ["job"] }), [client]);
+  const onState = useCallback(() => {
+    for (const about of ["job", "lifeline", "incidents"]) void client.invalidateQueries({ queryKey: [about] });
+  }, [client]);
   const live = useLive(job.id, onState);
+  const plan = useQuery({ queryKey: ["plan", job.id], queryFn: ({ signal }) => getPlan(job.id, signal), staleTime: Infinity });
   const shown = withNewestStep(job, live);
   const summary = live.summary ?? job.summary;
   return (
     <>
-      <JobHead job={shown} validation={live.evals.at(-1)?.loss ?? null} link={live.link} action={<CancelJob job={job} />} />
+      <JobHead job={shown} validation={live.evals.at(-1)?.loss ?? null} link={live.link} action={<JobActions job={job} />} />
       {live.problem && <ProblemNotice problem={live.problem} stale />}
       <div className="columns">
         <div className="stack">
-          <Charts live={live} ended={isFinal(job.state)} />
+          <JobLife id={job.id} now={now} />
+          <JobCharts id={job.id} live={live} ended={isFinal(job.state)} />
+          {/* What happens inside a step: sections that need the charts' width. */}
           <JobTraces job={job} />
-          <Logs job={job} />
+          <JobIncidents job={job} />
+          <JobCheckpoints job={job} now={now} />
+          <JobLogs job={job} />
+          {job.parent && <JobParent job={job} parent={job.parent} />}
           <SpecView spec={job.spec} />
         </div>
         <div className="stack">
           {summary && <JobSummary summary={summary} />}
-          <JobFacts job={job} plan={live.plan} now={now} />
+          <JobFacts job={job} plan={live.plan ?? plan.data ?? null} now={now} />
           <Timeline entries={live.entries} />
         </div>
       </div>
@@ -74,64 +84,8 @@ function JobView({ job }: { job: Job }) {
 
 /** The stream is ahead of the poll: the numbers on top are those at the end of the curve. */
 function withNewestStep(job: Job, live: Live): Job {
-  const newest = live.curve.points.at(-1);
+  const { newest } = live;
   if (!job.progress || !newest || newest.step <= job.progress.step) return job;
-  const { step, loss: newestLoss, tokensPerSecond } = newest;
-  return { ...job, progress: { ...job.progress, step, loss: newestLoss, tokensPerSecond } };
-}
-
-const GROUP = "job";
-
-function Charts({ live, ended }: { live: Live; ended: boolean }) {
-  const { points } = live.curve;
-  const lossLines = useMemo(
-    (): Line[] => [
-      { label: "Train", colour: "blue", points: points.map((p) => ({ x: p.step, y: p.loss })) },
-      { label: "Validation", colour: "orange", dots: true, points: live.evals.map((e) => ({ x: e.step, y: e.loss })) },
-    ],
-    [points, live.evals],
-  );
-  const speedLines = useMemo(
-    (): Line[] => [{ label: "Tokens/s", colour: "green", points: points.map((p) => ({ x: p.step, y: p.tokensPerSecond })) }],
-    [points],
-  );
-  const first = points[0];
-  const last = points.at(-1);
-  if (!first || !last) {
-    return <p className="card pad quiet">{ended ? "This job ended before its first step." : "The curves begin with the first step."}</p>;
-  }
-  return (
-    <div className="charts">
-      <Chart
-        title="Loss (nats per token)"
-        summary={`Training loss ${loss(first.loss)} at step ${first.step}, ${loss(last.loss)} at step ${last.step}.`}
-        lines={lossLines}
-        format={loss}
-        group={GROUP}
-      />
-      <Chart
-        title="Tokens per second"
-        summary={`${integer(last.tokensPerSecond)} at step ${last.step}.`}
-        lines={speedLines}
-        format={integer}
-        group={GROUP}
-      />
-    </div>
-  );
-}
-
-/** A control plane that is away is said once, by the job itself. */
-const isPassing = (problem: Error) => problem instanceof Problem && problem.passing;
-
-function Logs({ job }: { job: Job }) {
-  const [rank, setRank] = useState<number | null>(null);
-  const ended = isFinal(job.state);
-  const { lines, problem, loading } = useLogs(job.id, rank, ended);
-  const nothing = loading ? "Loading…" : ended ? "This job wrote nothing." : "Nothing yet: lines appear as the ranks write them.";
-  return (
-    <>
-      {problem && !isPassing(problem) && <ProblemNotice problem={problem} />}
-      <LogTail lines={lines} worldSize={job.worldSize ?? 1} rank={rank} onRank={setRank} nothing={nothing} />
-    </>
-  );
+  const { step, values } = newest;
+  return { ...job, progress: { ...job.progress, step, loss: values.loss, tokensPerSecond: values.tokens_per_s } };
 }

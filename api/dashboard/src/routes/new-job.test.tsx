@@ -136,3 +136,33 @@ test("a draft outlives the page, and a template does not replace it unasked", as
   await userEvent.click(screen.getByRole("button", { name: "Replace the spec" }));
   expect((await editor()).value).toBe(QUICK);
 });
+
+test("a job goes on from another's checkpoint with its spec, and has a draft of its own", async () => {
+  sessionStorage.setItem("shardyard.draft", "mine");
+  const parent = jobWire({ id: "job-1", spec: { name: "quick", labels: {}, train: { steps: 20, layout: { data: 2 } } } });
+  given({
+    "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: QUICK }] }),
+    "GET /v1/schema/job": () => Response.json(schema),
+    "GET /v1/jobs/job-1": () => Response.json(parent),
+    "POST /v1/jobs/preview": () => Response.json(preview),
+  });
+  const address = "/new?from=job-1&checkpoint=%2Fc%2Fjob-1%2Fstep-00000010";
+  const { container, unmount } = open(<NewJobPage />, address);
+  const area = await editor();
+  expect(area.value).toContain("resume_from: /c/job-1/step-00000010");
+  expect(area.value).toContain("parent: job-1");
+  expect(area.value).toContain("name: quick-resumed");
+  expect(container.querySelector(".origin")?.textContent).toContain("Goes on from step-00000010 of");
+  await expectAccessible(container);
+  await userEvent.type(area, "# changed");
+  unmount();
+  open(<NewJobPage />, address);
+  expect((await editor()).value).toContain("# changed");
+  expect(sessionStorage.getItem("shardyard.draft")).toBe("mine");
+});
+
+test("a parent that is not there is said", async () => {
+  given({ "GET /v1/templates": () => Response.json({ items: [] }) });
+  open(<NewJobPage />, "/new?from=job-0");
+  expect(await screen.findByRole("alert")).toBeTruthy();
+});

@@ -1,19 +1,26 @@
-/** `/new`: write a spec, see at once what it would run as or what is wrong with it, and submit it. */
+/**
+ * `/new`: write a spec, see at once what it would run as or what is wrong with it, and submit it.
+ *
+ * `/new?from=JOB&checkpoint=PATH` begins with that job's spec, to go on from the checkpoint, on whatever layout; without a checkpoint
+ * it begins at the first step.
+ */
 
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { useCallback, useMemo, useState } from "react";
-import { useLocation } from "wouter";
+import { useCallback, useMemo, useState, type ReactNode } from "react";
+import { Link, useLocation, useSearchParams } from "wouter";
 import { Confirm } from "../components/confirm";
 import { FieldHelp } from "../components/field-help";
 import { Findings } from "../components/findings";
 import { PreviewFacts } from "../components/preview-facts";
 import { ProblemNotice } from "../components/problem-notice";
 import { SpecEditor } from "../components/spec-editor";
+import { childSpec } from "../services/checkpoints";
 import { Problem } from "../services/http";
-import { jobAddress, previewJob, submitJob } from "../services/jobs";
+import { getJob, jobAddress, previewJob, submitJob, type Job } from "../services/jobs";
 import { getSchema, help } from "../services/schema";
 import { keyOf, pathAt } from "../services/spec-keys";
 import { listTemplates, type Template } from "../services/templates";
+import { toYaml } from "../services/yaml";
 import { useDraft } from "./use-draft";
 import { useSettled } from "./use-settled";
 import { useTitle } from "./use-title";
@@ -21,17 +28,61 @@ import "./new-job.css";
 
 export function NewJobPage() {
   useTitle("New job");
-  const templates = useQuery({ queryKey: ["templates"], queryFn: ({ signal }) => listTemplates(signal), staleTime: Infinity });
+  const [params] = useSearchParams();
+  const parent = params.get("from");
+  return <main className="page">{parent === null ? <Anew /> : <Child id={parent} checkpoint={params.get("checkpoint")} />}</main>;
+}
+
+function Anew() {
+  const templates = useTemplates();
   return (
-    <main className="page">
+    <>
       {templates.error && <ProblemNotice problem={templates.error} />}
-      {templates.data ? <Editor templates={templates.data} /> : <h1>New job</h1>}
-    </main>
+      {templates.data ? <Editor templates={templates.data} first={templates.data[0]?.text ?? ""} /> : <h1>New job</h1>}
+    </>
   );
 }
 
-function Editor({ templates }: { templates: readonly Template[] }) {
-  const draft = useDraft(templates[0]?.text ?? "");
+function Child({ id, checkpoint }: { id: string; checkpoint: string | null }) {
+  const templates = useTemplates();
+  const parent = useQuery({ queryKey: ["job", id], queryFn: ({ signal }) => getJob(id, signal), staleTime: Infinity });
+  const problem = parent.error ?? templates.error;
+  if (!parent.data || !templates.data) return <>{problem ? <ProblemNotice problem={problem} /> : <h1>New job</h1>}</>;
+  return (
+    <Editor
+      key={`${id} ${checkpoint ?? ""}`}
+      templates={templates.data}
+      first={toYaml(childSpec(parent.data, checkpoint))}
+      of={`${id}.${checkpoint ?? ""}`}
+      note={<Origin parent={parent.data} checkpoint={checkpoint} />}
+    />
+  );
+}
+
+function Origin({ parent, checkpoint }: { parent: Job; checkpoint: string | null }) {
+  return (
+    <p className="origin quiet">
+      {checkpoint === null ? "The spec of " : "Goes on from "}
+      {checkpoint !== null && <><code>{checkpoint.split("/").at(-1)}</code> of </>}
+      <Link href={jobAddress(parent.id)}>{parent.name}</Link>
+      {checkpoint === null ? ", to be changed." : ": change train.layout as you like, the checkpoint fits any. Steps count from the beginning of that job."}
+    </p>
+  );
+}
+
+const useTemplates = () => useQuery({ queryKey: ["templates"], queryFn: ({ signal }) => listTemplates(signal), staleTime: Infinity });
+
+interface EditorProps {
+  templates: readonly Template[];
+  /** The text to begin with. */
+  first: string;
+  /** What it was made out of. */
+  of?: string;
+  note?: ReactNode;
+}
+
+function Editor({ templates, first, of, note }: EditorProps) {
+  const draft = useDraft(first, of);
   const [cursor, setCursor] = useState(0);
   const [goTo, setGoTo] = useState<{ at: number } | null>(null);
   const { preview, problem } = usePreview(draft.text);
@@ -48,6 +99,7 @@ function Editor({ templates }: { templates: readonly Template[] }) {
           {submit.isPending ? "Submitting…" : "Submit"}
         </button>
       </div>
+      {note}
       {submit.error && submit.error !== found && <ProblemNotice problem={submit.error} stale />}
       <div className="columns">
         <section className="card" aria-label="Spec">

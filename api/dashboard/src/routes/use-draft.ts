@@ -1,6 +1,7 @@
 /** A spec that is being written: it outlives a look at another page, and the same text is one job however often it is sent. */
 
 import { useCallback, useMemo, useState } from "react";
+import { newKey } from "../services/key";
 
 const KEY = "shardyard.draft";
 
@@ -13,19 +14,15 @@ export interface Draft {
   forget: () => void;
 }
 
-export function useDraft(first: string): Draft {
-  const [text, setText] = useState(() => sessionStorage.getItem(KEY) ?? first);
+/** `of`: what the draft was made out of, each of which has one of its own. One mounted editor is one draft. */
+export function useDraft(first: string, of = ""): Draft {
+  const place = of === "" ? KEY : `${KEY}.${of}`;
+  const [text, setText] = useState(() => sessionStorage.getItem(place) ?? first);
   const change = useCallback((changed: string) => {
-    sessionStorage.setItem(KEY, changed);
+    sessionStorage.setItem(place, changed);
     setText(changed);
-  }, []);
-  const forget = useCallback(() => { sessionStorage.removeItem(KEY); }, []);
-  const key = useMemo(() => newKey(text), [text]);
+  }, [place]);
+  const forget = useCallback(() => { sessionStorage.removeItem(place); }, [place]);
+  const key = useMemo(() => newKey(String(text.length)), [text]);
   return { text, key, change, forget };
-}
-
-/** Not `randomUUID`, which pages without TLS on another machine's address do not have. */
-function newKey(text: string): string {
-  const random = crypto.getRandomValues(new Uint8Array(16));
-  return `page-${text.length}-${[...random].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }

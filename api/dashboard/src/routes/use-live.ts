@@ -1,26 +1,26 @@
 /** A job's live data: what there is so far, then its event stream, which goes on from there without a gap or a double. */
 
 import { useEffect, useReducer, useState } from "react";
+import { getCurves, type Curves } from "../services/curves";
 import { toTold, type Told } from "../services/events";
 import { Problem } from "../services/http";
 import { jobPath } from "../services/jobs";
 import { begin, hear, SILENT, type Live } from "../services/live";
-import { getMetrics, type Metrics } from "../services/metrics";
 import { follow, type Link } from "../services/sse";
 
 /** Drawing more often than this helps nobody, however fast the steps come. */
 const DRAW_MS = 200;
 
-type News = { metrics: Metrics } | { told: Told[] };
+type News = { curves: Curves } | { told: Told[] };
 
-const reduce = (live: Live, news: News): Live => ("metrics" in news ? begin(live, news.metrics) : hear(live, news.told));
+const reduce = (live: Live, news: News): Live => ("curves" in news ? begin(live, news.curves) : hear(live, news.told));
 
 export interface LiveJob extends Live {
   link: Link;
   problem: Problem | null;
 }
 
-/** `onState` is called whenever the job may have moved. One mounted page is one job: remount it for another id. */
+/** `onState` is called whenever the job may have moved, or something happened to it. One mounted page is one job: remount it for another id. */
 export function useLive(id: string, onState: () => void): LiveJob {
   const [live, tell] = useReducer(reduce, SILENT);
   const [link, setLink] = useState<Link>("connecting");
@@ -30,13 +30,13 @@ export function useLive(id: string, onState: () => void): LiveJob {
     const ending = new AbortController();
     const batch = new Batch((told) => {
       tell({ told });
-      if (told.some((one) => one.is === "entry" && one.entry.kind === "state")) onState();
+      if (told.some((one) => one.is === "entry" && one.entry.kind !== "checkpoint")) onState();
     });
     const run = async () => {
-      const metrics = await patiently(() => getMetrics(id, ending.signal), ending.signal);
-      tell({ metrics });
+      const curves = await patiently(() => getCurves(id, null, ending.signal), ending.signal);
+      tell({ curves });
       await follow(`${jobPath(id)}/events`, {
-        after: metrics.cursor,
+        after: curves.cursor,
         signal: ending.signal,
         onLink: setLink,
         onFrame: (frame) => {

@@ -148,6 +148,26 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/curves": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read a job's curves
+         * @description Numbers of a range of steps in at most `buckets` buckets, each with its extremes, so that a spike among a million steps stays.
+         */
+        readonly get: operations["getCurves"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/logs": {
         readonly parameters: {
             readonly query?: never;
@@ -168,6 +188,26 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/logs/search": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Search a job's logs
+         * @description Look through the next 20,000 lines, or until `limit` are found. `looked` says how far that was.
+         */
+        readonly get: operations["searchLogs"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/incidents": {
         readonly parameters: {
             readonly query?: never;
@@ -180,6 +220,46 @@ export interface paths {
          * @description What went wrong, oldest first, each with its cause, what was done about it, and one paragraph that says so.
          */
         readonly get: operations["getIncidents"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/timeline": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read a job's timeline
+         * @description In which state the job was when, by attempt and generation, with its incidents, repairs and changes of layout; bounded.
+         */
+        readonly get: operations["getTimeline"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/plan": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read a job's plan
+         * @description The newest plan that the job's gang told: sizes of model, step and corpus.
+         */
+        readonly get: operations["getPlan"];
         readonly put?: never;
         readonly post?: never;
         readonly delete?: never;
@@ -449,6 +529,26 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/server": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * What the control plane allows
+         * @description Its version, and what an operator has allowed.
+         */
+        readonly get: operations["getServer"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/templates": {
         readonly parameters: {
             readonly query?: never;
@@ -654,6 +754,46 @@ export interface components {
             readonly items: readonly components["schemas"]["Cordon"][];
         };
         /**
+         * Curves
+         * @description Several numbers over a range of steps, in columns. Extremes of each bucket stay.
+         */
+        readonly Curves: {
+            /**
+             * Width
+             * @description Steps of a bucket, a power of two.
+             */
+            readonly width: number;
+            /**
+             * Starts
+             * @description First step of each bucket; those without a step are left out.
+             */
+            readonly starts: readonly number[];
+            /**
+             * Series
+             * @description By name; those that no step of the range had are left out.
+             */
+            readonly series: {
+                readonly [key: string]: components["schemas"]["Series"];
+            };
+            /**
+             * Evals
+             * @description Validations of the whole job, evenly thinned.
+             */
+            readonly evals: readonly components["schemas"]["Evaluation"][];
+            /**
+             * Last Step
+             * @description The job's newest step.
+             * @default 0
+             */
+            readonly last_step: number;
+            /**
+             * Cursor
+             * @description An event stream after it continues the curves without a gap.
+             * @default 0.0.0
+             */
+            readonly cursor: string;
+        };
+        /**
          * Devices
          * @description A machine's devices of one kind, in ranks: a GPU takes one, a core SHARDYARD_CPU_RANKS_PER_CORE.
          */
@@ -824,7 +964,7 @@ export interface components {
         };
         /**
          * Incidents
-         * @description Incidents, oldest first; `next` is the `after` of the next request, null at the end.
+         * @description Incidents in the order asked for; `next` is the `after`, or with `newest` the `before`, of the next request, null at the end.
          */
         readonly Incidents: {
             /** Items */
@@ -932,6 +1072,11 @@ export interface components {
              */
             readonly checkpoint: string | null;
             /**
+             * Parent
+             * @description Id of the job whose checkpoint it began with.
+             */
+            readonly parent: string | null;
+            /**
              * Cursor
              * @description The end of the job's story now: a stream after it misses nothing.
              * @default 0.0.0
@@ -947,6 +1092,29 @@ export interface components {
             readonly items: readonly components["schemas"]["Job"][];
             /** Next */
             readonly next: string | null;
+        };
+        /**
+         * LogHits
+         * @description Lines that match, in order, of the stretch that was looked through. A log is never looked through as a whole.
+         */
+        readonly LogHits: {
+            /** Lines */
+            readonly lines: readonly components["schemas"]["LogLine"][];
+            /**
+             * Looked
+             * @description How far: pass it as `after` to look on.
+             */
+            readonly looked: number;
+            /**
+             * Last
+             * @description The log's last place just now.
+             */
+            readonly last: number;
+            /**
+             * Done
+             * @description The log's end was reached.
+             */
+            readonly done: boolean;
         };
         /**
          * LogLine
@@ -989,6 +1157,38 @@ export interface components {
             readonly lines: readonly components["schemas"]["LogLine"][];
             /** Next */
             readonly next: number | null;
+        };
+        /**
+         * Mark
+         * @description Something that happened to a job at one moment.
+         */
+        readonly Mark: {
+            /**
+             * N
+             * @description Its place in the job's story.
+             */
+            readonly n: number;
+            /**
+             * Ts
+             * @description Unix seconds.
+             */
+            readonly ts: number;
+            /**
+             * Kind
+             * @description `incident`, `repair` or `relayout`.
+             */
+            readonly kind: string;
+            /** Attempt */
+            readonly attempt: number;
+            /**
+             * About
+             * @description An incident's or repair's cause, or the new layout in words.
+             */
+            readonly about: string;
+            /** Rank */
+            readonly rank: number | null;
+            /** Step */
+            readonly step: number | null;
         };
         /**
          * Metrics
@@ -1108,6 +1308,23 @@ export interface components {
         readonly Outlines: {
             /** Items */
             readonly items: readonly components["schemas"]["Outline"][];
+        };
+        /**
+         * Plan
+         * @description What a gang said before its first step; null before that, and where a model of one's own does not tell.
+         */
+        readonly Plan: {
+            /** Parameters */
+            readonly parameters: number | null;
+            /** Tokens Per Step */
+            readonly tokens_per_step: number | null;
+            /**
+             * Train Tokens
+             * @description Of the corpus.
+             */
+            readonly train_tokens: number | null;
+            /** Validation Tokens */
+            readonly validation_tokens: number | null;
         };
         /**
          * Preview
@@ -1293,6 +1510,59 @@ export interface components {
             readonly max: number;
         };
         /**
+         * Series
+         * @description One number of the steps, bucket by bucket, to six digits; null where no step of a bucket had it.
+         */
+        readonly Series: {
+            /** Mean */
+            readonly mean: readonly (number | null)[];
+            /**
+             * Low
+             * @description null where each step has a bucket of its own.
+             */
+            readonly low: readonly (number | null)[] | null;
+            /** High */
+            readonly high: readonly (number | null)[] | null;
+        };
+        /**
+         * Server
+         * @description What this control plane is, and what it allows.
+         */
+        readonly Server: {
+            /** Version */
+            readonly version: string;
+            /**
+             * Fault Injection
+             * @description Faults may be struck at running jobs (SHARDYARD_FAULT_INJECTION).
+             */
+            readonly fault_injection: boolean;
+        };
+        /**
+         * Span
+         * @description A stretch of a job's life in one state. Unix seconds.
+         */
+        readonly Span: {
+            /** State */
+            readonly state: string;
+            /** Attempt */
+            readonly attempt: number;
+            /**
+             * Generation
+             * @description Of the gang; 0 before its ranks met, one more with each repair.
+             * @default 0
+             */
+            readonly generation: number;
+            /** Begun */
+            readonly begun: number;
+            /**
+             * Ended
+             * @description null: it lasts.
+             */
+            readonly ended: number | null;
+            /** Reason */
+            readonly reason: string | null;
+        };
+        /**
          * Stacks
          * @description What several ranks were doing alike.
          */
@@ -1421,6 +1691,21 @@ export interface components {
         readonly Templates: {
             /** Items */
             readonly items: readonly components["schemas"]["Template"][];
+        };
+        /**
+         * Timeline
+         * @description A job's life as a line, oldest first. `complete` false: it begins later than the job did.
+         */
+        readonly Timeline: {
+            /** Spans */
+            readonly spans: readonly components["schemas"]["Span"][];
+            /** Marks */
+            readonly marks: readonly components["schemas"]["Mark"][];
+            /**
+             * Complete
+             * @default true
+             */
+            readonly complete: boolean;
         };
         /**
          * Trace
@@ -3147,6 +3432,63 @@ export interface operations {
             };
         };
     };
+    readonly getCurves: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Of loss, lr, grad_norm, loss_scale, tokens_per_s, step_s, step_s_max, mfu; between commas. */
+                readonly names?: string;
+                /** @description The first step. */
+                readonly from?: number;
+                /** @description The last step; left out: the newest. */
+                readonly to?: number | null;
+                readonly buckets?: number;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Curves"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     readonly getLogs: {
         readonly parameters: {
             readonly query?: {
@@ -3157,6 +3499,8 @@ export interface operations {
                 readonly limit?: number;
                 /** @description The last so many lines instead. */
                 readonly tail?: number | null;
+                /** @description Lines about this place instead: half of `limit` before it. */
+                readonly around?: number | null;
             };
             readonly header?: never;
             readonly path: {
@@ -3204,11 +3548,78 @@ export interface operations {
             };
         };
     };
+    readonly searchLogs: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Look on after this place. */
+                readonly after?: number;
+                readonly limit?: number;
+                /** @description Found in the line, in upper or lower case. */
+                readonly text?: string;
+                /** @description Only lines of this rank. */
+                readonly rank?: number | null;
+                /** @description Lines that name an error; or a warning or an error. */
+                readonly level?: ("error" | "warning") | null;
+                /** @description Unix seconds. */
+                readonly since?: number | null;
+                /** @description Unix seconds. */
+                readonly until?: number | null;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["LogHits"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     readonly getIncidents: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only incidents after this place. */
+                /** @description Only incidents after this place; not of `newest`. */
                 readonly after?: number;
+                /** @description The newest first. */
+                readonly newest?: boolean;
+                /** @description Of `newest`: only those before this place. */
+                readonly before?: number | null;
                 readonly limit?: number;
             };
             readonly header?: never;
@@ -3226,6 +3637,104 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Incidents"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getTimeline: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getPlan: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Plan"];
                 };
             };
             /** @description `job_not_found`: no such job */
@@ -3956,6 +4465,35 @@ export interface operations {
                 };
                 content: {
                     readonly "application/schema+json": unknown;
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getServer: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Server"];
                 };
             };
             /** @description `internal_error`: internal error */

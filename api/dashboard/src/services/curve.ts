@@ -1,66 +1,144 @@
 /**
- * A curve is what is known of a job's steps, in bounded memory. The step number is the key: a step that is told
- * again replaces what was told before, so that replays after a broken connection change nothing.
+ * A curve is what is known of a job's steps, in bounded memory: buckets of equal width with the extremes and the mean of each number.
+ * Where a bucket is one step, a step that is told again replaces what was told before, so that replays after a broken connection
+ * change nothing; where it is several, it widens the bucket's extremes. A curve that grows beyond `LIMIT` makes each two buckets one.
  */
 
+/** In the control plane's words. */
+export const SERIES = ["loss", "tokens_per_s", "mfu", "grad_norm", "lr", "loss_scale"] as const;
+
+export type Name = (typeof SERIES)[number];
+
+/** One step; numbers that it did not have are null. */
 export interface Point {
   step: number;
-  loss: number | null;
-  tokensPerSecond: number | null;
+  values: Readonly<Record<Name, number | null>>;
+}
+
+export interface Value {
+  low: number;
+  high: number;
+  mean: number;
+  /** How many steps are in the mean. */
+  count: number;
+}
+
+/** Bucket `place` has the steps from `place` · width + 1 on. */
+export interface Bucket {
+  place: number;
+  values: Readonly<Partial<Record<Name, Value>>>;
 }
 
 export interface Curve {
-  points: readonly Point[];
-  /** True once points were dropped to stay within `LIMIT`. */
-  thinned: boolean;
+  /** Steps of a bucket. */
+  width: number;
+  /** In order; places without a step are left out. */
+  buckets: readonly Bucket[];
 }
 
-/** Points kept at most; a screen has fewer columns. */
-export const LIMIT = 4000;
-/** The newest points are never thinned: what just happened is seen in full. */
-const FRESH = 500;
+/** Buckets kept at most: a chart has about as many columns. */
+export const LIMIT = 1000;
 
-export const EMPTY: Curve = { points: [], thinned: false };
+export const EMPTY: Curve = { width: 1, buckets: [] };
 
 /** `curve` with `news` (in any order) merged in. */
 export function merge(curve: Curve, news: readonly Point[]): Curve {
   if (news.length === 0) return curve;
-  const points = [...curve.points];
-  for (const point of news) place(points, point);
-  if (points.length <= LIMIT) return { ...curve, points };
-  return { points: thin(points), thinned: true };
-}
-
-function place(points: Point[], point: Point): void {
-  const last = points.at(-1);
-  if (last === undefined || last.step < point.step) {
-    points.push(point);
-    return;
+  let { width } = curve;
+  let buckets = [...curve.buckets];
+  for (const point of news) {
+    add(buckets, width, point);
+    while (buckets.length > LIMIT) {
+      buckets = halved(buckets);
+      width *= 2;
+    }
   }
-  const at = search(points, point.step);
-  points.splice(at, points[at]?.step === point.step ? 1 : 0, point);
+  return { width, buckets };
 }
 
-/** Index of the first point whose step is not below `step`. */
-function search(points: readonly Point[], step: number): number {
-  let low = 0;
-  let high = points.length;
+function add(buckets: Bucket[], width: number, point: Point): void {
+  const place = Math.floor((point.step - 1) / width);
+  const at = search(buckets, place);
+  const known = buckets[at]?.place === place ? buckets[at] : undefined;
+  const values = ofPoint(point);
+  buckets.splice(at, known ? 1 : 0, { place, values: known && width > 1 ? joined(known.values, values) : values });
+}
+
+function ofPoint({ values }: Point): Bucket["values"] {
+  const told: Partial<Record<Name, Value>> = {};
+  for (const name of SERIES) {
+    const value = values[name];
+    if (value !== null) told[name] = { low: value, high: value, mean: value, count: 1 };
+  }
+  return told;
+}
+
+function joined(one: Bucket["values"], other: Bucket["values"]): Bucket["values"] {
+  const both: Partial<Record<Name, Value>> = { ...one };
+  for (const name of SERIES) {
+    const [a, b] = [one[name], other[name]];
+    if (b !== undefined) both[name] = a === undefined ? b : joinedValue(a, b);
+  }
+  return both;
+}
+
+function joinedValue(a: Value, b: Value): Value {
+  const count = a.count + b.count;
+  const mean = a.mean + (b.mean - a.mean) * (b.count / count);
+  return { low: Math.min(a.low, b.low), high: Math.max(a.high, b.high), mean, count };
+}
+
+/** Index of the first bucket whose place is not below `place`; nearly always it is the last one, or after it. */
+function search(buckets: readonly Bucket[], place: number): number {
+  let low = (buckets.at(-1)?.place ?? -1) < place ? buckets.length : 0;
+  let high = buckets.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if ((points[middle]?.step ?? Infinity) < step) low = middle + 1;
+    if ((buckets[middle]?.place ?? Infinity) < place) low = middle + 1;
     else high = middle;
   }
   return low;
 }
 
-/** About half of the older points: of every four, the one of lowest and the one of highest loss, so that spikes stay. */
-function thin(points: readonly Point[]): Point[] {
-  const older = points.slice(0, -FRESH);
-  const kept: Point[] = [];
-  for (let start = 0; start < older.length; start += 4) {
-    const bucket = older.slice(start, start + 4).sort((a, b) => (a.loss ?? 0) - (b.loss ?? 0));
-    const extremes = new Set([bucket.at(0), bucket.at(-1)]);
-    kept.push(...older.slice(start, start + 4).filter((point) => extremes.has(point)));
+function halved(buckets: readonly Bucket[]): Bucket[] {
+  const made: Bucket[] = [];
+  for (const { place, values } of buckets) {
+    const last = made.at(-1);
+    if (last?.place === place >> 1) made[made.length - 1] = { place: place >> 1, values: joined(last.values, values) };
+    else made.push({ place: place >> 1, values });
   }
-  return [...kept, ...points.slice(-FRESH)];
+  return made;
+}
+
+/** A point to be drawn: at the middle of its bucket, null where the bucket has no such number. */
+export interface Drawn {
+  x: number;
+  y: number | null;
+  low: number | null;
+  high: number | null;
+}
+
+/** One number along a curve; none where no step had it. */
+export function along({ width, buckets }: Curve, name: Name): readonly Drawn[] {
+  if (!buckets.some(({ values }) => values[name] !== undefined)) return [];
+  return buckets.map(({ place, values }) => {
+    const value = values[name];
+    return { x: place * width + (width + 1) / 2, y: value?.mean ?? null, low: value?.low ?? null, high: value?.high ?? null };
+  });
+}
+
+/**
+ * An exponential moving average over what is drawn, from the first point on without a bias towards 0. `weight`: how much of the past
+ * stays, from 0 (nothing) to below 1.
+ */
+export function smoothed(points: readonly Drawn[], weight: number): readonly Drawn[] {
+  if (weight <= 0) return points;
+  let sum = 0;
+  let share = 0;
+  return points.map((point) => {
+    if (point.y === null) return point;
+    sum = sum * weight + point.y * (1 - weight);
+    share = share * weight + (1 - weight);
+    return { ...point, y: sum / share };
+  });
 }

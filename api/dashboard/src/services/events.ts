@@ -1,8 +1,8 @@
 /** What a job told, as the dashboard shows it. `toTold` is the only place that knows the wire's names. */
 
 import type { Point } from "./curve";
+import { toPoint, type Eval } from "./curves";
 import { toSummary, type State, type Summary } from "./jobs";
-import { toPoint, type Eval } from "./metrics";
 import type { Frame } from "./sse";
 
 export interface Plan {
@@ -24,6 +24,9 @@ export type Entry = { id: string; at: Date | null } & (
       message: string;
       traceback: string | null;
     }
+  | { kind: "repair"; cause: string; generation: number | null; step: number | null; seconds: number | null }
+  | { kind: "relayout"; before: string; after: string }
+  | { kind: "fault"; fault: string; rank: number | null; done: boolean; message: string }
 );
 
 export type Told =
@@ -44,14 +47,14 @@ function toDate(ts: unknown): Date | null {
   return typeof ts === "string" ? new Date(ts) : null;
 }
 
-const toPlan = (wire: Wire): Plan => ({
+export const toPlan = (wire: Wire): Plan => ({
   parameters: number(wire.parameters),
   tokensPerStep: number(wire.tokens_per_step),
   trainTokens: number(wire.train_tokens),
   validationTokens: number(wire.validation_tokens),
 });
 
-function toEntry(kind: "state" | "checkpoint" | "incident", id: string, wire: Wire): Entry {
+function toEntry(kind: Entry["kind"], id: string, wire: Wire): Entry {
   const base = { id, at: toDate(wire.ts) };
   switch (kind) {
     case "state":
@@ -75,6 +78,19 @@ function toEntry(kind: "state" | "checkpoint" | "incident", id: string, wire: Wi
         message: text(wire.message) ?? "",
         traceback: text(wire.traceback),
       };
+    case "repair":
+      return {
+        ...base,
+        kind,
+        cause: text(wire.cause) ?? "unknown",
+        generation: number(wire.generation),
+        step: number(wire.step),
+        seconds: number(wire.seconds),
+      };
+    case "relayout":
+      return { ...base, kind, before: text(wire.before) ?? "", after: text(wire.after) ?? "" };
+    case "fault":
+      return { ...base, kind, fault: text(wire.fault) ?? "?", rank: number(wire.rank), done: wire.done === true, message: text(wire.message) ?? "" };
   }
 }
 
@@ -93,6 +109,9 @@ export function toTold(frame: Frame): Told | null {
     case "state":
     case "checkpoint":
     case "incident":
+    case "repair":
+    case "relayout":
+    case "fault":
       return { is: "entry", entry: toEntry(frame.event, frame.id, wire) };
     default:
       return null;

@@ -61,3 +61,14 @@ export const clock = (at: Date) => at.toLocaleTimeString("en-GB");
 
 export const secondsBetween = (from: Date | null, to: Date | null) =>
   from && to ? Math.max(0, (to.getTime() - from.getTime()) / 1000) : null;
+
+/** Any number, to four digits: `0.8765`, `3.000e-4`, `65,536`. */
+export function number(value: number | null): string {
+  if (value === null || Number.isNaN(value)) return NONE;
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e9)) return value.toExponential(3);
+  return size >= 1000 ? integer(value) : String(Number(value.toPrecision(4)));
+}
+
+/** A share of 1, as percent. */
+export const percent = (value: number | null) => (value === null ? NONE : `${(value * 100).toFixed(1)} %`);

@@ -46,6 +46,15 @@ export interface Summary {
   steps: number | null;
 }
 
+/** What keeps a job alive, used and allowed. */
+export interface Budget {
+  name: string;
+  /** What it is for. */
+  about: string;
+  used: number;
+  most: number;
+}
+
 export interface Job {
   id: string;
   name: string;
@@ -60,12 +69,15 @@ export interface Job {
   device: string | null;
   attempt: number;
   restarts: number;
+  budgets: readonly Budget[];
   createdAt: Date;
   startedAt: Date | null;
   finishedAt: Date | null;
   progress: Progress | null;
   summary: Summary | null;
   checkpoint: string | null;
+  /** Id of the job whose checkpoint it began with, or that it was forked from. */
+  parent: string | null;
 }
 
 export interface JobPage {
@@ -112,6 +124,15 @@ export const toSummary = (wire: Partial<Schema<"Summary">>): Summary => ({
   steps: wire.steps ?? null,
 });
 
+const toBudgets = ({ repairs, restarts, retries }: Schema<"Budgets">): Budget[] => [
+  { name: "Repairs", about: "in place, of this attempt", ...repairs },
+  { name: "Restarts", about: "new attempts after faults of machines", ...restarts },
+  { name: "Retries", about: "new attempts after exceptions of the training code", ...retries },
+];
+
+/** A label of jobs that were made out of another one. */
+export const PARENT = "parent";
+
 export const toJob = (wire: JobWire): Job => ({
   id: wire.id,
   name: wire.name,
@@ -126,12 +147,14 @@ export const toJob = (wire: JobWire): Job => ({
   device: wire.device ?? null,
   attempt: wire.attempt,
   restarts: wire.restarts,
+  budgets: toBudgets(wire.budgets),
   createdAt: new Date(wire.created_at),
   startedAt: toDate(wire.started_at),
   finishedAt: toDate(wire.finished_at),
   progress: wire.progress ? toProgress(wire.progress) : null,
   summary: wire.summary ? toSummary(wire.summary) : null,
   checkpoint: wire.checkpoint ?? null,
+  parent: wire.parent ?? wire.labels[PARENT] ?? null,
 });
 
 /** The address of a job's page. */
@@ -156,6 +179,12 @@ export async function getJob(id: string, signal?: AbortSignal): Promise<Job> {
 /** Harmless when told twice. Raises `Problem` (409 `job_ended`). */
 export async function cancelJob(id: string): Promise<Job> {
   return toJob(await post("/v1/jobs/{job}/cancel", { path: { job: id } }));
+}
+
+/** Raises `Problem` with the layout's fields and their remedies, and `job_ended`. */
+export async function relayoutJob(id: string, layout: Readonly<Record<string, unknown>>): Promise<Job> {
+  const body: Body = { type: "application/json", text: JSON.stringify({ layout }) };
+  return toJob(await post("/v1/jobs/{job}/relayout", { path: { job: id } }, body));
 }
 
 const yaml = (text: string, headers: Record<string, string> = {}): Body => ({ type: "application/yaml", text, headers });

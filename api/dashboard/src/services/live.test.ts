@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { toTold, type Told } from "./events";
-import { begin, ENTRIES, hear, SILENT } from "./live";
+import { begin, ENTRIES, EVALS, hear, SILENT } from "./live";
 
 function tell(event: string, id: string, data: object): Told {
   const told = toTold({ event, id, data: JSON.stringify(data) });
@@ -20,7 +20,8 @@ const STORY = [
 
 test("a story is heard", () => {
   const live = hear(SILENT, STORY);
-  expect(live.curve.points.map((p) => p.loss)).toEqual([5.5, 5.4]);
+  expect(live.curve.buckets.map(({ values }) => values.loss?.mean)).toEqual([5.5, 5.4]);
+  expect(live.newest?.step).toBe(2);
   expect(live.evals).toEqual([{ step: 2, loss: 5.6 }]);
   expect(live.plan?.parameters).toBe(1000);
   expect(live.entries.map((e) => e.kind)).toEqual(["state", "checkpoint", "incident"]);
@@ -34,11 +35,19 @@ test("a story that is heard twice, cut anywhere, is the same story", () => {
   }
 });
 
-test("the metrics and the stream make one curve", () => {
-  const metrics = { points: [{ step: 1, loss: 5.5, tokensPerSecond: 10 }], evals: [{ step: 2, loss: 5.6 }], cursor: "0.1.0" };
-  const live = hear(begin(SILENT, metrics), STORY);
-  expect(live.curve.points.map((p) => p.step)).toEqual([1, 2]);
+test("the curves and the stream make one curve", () => {
+  const one = { low: 5.5, high: 5.5, mean: 5.5, count: 1 };
+  const curves = { curve: { width: 1, buckets: [{ place: 0, values: { loss: one } }] }, evals: [{ step: 2, loss: 5.6 }], cursor: "0.1.0" };
+  const live = hear(begin(SILENT, curves), STORY);
+  expect(live.curve.buckets.map(({ place }) => place)).toEqual([0, 1]);
   expect(live.evals).toHaveLength(1);
+});
+
+test("validations are bounded, and the newest is among them", () => {
+  const told = Array.from({ length: EVALS + 1 }, (_, n) => tell("eval", `${n + 1}.0.0`, { step: n + 1, loss: 1 }));
+  const { evals } = hear(SILENT, told);
+  expect(evals.length).toBeLessThanOrEqual(EVALS);
+  expect(evals.at(-1)?.step).toBe(EVALS + 1);
 });
 
 test("a timeline is bounded", () => {

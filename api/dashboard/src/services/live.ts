@@ -1,12 +1,14 @@
 /** All that the job page has been told so far, as one value; `hear` is the only function that makes the next one. */
 
 import { EMPTY, merge, type Curve, type Point } from "./curve";
+import type { Curves, Eval } from "./curves";
 import type { Entry, Plan, Told } from "./events";
 import type { Summary } from "./jobs";
-import type { Eval, Metrics } from "./metrics";
 
 export interface Live {
   curve: Curve;
+  /** The last step that the stream told. */
+  newest: Point | null;
   /** By step. */
   evals: readonly Eval[];
   /** Oldest first. */
@@ -15,16 +17,16 @@ export interface Live {
   summary: Summary | null;
 }
 
+/** Validations kept: of more, every second one, the newest among them. */
+export const EVALS = 1000;
+
 /** Timeline entries kept: a job may save every step. */
 export const ENTRIES = 500;
 
-export const SILENT: Live = { curve: EMPTY, evals: [], entries: [], plan: null, summary: null };
+export const SILENT: Live = { curve: EMPTY, newest: null, evals: [], entries: [], plan: null, summary: null };
 
-export const begin = (live: Live, metrics: Metrics): Live => ({
-  ...live,
-  curve: merge(live.curve, metrics.points),
-  evals: metrics.evals.reduce(addEval, live.evals),
-});
+/** The stream goes on where the curves end. */
+export const begin = (live: Live, { curve, evals }: Curves): Live => ({ ...live, curve, evals: evals.reduce(addEval, live.evals) });
 
 export function hear(live: Live, told: readonly Told[]): Live {
   const points: Point[] = [];
@@ -36,11 +38,12 @@ export function hear(live: Live, told: readonly Told[]): Live {
     else if (one.is === "summary") next = { ...next, summary: one.summary };
     else next = { ...next, entries: addEntry(next.entries, one.entry) };
   }
-  return { ...next, curve: merge(next.curve, points) };
+  return { ...next, curve: merge(next.curve, points), newest: points.at(-1) ?? next.newest };
 }
 
 function addEval(evals: readonly Eval[], news: Eval): readonly Eval[] {
-  return [...evals.filter((known) => known.step !== news.step), news].sort((a, b) => a.step - b.step);
+  const all = [...evals.filter((known) => known.step !== news.step), news].sort((a, b) => a.step - b.step);
+  return all.length <= EVALS ? all : all.filter((_, at) => (all.length - 1 - at) % 2 === 0);
 }
 
 /** A stream's id is `events.steps.logs`: its first part numbers the events of a job. */

@@ -7,6 +7,8 @@ export interface LogLine {
   rank: number;
   stream: "stdout" | "stderr";
   text: string;
+  /** When it was written; null where a test does not say. */
+  at: Date | null;
 }
 
 /** Lines kept on the page. */
@@ -14,11 +16,12 @@ export const KEEP = 2000;
 const TAIL = 500;
 const BATCH = 1000;
 
-const toLine = (wire: Schema<"LogLine">): LogLine => ({
+export const toLine = (wire: Schema<"LogLine">): LogLine => ({
   n: wire.n,
   rank: wire.rank,
   stream: wire.stream === "stderr" ? "stderr" : "stdout",
   text: wire.text,
+  at: wire.ts === null ? null : new Date(wire.ts * 1000),
 });
 
 async function ask(id: string, query: { rank: number | null; after?: number; limit?: number; tail?: number }, signal?: AbortSignal): Promise<LogLine[]> {

@@ -1,0 +1,19 @@
+/** What keeps a job alive: how much of each budget is used. Budgets of nothing that used nothing are left out. */
+
+import type { Budget } from "../services/jobs";
+import "./budget-bars.css";
+
+export function BudgetBars({ budgets }: { budgets: readonly Budget[] }) {
+  const known = budgets.filter(({ used, most }) => used > 0 || most > 0);
+  return (
+    <ul className="budget-bars" aria-label="Budgets">
+      {known.map(({ name, about, used, most }) => (
+        <li key={name} title={about}>
+          <span>{name}</span>
+          <meter aria-label={name} min={0} max={Math.max(most, used, 1)} high={Math.max(most, 1) * 0.75} optimum={0} value={used} />
+          <span className="number quiet">{used} of {most}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,44 @@
+/** A job's checkpoints, newest first, and what can be made out of each. */
+
+import { Link } from "wouter";
+import { childAddress, type Checkpoint } from "../services/checkpoints";
+import { bytes, duration, integer } from "../services/format";
+import { TimeAgo } from "./time-ago";
+import "./plain-table.css";
+
+export interface CheckpointTableProps {
+  job: string;
+  checkpoints: readonly Checkpoint[];
+  now: Date;
+  onExport: (checkpoint: Checkpoint) => void;
+}
+
+export function CheckpointTable({ job, checkpoints, now, onExport }: CheckpointTableProps) {
+  return (
+    <table>
+      <thead>
+        <tr>
+          <th scope="col" className="right">Step</th>
+          <th scope="col">Saved</th>
+          <th scope="col" className="right">Size</th>
+          <th scope="col" className="right">Took</th>
+          <th scope="col"><span className="unseen">What to do with it</span></th>
+        </tr>
+      </thead>
+      <tbody>
+        {checkpoints.map((one) => (
+          <tr key={one.n}>
+            <th scope="row" className="right number" title={one.path}>{integer(one.step)}</th>
+            <td><TimeAgo at={new Date(one.ts * 1000)} now={now} /></td>
+            <td className="right number">{bytes(one.bytes)}</td>
+            <td className="right number" title={one.held_s === null ? undefined : `held training for ${duration(one.held_s)}`}>{duration(one.seconds)}</td>
+            <td className="right checkpoint-ways">
+              <Link className="button small" href={childAddress(job, one.path)} aria-label={`Resume from step ${one.step}`}>Resume from here…</Link>{" "}
+              <button className="button small" aria-label={`Export step ${one.step}`} onClick={() => { onExport(one); }}>Export…</button>
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,26 @@
+/** Text to be taken elsewhere, with a button that copies it. */
+
+import { useState } from "react";
+import "./copied-text.css";
+
+export function CopiedText({ text, label }: { text: string; label: string }) {
+  return (
+    <div className="copied-text">
+      <pre tabIndex={0} aria-label={label}>{text}</pre>
+      <CopyButton text={text} />
+    </div>
+  );
+}
+
+export function CopyButton({ text }: { text: string }) {
+  const [copied, setCopied] = useState(false);
+  const copy = () => {
+    // Absent outside secure contexts (plain http from another machine): then selecting by hand is the way.
+    const clipboard = navigator.clipboard as Clipboard | undefined;
+    void clipboard?.writeText(text).then(() => {
+      setCopied(true);
+      setTimeout(() => { setCopied(false); }, 1500);
+    });
+  };
+  return <button type="button" className="button small" onClick={copy}>{copied ? "Copied" : "Copy"}</button>;
+}

@@ -1,0 +1,65 @@
+/** One incident as a story; what a machine said of it is folded away below. */
+
+import { clock, duration } from "../services/format";
+import type { Incident } from "../services/incidents";
+import "./incident-card.css";
+
+export function IncidentCard({ incident }: { incident: Incident }) {
+  const at = new Date(incident.ts * 1000);
+  return (
+    <article className={incident.repair ? "incident mended" : "incident"} aria-label={`${incident.cause} at ${clock(at)}`}>
+      <header>
+        <code>{incident.cause}</code>
+        {incident.rank !== null && <span>rank {incident.rank}</span>}
+        {incident.step !== null && <span>step {incident.step.toLocaleString("en-US")}</span>}
+        {incident.repair?.seconds != null && <span className="incident-mended">repaired in {duration(incident.repair.seconds)}</span>}
+        <time dateTime={at.toISOString()} title={at.toLocaleString()}>{clock(at)}</time>
+      </header>
+      <p>{incident.story}</p>
+      <Waiting incident={incident} />
+      {incident.stacks.map(({ ranks, stack }) => (
+        <Folded key={ranks.join()} title={`Stacks of ${ranksInWords(ranks)}`} text={stack} />
+      ))}
+      {incident.traceback && <Folded title="Traceback" text={incident.traceback} />}
+      {incident.log.length > 0 && <Folded title={`Last lines${incident.rank === null ? "" : ` of rank ${incident.rank}`}`} text={incident.log.join("\n")} />}
+    </article>
+  );
+}
+
+/** The last collective that was entered and not done, by group. */
+function Waiting({ incident: { waiting } }: { incident: Incident }) {
+  if (waiting.length === 0) return null;
+  return (
+    <details>
+      <summary>Collectives that were not done</summary>
+      <ul>
+        {waiting.map((one) => (
+          <li key={`${one.group} ${one.seq} ${one.ranks.join()}`}>
+            <code>{one.op}</code> number {one.seq} of {one.group} ({ranksInWords(one.members)}): {ranksInWords(one.ranks)} waited {duration(one.seconds)}
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+function Folded({ title, text }: { title: string; text: string }) {
+  return (
+    <details>
+      <summary>{title}</summary>
+      <pre tabIndex={0} aria-label={title}>{text}</pre>
+    </details>
+  );
+}
+
+/** `rank 3`, `ranks 0 to 2, 5`. */
+export function ranksInWords(ranks: readonly number[]): string {
+  const runs: [number, number][] = [];
+  for (const rank of ranks.toSorted((a, b) => a - b)) {
+    const last = runs.at(-1);
+    if (last && rank === last[1] + 1) last[1] = rank;
+    else runs.push([rank, rank]);
+  }
+  const words = runs.map(([from, to]) => (from === to ? String(from) : to === from + 1 ? `${from}, ${to}` : `${from} to ${to}`));
+  return `${ranks.length === 1 ? "rank" : "ranks"} ${words.join(", ")}`;
+}

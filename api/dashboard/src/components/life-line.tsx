@@ -1,0 +1,67 @@
+/** A job's life on one line: states as stretches, attempts as lines across, incidents and what followed them as marks. */
+
+import { clock, duration } from "../services/format";
+import { draw, type Drawn, type LifeLine as Line, type Mark, type Span } from "../services/lifeline";
+import "./life-line.css";
+
+export function LifeLine({ line, now }: { line: Line; now: Date }) {
+  const drawn = draw(line, now.getTime() / 1000);
+  if (drawn === null) return null;
+  const last = drawn.stretches.at(-1)?.span;
+  const attempts = last?.attempt ?? 0;
+  const incidents = line.marks.filter(({ kind }) => kind === "incident").length;
+  const said = `${duration(drawn.ended - drawn.begun)}, ${count(attempts, "attempt")}, ${count(incidents, "incident")}`;
+  return (
+    <section className="life-line card" aria-label="Life of the job">
+      <svg role="img" aria-label={`${line.complete ? "" : "The newest part: "}${said}.`} preserveAspectRatio="none" viewBox="0 0 1000 20">
+        {drawn.stretches.map((one, index) => (
+          <rect key={index} className={`life-line-${one.span.state}`} x={one.left * 1000} width={Math.max(one.width * 1000, 1)} y={4} height={12}>
+            <title>{spanInWords(one.span)}</title>
+          </rect>
+        ))}
+        {drawn.attempts.map(({ number, at }) => <rect key={number} className="life-line-attempt" x={at * 1000} width={2} y={0} height={20}><title>{`attempt ${number}`}</title></rect>)}
+        {drawn.marks.map(({ mark, at }) => (
+          <rect key={mark.n} className={`life-line-mark ${mark.kind}`} x={Math.max(0, at * 1000 - 1.5)} width={3} y={0} height={20}><title>{markInWords(mark)}</title></rect>
+        ))}
+      </svg>
+      <Ends drawn={drawn} lasts={last?.ended === null} said={said} />
+      <Legend line={line} />
+    </section>
+  );
+}
+
+function Ends({ drawn, lasts, said }: { drawn: Drawn; lasts: boolean; said: string }) {
+  return (
+    <div className="life-line-ends number">
+      <span>{clock(new Date(drawn.begun * 1000))}</span>
+      <span>{said}</span>
+      <span>{lasts ? "now" : clock(new Date(drawn.ended * 1000))}</span>
+    </div>
+  );
+}
+
+/** The colours that are on the line, in words. */
+function Legend({ line: { spans, marks } }: { line: Line }) {
+  const states = [...new Set(spans.map(({ state }) => state))];
+  const kinds = [...new Set(marks.map(({ kind }) => kind))];
+  const newest = spans.at(-1);
+  return (
+    <ul className="life-line-legend">
+      {states.map((state) => <li key={state}><i className={`life-line-${state}`} />{state}</li>)}
+      {kinds.map((kind) => <li key={kind}><i className={`life-line-mark ${kind}`} />{kind}</li>)}
+      {newest !== undefined && newest.generation > 0 && <li className="quiet">attempt {newest.attempt}, generation {newest.generation}</li>}
+    </ul>
+  );
+}
+
+function spanInWords({ state, attempt, generation, begun, ended, reason }: Span): string {
+  const parts = [state, attempt > 0 && `attempt ${attempt}`, generation > 0 && `generation ${generation}`, reason, ended !== null && duration(ended - begun)];
+  return `${parts.filter(Boolean).join(", ")}, since ${clock(new Date(begun * 1000))}`;
+}
+
+function markInWords({ kind, about, rank, step, ts }: Mark): string {
+  const parts = [`${kind} ${about}`, rank !== null && `rank ${rank}`, step !== null && `step ${step}`, clock(new Date(ts * 1000))];
+  return parts.filter(Boolean).join(", ");
+}
+
+const count = (number: number, what: string) => `${number} ${what}${number === 1 ? "" : "s"}`;

@@ -1,0 +1,64 @@
+/** What is looked for in a log: text, level, rank and time. */
+
+import type { SyntheticEvent } from "react";
+import { LEVELS, type Level, type Wanted } from "../services/log-search";
+
+export interface LogFilterProps {
+  wanted: Wanted;
+  worldSize: number;
+  onWanted: (changes: Partial<Wanted>) => void;
+}
+
+const LEVEL_NAMES: Readonly<Record<Level, string>> = { "": "Any level", warning: "Warnings and errors", error: "Errors" };
+
+export function LogFilter({ wanted, worldSize, onWanted }: LogFilterProps) {
+  return (
+    <form className="log-filter" role="search" aria-label="Search the logs" onSubmit={(event: SyntheticEvent) => { event.preventDefault(); }}>
+      <label>
+        <span className="unseen">Text</span>
+        <input type="search" placeholder="Search all lines" maxLength={255} value={wanted.text} onChange={(event) => { onWanted({ text: event.target.value }); }} />
+      </label>
+      <label>
+        <span className="unseen">Level</span>
+        <select value={wanted.level} onChange={(event) => { onWanted({ level: event.target.value as Level }); }}>
+          {LEVELS.map((level) => <option key={level} value={level}>{LEVEL_NAMES[level]}</option>)}
+        </select>
+      </label>
+      <RankChoice worldSize={worldSize} rank={wanted.rank} onRank={(rank) => { onWanted({ rank }); }} />
+      <Moment name="From" value={wanted.since} onValue={(since) => { onWanted({ since }); }} />
+      <Moment name="Until" value={wanted.until} onValue={(until) => { onWanted({ until }); }} />
+    </form>
+  );
+}
+
+function RankChoice({ worldSize, rank, onRank }: { worldSize: number; rank: number | null; onRank: (rank: number | null) => void }) {
+  return (
+    <label>
+      <span className="unseen">Rank</span>
+      <select value={rank ?? ""} onChange={(event) => { onRank(event.target.value === "" ? null : Number(event.target.value)); }}>
+        <option value="">All ranks</option>
+        {Array.from({ length: worldSize }, (_, each) => <option key={each} value={each}>rank {each}</option>)}
+      </select>
+    </label>
+  );
+}
+
+/** A moment of the reader's own clock, as unix seconds. */
+function Moment({ name, value, onValue }: { name: string; value: number | null; onValue: (value: number | null) => void }) {
+  const change = (text: string) => {
+    const seconds = new Date(text).getTime() / 1000;
+    onValue(Number.isFinite(seconds) ? seconds : null);
+  };
+  return (
+    <label className="log-moment">
+      <span className="quiet">{name}</span>
+      <input type="datetime-local" step={1} value={value === null ? "" : local(value)} onChange={(event) => { change(event.target.value); }} />
+    </label>
+  );
+}
+
+/** `2026-11-21T12:00:04`, by the reader's clock. */
+function local(seconds: number): string {
+  const at = new Date(seconds * 1000);
+  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}

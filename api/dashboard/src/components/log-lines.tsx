@@ -1,0 +1,25 @@
+/** Log lines as they were written: rank and time beside each. */
+
+import { clock } from "../services/format";
+import type { LogLine } from "../services/logs";
+import "./log-tail.css";
+
+export interface LogLinesProps {
+  lines: readonly LogLine[];
+  /** Digits of the largest rank; 0: ranks are not shown. */
+  width: number;
+  /** The line that was jumped to. */
+  marked?: number | null;
+  /** A press on a line leads to its neighbours. */
+  onLine?: (line: LogLine) => void;
+}
+
+export function LogLines({ lines, width, marked = null, onLine }: LogLinesProps) {
+  return lines.map((line) => (
+    <div key={line.n} className={line.stream === "stderr" ? "log-line stderr" : "log-line"} data-marked={line.n === marked || undefined}>
+      {width > 0 && <span className="log-rank" title={`rank ${line.rank}`}>{String(line.rank).padStart(width)}</span>}
+      {line.at && <time className="log-time" dateTime={line.at.toISOString()} title={line.at.toLocaleString()}>{clock(line.at)}</time>}
+      {onLine ? <button className="log-hit" onClick={() => { onLine(line); }}>{line.text === "" ? " " : line.text}</button> : <span>{line.text === "" ? " " : line.text}</span>}
+    </div>
+  ));
+}

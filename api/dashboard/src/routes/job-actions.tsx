@@ -1,0 +1,20 @@
+/** What can be done with a job. What cannot be undone asks first. */
+
+import { Link } from "wouter";
+import { childAddress } from "../services/checkpoints";
+import { isFinal, type Job } from "../services/jobs";
+import { CancelJob } from "./cancel-job";
+import { InjectFault } from "./inject-fault";
+import { RelayoutJob } from "./relayout-job";
+import "./job-actions.css";
+
+export function JobActions({ job }: { job: Job }) {
+  return (
+    <div className="job-actions" role="group" aria-label="Actions">
+      <Link className="button" href={childAddress(job.id, null)}>Fork…</Link>
+      {!isFinal(job.state) && <RelayoutJob job={job} />}
+      {job.state === "running" && <InjectFault job={job} />}
+      <CancelJob job={job} />
+    </div>
+  );
+}

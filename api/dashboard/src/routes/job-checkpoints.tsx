@@ -1,0 +1,42 @@
+/** A job's checkpoints, a page at a time; each can be gone on from, on any layout, or exported. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { CheckpointTable } from "../components/checkpoint-table";
+import { ProblemNotice } from "../components/problem-notice";
+import { listCheckpoints, type Checkpoint } from "../services/checkpoints";
+import { isFinal, type Job } from "../services/jobs";
+import { ExportCheckpoint } from "./export-checkpoint";
+
+const AT_ONCE = 10;
+const EVERY_MS = 4000;
+
+export function JobCheckpoints({ job, now }: { job: Job; now: Date }) {
+  const [exported, toExport] = useState<Checkpoint | null>(null);
+  const { refetch, ...query } = useInfiniteQuery({
+    queryKey: ["checkpoints", job.id],
+    queryFn: ({ pageParam, signal }) => listCheckpoints(job.id, pageParam, AT_ONCE, signal),
+    initialPageParam: null as number | null,
+    getNextPageParam: ({ next }) => next,
+    // All pages are read again: the more of them, the more rarely.
+    refetchInterval: ({ state }) => (isFinal(job.state) ? false : EVERY_MS * (state.data?.pages.length ?? 1)),
+  });
+  useEffect(() => {
+    if (isFinal(job.state)) void refetch();
+  }, [job.state, refetch]);
+  const checkpoints = query.data?.pages.flatMap((page) => page.checkpoints) ?? [];
+  return (
+    <section className="plain-table card" aria-labelledby="checkpoints-title" tabIndex={0}>
+      <div className="card-head"><h2 id="checkpoints-title">Checkpoints</h2></div>
+      {query.error && <ProblemNotice problem={query.error} />}
+      {query.data && checkpoints.length === 0 && <p className="pad quiet">None yet. See train.checkpoint.every in the spec.</p>}
+      {checkpoints.length > 0 && <CheckpointTable job={job.id} checkpoints={checkpoints} now={now} onExport={toExport} />}
+      {query.hasNextPage && (
+        <div className="pad">
+          <button className="button" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>Earlier checkpoints</button>
+        </div>
+      )}
+      {exported && <ExportCheckpoint job={job} checkpoint={exported} onDone={() => { toExport(null); }} />}
+    </section>
+  );
+}

@@ -1,0 +1,37 @@
+/** What went wrong with a job, newest first, a page at a time. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { BudgetBars } from "../components/budget-bars";
+import { IncidentCard } from "../components/incident-card";
+import { ProblemNotice } from "../components/problem-notice";
+import { listIncidents } from "../services/incidents";
+import type { Job } from "../services/jobs";
+
+/** An incident may carry the stacks of hundreds of ranks. */
+const AT_ONCE = 5;
+
+export function JobIncidents({ job }: { job: Job }) {
+  const query = useInfiniteQuery({
+    queryKey: ["incidents", job.id],
+    queryFn: ({ pageParam, signal }) => listIncidents(job.id, pageParam, AT_ONCE, signal),
+    initialPageParam: null as number | null,
+    getNextPageParam: ({ next }) => next,
+  });
+  const incidents = query.data?.pages.flatMap((page) => page.incidents) ?? [];
+  return (
+    <section className="card" aria-labelledby="incidents-title">
+      <div className="card-head">
+        <h2 id="incidents-title">Incidents</h2>
+        <BudgetBars budgets={job.budgets} />
+      </div>
+      {query.error && <ProblemNotice problem={query.error} />}
+      {query.data && incidents.length === 0 && <p className="pad quiet">Nothing went wrong.</p>}
+      {incidents.map((incident) => <IncidentCard key={incident.n} incident={incident} />)}
+      {query.hasNextPage && (
+        <div className="pad">
+          <button className="button" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>Earlier incidents</button>
+        </div>
+      )}
+    </section>
+  );
+}

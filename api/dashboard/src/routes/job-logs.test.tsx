@@ -1,0 +1,52 @@
+import { screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { expect, test } from "vitest";
+import { expectAccessible } from "../testing/accessible";
+import { job } from "../testing/jobs";
+import { given, open } from "../testing/plane";
+import { JobLogs } from "./job-logs";
+
+const line = (n: number, text: string) => ({ n, rank: n % 2, attempt: 1, line: n, stream: "stdout", text, ts: 1_795_000_000 + n });
+
+function plane() {
+  return given({
+    "GET /v1/jobs/job-1/logs": ({ url }) =>
+      Response.json({ lines: url.searchParams.has("around") ? [line(39, "before"), line(40, "needle one"), line(41, "after")] : [line(90, "newest")], next: null }),
+    "GET /v1/jobs/job-1/logs/search": ({ url }) => {
+      const after = Number(url.searchParams.get("after"));
+      if (after === 0) return Response.json({ lines: [], looked: 20, last: 100, done: false });
+      if (after === 20) return Response.json({ lines: [line(40, "needle one")], looked: 60, last: 100, done: false });
+      return Response.json({ lines: [line(70, "needle two")], looked: 100, last: 100, done: true });
+    },
+  });
+}
+
+test("a search looks on by itself, and a hit is seen among its neighbours", async () => {
+  const heard = plane();
+  const { container } = open(<JobLogs job={job({ state: "succeeded" })} />);
+  await screen.findByText("newest");
+  await userEvent.type(screen.getByLabelText("Text"), "needle");
+  await screen.findByText("2 lines found.");
+  const asked = heard.filter(({ url }) => url.pathname.endsWith("/search")).map(({ url }) => url.searchParams);
+  expect(asked.map((params) => [params.get("text"), params.get("after")])).toEqual([["needle", "0"], ["needle", "20"], ["needle", "60"]]);
+  await expectAccessible(container);
+  await userEvent.click(screen.getByRole("button", { name: "needle one" }));
+  const about = screen.getByRole("region", { name: "Lines about the one that was found" });
+  await within(about).findByText("before");
+  expect(about.querySelector("[data-marked]")?.textContent).toContain("needle one");
+  await expectAccessible(container);
+  await userEvent.click(screen.getByRole("button", { name: "Back to what was found" }));
+  expect(await screen.findByRole("button", { name: "needle two" })).toBeTruthy();
+  await userEvent.click(screen.getByRole("button", { name: "Follow the newest lines" }));
+  await screen.findByText("newest");
+});
+
+test("level, rank and time are asked for", async () => {
+  const heard = plane();
+  open(<JobLogs job={job({ state: "succeeded" })} />);
+  await userEvent.selectOptions(screen.getByLabelText("Rank"), "rank 3");
+  await userEvent.selectOptions(screen.getByLabelText("Level"), "error");
+  await expect.poll(() => heard.at(-1)?.url.searchParams.get("level")).toBe("error");
+  expect(heard.at(-1)?.url.searchParams.get("rank")).toBe("3");
+  expect(heard.some(({ url }) => url.pathname.endsWith("/logs") && url.searchParams.get("rank") === "3")).toBe(true);
+});

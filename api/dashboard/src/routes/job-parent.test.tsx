@@ -1,0 +1,23 @@
+import { screen } from "@testing-library/react";
+import { expect, test } from "vitest";
+import { expectAccessible } from "../testing/accessible";
+import { job, jobWire } from "../testing/jobs";
+import { given, open } from "../testing/plane";
+import { JobParent } from "./job-parent";
+
+test("a job stands beside its parent where they differ", async () => {
+  given({ "GET /v1/jobs/job-0": () => Response.json(jobWire({ id: "job-0", spec: { name: "llama-nano", train: { steps: 300 } } })) });
+  const { container } = open(<JobParent job={job({ parent: "job-0" })} parent="job-0" />);
+  expect((await screen.findByRole("link", { name: "llama-nano" })).getAttribute("href")).toBe("/jobs/job-0");
+  expect([...container.querySelectorAll("tr")].map((row) => [...row.children].map((cell) => cell.textContent))).toEqual([
+    ["Field", "llama-nano (before)", "llama-nano"],
+    ["train.steps", "300", "600"],
+  ]);
+  await expectAccessible(container);
+});
+
+test("a parent that is gone is said", async () => {
+  given({});
+  open(<JobParent job={job()} parent="job-0" />);
+  expect(await screen.findByText(/not there any more/)).toBeTruthy();
+});

@@ -1,0 +1,20 @@
+/** Where a job comes from: the job whose checkpoint or spec it began with, and what it does otherwise. */
+
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "wouter";
+import { SpecDiff } from "../components/spec-diff";
+import { getJob, jobAddress, type Job } from "../services/jobs";
+import { differences } from "../services/runs";
+
+export function JobParent({ job, parent }: { job: Job; parent: string }) {
+  const query = useQuery({ queryKey: ["job", parent], queryFn: ({ signal }) => getJob(parent, signal), staleTime: Infinity });
+  if (!query.data) return query.error ? <p className="card pad quiet">It comes from <code>{parent}</code>, which is not there any more.</p> : null;
+  const names = [query.data.name === job.name ? `${job.name} (before)` : query.data.name, job.name];
+  return (
+    <SpecDiff
+      names={names}
+      differences={differences([query.data.spec, job.spec])}
+      title={<>Against its parent, <Link href={jobAddress(query.data.id)}>{query.data.name}</Link></>}
+    />
+  );
+}

@@ -1,0 +1,75 @@
+/** The lines that a search found so far; it looks on by itself until there is a page of them, and then when it is asked to. */
+
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useEffect, useLayoutEffect, useRef } from "react";
+import { LogLines } from "../components/log-lines";
+import { ProblemNotice } from "../components/problem-notice";
+import { linesAround, searchLogs, type Hits, type Wanted } from "../services/log-search";
+import type { LogLine } from "../services/logs";
+
+/** Hits of one page: so many are looked for without being asked. */
+const ENOUGH = 100;
+/** Pages kept: of more, the first ones go. */
+const PAGES = 20;
+
+export interface LogHitsProps {
+  id: string;
+  wanted: Wanted;
+  width: number;
+  onLine: (line: LogLine) => void;
+}
+
+export function LogHits({ id, wanted, width, onLine }: LogHitsProps) {
+  const query = useInfiniteQuery({
+    queryKey: ["log-hits", id, wanted],
+    queryFn: ({ pageParam, signal }) => searchLogs(id, wanted, pageParam, signal),
+    initialPageParam: 0,
+    getNextPageParam: ({ done, looked }: Hits) => (done ? undefined : looked),
+    getPreviousPageParam: () => undefined,
+    maxPages: PAGES,
+    staleTime: Infinity,
+    gcTime: 0,
+  });
+  const { data, hasNextPage, isFetching, fetchNextPage, error } = query;
+  const lines = data?.pages.flatMap((page) => page.lines) ?? [];
+  const last = data?.pages.at(-1);
+  const looksOn = hasNextPage && !isFetching && error === null && lines.length < ENOUGH;
+  useEffect(() => {
+    if (looksOn) void fetchNextPage();
+  }, [looksOn, fetchNextPage, data]);
+  return (
+    <>
+      {error && <ProblemNotice problem={error} />}
+      <p className="log-found quiet" role="status">{said(lines.length, last)}</p>
+      <div className="log-tail-lines" role="region" aria-label="Lines found" tabIndex={0}>
+        <LogLines lines={lines} width={width} onLine={onLine} />
+        {hasNextPage && !isFetching && <button className="button log-more" onClick={() => void fetchNextPage()}>Look on</button>}
+      </div>
+    </>
+  );
+}
+
+function said(count: number, last: Hits | undefined): string {
+  if (last === undefined) return "Looking…";
+  const found = `${count.toLocaleString("en-US")} ${count === 1 ? "line" : "lines"} found`;
+  const part = last.last === 0 ? 100 : Math.floor((last.looked / last.last) * 100);
+  return last.done ? `${found}.` : `${found} in the first ${Math.min(part, 99)} % of the log.`;
+}
+
+/** A line among its neighbours. */
+export function LogContext({ id, rank, place, width }: { id: string; rank: number | null; place: number; width: number }) {
+  const { data, error } = useQuery({ queryKey: ["log-around", id, rank, place], queryFn: ({ signal }) => linesAround(id, rank, place, signal), gcTime: 0 });
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const line = box.current?.querySelector<HTMLElement>("[data-marked]");
+    if (line && box.current) box.current.scrollTop = line.offsetTop - box.current.clientHeight / 2;
+  }, [data]);
+  return (
+    <>
+      {error && <ProblemNotice problem={error} />}
+      <div ref={box} className="log-tail-lines" role="region" aria-label="Lines about the one that was found" tabIndex={0}>
+        <LogLines lines={data ?? []} width={width} marked={place} />
+      </div>
+    </>
+  );
+}

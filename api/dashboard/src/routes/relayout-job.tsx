@@ -1,0 +1,60 @@
+/** The button that gives a job another layout; the control plane says whether it can run. */
+
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Confirm } from "../components/confirm";
+import { ProblemNotice } from "../components/problem-notice";
+import type { Schema } from "../services/http";
+import { relayoutJob, type Job } from "../services/jobs";
+import "./form.css";
+
+type Layout = Schema<"Layout">;
+
+/** Degrees, and ZeRO's stage with them. What is not among these stays as it is. */
+const DEGREES = ["data", "tensor", "pipeline", "context", "expert", "zero"] as const satisfies readonly (keyof Layout)[];
+type Degree = (typeof DEGREES)[number];
+const SCHEDULES: readonly Layout["schedule"][] = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"];
+
+export function RelayoutJob({ job }: { job: Job }) {
+  const [asking, setAsking] = useState(false);
+  return (
+    <>
+      <button className="button" onClick={() => { setAsking(true); }}>Change layout…</button>
+      {asking && <Question job={job} onDone={() => { setAsking(false); }} />}
+    </>
+  );
+}
+
+function Question({ job, onDone }: { job: Job; onDone: () => void }) {
+  const client = useQueryClient();
+  const [layout, setLayout] = useState(() => (job.spec as { train: { layout: Layout } }).train.layout);
+  const change = useMutation({
+    mutationFn: () => relayoutJob(job.id, layout),
+    onSuccess: onDone,
+    onSettled: () => client.invalidateQueries({ queryKey: ["job"] }),
+  });
+  const ranks = layout.pipeline * Number(layout.data) * layout.context * layout.tensor;
+  const set = (name: Degree, text: string) => { setLayout({ ...layout, ...(name === "data" && { elastic: null }), [name]: Number(text) }); };
+  return (
+    <Confirm title={`Change the layout of ${job.name}`} yes="Change the layout" no="Keep it" harmless busy={change.isPending} onYes={() => { change.mutate(); }} onNo={onDone}>
+      <div className="form">
+        {DEGREES.map((name) => (
+          <label key={name}>
+            {name}
+            <input type="number" min={name === "zero" ? 0 : 1} max={name === "zero" ? 3 : undefined} value={Number(layout[name])} onChange={(event) => { set(name, event.target.value); }} />
+          </label>
+        ))}
+        <label>
+          schedule
+          <select disabled={layout.pipeline === 1} value={layout.schedule} onChange={(event) => { setLayout({ ...layout, schedule: event.target.value as Layout["schedule"] }); }}>
+            {SCHEDULES.map((name) => <option key={name}>{name}</option>)}
+          </select>
+        </label>
+      </div>
+      <p className="quiet">
+        {ranks} ranks. It saves after its current step, makes room, and goes on from there; steps and losses go on as if nothing had happened.
+      </p>
+      {change.error && <ProblemNotice problem={change.error} />}
+    </Confirm>
+  );
+}

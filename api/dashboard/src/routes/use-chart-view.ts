@@ -1,0 +1,26 @@
+/** How a job's charts are looked at. It is in the address, so that it can be passed on. */
+
+import { useEffect, useState } from "react";
+import { useSearchParams } from "wouter";
+import { NAMES, read, write, type ChartView } from "../services/chart-view";
+import { useSettled } from "./use-settled";
+
+export function useChartView(): [ChartView, (changes: Partial<ChartView>) => void] {
+  const [params, setParams] = useSearchParams();
+  const [view, setView] = useState(() => read(params));
+  // Written once it stands still: browsers bear few changes of the address in a second, and a slider makes many.
+  const settled = useSettled(write(view).toString());
+  useEffect(() => {
+    setParams((known) => {
+      const next = new URLSearchParams(known);
+      const wanted = new URLSearchParams(settled);
+      for (const name of NAMES) {
+        const value = wanted.get(name);
+        if (value === null) next.delete(name);
+        else next.set(name, value);
+      }
+      return next;
+    }, { replace: true });
+  }, [settled, setParams]);
+  return [view, (changes) => { setView((known) => ({ ...known, ...changes })); }];
+}

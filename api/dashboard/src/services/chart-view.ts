@@ -1,0 +1,42 @@
+/** How a job's charts are looked at: smoothing, log axis and the range of steps; as values and as parameters of an address. */
+
+import type { Range } from "./curves";
+
+export interface ChartView {
+  /** Weight of the past in the moving average, 0 (none) to 0.99. */
+  smooth: number;
+  log: boolean;
+  /** Null: all steps. */
+  zoom: Range | null;
+}
+
+/** The parameters of an address that are written here. */
+export const NAMES = ["smooth", "log", "from", "to"] as const;
+
+export function read(params: URLSearchParams): ChartView {
+  const smooth = Number(params.get("smooth") ?? 0);
+  return {
+    smooth: smooth > 0 && smooth <= 0.99 ? smooth : 0,
+    log: params.get("log") === "1",
+    zoom: rangeOf(Number(params.get("from") ?? NaN), Number(params.get("to") ?? NaN)),
+  };
+}
+
+/** Whole steps from 1 on, in order; null for what is no range. */
+export function rangeOf(from: number, to: number): Range | null {
+  if (!Number.isFinite(from) || !Number.isFinite(to)) return null;
+  const low = Math.max(1, Math.round(from));
+  const high = Math.round(to);
+  return high > low ? [low, high] : null;
+}
+
+export function write({ smooth, log, zoom }: ChartView): URLSearchParams {
+  const params = new URLSearchParams();
+  if (smooth > 0) params.set("smooth", String(smooth));
+  if (log) params.set("log", "1");
+  if (zoom) {
+    params.set("from", String(zoom[0]));
+    params.set("to", String(zoom[1]));
+  }
+  return params;
+}

@@ -1,0 +1,7 @@
+/** What a job's gang said last that it would do. */
+
+import { toPlan, type Plan } from "./events";
+import { get } from "./http";
+
+/** Raises `Problem`. */
+export const getPlan = async (id: string, signal?: AbortSignal): Promise<Plan> => toPlan({ ...(await get("/v1/jobs/{job}/plan", { path: { job: id }, signal })) });

@@ -1,0 +1,8 @@
+/** What the control plane is, and what its operator allows. */
+
+import { get, type Schema } from "./http";
+
+export type Server = Schema<"Server">;
+
+/** Raises `Problem`. */
+export const getServer = (signal?: AbortSignal): Promise<Server> => get("/v1/server", { signal });

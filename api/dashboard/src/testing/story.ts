@@ -1,0 +1,48 @@
+/** What jobs tell, for tests, as the wire has it. */
+
+import type { Checkpoint } from "../services/checkpoints";
+import type { Incident } from "../services/incidents";
+import type { LifeLine } from "../services/lifeline";
+
+export const incident = (changes: Partial<Incident> = {}): Incident => ({
+  n: 7,
+  ts: 1_795_000_000,
+  attempt: 1,
+  cause: "rank_lost",
+  rank: 1,
+  node: "node-a",
+  generation: 1,
+  step: 120,
+  message: "SIGKILL",
+  traceback: null,
+  stacks: [],
+  waiting: [],
+  log: [],
+  ranks: [],
+  repair: null,
+  story: "Rank 1 on node node-a was lost after step 120: SIGKILL.",
+  ...changes,
+});
+
+export const checkpoint = (changes: Partial<Checkpoint> = {}): Checkpoint => ({
+  n: 9,
+  ts: 1_795_000_000,
+  attempt: 1,
+  step: 100,
+  path: "/data/checkpoints/job-1/step-00000100",
+  bytes: 14_600_000,
+  seconds: 0.21,
+  held_s: 0.01,
+  ...changes,
+});
+
+export const lifeLine = (changes: Partial<LifeLine> = {}): LifeLine => ({
+  spans: [
+    { state: "queued", attempt: 0, generation: 0, begun: 1000, ended: 1010, reason: null },
+    { state: "running", attempt: 1, generation: 2, begun: 1010, ended: 1060, reason: null },
+    { state: "running", attempt: 2, generation: 1, begun: 1060, ended: null, reason: null },
+  ],
+  marks: [{ n: 7, ts: 1035, kind: "incident", attempt: 1, about: "rank_lost", rank: 1, step: 120 }],
+  complete: true,
+  ...changes,
+});

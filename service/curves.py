@@ -1,0 +1,70 @@
+"""Several numbers of a job's steps as curves over a range: at most so many buckets, each with its extremes and its mean.
+
+Buckets are powers of two wide and lie where they lie whatever range is asked for, so that a reader may halve a curve by itself, and
+what it knows of a range fits what it asks of another one. Where each step has a bucket of its own, its number is all three.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy.engine import RowMapping
+
+from .jobs import cursor_of, evaluations, existing
+from .records import Curves, Series
+from .store import events as event_rows
+from .store import rollups, steps
+from .store.engine import Store
+from .store.tables import SERIES
+
+__all__ = ["MOST", "SERIES", "curves", "width_of"]
+
+#: So many buckets of all series are below 300 kB of JSON.
+MOST: Final = 800
+#: Validations that go with a curve.
+_EVALS: Final = 400
+#: Digits that are told of a number.
+_DIGITS: Final = 6
+
+
+async def curves(
+    store: Store, job: str, names: Sequence[str], *, low: int = 1, high: int | None = None, buckets: int = 400
+) -> Curves:
+    """Series, of `SERIES`, of steps `low` to `high` (None: to the newest) of a job (id or name). Raises JobNotFound."""
+    wanted = [name for name in SERIES if name in names]
+    async with store.read() as tx:
+        row = await existing(tx, job)
+        span = await steps.span(tx, row["id"], 0)
+        evals = await event_rows.of_kind(tx, row["id"], "eval", _EVALS)
+        if span is None:
+            return Curves(1, [], {}, evaluations(evals, 0), 0, cursor_of(row))
+        first, last = max(low, span[0]), min(span[1] if high is None else high, span[1])
+        width = width_of(last - first + 1, buckets)
+        rows = await rollups.read(tx, row["id"], wanted, width, first, last) if first <= last else ()
+    series = {name: _series(rows, name, width) for name in wanted}
+    known = {name: one for name, one in series.items() if any(value is not None for value in one.mean)}
+    starts = [int(each["place"]) * width + 1 for each in rows]
+    return Curves(width, starts, known, evaluations(evals, 0), span[1], cursor_of(row))
+
+
+def width_of(count: int, buckets: int) -> int:
+    """Steps of a bucket, so that `count` steps fill no more than `buckets`, whichever step is the first."""
+    width = 1
+    while -(-(count - 1) // width) + 1 > buckets:
+        width *= 2
+    return width
+
+
+def _series(rows: Sequence[RowMapping], name: str, width: int) -> Series:
+    mean = [_mean(row, name) for row in rows]
+    if width == 1:
+        return Series(mean, None, None)
+    return Series(mean, [_short(row[f"{name}_low"]) for row in rows], [_short(row[f"{name}_high"]) for row in rows])
+
+
+def _mean(row: RowMapping, name: str) -> float | None:
+    count = row[f"{name}_count"]
+    return _short(row[f"{name}_sum"] / float(count)) if count else _short(row[f"{name}_high"])
+
+
+def _short(value: Any) -> float | None:
+    return None if value is None else float(f"{value:.{_DIGITS}g}")

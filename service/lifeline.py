@@ -1,0 +1,82 @@
+"""A job's life as one line: in which state it was when, of which attempt and generation, and what happened on the way.
+
+However long the story, at most `MOST` events of each kind are read, the newest; where that leaves older ones out, the line begins with
+the first moment of which everything is known, and says so.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from sqlalchemy.engine import RowMapping
+
+from .jobs import existing
+from .records import LifeLine, Mark, Span
+from .states import FINAL, State
+from .store import events as event_rows
+from .store.engine import Store
+
+#: A screen is some thousand columns wide.
+MOST: Final = 300
+KINDS: Final = ("state", "incident", "repair", "relayout")
+
+
+async def lifeline(store: Store, job: str) -> LifeLine:
+    """The line of a job (id or name). Raises JobNotFound."""
+    async with store.read() as tx:
+        job_id = (await existing(tx, job))["id"]
+        told = [await event_rows.of_kind_before(tx, job_id, kind, None, MOST + 1) for kind in KINDS]
+    return drawn(told)
+
+
+async def plan(store: Store, job: str) -> dict[str, Any]:
+    """What the gang of a job (id or name) told last that it would do; empty before its first. Raises JobNotFound."""
+    async with store.read() as tx:
+        row = await event_rows.newest(tx, (await existing(tx, job))["id"], "plan")
+    return {} if row is None else dict(row["data"])
+
+
+def drawn(told: Sequence[Sequence[RowMapping]]) -> LifeLine:
+    """The line of events by kind, each newest first, of which those beyond `MOST` only say that there are more."""
+    begins = max((rows[MOST - 1]["position"] for rows in told if len(rows) > MOST), default=0)
+    rows = sorted((row for of in told for row in of if row["position"] >= begins), key=lambda row: int(row["position"]))
+    return LifeLine(_spans(rows), [_mark(row) for row in rows if row["kind"] != "state"], begins == 0)
+
+
+def _spans(rows: Iterable[RowMapping]) -> list[Span]:
+    spans: list[Span] = []
+    for row in rows:
+        data, attempt, ts = row["data"], row["attempt"], float(row["ts"])
+        last = spans[-1] if spans else None
+        if row["kind"] == "state":
+            state = str(data.get("state"))
+            if last is not None:
+                spans[-1] = _until(last, ts)
+            if state not in FINAL:
+                spans.append(Span(state, attempt, _generation(state, attempt, last), ts, None, data.get("reason")))
+        elif row["kind"] == "repair" and last is not None and data.get("generation") is not None:
+            spans[-1] = Span(last.state, last.attempt, int(data["generation"]), last.begun, last.ended, last.reason)
+    return spans
+
+
+def _until(span: Span, ts: float) -> Span:
+    return Span(span.state, span.attempt, span.generation, span.begun, max(ts, span.begun), span.reason)
+
+
+def _generation(state: str, attempt: int, last: Span | None) -> int:
+    """The first ranks meet before a job runs; which generation follows a repair, the repair says when it is done."""
+    known = last.generation if last is not None and last.attempt == attempt else 0
+    return max(known, 1) if state == State.RUNNING else known
+
+
+def _mark(row: RowMapping) -> Mark:
+    data = row["data"]
+    about = data.get("after") if row["kind"] == "relayout" else data.get("cause")
+    return Mark(
+        n=row["position"],
+        ts=row["ts"],
+        kind=row["kind"],
+        attempt=row["attempt"],
+        about=str(about or ""),
+        rank=data.get("rank"),
+        step=data.get("step"),
+    )

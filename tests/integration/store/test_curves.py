@@ -1,0 +1,149 @@
+"""Curves are what the steps themselves would give, and cost what the range's buckets cost; on both databases."""
+
+import json
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from shardyard.service import curves, jobs
+from shardyard.service.admission import admit
+from shardyard.service.errors import JobNotFound
+from shardyard.service.intake import take_in
+from shardyard.service.records import Curves, Job
+from shardyard.service.settings import Settings
+from shardyard.service.store import leases, rollups
+from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+
+from .conftest import Submit
+from .test_intake import AT_ONCE, placed, state, step, told
+
+__all__ = ["placed"]  # a fixture
+
+Losses = dict[int, float | None]
+
+
+def naive(losses: Losses, width: int) -> list[tuple[int, float | None, float | None]]:
+    """First step, lowest and highest loss of each bucket."""
+    buckets: dict[int, list[float]] = {}
+    for number, loss in losses.items():
+        buckets.setdefault((number - 1) // width, []).extend([] if loss is None else [loss])
+    found = sorted(buckets.items())
+    return [(at * width + 1, min(of, default=None), max(of, default=None)) for at, of in found]
+
+
+def bounds(told: Curves) -> list[tuple[int, float | None, float | None]]:
+    loss = told.series["loss"]
+    return list(zip(told.starts, loss.low or loss.mean, loss.high or loss.mean, strict=True))
+
+
+@pytest.mark.parametrize("batch", [1, 7, 500])
+async def test_they_hold_the_extremes_of_each_bucket(store: Store, placed: tuple[Job, Lease], batch: int) -> None:
+    job, lease = placed
+    rng = random.Random(batch)
+    count = 300 if batch == 1 else 2500
+    losses: Losses = {n: None if rng.random() < 0.1 else float(rng.randint(1, 9999)) for n in range(1, count + 1)}
+    said = told(state("starting"), state("running"), *(step(n, loss) for n, loss in losses.items()))  # type: ignore[arg-type]
+    for at in range(0, len(said), batch):
+        await take_in(store, lease, 1, said[at : at + batch])
+    for low, high in ((1, None), (1, 40), (33, 64), (100, 101), (count - 50, None)):
+        for buckets in (2, 3, 20, 77, 800):
+            read = await curves.curves(store, job.id, ["loss"], low=low, high=high, buckets=buckets)
+            shown = range((low - 1) // read.width * read.width + 1, count + 1)
+            last = count if high is None else high
+            whole = {n: losses[n] for n in shown if (n - 1) // read.width <= (last - 1) // read.width}
+            assert bounds(read) == naive(whole, read.width)
+            assert len(read.starts) <= buckets
+            assert read.last_step == count
+
+
+async def test_a_step_that_is_trained_again_is_gone_from_its_buckets(
+    store: Store, settings: Settings, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    await take_in(store, lease, 1, told(state("starting"), state("running"), *(step(n, 9.0) for n in range(1, 101))))
+    await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=103), AT_ONCE)
+    async with store.write() as tx:
+        await leases.release(tx, [lease.token])
+    (second,) = (await admit(store, settings, "a", None)).leases
+    await take_in(store, second, 2, told(state("starting"), state("running"), *(step(n, 1.0) for n in range(41, 101))))
+    read = await curves.curves(store, job.id, ["loss"], buckets=4)
+    assert read.width == 64
+    assert bounds(read) == [(1, 1.0, 9.0), (65, 1.0, 1.0)]
+    assert read.series["loss"].mean == [pytest.approx((40 * 9 + 24) / 64, rel=1e-5), 1.0]
+
+
+async def test_numbers_that_no_step_had_are_left_out_and_odd_ones_stop_nobody(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    empty = await curves.curves(store, job.id, ["loss"])
+    assert (empty.starts, empty.series, empty.last_step) == ([], {}, 0)
+    huge = [step(n, loss) for n, loss in enumerate((1e308, 1e308, -1e308, float("nan"), 5e-324), start=1)]
+    await take_in(store, lease, 1, told(state("starting"), state("running"), *huge, ("eval", {"step": 2, "loss": 1.5})))
+    read = await curves.curves(store, job.id, curves.SERIES, buckets=2)
+    assert set(read.series) == {"loss", "tokens_per_s", "step_s"}
+    assert bounds(read) == [(1, -1e308, 1e308), (5, 5e-324, 5e-324)]
+    assert [(one.step, one.loss) for one in read.evals] == [(2, 1.5)]
+    beyond = await curves.curves(store, job.id, ["loss"], low=50, high=60)
+    assert (beyond.starts, beyond.last_step) == ([], 5)
+    with pytest.raises(JobNotFound):
+        await curves.curves(store, "nobody", ["loss"])
+
+
+MILLION = 1_000_000
+SPIKE = 765_432
+
+_STORED = """
+INSERT INTO steps (job_id, step, position, attempt, ts, loss, lr, grad_norm, loss_scale, skipped, tokens, tokens_per_s,
+                   step_s, step_s_min, step_s_median, step_s_max, slowest_rank, mfu)
+SELECT '{job}', n, n, 1, 1000.0 + n, CASE WHEN n = {spike} THEN 1e6 ELSE 2.0 + 1.0 / n END, 0.00123456 * n, 0.87654321, 65536.0,
+       {false}, n, 123456.789, 0.123456, 0.1, 0.1, 0.234567, 3, 0.4567891
+FROM {numbers}
+"""
+_NUMBERS = {
+    "sqlite": f"(WITH RECURSIVE k(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < {MILLION}) SELECT n FROM k)",
+    "postgresql": f"generate_series(1, {MILLION}) AS n",
+}
+
+
+async def stored_million(store: Store, job_id: str) -> None:
+    """A million steps, of which one is a spike, as the intake would have left them."""
+    async with store.write() as tx:
+        kind = tx.dialect.name
+        sql = _STORED.format(
+            job=job_id, spike=SPIKE, numbers=_NUMBERS[kind], false="0" if kind == "sqlite" else "false"
+        )
+        await tx.execute(text(sql))
+        await rollups.extend(tx, job_id, 1, MILLION)
+        await jobs.job_rows.set_columns(tx, job_id, {"step_pos": MILLION, "step": MILLION})
+
+
+@pytest.mark.slow
+async def test_a_spike_among_a_million_steps_is_told_in_a_small_answer_at_once(store: Store, submit: Submit) -> None:
+    job = await submit(steps=MILLION)
+    await stored_million(store, job.id)
+    if store.engine.dialect.name == "postgresql":
+        async with store.write() as tx:
+            await tx.execute(text("ANALYZE"))
+
+    async def read(**asked: Any) -> tuple[Curves, float, int]:
+        began = time.perf_counter()
+        found = await curves.curves(store, job.id, curves.SERIES, **asked)
+        seconds = time.perf_counter() - began
+        return found, seconds, len(json.dumps(asdict(found), separators=(",", ":")))
+
+    whole, seconds, size = await read(buckets=curves.MOST)
+    assert whole.width == 2048 and set(whole.series) == set(curves.SERIES)
+    assert max(whole.series["loss"].high or [0]) == 1e6
+    assert size <= 300_000
+    assert seconds < 2  # a scan of a million rows takes longer
+    narrow: Sequence[int] = (SPIKE - 250, SPIKE + 249)
+    part, _, size = await read(low=narrow[0], high=narrow[1], buckets=500)
+    assert part.width == 1 and len(part.starts) == 500 and size <= 300_000
+    assert part.series["loss"].mean[part.starts.index(SPIKE)] == 1e6
