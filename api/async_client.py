@@ -40,6 +40,7 @@ from .models import (
     Logs,
     Metrics,
     Node,
+    Ranks,
     Readiness,
     Trace,
     Traces,
@@ -231,6 +232,10 @@ class AsyncClient:
     async def perfetto(self, job: str, trace: str) -> bytes:
         """A whole trace as Perfetto opens it: Chrome trace JSON, gzip."""
         return await self._ask(calls.perfetto(job, trace))
+
+    async def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> Ranks:
+        """What each rank did lately, before place `before`, newest first; as many samples as fit into 300 kB."""
+        return await self._ask(calls.ranks(job, before, limit))
 
     async def logs(
         self, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None

@@ -25,6 +25,7 @@ from .models import (
     Metrics,
     Node,
     Nodes,
+    Ranks,
     Trace,
     Traces,
     TraceSpans,
@@ -101,6 +102,10 @@ def incidents(name: str, after: int, limit: int) -> Call[Incidents]:
 
 def checkpoints(name: str, before: int | None, limit: int) -> Call[Checkpoints]:
     return Call("GET", _of(name, "/checkpoints"), Checkpoints.model_validate, params={"before": before, "limit": limit})
+
+
+def ranks(name: str, before: int | None, limit: int) -> Call[Ranks]:
+    return Call("GET", _of(name, "/ranks"), Ranks.model_validate, params={"before": before, "limit": limit})
 
 
 def logs(name: str, rank: int | None, after: int, limit: int, tail: int | None) -> Call[Logs]:

@@ -44,6 +44,7 @@ from .models import (
     Logs,
     Metrics,
     Node,
+    Ranks,
     Readiness,
     Trace,
     Traces,
@@ -236,6 +237,10 @@ class Client:
     def perfetto(self, job: str, trace: str) -> bytes:
         """A whole trace as Perfetto opens it: Chrome trace JSON, gzip."""
         return self._ask(calls.perfetto(job, trace))
+
+    def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> Ranks:
+        """What each rank did lately, before place `before`, newest first; as many samples as fit into 300 kB."""
+        return self._ask(calls.ranks(job, before, limit))
 
     def logs(
         self, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None

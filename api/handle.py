@@ -11,7 +11,7 @@ from pydantic import PrivateAttr
 from ..strategies.layout import Layout
 from . import notebook
 from .asking import ApiError, Event
-from .models import Checkpoints, Incidents, Job, Logs, Metrics, Trace, Traces, TraceSummary
+from .models import Checkpoints, Incidents, Job, Logs, Metrics, Ranks, Trace, Traces, TraceSummary
 
 if TYPE_CHECKING:
     from .async_client import AsyncClient
@@ -72,6 +72,10 @@ class JobHandle(Job):
     def trace_summary(self, trace: str, *, step: int | None = None) -> TraceSummary:
         """Where each rank's time went."""
         return self._client.trace_summary(self.id, trace, step=step)
+
+    def ranks(self, *, before: int | None = None, limit: int = 100) -> Ranks:
+        """What each of its ranks did lately, newest first."""
+        return self._client.ranks(self.id, before=before, limit=limit)
 
     def logs(self, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None) -> Logs:
         """Its log lines."""
@@ -150,6 +154,10 @@ class AsyncJobHandle(Job):
     async def trace_summary(self, trace: str, *, step: int | None = None) -> TraceSummary:
         """Where each rank's time went."""
         return await self._client.trace_summary(self.id, trace, step=step)
+
+    async def ranks(self, *, before: int | None = None, limit: int = 100) -> Ranks:
+        """What each of its ranks did lately, newest first."""
+        return await self._client.ranks(self.id, before=before, limit=limit)
 
     async def logs(
         self, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..workers.fault import Kind
 
-#: A place in a job's story, as text: `event.step.log`.
+#: A place in a job's story, as text: `event.step.log`, and `.ranks` of who hears of those.
 CursorText = Annotated[str, BeforeValidator(str)]
 
 
@@ -344,6 +344,56 @@ class Checkpoints(_Wire):
     """Checkpoints, newest first; `next` is the `before` of the next request, null at the end."""
 
     items: list[Checkpoint]
+    next: int | None = None
+
+
+class SlowRank(_Wire):
+    """A rank whose own work takes longer than its peers', so that the others wait for it."""
+
+    rank: int
+    own_s: float = Field(description="Seconds of own work in each step.")
+    usual_s: float = Field(description="The median of its peers: ranks with an equal share of the work.")
+    message: str = Field(description="One sentence for people.")
+
+
+class RankSample(_Wire):
+    """What each rank did lately: lists by rank, means over `steps` steps up to `step`; null where it is not known."""
+
+    n: int = Field(description="Its place among the job's samples.")
+    ts: float = Field(description="Unix seconds.")
+    attempt: int
+    step: int
+    steps: int
+    axes: dict[str, int] | None = Field(
+        description="Mesh axis → degree, the outermost first: ranks count through them, the last one fastest."
+    )
+    parts: list[int] | None = Field(description="By rank: those with the same number do equal work.")
+    step_s: list[float | None] = Field(description="Seconds of a step.")
+    own_s: list[float | None] = Field(description="Of those, the rank's own work.")
+    waited_s: list[float | None] = Field(description="Of those, waiting for other ranks.")
+    memory: list[int | None] = Field(description="Bytes.")
+    memory_of: str | None = Field(description="`allocated` (by torch, on CUDA), or `resident` (the trainer's process).")
+    nodes: list[str] = Field(description="Ids of the machines.")
+    node_of: list[int | None] = Field(description="By rank: place in `nodes`.")
+    slow: SlowRank | None = Field(description="The rank that makes the others wait, if one does.")
+
+    def place(self, rank: int) -> dict[str, int]:
+        """A rank's coordinate on each axis; empty where the axes are not known."""
+        found: dict[str, int] = {}
+        for axis, degree in reversed((self.axes or {}).items()):
+            rank, found[axis] = divmod(rank, degree)
+        return {axis: found[axis] for axis in self.axes or {}}
+
+
+class Ranks(_Wire):
+    """Samples of what each rank does, newest first; `next` is the `before` of the next request, null at the end.
+
+    Of a long job the oldest are thinned out: `first` and `last` are places of samples that are there, between them some are not.
+    """
+
+    items: list[RankSample]
+    first: int | None = Field(None, description="Place of the oldest sample.")
+    last: int | None = Field(None, description="Place of the newest sample.")
     next: int | None = None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..strategies.layout import Layout
 from ..workers.events import plain
 from . import faults, traces
 from .blame import blame
@@ -19,10 +20,11 @@ from .budget import MACHINES
 from .errors import LeaseLost
 from .lifecycle import Word, move, route
 from .outline import Outline, extended
+from .rank_sample import row_of
 from .recovery import lose_attempt
 from .rules import Rules
 from .states import FINAL, State
-from .store import attempts, events, jobs, logs, outlines, rollups, steps
+from .store import attempts, events, jobs, logs, outlines, rank_samples, rollups, steps
 from .store.engine import Store
 from .store.leases import Lease
 
@@ -80,6 +82,7 @@ class _Batch:
     events: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     logs: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
     columns: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,6 +112,8 @@ class _Batch:
             self.steps.append(self._step(ts, data))
         elif kind == "log":
             self.logs.extend(self._lines(ts, data))
+        elif kind == "ranks":
+            self.samples.append(row_of(ts, self.attempt, self._layout, data))
         elif kind == "fault":
             await self._settle_fault(ts, data)
         elif kind == "traced":
@@ -121,6 +126,10 @@ class _Batch:
                 self.columns["checkpoint"] = str(data["path"])
             if kind == "summary":
                 self.columns["summary"] = data
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout.model_validate(self.job["spec"]["train"]["layout"])
 
     def _note(self, kind: str, ts: float, data: dict[str, Any], actor: str = "gang") -> None:
         self.events.append({"attempt": self.attempt, "kind": kind, "ts": ts, "actor": actor, "data": data})
@@ -185,6 +194,7 @@ class _Batch:
         await steps.append(self.tx, self.job["id"], self.steps)
         await self._extend_curves()
         await logs.append(self.tx, self.job["id"], self.logs)
+        await rank_samples.append(self.tx, self.job["id"], self.samples)
         columns = self.columns | (self._progress() if self.steps else {})
         if columns:
             await jobs.set_columns(self.tx, self.job["id"], columns)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from dataclasses import asdict
 from datetime import datetime
 from heapq import merge
 from itertools import takewhile
@@ -19,6 +20,7 @@ from .errors import IdempotencyConflict, InvalidCursor, InvalidSpec, JobEnded, J
 from .identity import job_in, new_job_id
 from .lifecycle import Word, move
 from .moments import utc
+from .rank_sample import sample_of
 from .records import (
     Budget,
     Budgets,
@@ -42,6 +44,7 @@ from .store import events as event_rows
 from .store import jobs as job_rows
 from .store import logs as log_rows
 from .store import nodes as node_rows
+from .store import rank_samples as rank_rows
 from .store import steps as step_rows
 from .store.dialect import unix_now
 from .store.engine import Store
@@ -257,11 +260,19 @@ async def logs(
 
 
 async def tail(
-    store: Store, job: str, cursor: Cursor, *, with_logs: bool = False, rank: int | None = None, limit: int = 500
+    store: Store,
+    job: str,
+    cursor: Cursor,
+    *,
+    with_logs: bool = False,
+    rank: int | None = None,
+    with_ranks: bool = False,
+    limit: int = 500,
 ) -> Tail:
     """What happened to the job (an id) after `cursor`: call again with the cursor it returns until `done`.
 
-    One short query when nothing is new. Raises JobNotFound.
+    Of samples of the ranks only the newest: who comes late has missed nothing that is still true. One short query when nothing is new.
+    Raises JobNotFound.
     """
     async with store.read() as tx:
         # The state is read first: once it is final, nothing is stored any more, so short reads below are the end.
@@ -273,15 +284,18 @@ async def tail(
         steps = await step_rows.after(tx, job, cursor.step, limit) if head["step_pos"] > cursor.step else ()
         more_logs = with_logs and head["log_pos"] > cursor.log
         lines = await log_rows.after(tx, job, rank, cursor.log, limit) if more_logs else ()
-    items = _in_order(cursor, limit, events, steps, lines)
+        more_ranks = with_ranks and head["rank_pos"] > cursor.ranks
+        samples = await rank_rows.before(tx, job, None, 1) if more_ranks else ()
+    items = _in_order(cursor, limit, events, steps, lines, samples)
     state = State(head["state"])
     done = state in FINAL and max(len(events), len(steps), len(lines)) < limit
     return Tail(items, items[-1].cursor if items else cursor, state, done)
 
 
-def _in_order(cursor: Cursor, limit: int, events: Any, steps: Any, lines: Any) -> list[TailItem]:
+def _in_order(cursor: Cursor, limit: int, events: Any, steps: Any, lines: Any, samples: Any) -> list[TailItem]:
     """By time, but each table in the order of its positions; of equal times the events last, so that an end is last."""
     told = (
+        [TailItem("ranks", row["ts"], asdict(sample_of(row)), Cursor(ranks=row["position"])) for row in samples],
         [TailItem("log", row["ts"], _log_data(row), Cursor(log=row["position"])) for row in lines],
         [TailItem("step", row["ts"], _step_data(row), Cursor(step=row["position"])) for row in steps],
         [TailItem(row["kind"], row["ts"], row["data"], Cursor(event=row["position"])) for row in events],

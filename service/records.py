@@ -25,20 +25,24 @@ class Progress:
 
 
 class Cursor(NamedTuple):
-    """How far a reader of one job's story is: the last event, step and log position it has seen. Text: `e.s.l`."""
+    """How far a reader of one job's story is: the last event, step and log position it has seen. Text: `e.s.l`.
+
+    Of one who has seen samples of the ranks `e.s.l.r`.
+    """
 
     event: int = 0
     step: int = 0
     log: int = 0
+    ranks: int = 0
 
     def __str__(self) -> str:
-        return f"{self.event}.{self.step}.{self.log}"
+        return f"{self.event}.{self.step}.{self.log}" + (f".{self.ranks}" if self.ranks else "")
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
-        """Raises `InvalidCursor` for anything but three counting numbers."""
+        """Raises `InvalidCursor` for anything but three or four counting numbers."""
         parts = text.split(".")
-        if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+        if len(parts) not in (3, 4) or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
             remedy = "Use an id that the stream gave, or leave it out."
             raise InvalidCursor(f"{text[:80]!r} is not a cursor.", field="after", remedy=remedy)
         return cls(*(int(part) for part in parts))
@@ -170,6 +174,51 @@ class Curves:
     evals: list[Evaluation]
     last_step: int
     cursor: Cursor
+
+
+@dataclass(frozen=True)
+class SlowRank:
+    """A rank whose own work takes longer than its peers' median, in seconds, so that the others wait for it."""
+
+    rank: int
+    own_s: float
+    usual_s: float
+    message: str
+
+
+@dataclass(frozen=True)
+class RankSample:
+    """What each rank did lately: lists by rank, means over `steps` steps up to `step`. Seconds and bytes; None where it is not known.
+
+    `axes`: mesh axis → degree, the outermost first; a rank's number counts through them, the last one fastest. `node_of` are places in
+    `nodes`. `memory_of`: `allocated` (by torch, on CUDA) or `resident`. `parts`: ranks with the same number do equal work.
+    """
+
+    n: int
+    ts: float
+    attempt: int
+    step: int
+    steps: int
+    axes: dict[str, int] | None
+    parts: list[int] | None
+    step_s: list[float | None]
+    own_s: list[float | None]
+    waited_s: list[float | None]
+    memory: list[int | None]
+    memory_of: str | None
+    nodes: list[str]
+    node_of: list[int | None]
+    slow: SlowRank | None
+
+
+@dataclass(frozen=True)
+class RankPage:
+    """Samples, the newest first; `next` is the `before` of the next page. `first` and `last`: of all that are kept."""
+
+    items: list[RankSample]
+    first: int | None
+    last: int | None
+    next: int | None
 
 
 @dataclass(frozen=True)

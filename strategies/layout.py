@@ -144,6 +144,19 @@ class Layout(BaseModel):
         """Mesh axis → degree, in the order of `AXES`."""
         return {"pipeline": self.pipeline, "data": self.data, "context": self.context, "tensor": self.tensor}
 
+    def place(self, rank: int) -> dict[str, int]:
+        """A rank's coordinate on each axis: `rank = ((pipeline · D + data) · C + context) · T + tensor`."""
+        coordinates: dict[str, int] = {}
+        for axis, degree in reversed(self.degrees.items()):
+            rank, coordinates[axis] = divmod(rank, degree)
+        return {axis: coordinates[axis] for axis in AXES}
+
+    def part(self, rank: int) -> int:
+        """Number of a rank's share of a step's work: ranks with the same do equal work, if on other tokens or other columns."""
+        place = self.place(rank)
+        replica = place["data"] * self.context + place["context"]
+        return place["pipeline"] * self.expert + replica % self.expert
+
     @property
     def ring(self) -> int:
         """The part of the context degree around which keys and values travel."""

@@ -40,7 +40,7 @@ def plain(value: Any) -> Any:
 #: One step of several ranks: rank → its record.
 Ranks = dict[int, dict[str, Any]]
 #: What a rank's record says of that rank alone.
-_OF_ONE_RANK: Final = frozenset({"own_s", "waited_s", "part"})
+_OF_ONE_RANK: Final = frozenset({"own_s", "waited_s", "part", "allocated", "resident"})
 
 
 class Spool:

@@ -37,6 +37,7 @@ from .placement import NoRoom, Order, bundle_nodes, find_actor
 from .rank import Reservation, leave
 from .repair import NOT_FROM_MEMORY, Budget
 from .salvage import Ground, rescue
+from .samples import Samples
 from .seats import Seats
 from .spares import Spares, share_out
 from .spike import Spikes
@@ -106,6 +107,7 @@ class Supervisor:
         self.progress = Progress(order.hang_s or math.inf)
         self.stragglers = Stragglers(order.straggler)
         self.spikes = Spikes(order.loss_spike)
+        self.samples = Samples(order.world_size)
         self.spoken = time.monotonic()
         self._ended = asyncio.Event()
         self._beginning = asyncio.Lock()
@@ -367,7 +369,7 @@ class Supervisor:
         await self.journal.settled()  # who is cut off, or has a successor, saves nothing
         await self._each(lambda member: member.actor.stop.remote(0.0), LAST_WORD_S)
         await self._drain(LAST_WORD_S)
-        self.story.rest()
+        self.hearing.rest()
         ground = Ground(self.order.run, self.order.world_size, self.story, self.distrusted)
         return Failure("devices_lost", None, f"{no_room}; {await rescue(self.members, ground)}")
 
@@ -379,7 +381,7 @@ class Supervisor:
         await asyncio.gather(self.seats.replace(dead), stopping)  # at once: a new process takes longest
         for member in await self._drain(LAST_WORD_S):
             member.lost = True  # who has not told its trainer's exit would tell it to the next generation
-        self.story.rest()
+        self.hearing.rest()
         self.traces.generation_ends(f"a repair ended it ({self.mending['cause']})")
         self.stragglers.renew()
         await self.seats.replace_the_lost(but=dead)
@@ -446,7 +448,7 @@ class Supervisor:
             await self._await_root_cause()
             await self._each(lambda member: member.actor.stop.remote(0.0), DRAIN_S)
         await self._drain(DRAIN_S)
-        self.story.rest()
+        self.hearing.rest()
         self.traces.gang_ends()
         await self.seats.remove()
         self._tell_end(success)

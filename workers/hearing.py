@@ -15,6 +15,7 @@ from .journal import Journal
 from .lookout import ANSWER_S, PULL_S, within
 from .member import Member, keeper, keeps
 from .placement import Order
+from .samples import Samples, places
 from .spares import Spares
 from .spike import Spikes
 from .story import Story
@@ -35,6 +36,7 @@ class Gang(Protocol):
     stragglers: Stragglers
     spikes: Spikes
     traces: Traces
+    samples: Samples
     pull_s: float
     generation: int
 
@@ -105,10 +107,20 @@ class Hearing:
 
     def _look_at(self, ranks: Ranks) -> None:
         """What a whole step shows that is worth a word."""
+        self._tell_sample(self.gang.samples.add(ranks))
         found = [one.failure(self.gang.members[one.rank].node) for one in self.gang.stragglers.add(ranks)]
         spike = self.gang.spikes.add(ranks.get(0, {}))
         for failure in [*found, *([spike] if spike else [])]:
             self.gang.story.tell_incident(failure, self.gang.generation, [])
+
+    def _tell_sample(self, sample: dict[str, Any] | None) -> None:
+        if sample is not None:
+            self.gang.story.tell_ranks(sample | places([member.node for member in self.gang.members]))
+
+    def rest(self) -> None:
+        """At a generation's end: what waited for ranks that will not report any more, and for company."""
+        self.gang.story.rest()
+        self._tell_sample(self.gang.samples.rest())
 
     def _take_fact(self, member: Member, event: Event) -> None:
         self.gang.story.fact(event, member.step)

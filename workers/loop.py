@@ -30,6 +30,7 @@ from .coords import Coords
 from .copies import Bell
 from .ending import Asked, Ending, agreed, votes
 from .events import plain
+from .footprint import Footprint
 from .groups import formed
 from .models.flops import flops_per_token
 from .optimizer import learning_rate, optimizer_pieces, set_updates_done, updates_done
@@ -118,6 +119,7 @@ class Loop:
         bell = None if memory.bell is None else Bell(socket.socket(fileno=memory.bell))
         self.snapshots = Snapshots(memory.slots, self.spec.snapshot.every, pieces, built.mesh.device, bell)
         self.saving = Saving(built, pieces, self._tell_first)
+        self.footprint = Footprint(partial(_allocated, built.mesh.device))
         self.replicas = Replicas(built, pieces, self.spec.replicas.every)
         self.tracing = Tracing(built, tell)
 
@@ -197,7 +199,9 @@ class Loop:
         if self.first_step_s is None:
             self.first_loss, self.first_step_s = loss, time.monotonic() - self.started
         self.last_loss = loss
-        own = {"own_s": self.lap.own_s, "waited_s": self.lap.waited_s, "part": self.built.mesh.part}
+        own: dict[str, Any] = {"own_s": self.lap.own_s, "waited_s": self.lap.waited_s, "part": self.built.mesh.part}
+        if (size := self.footprint.due()) is not None:
+            own["allocated"] = size
         record: dict[str, Any] = {"step": step, "step_s": seconds, **own}
         if self.leads:
             record |= {"loss": loss, "lr": lr, "grad_norm": norm, "loss_scale": scale, "skipped": skipped}
@@ -396,6 +400,11 @@ def _rates(built: Built) -> Rates:
     flops = None if arch is None else flops_per_token(arch, spec.data.seq_len)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return Rates(spec.layout.world_size, flops, peak_flops(name, spec.precision))
+
+
+def _allocated(device: torch.device) -> int | None:
+    """Bytes of tensors on a CUDA device; None on CPUs, where the rank's actor looks at the whole process."""
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else None
 
 
 def _overflowed(scale: LossScale | None, squares: float) -> bool:

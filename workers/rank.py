@@ -28,6 +28,7 @@ from .checkpoint.storage import folder_at
 from .copies import Chunk, Copying, Keeper, Stale, bell, send
 from .events import Event, Spool
 from .fault import Fault
+from .footprint import Footprint, resident
 from .inventory import Inventory, Stored, slot_of
 from .inventory import read as read_inventory
 from .pulse import STACKS_SIGNAL
@@ -179,6 +180,7 @@ class Trainer:
         self.asked_for = time.monotonic()
         self.examined: asyncio.Future[dict[str, Any]] | None = None
         self.gone = asyncio.Event()
+        self.footprint = Footprint(lambda: resident(self.pid))
 
     async def send(self, message: dict[str, Any]) -> None:
         """Orders, stop or release; a trainer that is already gone is no error."""
@@ -549,6 +551,8 @@ class Rank:
             return
         first_step = kind == "step" and not self.steps
         self.steps = self.steps or first_step
+        if kind == "step" and (size := trainer.footprint.due()) is not None:
+            message["data"]["resident"] = size
         self.spool.add(kind, message["data"], message["ts"], urgent=first_step or kind in ("failed", "done", "traced"))
 
     async def _read_log(self, trainer: Trainer, stream: str) -> None:

@@ -89,6 +89,10 @@ class Story:
         incident |= {"generation": generation, "step": self.told_step, "log": list(log)} | root.evidence
         self.spool.add("incident", {"cause": root.cause, **incident})
 
+    def tell_ranks(self, sample: dict[str, Any]) -> None:
+        """What each rank did lately."""
+        self.spool.add("ranks", sample)
+
     def tell_fault(self, fault: Fault, what: str) -> None:
         """One that somebody asked for was struck."""
         data = fault.to_json()

@@ -149,9 +149,9 @@ class Stragglers:
         if len(members) == 1:
             return {rank: (self._own_past(rank, own), 0.0) for rank in members}
         if len(members) >= MANY:
-            same = _middle([own[rank] for rank in members])
+            same = middle([own[rank] for rank in members])
             return dict.fromkeys(members, same)
-        return {rank: _middle([own[other] for other in members if other != rank]) for rank in members}
+        return {rank: middle([own[other] for other in members if other != rank]) for rank in members}
 
     def _own_past(self, rank: int, own: dict[int, float]) -> float:
         """The rank's usual time, longer where all others have become slower too; infinite as long as it has no past."""
@@ -195,7 +195,7 @@ def _parts(ranks: Ranks, own: dict[int, float]) -> dict[int, list[int]]:
     return parts
 
 
-def _middle(seconds: Sequence[float]) -> tuple[float, float]:
+def middle(seconds: Sequence[float]) -> tuple[float, float]:
     """Median, and the spread about it that is no wonder."""
     median = statistics.median(seconds)
     return median, DEVIATIONS * statistics.median(abs(one - median) for one in seconds)

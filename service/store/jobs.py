@@ -44,7 +44,7 @@ async def by_key(tx: AsyncConnection, idempotency_key: str) -> RowMapping | None
 
 async def positions(tx: AsyncConnection, job_id: str) -> RowMapping | None:
     """State and the last positions: what a live reader asks most often."""
-    columns = (jobs.c.state, jobs.c.event_pos, jobs.c.step_pos, jobs.c.log_pos)
+    columns = (jobs.c.state, jobs.c.event_pos, jobs.c.step_pos, jobs.c.log_pos, jobs.c.rank_pos)
     return (await tx.execute(select(*columns).where(jobs.c.id == job_id))).mappings().first()
 
 
@@ -127,7 +127,7 @@ async def explain(tx: AsyncConnection, job_id: str, reason: str, message: str) -
 
 
 async def take_positions(tx: AsyncConnection, job_id: str, counter: str, count: int) -> int:
-    """Allocate `count` positions of `event_pos`, `step_pos` or `log_pos`; returns the one before the first."""
+    """Allocate `count` positions of `event_pos`, `step_pos`, `log_pos` or `rank_pos`; returns the one before the first."""
     column = jobs.c[counter]
     statement = update(jobs).where(jobs.c.id == job_id).values({counter: column + count}).returning(column)
     return int((await tx.execute(statement)).scalar_one()) - count

@@ -15,11 +15,12 @@ class Positions(NamedTuple):
     event: int
     step: int
     log: int
+    ranks: int
 
 
 async def positions(store: Store, job_ids: Collection[str]) -> Mapping[str, Positions]:
     """The last positions of those of the jobs that exist; whatever is new to a reader changes them."""
-    columns = (jobs.c.id, jobs.c.state, jobs.c.event_pos, jobs.c.step_pos, jobs.c.log_pos)
+    counters = (jobs.c.event_pos, jobs.c.step_pos, jobs.c.log_pos, jobs.c.rank_pos)
     async with store.read() as tx:
-        rows = await tx.execute(select(*columns).where(jobs.c.id.in_(job_ids)))
-        return {row.id: Positions(State(row.state), row.event_pos, row.step_pos, row.log_pos) for row in rows}
+        rows = await tx.execute(select(jobs.c.id, jobs.c.state, *counters).where(jobs.c.id.in_(job_ids)))
+        return {job_id: Positions(State(state), *told) for job_id, state, *told in rows}

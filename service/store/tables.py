@@ -1,6 +1,6 @@
 """The tables, and nothing but the tables. Times are unix seconds (UTC).
 
-A job's events, steps and log lines are numbered by *positions*. A position is allocated by raising a counter in the
+A job's events, steps, log lines and rank samples are numbered by *positions*. A position is allocated by raising a counter in the
 job's row, inside the transaction that writes the record: the row's lock makes
 positions appear in the order in which they are committed, so a reader that goes on after position `n` misses nothing.
 Positions grow; they may have gaps.
@@ -89,6 +89,7 @@ jobs = Table(
     _counter("event_pos"),
     _counter("step_pos"),
     _counter("log_pos"),
+    _counter("rank_pos"),
     # progress, as of the newest step
     Column("steps", BigInteger, nullable=False),
     Column("step", BigInteger),
@@ -216,6 +217,18 @@ steps = Table(
     Column("mfu", Double),  # null where the devices' peak is not known
     Index(None, "job_id", "position", unique=True),
     sqlite_with_rowid=False,  # rows lie in order of job and step, so that a curve is read in one walk
+)
+
+rank_samples = Table(
+    "rank_samples",
+    METADATA,
+    _job_id(),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, nullable=False),
+    Column("step", BigInteger, nullable=False),  # the last of those that it is the mean of
+    Column("ts", Double, nullable=False),
+    Column("world_size", Integer, nullable=False),
+    Column("packed", LargeBinary, nullable=False),  # lists by rank
 )
 
 outlines = Table(

@@ -45,7 +45,7 @@ window.steps = [];
 const ask = window.fetch;
 window.fetch = async (...call) => {
   const answer = await ask(...call);
-  if (!String(call[0]).endsWith("/events") || !answer.ok) return answer;
+  if (!String(call[0]).includes("/events") || !answer.ok) return answer;
   const [kept, read] = answer.body.tee();
   const record = async () => {
     let text = "";

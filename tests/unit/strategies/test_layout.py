@@ -19,6 +19,34 @@ def test_world_size_is_the_product_of_the_degrees() -> None:
     assert Layout(context=4, ulysses=2).ring == 2
 
 
+LAYOUTS = [
+    {"data": 2, "tensor": 2, "pipeline": 2},
+    {"data": 2, "context": 2, "ulysses": 2, "tensor": 2},
+    {"data": 4, "expert": 2, "pipeline": 2, "zero": 3, "shard": 2},
+    {"data": 2, "context": 2, "expert": 4, "pipeline": 2},
+]
+
+
+@pytest.mark.parametrize("degrees", LAYOUTS, ids=str)
+def test_a_ranks_place_and_part_are_those_of_the_mesh(degrees: dict[str, int]) -> None:
+    """The mesh of each of the ranks, on process groups that send nothing."""
+    import torch
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from shardyard.strategies.mesh import make_mesh
+
+    layout = Layout.model_validate(degrees)
+    for rank in range(layout.world_size):
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=layout.world_size)
+        try:
+            mesh = make_mesh(layout, torch.device("cpu"))
+            assert layout.part(rank) == mesh.part
+            assert layout.place(rank) == {axis: mesh.index(axis) if axis in mesh.axes else 0 for axis in layout.degrees}
+        finally:
+            dist.destroy_process_group()
+
+
 def test_reads_as_text() -> None:
     assert str(Layout()) == "data 1"
     assert str(Layout(data=2, zero=1, tensor=2, pipeline=2)) == "data 2 (ZeRO-1) × tensor 2 × pipeline 2 (1f1b)"

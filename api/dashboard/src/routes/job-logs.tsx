@@ -9,6 +9,7 @@ import { isFinal, type Job } from "../services/jobs";
 import { isSearch, type Wanted } from "../services/log-search";
 import { KEEP, type LogLine } from "../services/logs";
 import { LogContext, LogHits } from "./log-hits";
+import { useLogAddress } from "./use-log-address";
 import { useLogs } from "./use-logs";
 import { useSettled } from "./use-settled";
 
@@ -20,6 +21,7 @@ const isPassing = (problem: Error) => problem instanceof Problem && problem.pass
 export function JobLogs({ job }: { job: Job }) {
   const [wanted, want] = useState(ALL);
   const [hit, jump] = useState<LogLine | null>(null);
+  useLogAddress((rank) => { want({ ...ALL, rank }); jump(null); });
   const settled = useSettled(JSON.stringify(wanted));
   const asked = useMemo(() => JSON.parse(settled) as Wanted, [settled]);
   const worldSize = job.worldSize ?? 1;

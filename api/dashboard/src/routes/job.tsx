@@ -18,6 +18,7 @@ import { JobIncidents } from "./job-incidents";
 import { JobLife } from "./job-life";
 import { JobLogs } from "./job-logs";
 import { JobParent } from "./job-parent";
+import { JobRanks } from "./job-ranks";
 import { JobTraces } from "./job-traces";
 import { useLive } from "./use-live";
 import { useNow } from "./use-now";
@@ -65,6 +66,7 @@ function JobView({ job }: { job: Job }) {
           <JobLife id={job.id} now={now} />
           <JobCharts id={job.id} live={live} ended={isFinal(job.state)} />
           {/* What happens inside a step: sections that need the charts' width. */}
+          <JobRanks id={job.id} newest={live.ranks} ended={isFinal(job.state)} />
           <JobTraces job={job} />
           <JobIncidents job={job} />
           <JobCheckpoints job={job} now={now} />

@@ -35,7 +35,7 @@ export function useLive(id: string, onState: () => void): LiveJob {
     const run = async () => {
       const curves = await patiently(() => getCurves(id, null, ending.signal), ending.signal);
       tell({ curves });
-      await follow(`${jobPath(id)}/events`, {
+      await follow(`${jobPath(id)}/events?ranks=true`, {
         after: curves.cursor,
         signal: ending.signal,
         onLink: setLink,

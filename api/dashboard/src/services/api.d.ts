@@ -569,6 +569,26 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/ranks": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read what each rank does
+         * @description Each rank's step, own work, waiting and memory every few seconds, newest first: as many samples as fit into 300 kB.
+         */
+        readonly get: operations["getRanks"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/healthz": {
         readonly parameters: {
             readonly query?: never;
@@ -1407,6 +1427,77 @@ export interface components {
             readonly eta_s: number | null;
         };
         /**
+         * RankSample
+         * @description What each rank did lately: lists by rank, means over `steps` steps up to `step`; null where it is not known.
+         */
+        readonly RankSample: {
+            /**
+             * N
+             * @description Its place among the job's samples.
+             */
+            readonly n: number;
+            /**
+             * Ts
+             * @description Unix seconds.
+             */
+            readonly ts: number;
+            /** Attempt */
+            readonly attempt: number;
+            /** Step */
+            readonly step: number;
+            /** Steps */
+            readonly steps: number;
+            /**
+             * Axes
+             * @description Mesh axis → degree, the outermost first: ranks count through them, the last one fastest.
+             */
+            readonly axes: {
+                readonly [key: string]: number;
+            } | null;
+            /**
+             * Parts
+             * @description By rank: those with the same number do equal work.
+             */
+            readonly parts: readonly number[] | null;
+            /**
+             * Step S
+             * @description Seconds of a step.
+             */
+            readonly step_s: readonly (number | null)[];
+            /**
+             * Own S
+             * @description Of those, the rank's own work.
+             */
+            readonly own_s: readonly (number | null)[];
+            /**
+             * Waited S
+             * @description Of those, waiting for other ranks.
+             */
+            readonly waited_s: readonly (number | null)[];
+            /**
+             * Memory
+             * @description Bytes.
+             */
+            readonly memory: readonly (number | null)[];
+            /**
+             * Memory Of
+             * @description `allocated` (by torch, on CUDA), or `resident` (the trainer's process).
+             */
+            readonly memory_of: string | null;
+            /**
+             * Nodes
+             * @description Ids of the machines.
+             */
+            readonly nodes: readonly string[];
+            /**
+             * Node Of
+             * @description By rank: place in `nodes`.
+             */
+            readonly node_of: readonly (number | null)[];
+            /** @description The rank that makes the others wait, if one does. */
+            readonly slow: components["schemas"]["SlowRank"] | null;
+        };
+        /**
          * RankSpans
          * @description One rank's spans, by their start. Times are µs after the step's begin.
          */
@@ -1461,6 +1552,28 @@ export interface components {
              * @default 0
              */
             readonly dropped: number;
+        };
+        /**
+         * Ranks
+         * @description Samples of what each rank does, newest first; `next` is the `before` of the next request, null at the end.
+         *
+         *     Of a long job the oldest are thinned out: `first` and `last` are places of samples that are there, between them some are not.
+         */
+        readonly Ranks: {
+            /** Items */
+            readonly items: readonly components["schemas"]["RankSample"][];
+            /**
+             * First
+             * @description Place of the oldest sample.
+             */
+            readonly first: number | null;
+            /**
+             * Last
+             * @description Place of the newest sample.
+             */
+            readonly last: number | null;
+            /** Next */
+            readonly next: number | null;
         };
         /**
          * Readiness
@@ -1536,6 +1649,29 @@ export interface components {
              * @description Faults may be struck at running jobs (SHARDYARD_FAULT_INJECTION).
              */
             readonly fault_injection: boolean;
+        };
+        /**
+         * SlowRank
+         * @description A rank whose own work takes longer than its peers', so that the others wait for it.
+         */
+        readonly SlowRank: {
+            /** Rank */
+            readonly rank: number;
+            /**
+             * Own S
+             * @description Seconds of own work in each step.
+             */
+            readonly own_s: number;
+            /**
+             * Usual S
+             * @description The median of its peers: ranks with an equal share of the work.
+             */
+            readonly usual_s: number;
+            /**
+             * Message
+             * @description One sentence for people.
+             */
+            readonly message: string;
         };
         /**
          * Span
@@ -3315,6 +3451,8 @@ export interface operations {
                 readonly logs?: boolean;
                 /** @description Only lines of this rank. */
                 readonly rank?: number | null;
+                /** @description Also `ranks` events: the newest sample of what each rank does. */
+                readonly ranks?: boolean;
             };
             readonly header?: {
                 /** @description Goes before `after`. */
@@ -3327,7 +3465,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description `state`, `plan`, `step`, `eval`, `checkpoint`, `export`, `incident`, `repair`, `traced`, `summary`, `log`; last `end`. */
+            /** @description `state`, `plan`, `step`, `eval`, `checkpoint`, `export`, `incident`, `repair`, `traced`, `summary`, `log`, `ranks`; last `end`. */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4523,6 +4661,59 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Templates"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getRanks: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Only samples before this place. */
+                readonly before?: number | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Ranks"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `internal_error`: internal error */

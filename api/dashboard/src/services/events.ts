@@ -3,6 +3,7 @@
 import type { Point } from "./curve";
 import { toPoint, type Eval } from "./curves";
 import { toSummary, type State, type Summary } from "./jobs";
+import { toRankSample, type RankSample, type RankWire } from "./ranks";
 import type { Frame } from "./sse";
 
 export interface Plan {
@@ -34,6 +35,7 @@ export type Told =
   | { is: "eval"; eval: Eval }
   | { is: "plan"; plan: Plan }
   | { is: "summary"; summary: Summary }
+  | { is: "ranks"; sample: RankSample }
   | { is: "entry"; entry: Entry };
 
 type Wire = Record<string, unknown>;
@@ -106,6 +108,8 @@ export function toTold(frame: Frame): Told | null {
       return { is: "plan", plan: toPlan(wire) };
     case "summary":
       return { is: "summary", summary: toSummary(wire) };
+    case "ranks":
+      return { is: "ranks", sample: toRankSample(wire as unknown as RankWire) };
     case "state":
     case "checkpoint":
     case "incident":

@@ -4,6 +4,7 @@ import { EMPTY, merge, type Curve, type Point } from "./curve";
 import type { Curves, Eval } from "./curves";
 import type { Entry, Plan, Told } from "./events";
 import type { Summary } from "./jobs";
+import type { RankSample } from "./ranks";
 
 export interface Live {
   curve: Curve;
@@ -15,6 +16,8 @@ export interface Live {
   entries: readonly Entry[];
   plan: Plan | null;
   summary: Summary | null;
+  /** The newest. */
+  ranks: RankSample | null;
 }
 
 /** Validations kept: of more, every second one, the newest among them. */
@@ -23,7 +26,7 @@ export const EVALS = 1000;
 /** Timeline entries kept: a job may save every step. */
 export const ENTRIES = 500;
 
-export const SILENT: Live = { curve: EMPTY, newest: null, evals: [], entries: [], plan: null, summary: null };
+export const SILENT: Live = { curve: EMPTY, newest: null, evals: [], entries: [], plan: null, summary: null, ranks: null };
 
 /** The stream goes on where the curves end. */
 export const begin = (live: Live, { curve, evals }: Curves): Live => ({ ...live, curve, evals: evals.reduce(addEval, live.evals) });
@@ -35,6 +38,7 @@ export function hear(live: Live, told: readonly Told[]): Live {
     if (one.is === "step") points.push(one.point);
     else if (one.is === "eval") next = { ...next, evals: addEval(next.evals, one.eval) };
     else if (one.is === "plan") next = { ...next, plan: one.plan };
+    else if (one.is === "ranks") next = { ...next, ranks: one.sample };
     else if (one.is === "summary") next = { ...next, summary: one.summary };
     else next = { ...next, entries: addEntry(next.entries, one.entry) };
   }

@@ -1,0 +1,33 @@
+/** One rank's numbers beside the median of all, and where its log is. */
+
+import { measured, median, NAMES, place, type Measure, type RankSample } from "../services/ranks";
+import "./rank-facts.css";
+
+const MEASURES: readonly Measure[] = ["step", "own", "waited", "memory"];
+
+/** `logs`: the address of its log. */
+export function RankFacts({ sample, rank, logs }: { sample: RankSample; rank: number; logs: string }) {
+  const node = sample.nodes[rank];
+  return (
+    <section className="rank-facts" aria-label={`Rank ${rank}`}>
+      <header>
+        <h3>Rank {rank}</h3>
+        <a href={logs}>Its log</a>
+      </header>
+      <p className="quiet">
+        {place(sample.axes, rank)}
+        {node && <> on <code title={node}>{node.slice(0, 12)}</code></>}
+      </p>
+      <dl>
+        {MEASURES.map((measure) => (
+          <div key={measure}>
+            <dt>{measure === "memory" && sample.memoryOf ? `Memory, ${sample.memoryOf}` : NAMES[measure]}</dt>
+            <dd className="number">
+              {measured(measure, sample.values[measure][rank] ?? null)} <span className="quiet">median {measured(measure, median(sample.values[measure]))}</span>
+            </dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}

@@ -1,0 +1,57 @@
+import { fireEvent, screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { expect, test } from "vitest";
+import { expectAccessible } from "../testing/accessible";
+import { given, open, type Asked } from "../testing/plane";
+import { rankWire } from "../testing/ranks";
+import { JobRanks } from "./job-ranks";
+
+const AXES = { pipeline: 1, data: 4, context: 1, tensor: 1 };
+const SLOW = { rank: 3, own_s: 0.1, usual_s: 0.052, message: "rank 3 computes 48 ms longer than its peers" };
+const own = (rank: number) => (rank === 3 ? 0.1 : 0.052);
+
+/** Ten samples, of which the last has a slow rank. */
+function ranks({ url }: Asked): Response {
+  const n = Math.min(10, Number(url.searchParams.get("before") ?? 11) - 1);
+  const sample = n === 10 ? rankWire(AXES, own, { n, step: 100, slow: SLOW }) : rankWire(AXES, () => 0.052, { n, step: 10 * n });
+  return Response.json({ items: [sample], first: 1, last: 10, next: n > 1 ? n : null });
+}
+
+const page = () => open(<JobRanks id="job-1" newest={null} ended />);
+
+test("the slow rank is said in words, and leads to its numbers and its log", async () => {
+  given({ "GET /v1/jobs/job-1/ranks": ranks });
+  const { container } = page();
+  expect(await screen.findByText(SLOW.message)).toBeTruthy();
+  await userEvent.click(screen.getByRole("gridcell", { name: /^rank 3/ }));
+  const facts = screen.getByRole("region", { name: "Rank 3" });
+  expect(facts.textContent).toContain("Own compute100 ms median 52.0 ms");
+  expect(facts.textContent).toContain("data 3 on ffffffffffff");
+  expect(screen.getByRole("link", { name: "Its log" }).getAttribute("href")).toBe("#log-of-3");
+  await expectAccessible(container);
+});
+
+test("the slider asks for an earlier sample, and the newest is a click away", async () => {
+  const asked = given({ "GET /v1/jobs/job-1/ranks": ranks });
+  page();
+  await screen.findByText(SLOW.message);
+  fireEvent.change(screen.getByRole("slider", { name: "Sample" }), { target: { value: "4" } });
+  expect(await screen.findByText(/^step 40, /)).toBeTruthy();
+  expect(asked.at(-1)?.url.search).toBe("?limit=1&before=5");
+  expect(screen.queryByText(SLOW.message)).toBeNull();
+  await userEvent.click(screen.getByRole("button", { name: "Newest" }));
+  expect(screen.getByText(SLOW.message)).toBeTruthy();
+});
+
+test("another measure colours the ranks", async () => {
+  given({ "GET /v1/jobs/job-1/ranks": ranks });
+  page();
+  await userEvent.selectOptions(await screen.findByRole("combobox", { name: "Colour by" }), "Waiting");
+  expect(screen.getByRole("grid", { name: "Waiting by rank" })).toBeTruthy();
+});
+
+test("nothing told yet, and nothing told at all", async () => {
+  given({ "GET /v1/jobs/job-1/ranks": () => Response.json({ items: [], first: null, last: null, next: null }) });
+  page();
+  expect(await screen.findByText("This job told nothing of its ranks.")).toBeTruthy();
+});

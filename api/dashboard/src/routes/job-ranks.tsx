@@ -1,0 +1,90 @@
+/** The layout as a picture: what each rank does now, or did at an earlier sample. */
+
+import { useState } from "react";
+import { ProblemNotice } from "../components/problem-notice";
+import { RankFacts } from "../components/rank-facts";
+import { RankGrid } from "../components/rank-grid";
+import { clock } from "../services/format";
+import { NAMES, type Measure, type RankSample } from "../services/ranks";
+import { logAddress } from "./use-log-address";
+import { useRanks } from "./use-ranks";
+import "./job-ranks.css";
+
+const MEASURES: readonly Measure[] = ["own", "step", "waited", "memory"];
+
+/** `newest`: as the job's stream told it. */
+export function JobRanks({ id, newest, ended }: { id: string; newest: RankSample | null; ended: boolean }) {
+  const [measure, setMeasure] = useState<Measure>("own");
+  const [chosen, choose] = useState<number | null>(null);
+  const [at, goTo] = useState<number | null>(null);
+  const { sample, first, last, problem } = useRanks(id, newest, at);
+  const rank = chosen !== null && sample && chosen < sample.size ? chosen : null;
+  return (
+    <section className="job-ranks card" aria-labelledby="ranks-title">
+      <div className="card-head">
+        <h2 id="ranks-title">Ranks</h2>
+        {sample && <MeasureChoice measure={measure} onMeasure={setMeasure} />}
+      </div>
+      {problem && <ProblemNotice problem={problem} stale={sample !== null} />}
+      {!sample && !problem && (
+        <p className="pad quiet">{ended ? "This job told nothing of its ranks." : "What each rank does shows a few seconds after the first step."}</p>
+      )}
+      {sample && (
+        <>
+          <div className="job-ranks-body">
+            <Verdict sample={sample} />
+            <RankGrid sample={sample} measure={measure} chosen={rank} onChoose={choose} />
+          </div>
+          {rank !== null && <RankFacts sample={sample} rank={rank} logs={logAddress(rank)} />}
+          {first !== null && last !== null && first < last && <History sample={sample} first={first} last={last} at={at} onAt={goTo} />}
+        </>
+      )}
+    </section>
+  );
+}
+
+function Verdict({ sample: { slow, size, step, steps } }: { sample: RankSample }) {
+  const mean = steps === 1 ? `in step ${step}` : `mean of ${steps} steps up to step ${step}`;
+  if (slow) return <p className="job-ranks-slow"><strong>{slow.message}</strong> <span className="quiet">{mean}</span></p>;
+  return <p><span className="quiet">{size > 1 && "No rank computes longer than its peers, "}{mean}</span></p>;
+}
+
+function MeasureChoice({ measure, onMeasure }: { measure: Measure; onMeasure: (measure: Measure) => void }) {
+  return (
+    <label className="job-ranks-measure">
+      <span className="quiet">Colour by</span>
+      <select value={measure} onChange={(event) => { onMeasure(event.target.value as Measure); }}>
+        {MEASURES.map((each) => <option key={each} value={each}>{NAMES[each]}</option>)}
+      </select>
+    </label>
+  );
+}
+
+interface HistoryProps {
+  sample: RankSample;
+  first: number;
+  last: number;
+  at: number | null;
+  onAt: (at: number | null) => void;
+}
+
+function History({ sample, first, last, at, onAt }: HistoryProps) {
+  const when = `step ${sample.step}, ${clock(sample.at)}`;
+  return (
+    <div className="job-ranks-history">
+      <label>
+        <span className="unseen">Sample</span>
+        <input
+          type="range"
+          min={first}
+          max={last}
+          value={at ?? last}
+          aria-valuetext={when}
+          onChange={(event) => { onAt(Number(event.target.value) === last ? null : Number(event.target.value)); }}
+        />
+      </label>
+      <span className="quiet number">{when}</span>
+      <button className="button small" disabled={at === null} onClick={() => { onAt(null); }}>Newest</button>
+    </div>
+  );
+}

@@ -1,0 +1,45 @@
+/** The sample of a job's ranks that is looked at: the newest, which the job's stream brings, or an earlier one, which is asked for. */
+
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { getRanks, type RankSample } from "../services/ranks";
+import { useSettled } from "./use-settled";
+
+export interface Ranks {
+  sample: RankSample | null;
+  /** Places of the oldest and the newest sample. */
+  first: number | null;
+  last: number | null;
+  problem: Error | null;
+}
+
+/** Samples that were looked at are forgotten soon: a slider passes over many. */
+const KEPT_MS = 60_000;
+
+/** `at`: the place that is looked at; null: the newest, as it comes. */
+export function useRanks(id: string, newest: RankSample | null, at: number | null): Ranks {
+  const settled = useSettled(at === null ? "" : String(at));
+  const place = at === null || settled === "" ? null : Number(settled);
+  const begun = newest !== null; // asked once more with the first sample, for the place of the oldest
+  const start = useQuery({
+    queryKey: ["ranks", id, "newest", begun],
+    queryFn: ({ signal }) => getRanks(id, null, signal),
+    placeholderData: keepPreviousData,
+    staleTime: Infinity,
+  });
+  const past = useQuery({
+    queryKey: ["ranks", id, "past", place],
+    queryFn: ({ signal }) => getRanks(id, place, signal),
+    enabled: place !== null,
+    placeholderData: keepPreviousData,
+    staleTime: Infinity,
+    gcTime: KEPT_MS,
+  });
+  const known = start.data?.sample ?? null;
+  const latest = newest && (!known || newest.n >= known.n) ? newest : known;
+  return {
+    sample: at === null ? latest : (past.data?.sample ?? latest),
+    first: start.data?.first ?? latest?.n ?? null,
+    last: latest?.n ?? null,
+    problem: at === null ? start.error : past.error,
+  };
+}

@@ -1,0 +1,28 @@
+/** Samples of ranks for tests. */
+
+import { toRankSample, type RankSample, type RankWire } from "../services/ranks";
+
+export function rankWire(axes: Record<string, number>, own: (rank: number) => number, changes: Partial<RankWire> = {}): RankWire {
+  const size = Object.values(axes).reduce((a, b) => a * b, 1);
+  const by = <T>(value: (rank: number) => T) => Array.from({ length: size }, (_, rank) => value(rank));
+  return {
+    n: 1,
+    ts: 1_763_700_000,
+    attempt: 1,
+    step: 40,
+    steps: 10,
+    axes,
+    parts: by(() => 0),
+    step_s: by(() => 0.2),
+    own_s: by(own),
+    waited_s: by((rank) => 0.2 - own(rank)),
+    memory: by(() => null),
+    memory_of: "resident",
+    nodes: ["f".repeat(56)],
+    node_of: by(() => 0),
+    slow: null,
+    ...changes,
+  };
+}
+
+export const sample = (axes: Record<string, number>, own: (rank: number) => number, changes: Partial<RankWire> = {}): RankSample => toRankSample(rankWire(axes, own, changes));

@@ -1,0 +1,35 @@
+"""What each rank of a job did lately, the newest sample first, in answers that stay below 300 kB however many ranks there are."""
+
+from typing import Final
+
+from sqlalchemy.engine import RowMapping
+
+from .jobs import existing
+from .rank_sample import sample_of
+from .records import RankPage
+from .store import rank_samples as rows
+from .store.engine import Store
+
+#: So many ranks' numbers are in one answer, all its samples together; or one sample. What a sample has beside counts as `BESIDE` ranks.
+MOST_NUMBERS: Final = 4096
+BESIDE: Final = 10
+
+
+async def samples(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> RankPage:
+    """Samples of a job (id or name) before place `before`, at most `limit` and as many as fit. Raises JobNotFound."""
+    async with store.read() as tx:
+        job_id = (await existing(tx, job))["id"]
+        span = await rows.span(tx, job_id)
+        newest = await rows.before(tx, job_id, before, 1)
+        fit = min(limit, max(1, MOST_NUMBERS // (newest[0]["world_size"] + BESIDE))) if newest else 0
+        told = await rows.before(tx, job_id, before, fit + 1) if fit else ()
+    shown: list[RowMapping] = []
+    numbers = 0
+    for row in told[:fit]:
+        numbers += row["world_size"] + BESIDE
+        if shown and numbers > MOST_NUMBERS:  # an older one, of more ranks
+            break
+        shown.append(row)
+    first, last = span or (None, None)
+    more = len(told) > len(shown)
+    return RankPage([sample_of(row) for row in shown], first, last, shown[-1]["position"] if more else None)

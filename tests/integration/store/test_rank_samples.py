@@ -1,0 +1,124 @@
+"""What each rank did lately, from a gang's word to an answer: bounded per job, and never over 300 kB at once."""
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from pydantic_core import to_json
+
+from shardyard.api.models import Ranks
+from shardyard.service import jobs, ranks
+from shardyard.service.intake import take_in
+from shardyard.service.rank_sample import row_of
+from shardyard.service.records import Cursor, Job
+from shardyard.service.store import rank_samples
+from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+from shardyard.strategies.layout import Layout
+
+from .conftest import Submit
+from .test_intake import placed, state, step, told
+
+__all__ = ["placed"]
+
+MOST_BYTES = 300_000
+
+
+def sample(size: int, number: int = 1, own_s: float = 0.05) -> dict[str, Any]:
+    numbers = [own_s] * size
+    lists = {"step_s": [0.2] * size, "own_s": numbers, "waited_s": numbers, "memory": [1 << 30] * size}
+    where = {"nodes": ["n"], "node_of": [0] * size}
+    return {"step": number, "steps": 3, **lists, "memory_of": "resident", **where}
+
+
+async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    events = told(state("starting"), state("running"), step(1), ("ranks", sample(1)), step(2), ("ranks", sample(1, 2)))
+    for cut in (4, 6, 6):
+        await take_in(store, lease, 1, events[:cut])
+    page = await ranks.samples(store, job.name)
+    assert [(one.n, one.step, one.attempt) for one in page.items] == [(2, 2, 1), (1, 1, 1)]
+    assert (page.first, page.last, page.next) == (1, 2, None)
+    assert (page.items[0].own_s, page.items[0].memory, page.items[0].nodes) == ([0.05], [1 << 30], ["n"])
+    assert page.items[0].axes == {"pipeline": 1, "data": 1, "context": 1, "tensor": 1}
+    kinds = {item.kind for item in (await jobs.tail(store, job.id, Cursor(), limit=100)).items}
+    assert "ranks" not in kinds
+
+
+async def test_what_is_no_sample_is_told_as_an_incident(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    await take_in(store, lease, 1, told(state("starting"), ("ranks", {"step": 1, "steps": 1})))
+    items = (await jobs.tail(store, job.id, Cursor())).items
+    assert [item.data["cause"] for item in items if item.kind == "incident"] == ["invalid_event"]
+    assert (await ranks.samples(store, job.id)).items == []
+
+
+async def test_a_stream_hears_of_the_newest_sample_once(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    await take_in(store, lease, 1, told(state("starting"), *(("ranks", sample(1, n)) for n in (1, 2, 3))))
+    tail = await jobs.tail(store, job.id, Cursor(), with_ranks=True)
+    assert [item.data["step"] for item in tail.items if item.kind == "ranks"] == [3]
+    again = await jobs.tail(store, job.id, Cursor.parse(str(tail.cursor)), with_ranks=True)
+    assert again.items == []
+    await take_in(store, lease, 1, told(("ranks", sample(1, 4)), first=5))
+    more = await jobs.tail(store, job.id, tail.cursor, with_ranks=True)
+    assert [(item.kind, item.data["n"]) for item in more.items] == [("ranks", 4)]
+
+
+async def test_of_a_long_job_the_older_half_is_thinned(store: Store, submit: Submit) -> None:
+    job = await submit()
+    for first in range(0, 5000, 500):
+        rows = [row_of(float(n), 1, Layout(), sample(1, n)) for n in range(first + 1, first + 501)]
+        async with store.write() as tx:
+            await rank_samples.append(tx, job.id, rows)
+    async with store.read() as tx:
+        kept = [row["position"] for row in await rank_samples.before(tx, job.id, None, 10_000)]
+    assert rank_samples.ROOM <= len(kept) <= rank_samples.MOST
+    assert kept[:800] == list(range(5000, 4200, -1)), "the newest are as close as they were told"
+    assert kept[-1] == 1, "the first stays"
+    gaps = [later - earlier for later, earlier in pairwise(kept)]
+    assert max(gaps) <= 8, "and nowhere is a hole"
+
+
+@pytest.mark.parametrize(("size", "samples"), [(1, 1500), (512, 2000), (4096, 3)])
+async def test_no_answer_is_over_300_kb(store: Store, submit: Submit, size: int, samples: int) -> None:
+    """512 ranks on 64 nodes with 2,000 samples stored; a page of a job of one rank; and the largest gang that tells any."""
+    job = await submit()
+    layout = Layout(data=size // 8 or 1, tensor=min(8, size))
+    chosen = random.Random(1)
+    rows = [row_of(1.7e9 + n, 1, layout, _random_sample(chosen, size, 10**6 + n)) for n in range(min(samples, 12))]
+    async with store.write() as tx:
+        await rank_samples.append(tx, job.id, [rows[n % len(rows)] for n in range(samples)])
+    assert sum(len(row["packed"]) for row in rows) / len(rows) < 20 * size + 600
+    before, seen = None, 0
+    for _ in range(3):
+        page = Ranks.model_validate(await ranks.samples(store, job.id, before=before, limit=1000))
+        assert 0 < len(to_json(page)) < MOST_BYTES
+        before, seen = page.next, seen + len(page.items)
+        if before is None:
+            break
+    assert seen >= min(samples, 3)
+
+
+def _random_sample(chosen: random.Random, size: int, step: int) -> dict[str, Any]:
+    seconds = lambda: [float(f"{chosen.uniform(0.01, 3):.4g}") for _ in range(size)]  # noqa: E731
+    lists = {"step_s": seconds(), "own_s": seconds(), "waited_s": seconds()}
+    memory = [chosen.randrange(80 << 30) for _ in range(size)]
+    where = {"nodes": [f"{n:056x}" for n in range(-(-size // 8))], "node_of": [rank // 8 for rank in range(size)]}
+    return {"step": step, "steps": 25, **lists, "memory": memory, "memory_of": "allocated", **where}
+
+
+async def test_pages_go_back_to_the_first_sample(store: Store, submit: Submit) -> None:
+    job = await submit()
+    async with store.write() as tx:
+        await rank_samples.append(tx, job.id, [row_of(float(n), 1, Layout(), sample(1, n)) for n in range(1, 6)])
+    first = await ranks.samples(store, job.id, limit=2)
+    assert ([one.step for one in first.items], first.next) == ([5, 4], 4)
+    second = await ranks.samples(store, job.id, before=first.next, limit=3)
+    assert ([one.step for one in second.items], second.next) == ([3, 2, 1], None)
+
+
+async def test_a_job_without_samples_has_an_empty_page(store: Store, submit: Submit) -> None:
+    page = await ranks.samples(store, (await submit()).id)
+    assert (page.items, page.first, page.last, page.next) == ([], None, None, None)
