@@ -10,7 +10,7 @@ NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-f
 .DEFAULT_GOAL := help
 # The parts of `test` run one after the other, and the first that fails is the last.
 .NOTPARALLEL:
-.PHONY: help venv dashboard client demo docs up down test lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos bench bench-recovery bench-engines gpu-check clean
+.PHONY: help venv dashboard client demo docs up down test lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos bench bench-recovery bench-engines bench-trace gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench: venv ## Time from submit to the first step, beside torchrun and Ray Train
 
 bench-engines: venv ## Tokens/s of our strategies beside DDP, FSDP2, torch's tensor parallelism and DeepSpeed
 	$(BIN)/python tests/bench/engines.py $(BENCH_ARGS)
+
+bench-trace: venv ## What a trace costs while it is recorded, and what tracing costs while nobody asks for it
+	$(BIN)/python tests/bench/trace_cost.py $(BENCH_ARGS)
 
 # Runs from the source tree: no environment is made, since a GPU machine has a torch of its own.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
