@@ -141,7 +141,7 @@ function options(element: HTMLElement, looks: string, newest: { readonly current
       drag: { x: zoomable, y: false, setScale: false },
       bind: { dblclick: () => () => { newest.current.onZoom?.(null); return null; } },
     },
-    padding: [8, 12, 0, 0],
+    padding: [8, 30, 0, 0], // half of the last step's digits
     hooks: { setCursor: [showNewest], setSelect: [(plot) => { select(plot, newest.current.onZoom); }] },
     axes: [
       { ...axis, space: 60, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? along.format(tick) : "")) },
@@ -163,7 +163,8 @@ function series(looks: string, colour: (name: string) => string, { format, along
     if (kind === "faint") made.push({ ...UNTOLD, stroke: `${stroke}66`, width: 1 });
     else made.push({ label, stroke, value, width: 1.5, points: dots ? { show: true, size: 6, fill: stroke } : { show: false } });
     if (band === "band") {
-      made.push({ ...UNTOLD, width: 0 }, { ...UNTOLD, width: 0 });
+      const bound = { ...UNTOLD, stroke: `${stroke}66`, width: 0.75 }; // else a spike one column wide is hardly seen
+      made.push(bound, bound);
       bands.push({ series: [made.length - 1, made.length - 2], fill: `${stroke}38` });
     }
   }
@@ -183,9 +184,9 @@ function select(plot: uPlot, onZoom: ChartProps["onZoom"]): void {
   if (width >= DRAG_PX) onZoom?.([Math.round(plot.posToVal(left, "x")), Math.round(plot.posToVal(left + width, "x"))]);
 }
 
-/** The legend tells of the step under the cursor, and of the newest step while there is no cursor. */
+/** The legend tells of the step under the cursor, and of the last one that is shown while there is no cursor. */
 function showNewest(plot: uPlot): void {
-  if ((plot.cursor.left ?? -1) < 0) plot.setLegend({ idx: plot.data[0].length - 1 });
+  if ((plot.cursor.left ?? -1) < 0) plot.setLegend({ idx: plot.series[0]?.idxs?.[1] ?? plot.data[0].length - 1 });
 }
 
 /** The last value told at or before index `at`: validations are rarer than steps. */

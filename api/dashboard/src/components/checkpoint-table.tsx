@@ -4,6 +4,7 @@ import { Link } from "wouter";
 import { childAddress, type Checkpoint } from "../services/checkpoints";
 import { bytes, duration, integer } from "../services/format";
 import { TimeAgo } from "./time-ago";
+import "./checkpoint-table.css";
 import "./plain-table.css";
 
 export interface CheckpointTableProps {
@@ -20,8 +21,8 @@ export function CheckpointTable({ job, checkpoints, now, onExport }: CheckpointT
         <tr>
           <th scope="col" className="right">Step</th>
           <th scope="col">Saved</th>
-          <th scope="col" className="right">Size</th>
-          <th scope="col" className="right">Took</th>
+          <th scope="col" className="right checkpoint-wide">Size</th>
+          <th scope="col" className="right checkpoint-wide">Took</th>
           <th scope="col"><span className="unseen">What to do with it</span></th>
         </tr>
       </thead>
@@ -30,8 +31,8 @@ export function CheckpointTable({ job, checkpoints, now, onExport }: CheckpointT
           <tr key={one.n}>
             <th scope="row" className="right number" title={one.path}>{integer(one.step)}</th>
             <td><TimeAgo at={new Date(one.ts * 1000)} now={now} /></td>
-            <td className="right number">{bytes(one.bytes)}</td>
-            <td className="right number" title={one.held_s === null ? undefined : `held training for ${duration(one.held_s)}`}>{duration(one.seconds)}</td>
+            <td className="right number checkpoint-wide">{bytes(one.bytes)}</td>
+            <td className="right number checkpoint-wide" title={one.held_s === null ? undefined : `held training for ${duration(one.held_s)}`}>{duration(one.seconds)}</td>
             <td className="right checkpoint-ways">
               <Link className="button small" href={childAddress(job, one.path)} aria-label={`Resume from step ${one.step}`}>Resume from here…</Link>{" "}
               <button className="button small" aria-label={`Export step ${one.step}`} onClick={() => { onExport(one); }}>Export…</button>

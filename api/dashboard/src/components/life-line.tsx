@@ -21,7 +21,7 @@ export function LifeLine({ line, now }: { line: Line; now: Date }) {
         ))}
         {drawn.attempts.map(({ number, at }) => <rect key={number} className="life-line-attempt" x={at * 1000} width={2} y={0} height={20}><title>{`attempt ${number}`}</title></rect>)}
         {drawn.marks.map(({ mark, at }) => (
-          <rect key={mark.n} className={`life-line-mark ${mark.kind}`} x={Math.max(0, at * 1000 - 1.5)} width={3} y={0} height={20}><title>{markInWords(mark)}</title></rect>
+          <rect key={mark.n} className={`life-line-mark life-line-${mark.kind}`} x={Math.max(0, at * 1000 - 1.5)} width={3} y={0} height={20}><title>{markInWords(mark)}</title></rect>
         ))}
       </svg>
       <Ends drawn={drawn} lasts={last?.ended === null} said={said} />
@@ -48,7 +48,7 @@ function Legend({ line: { spans, marks } }: { line: Line }) {
   return (
     <ul className="life-line-legend">
       {states.map((state) => <li key={state}><i className={`life-line-${state}`} />{state}</li>)}
-      {kinds.map((kind) => <li key={kind}><i className={`life-line-mark ${kind}`} />{kind}</li>)}
+      {kinds.map((kind) => <li key={kind}><i className={`life-line-mark life-line-${kind}`} />{kind}</li>)}
       {newest !== undefined && newest.generation > 0 && <li className="quiet">attempt {newest.attempt}, generation {newest.generation}</li>}
     </ul>
   );

@@ -5,7 +5,7 @@ import { useCallback, useMemo } from "react";
 import { Chart, type Line } from "../components/chart";
 import { ChartControls } from "../components/chart-controls";
 import type { ChartView } from "../services/chart-view";
-import { along, smoothed, type Curve, type Name } from "../services/curve";
+import { along, lastStep, smoothed, type Curve, type Name } from "../services/curve";
 import { getCurves, type Eval, type Range } from "../services/curves";
 import { integer, loss, number, percent } from "../services/format";
 import type { Live } from "../services/live";
@@ -37,15 +37,15 @@ const LOOKS: readonly Look[] = [
 
 export function JobCharts({ id, live, ended }: { id: string; live: Live; ended: boolean }) {
   const [view, change] = useChartView();
-  const lastStep = lastOf(live.curve);
+  const newest = lastStep(live.curve);
   const curve = useRange(id, live.curve, view.zoom, ended);
-  const onZoom = useCallback((zoom: Range | null) => { change({ zoom: zoom && bounded(zoom, lastStep) }); }, [change, lastStep]);
+  const onZoom = useCallback((zoom: Range | null) => { change({ zoom: zoom && bounded(zoom, newest) }); }, [change, newest]);
   if (live.curve.buckets.length === 0) {
     return <p className="card pad quiet">{ended ? "This job ended before its first step." : "The curves begin with the first step."}</p>;
   }
   return (
     <section className="stack" aria-label="Curves">
-      <ChartControls view={view} onChange={change} lastStep={lastStep} />
+      <ChartControls view={view} onChange={change} lastStep={newest} />
       <div className="charts">
         {LOOKS.map((look) => <Of key={look.name} look={look} curve={curve} whole={live.curve} evals={look.name === "loss" ? live.evals : NO_EVALS} view={view} onZoom={onZoom} />)}
       </div>
@@ -55,17 +55,15 @@ export function JobCharts({ id, live, ended }: { id: string; live: Live; ended: 
 
 const NO_EVALS: readonly Eval[] = [];
 
-const lastOf = ({ width, buckets }: Curve) => ((buckets.at(-1)?.place ?? 0) + 1) * width;
-
-const bounded = ([from, to]: Range, lastStep: number): Range => {
-  const low = Math.max(1, Math.min(from, lastStep - 1));
-  return [low, Math.max(low + 1, Math.min(to, lastStep))];
+const bounded = ([from, to]: Range, newest: number): Range => {
+  const low = Math.max(1, Math.min(from, newest - 1));
+  return [low, Math.max(low + 1, Math.min(to, newest))];
 };
 
 /** The curve of the range, as fine as it can be had; what is known already stands for it until it is there. */
 function useRange(id: string, live: Curve, zoom: Range | null, ended: boolean): Curve {
   const coarse = live.width > 1;
-  const grows = zoom !== null && zoom[1] > lastOf(live) - live.width && !ended;
+  const grows = zoom !== null && zoom[1] > lastStep(live) - live.width && !ended;
   const { data } = useQuery({
     queryKey: ["curves", id, zoom],
     queryFn: ({ signal }) => getCurves(id, zoom, signal),

@@ -1,6 +1,6 @@
 /** How a job's charts are looked at. It is in the address, so that it can be passed on. */
 
-import { useEffect, useState } from "react";
+import { useCallback, useEffect, useState } from "react";
 import { useSearchParams } from "wouter";
 import { NAMES, read, write, type ChartView } from "../services/chart-view";
 import { useSettled } from "./use-settled";
@@ -22,5 +22,6 @@ export function useChartView(): [ChartView, (changes: Partial<ChartView>) => voi
       return next;
     }, { replace: true });
   }, [settled, setParams]);
-  return [view, (changes) => { setView((known) => ({ ...known, ...changes })); }];
+  const change = useCallback((changes: Partial<ChartView>) => { setView((known) => ({ ...known, ...changes })); }, []);
+  return [view, change];
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { along, EMPTY, LIMIT, merge, smoothed, type Curve, type Point } from "./curve";
+import { along, EMPTY, lastStep, LIMIT, merge, smoothed, type Curve, type Point } from "./curve";
 import { afterCurve, toCurve } from "./curves";
 
 const point = (step: number, loss = 1 / step): Point => ({ step, values: { loss, tokens_per_s: 100, mfu: null, grad_norm: null, lr: null, loss_scale: null } });
@@ -43,7 +43,8 @@ test("the control plane's buckets go on where the stream does", () => {
   const curve = merge(told, [point(7, 8), point(9, 1)]);
   expect(places(curve)).toEqual([0, 1, 2]);
   expect(curve.buckets[1]?.values.loss).toEqual({ low: 2, high: 8, mean: 4, count: 3 });
-  expect(along(curve, "loss").map(({ x, y }) => [x, y])).toEqual([[2.5, 3], [6.5, 4], [10.5, 1]]);
+  expect(along(curve, "loss").map(({ x, y }) => [x, y])).toEqual([[2.5, 3], [6, 4], [9, 1]]);
+  expect([lastStep(told), lastStep(curve), lastStep(EMPTY)]).toEqual([6, 9, 0]);
   expect(along(curve, "mfu")).toEqual([]);
 });
 

@@ -110,7 +110,14 @@ function halved(buckets: readonly Bucket[]): Bucket[] {
   return made;
 }
 
-/** A point to be drawn: at the middle of its bucket, null where the bucket has no such number. */
+/** The newest step, as far as buckets tell it. */
+export function lastStep({ width, buckets }: Curve): number {
+  const last = buckets.at(-1);
+  if (last === undefined) return 0;
+  return last.place * width + Math.min(width, Math.max(...Object.values(last.values).map(({ count }) => count), 1));
+}
+
+/** A point to be drawn: at the middle of its bucket's steps, null where the bucket has no such number. */
 export interface Drawn {
   x: number;
   y: number | null;
@@ -123,7 +130,7 @@ export function along({ width, buckets }: Curve, name: Name): readonly Drawn[] {
   if (!buckets.some(({ values }) => values[name] !== undefined)) return [];
   return buckets.map(({ place, values }) => {
     const value = values[name];
-    return { x: place * width + (width + 1) / 2, y: value?.mean ?? null, low: value?.low ?? null, high: value?.high ?? null };
+    return { x: place * width + (Math.min(width, value?.count ?? width) + 1) / 2, y: value?.mean ?? null, low: value?.low ?? null, high: value?.high ?? null };
   });
 }
 
