@@ -36,6 +36,7 @@ from .models import (
     Fault,
     Incidents,
     Job,
+    JobResources,
     Jobs,
     Logs,
     Metrics,
@@ -236,6 +237,10 @@ class AsyncClient:
     async def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> Ranks:
         """What each rank did lately, before place `before`, newest first; as many samples as fit into 300 kB."""
         return await self._ask(calls.ranks(job, before, limit))
+
+    async def resources(self, job: str) -> JobResources:
+        """What its ranks hold and send, by formula and as the newest probe measured it."""
+        return await self._ask(calls.resources(job))
 
     async def logs(
         self, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None

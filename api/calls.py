@@ -20,6 +20,7 @@ from .models import (
     FieldError,
     Incidents,
     Job,
+    JobResources,
     Jobs,
     Logs,
     Metrics,
@@ -106,6 +107,10 @@ def checkpoints(name: str, before: int | None, limit: int) -> Call[Checkpoints]:
 
 def ranks(name: str, before: int | None, limit: int) -> Call[Ranks]:
     return Call("GET", _of(name, "/ranks"), Ranks.model_validate, params={"before": before, "limit": limit})
+
+
+def resources(name: str) -> Call[JobResources]:
+    return Call("GET", _of(name, "/resources"), JobResources.model_validate)
 
 
 def logs(name: str, rank: int | None, after: int, limit: int, tail: int | None) -> Call[Logs]:

@@ -40,6 +40,7 @@ from .models import (
     Fault,
     Incidents,
     Job,
+    JobResources,
     Jobs,
     Logs,
     Metrics,
@@ -241,6 +242,10 @@ class Client:
     def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> Ranks:
         """What each rank did lately, before place `before`, newest first; as many samples as fit into 300 kB."""
         return self._ask(calls.ranks(job, before, limit))
+
+    def resources(self, job: str) -> JobResources:
+        """What its ranks hold and send, by formula and as the newest probe measured it."""
+        return self._ask(calls.resources(job))
 
     def logs(
         self, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None

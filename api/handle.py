@@ -11,7 +11,7 @@ from pydantic import PrivateAttr
 from ..strategies.layout import Layout
 from . import notebook
 from .asking import ApiError, Event
-from .models import Checkpoints, Incidents, Job, Logs, Metrics, Ranks, Trace, Traces, TraceSummary
+from .models import Checkpoints, Incidents, Job, JobResources, Logs, Metrics, Ranks, Trace, Traces, TraceSummary
 
 if TYPE_CHECKING:
     from .async_client import AsyncClient
@@ -76,6 +76,10 @@ class JobHandle(Job):
     def ranks(self, *, before: int | None = None, limit: int = 100) -> Ranks:
         """What each of its ranks did lately, newest first."""
         return self._client.ranks(self.id, before=before, limit=limit)
+
+    def resources(self) -> JobResources:
+        """What its ranks hold and send, by formula and measured."""
+        return self._client.resources(self.id)
 
     def logs(self, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None) -> Logs:
         """Its log lines."""
@@ -158,6 +162,10 @@ class AsyncJobHandle(Job):
     async def ranks(self, *, before: int | None = None, limit: int = 100) -> Ranks:
         """What each of its ranks did lately, newest first."""
         return await self._client.ranks(self.id, before=before, limit=limit)
+
+    async def resources(self) -> JobResources:
+        """What its ranks hold and send, by formula and measured."""
+        return await self._client.resources(self.id)
 
     async def logs(
         self, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None

@@ -222,6 +222,45 @@ class RankPage:
 
 
 @dataclass(frozen=True)
+class Held:
+    """What a rank holds of one kind: measured bytes, least and most over ranks, beside the formula's, or why there is none."""
+
+    kind: str
+    least: float | None
+    most: float | None
+    formula: str | None
+    low: float | None
+    high: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What rank 0 sends in a step of one collective on one mesh axis, measured and by formula, or why there is none."""
+
+    axis: str
+    collective: str
+    calls: int | None
+    elements: float | None
+    bytes: float | None
+    formula: str | None
+    formula_elements: float | None
+    formula_bytes: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class ResourcesRecord:
+    """Memory and traffic of a job; `step`: the probed one that measured them, None before the first. `reason`: why no formula is known."""
+
+    layout: str
+    step: int | None
+    memory: list[Held]
+    traffic: list[Flow]
+    reason: str | None
+
+
+@dataclass(frozen=True)
 class OutlineRecord:
     """A job's loss in buckets of `width` steps, the lowest and the highest of each; None where no step of it had a finite one."""
 

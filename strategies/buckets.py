@@ -141,6 +141,12 @@ class Bucket:
                 local.copy_(columns.reshape(-1)[: local.numel()].view_as(local))
 
 
+def own_bytes(grad: torch.Tensor) -> int:
+    """What this rank holds of a gradient, which the tensor axis may cut."""
+    plain = grad.to_local() if isinstance(grad, DTensor) else grad
+    return plain.numel() * plain.element_size()
+
+
 def _is_partial(parameter: Parameter, grad: torch.Tensor) -> bool:
     if not isinstance(grad, DTensor):
         return False

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from .buckets import Bucket, BucketOrder, fill_buckets
+from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .collectives import Pending, all_reduce
 from .mesh import Mesh
 from .overlap import Overlap
@@ -65,7 +65,7 @@ class Replicated:
     @torch.no_grad()
     def reduce(self) -> None:
         left = [p.value.grad for p, _ in self._masters if p.value.grad is not None]
-        held = sum(bucket.bytes for bucket in self._buckets) + sum(g.numel() * g.element_size() for g in left)
+        held = sum(bucket.bytes for bucket in self._buckets) + sum(own_bytes(grad) for grad in left)
         self.gradient_peak = max(self.gradient_peak, held)
         self._order.flush()
         masters = iter(self._masters)

@@ -5,7 +5,8 @@ Per block, token and unit of width, in elements (llama: width d, feed-forward h,
 op, after Korthikanti et al., 2205.05198, section 5) keeps the input and the results of linear layers, fused attention and collectives,
 4d + 2k + 2h, and computes norms, rotations, activations, products and unfused attention scores again, which costs bytes moved and next
 to no FLOPs, and no traffic. `selective.py` says what of that need not be kept. With tensor and sequence parallelism all of it is divided
-by t. tests/parity/test_activations.py derives the formulas and counts. Recomputing every n-th block weighs one against the other.
+by t. `cost/activations.py` derives the formulas, tests/parity/test_activations.py counts. Recomputing every n-th block weighs one against
+the other.
 """
 
 import functools

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .mesh import Mesh
+from .mesh import REPLICA, Mesh
 
 #: What an all-to-all within stands for: it counts as that collective.
 _STANDS_FOR: ContextVar[str | None] = ContextVar("stands_for", default=None)
@@ -169,12 +169,13 @@ def total(
 
 
 def axes_of(mesh: Mesh) -> dict[str, str]:
-    """Group name → mesh axis. Where axes share a group, its common name is the one that a spec uses."""
-    names: dict[str, str] = {}
-    for axis in sorted(mesh.axes, key=lambda axis: axis in mesh.layout.degrees):
+    """Group name → mesh axis. Axes with the same ranks have one name, that which a spec uses where one does."""
+    ranks = {axis: tuple(dist.get_process_group_ranks(mesh.group(axis))) for axis in mesh.axes}
+    names: dict[tuple[int, ...], str] = {}
+    for axis in sorted(mesh.axes, key=lambda axis: (axis in mesh.layout.degrees, axis == REPLICA)):
         if mesh.size(axis) > 1 or mesh.layout.world_size == 1:
-            names[mesh.group(axis).group_name] = axis
-    return names
+            names[ranks[axis]] = axis
+    return {mesh.group(axis).group_name: names[ranks[axis]] for axis in mesh.axes if ranks[axis] in names}
 
 
 def _group(args: Sequence[Any]) -> dist.ProcessGroup:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import nn
 
-from .buckets import Bucket, BucketOrder, chunk, fill_buckets
+from .buckets import Bucket, BucketOrder, chunk, fill_buckets, own_bytes
 from .collectives import Pending, all_gather, reduce_scatter
 from .mesh import Mesh
 from .overlap import Overlap
@@ -176,7 +176,7 @@ class ShardedOptimizer:
 def _left_on(buckets: Sequence[Bucket]) -> int:
     """Bytes of gradients that no bucket has taken yet."""
     grads = [p.value.grad for bucket in buckets for p in bucket.parameters]
-    return sum(grad.numel() * grad.element_size() for grad in grads if grad is not None)
+    return sum(own_bytes(grad) for grad in grads if grad is not None)
 
 
 def _callers(parts: Sequence[nn.Module]) -> list[nn.Module]:

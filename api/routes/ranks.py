@@ -1,12 +1,13 @@
-"""What happens inside a distributed step: each rank's times and memory."""
+"""What happens inside a distributed step: each rank's times and memory, what it holds and sends."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from ...service import ranks as service
+from ...service import resources as formulas
 from ..context import In
-from ..models import Ranks
+from ..models import JobResources, Ranks
 from ..problems import describe
 
 router = APIRouter(tags=["telemetry"])
@@ -26,3 +27,14 @@ async def ranks(
 ) -> Ranks:
     """Each rank's step, own work, waiting and memory every few seconds, newest first: as many samples as fit into 300 kB."""
     return Ranks.model_validate(await service.samples(context.store, job, before=before, limit=limit))
+
+
+@router.get(
+    "/jobs/{job}/resources",
+    operation_id="getResources",
+    summary="Read what a job holds and sends",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def resources(job: str, context: In) -> JobResources:
+    """Memory per rank and bytes per mesh axis and collective: the formulas for the job's layout beside what its newest probe measured."""
+    return JobResources.model_validate(await formulas.resources(context.store, job))

@@ -30,6 +30,7 @@ LONG = (
     "test_combinations",
     "test_context",
     "test_experts",
+    "test_formulas",
     "test_fp8",
     "test_own_time",
     "test_pipeline",

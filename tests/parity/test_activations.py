@@ -1,61 +1,34 @@
-"""What a block keeps for its backward pass, counted on saved tensors, is table 2 of Korthikanti et al. (2205.05198), term by term.
-
-Their GPT block keeps, in elements per token (theirs are bytes: 2 each at 16 bits, 1 per dropout mask), for width d, feed-forward h = 4d,
-a heads, s tokens and t tensor ranks:
-
-- outside the cut layers: 2 inputs of norms and 2 inputs of column-cut layers, 4d; and 2 dropout masks, which ours has not: the 10 of
-  their "tensor" row is 2 · 4 + 2. Sequence parallelism divides it by t; that it can divide the inputs of column-cut layers too is
-  their extra all-gather in the backward pass.
-- inside, over t: q, k and v 3d; input of o d; around the activation 2h: their 24 is 2 · (4 + 8).
-- the core of attention, over t: 5as/h bytes are softmax (2), a mask (1) and what it leaves (2). Without dropout one of them is left,
-  a·s elements; fused attention keeps the log-sum-exp alone, a.
-
-Hence for our GPT-2 block, in bytes at 16 bits and units of d, their rows less the masks: 32 + core; 8 + 24/t + core/t; (32 + core)/t.
-
-Llama differs in one term: SwiGLU keeps gate, silu(gate), up and their product, 4h. (Key and value heads are repeated to all heads
-where the kernel does not know grouped ones, as on CPUs: 3d as theirs.)
-
-Full recompute keeps the block's input: 2 bytes, d elements, uncut as in their table; with sequence parallelism d/t. Selective recompute
-must keep no more than theirs, which is all but the core; ours computes norms, activations and rotations again as well, and keeps results
-instead of inputs: the block's input and the result of o, 2d (outside); q, k, v at their own widths d + 2k, and the results of gate and up
-2h or of up h (inside); and, where fused, the core's own output and log-sum-exp, d + a (inside).
+"""What a block keeps for its backward pass, counted on saved tensors, is `strategies/cost/activations.py`, which is table 2 of Korthikanti
+et al. (2205.05198), term by term: for their GPT block in bytes at 16 bits and units of d, their rows less the masks that ours has not,
+32 + core; 8 + 24/t + core/t; (32 + core)/t.
 """
 
 import pytest
 from harness.activations import DIM, HEADS, HIDDEN, KV_HEADS, SEQ, Case, kept_per_token
 from harness.ranks import spawn
 
-D, A, S = DIM, HEADS, SEQ
+from shardyard.strategies.cost.activations import Widths, kept
 
 #: Rows of their table 2 in bytes and units of d, less the two masks: outside, inside.
 PAPER = (10 - 2, 24)
 
 
-def _whole(family: str, attention: str) -> tuple[float, float, float]:
-    """Elements per token on one rank: outside the cut layers, inside, and of the core of attention."""
-    core = A if attention == "fused" else A * S
-    if family == "gpt2":
-        return PAPER[0] / 2 * D, PAPER[1] / 2 * D, core
-    return 4 * D, 4 * D + 4 * HIDDEN["llama"], core
-
-
-def _selective(family: str, attention: str) -> tuple[float, float]:
-    """Elements per token on one rank: outside, inside."""
-    h, k = HIDDEN[family], D // HEADS * KV_HEADS
-    inside = D + 2 * k + 2 * h if family == "llama" else 3 * D + h
-    return 2 * D, inside + (D + A if attention == "fused" else 0)
+def _widths(family: str, attention: str) -> Widths:
+    """Key and value heads are repeated here: the CPU's kernel does not know grouped ones in fp64."""
+    key = DIM // HEADS * KV_HEADS if family == "llama" else DIM
+    scores = None if attention == "fused" else SEQ
+    return Widths(DIM, DIM, key, HEADS, HIDDEN[family], family == "llama", repeated=True, scores=scores)
 
 
 def _expected(t: int, case: Case) -> float:
     family, mode, sequence, attention = case
-    shared = t if sequence else 1  # what divides the hidden state between cut layers
-    if mode == "full":
-        return D / shared
-    if mode == "selective":
-        outside, inside = _selective(family, attention)
-        return outside / shared + inside / t
-    outside, inside, core = _whole(family, attention)
-    return outside / shared + (inside + core) / t
+    return kept(mode, _widths(family, attention)).of_rank(t, sequence)
+
+
+def test_the_formula_of_a_gpt_block_is_the_papers() -> None:
+    whole = kept("none", _widths("gpt2", "unfused"))
+    assert (2 * whole.outside / DIM, 2 * whole.inside / DIM) == PAPER
+    assert whole.core == HEADS * SEQ
 
 
 CASES: list[Case] = [
@@ -95,6 +68,6 @@ def test_sequence_parallelism_divides_all_by_t(t: int, case: Case, counts: dict[
 def test_selective_recompute_keeps_no_more_than_theirs(
     t: int, family: str, counts: dict[tuple[int, Case], float]
 ) -> None:
-    outside, inside, _ = _whole(family, "unfused")
+    whole = kept("none", _widths(family, "unfused"))
     for attention in ("fused", "unfused"):
-        assert counts[t, (family, "selective", t > 1, attention)] <= (outside + inside) / t
+        assert counts[t, (family, "selective", t > 1, attention)] <= (whole.outside + whole.inside) / t

@@ -6,18 +6,14 @@ rank runs what `parallelize` composes for every stage too: on N = 1 all of them 
 
 import gc
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from harness.ranks import group, spawn
 
-FORMULAS: dict[int, Callable[[int, int], float]] = {
-    0: lambda psi, n: 16 * psi,
-    1: lambda psi, n: 4 * psi + 12 * psi / n,
-    2: lambda psi, n: 2 * psi + 14 * psi / n,
-    3: lambda psi, n: 16 * psi / n,
-}
+from shardyard.strategies.cost.memory import state_bytes
+
+STAGES = (0, 1, 2, 3)
 WIDTH, LAYERS = 256, 8
 ALIKE, MOST_READINGS = 4, 200
 
@@ -26,13 +22,13 @@ ALIKE, MOST_READINGS = 4, 200
 def test_model_state_equals_the_formulas(ranks: int) -> None:
     for rank in spawn(_model_states, ranks):
         for stage, found in rank.items():
-            assert found == pytest.approx(FORMULAS[stage](LAYERS * WIDTH * WIDTH, ranks), rel=0.02), stage
+            assert found == pytest.approx(state_bytes(stage, LAYERS * WIDTH * WIDTH, ranks), rel=0.02), stage
 
 
 def _model_states(rank: int, world: int, port: int) -> dict[int, int]:
     """Stage → bytes of all living storages, beyond those that lived before."""
     device, found = group(rank, world, port), {}
-    for stage in FORMULAS:
+    for stage in STAGES:
         gc.collect()
         gc.freeze()  # what lived before is not looked at again
         found[stage] = _model_state(device, world, stage)

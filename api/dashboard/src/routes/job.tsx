@@ -19,6 +19,7 @@ import { JobLife } from "./job-life";
 import { JobLogs } from "./job-logs";
 import { JobParent } from "./job-parent";
 import { JobRanks } from "./job-ranks";
+import { JobResources } from "./job-resources";
 import { JobTraces } from "./job-traces";
 import { useLive } from "./use-live";
 import { useNow } from "./use-now";
@@ -68,6 +69,7 @@ function JobView({ job }: { job: Job }) {
           {/* What happens inside a step: sections that need the charts' width. */}
           <JobRanks id={job.id} newest={live.ranks} ended={isFinal(job.state)} />
           <JobTraces job={job} />
+          <JobResources id={job.id} ended={isFinal(job.state)} />
           <JobIncidents job={job} />
           <JobCheckpoints job={job} now={now} />
           <JobLogs job={job} />

@@ -589,6 +589,26 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/resources": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read what a job holds and sends
+         * @description Memory per rank and bytes per mesh axis and collective: the formulas for the job's layout beside what its newest probe measured.
+         */
+        readonly get: operations["getResources"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/healthz": {
         readonly parameters: {
             readonly query?: never;
@@ -884,6 +904,39 @@ export interface components {
             readonly settled_at: string | null;
         };
         /**
+         * Flow
+         * @description What rank 0 sends in a step of one collective on one mesh axis: logical traffic, whatever the backend does.
+         */
+        readonly Flow: {
+            /** Axis */
+            readonly axis: string;
+            /** Collective */
+            readonly collective: string;
+            /**
+             * Calls
+             * @description Measured, as are `elements` and `bytes`.
+             */
+            readonly calls: number | null;
+            /** Elements */
+            readonly elements: number | null;
+            /** Bytes */
+            readonly bytes: number | null;
+            /**
+             * Formula
+             * @description In words.
+             */
+            readonly formula: string | null;
+            /** Formula Elements */
+            readonly formula_elements: number | null;
+            /** Formula Bytes */
+            readonly formula_bytes: number | null;
+            /**
+             * Reason
+             * @description Why there is no formula.
+             */
+            readonly reason: string | null;
+        };
+        /**
          * Form
          * @description A layout that an elastic job may have; `layout` and `batch` in words.
          */
@@ -901,6 +954,47 @@ export interface components {
         readonly Health: {
             /** Status */
             readonly status: string;
+        };
+        /**
+         * Held
+         * @description What a rank holds of one kind, in bytes: measured beside the formula.
+         */
+        readonly Held: {
+            /**
+             * Kind
+             * @description `parameters`, `gradients`, `optimizer`, `activations`; on CUDA `allocated`.
+             */
+            readonly kind: string;
+            /**
+             * Least
+             * @description Measured, the least of all ranks.
+             */
+            readonly least: number | null;
+            /**
+             * Most
+             * @description Measured, the most of all ranks.
+             */
+            readonly most: number | null;
+            /**
+             * Formula
+             * @description In words: Ψ parameters of the rank.
+             */
+            readonly formula: string | null;
+            /**
+             * Low
+             * @description What the formula says, the least of all ranks or its lower bound.
+             */
+            readonly low: number | null;
+            /**
+             * High
+             * @description What the formula says, the most of all ranks or its upper bound.
+             */
+            readonly high: number | null;
+            /**
+             * Reason
+             * @description Why there is no formula.
+             */
+            readonly reason: string | null;
         };
         /**
          * Holding
@@ -1102,6 +1196,28 @@ export interface components {
              * @default 0.0.0
              */
             readonly cursor: string;
+        };
+        /**
+         * JobResources
+         * @description Memory and traffic of a job, by formula and as its newest probe measured them.
+         */
+        readonly JobResources: {
+            /** Layout */
+            readonly layout: string;
+            /**
+             * Step
+             * @description The probed step; null before the first.
+             */
+            readonly step: number | null;
+            /** Memory */
+            readonly memory: readonly components["schemas"]["Held"][];
+            /** Traffic */
+            readonly traffic: readonly components["schemas"]["Flow"][];
+            /**
+             * Reason
+             * @description Why there is no formula at all.
+             */
+            readonly reason: string | null;
         };
         /**
          * Jobs
@@ -4696,6 +4812,55 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Ranks"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getResources: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["JobResources"];
                 };
             };
             /** @description `job_not_found`: no such job */

@@ -1,0 +1,53 @@
+/** What ranks hold, kind by kind: a bar to the least of all ranks, lighter up to the most, and a mark where the formula is. */
+
+import { bytes } from "../services/format";
+import type { Held, Range } from "../services/resources";
+import "./memory-bars.css";
+
+const NAMES: Readonly<Record<string, string>> = {
+  parameters: "Parameters",
+  gradients: "Gradients",
+  optimizer: "Optimizer",
+  activations: "Activations",
+  allocated: "Allocated in all",
+};
+
+export function MemoryBars({ memory }: { memory: readonly Held[] }) {
+  const most = Math.max(1, ...memory.flatMap(({ measured, formula }) => [measured?.high ?? 0, formula?.high ?? 0]));
+  return (
+    <dl className="memory-bars">
+      {memory.map((held) => (
+        <div key={held.kind}>
+          <dt>{NAMES[held.kind] ?? held.kind}</dt>
+          <dd>
+            <Bar held={held} most={most} />
+            <span className="number">{held.measured ? inWords(held.measured) : "not measured yet"}</span>{" "}
+            <span className="quiet number">{held.formula ? `formula ${inWords(held.formula)} = ${held.formula.words}` : held.reason}</span>
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** A least and a most that read the same are one number. */
+function inWords({ low, high }: Range): string {
+  const [from, to] = [bytes(low), bytes(high)];
+  return from === to ? to : `${from} – ${to}`;
+}
+
+const HEIGHT = 14;
+
+function Bar({ held: { measured, formula }, most }: { held: Held; most: number }) {
+  const x = (value: number) => (value / most) * 100;
+  return (
+    <svg className="memory-bar" aria-hidden="true" viewBox={`0 0 100 ${HEIGHT}`} preserveAspectRatio="none">
+      <rect className="track" width={100} height={HEIGHT} />
+      {measured && <rect className="most" width={x(measured.high)} height={HEIGHT} />}
+      {measured && <rect className="least" width={x(measured.low)} height={HEIGHT} />}
+      {formula && formula.high > formula.low && <rect className="band" x={x(formula.low)} width={x(formula.high - formula.low)} height={HEIGHT} />}
+      {formula && <line x1={x(formula.low)} x2={x(formula.low)} y1={0} y2={HEIGHT} />}
+      {formula && formula.high > formula.low && <line x1={x(formula.high)} x2={x(formula.high)} y1={0} y2={HEIGHT} />}
+    </svg>
+  );
+}

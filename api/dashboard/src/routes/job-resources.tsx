@@ -1,0 +1,34 @@
+/** What each rank holds and sends, measured in a probed step beside the formula for the job's layout. */
+
+import { useQuery } from "@tanstack/react-query";
+import { MemoryBars } from "../components/memory-bars";
+import { ProblemNotice } from "../components/problem-notice";
+import { TrafficTable } from "../components/traffic-table";
+import { getResources } from "../services/resources";
+import "./job-resources.css";
+
+/** Probes are rare. */
+const POLL_MS = 15_000;
+
+export function JobResources({ id, ended }: { id: string; ended: boolean }) {
+  const { data: found, error } = useQuery({
+    queryKey: ["resources", id, ended],
+    queryFn: ({ signal }) => getResources(id, signal),
+    refetchInterval: ended ? false : POLL_MS,
+  });
+  if (!found) return error && <ProblemNotice problem={error} />;
+  const when = found.step === null ? "Not measured yet: step 2 is the first that is looked at closely." : `Measured in step ${found.step}.`;
+  return (
+    <section className="job-resources card" aria-labelledby="resources-title">
+      <div className="card-head">
+        <h2 id="resources-title">Memory and traffic</h2>
+        <span className="quiet">{when}</span>
+      </div>
+      {found.reason !== null && <p className="quiet job-resources-note">{found.reason}</p>}
+      <h3>Memory of a rank</h3>
+      <MemoryBars memory={found.memory} />
+      <h3>Bytes that rank 0 sends in a step</h3>
+      {found.traffic.length > 0 ? <TrafficTable traffic={found.traffic} /> : <p className="quiet job-resources-note">None: nothing is exchanged on this layout.</p>}
+    </section>
+  );
+}

@@ -1,0 +1,101 @@
+"""What a job's ranks hold and send: the formulas for its layout beside what the newest probe measured. A number, or why there is none."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+from sqlalchemy.engine import RowMapping
+
+from ..strategies.cost.formula import Formula, Setting, Unknown
+from ..strategies.cost.memory import Answer, memory
+from ..strategies.cost.traffic import Traffic, traffic
+from ..strategies.layout import Refusal
+from ..workers.formulas import setting_of, vocabulary
+from ..workers.spec import TrainSpec
+from .jobs import existing
+from .records import Flow, Held, ResourcesRecord
+from .store import events
+from .store.engine import Store
+
+#: Without a formula by their nature.
+_PEAK: Final = Unknown("All that torch had allocated at its most, buffers and fragments too.")
+
+Numbers = Mapping[str, Any]
+
+
+async def resources(store: Store, job: str) -> ResourcesRecord:
+    """Of a job (id or name). Raises JobNotFound."""
+    async with store.read() as tx:
+        row = await existing(tx, job)
+        told = await events.newest(tx, row["id"], "plan")
+        probe = await events.newest(tx, row["id"], "probe")
+        changed = await events.newest(tx, row["id"], "relayout")
+    if probe is not None and changed is not None and changed["position"] > probe["position"]:
+        probe = None  # it was another layout's
+    setting = await asyncio.to_thread(_setting, row, told)  # a model may come from a folder
+    measured: Numbers = {} if probe is None else probe["data"]
+    return ResourcesRecord(
+        layout=row["layout"],
+        step=measured.get("step"),
+        memory=_memory(setting, measured.get("memory") or {}),
+        traffic=_traffic(setting, measured.get("traffic") or {}),
+        reason=setting.reason if isinstance(setting, Unknown) else None,
+    )
+
+
+def _setting(row: RowMapping, told: RowMapping | None) -> Setting | Unknown:
+    spec = TrainSpec.model_validate(row["spec"]["train"])
+    try:
+        vocab = _vocabulary(spec, told)
+        if isinstance(vocab, Unknown):
+            return vocab
+        return setting_of(spec, vocab, row["device"] or "cpu")
+    except (Refusal, ValidationError) as error:
+        return Unknown(f"The model's numbers cannot be read here: {error}")
+
+
+def _vocabulary(spec: TrainSpec, told: RowMapping | None) -> int | Unknown:
+    """As far as the spec or the trainers say: the tokenizer's file is theirs."""
+    if spec.model.import_ is not None or spec.model.vocab is not None:
+        return spec.model.vocab or 2
+    if told is None:
+        return 256 if spec.data.tokenizer == "bytes" else Unknown("The vocabulary is known when the job has begun.")
+    return vocabulary(spec, int(told["data"]["parameters"])) or Unknown("The model has other sizes than its spec says.")
+
+
+def _memory(setting: Setting | Unknown, measured: Numbers) -> list[Held]:
+    said: dict[str, Answer] = {} if isinstance(setting, Unknown) else memory(setting)
+    kinds = [
+        *("parameters", "gradients", "optimizer", "activations"),
+        *(kind for kind in measured if kind == "allocated"),
+    ]
+    unknown = setting if isinstance(setting, Unknown) else _PEAK
+    return [_held(kind, said.get(kind, unknown), measured.get(kind) or {}) for kind in kinds]
+
+
+def _held(kind: str, said: Answer, measured: Numbers) -> Held:
+    least, most = measured.get("min"), measured.get("max")
+    if isinstance(said, Formula):
+        return Held(kind, least, most, said.words, said.low, said.high, None)
+    return Held(kind, least, most, None, None, None, said.reason)
+
+
+def _traffic(setting: Setting | Unknown, measured: Mapping[str, Mapping[str, Numbers]]) -> list[Flow]:
+    said = Traffic({}, {}) if isinstance(setting, Unknown) else traffic(setting)
+    told = {
+        (axis, kind): numbers
+        for axis, kinds in measured.items()
+        for kind, numbers in kinds.items()
+        if numbers["elements"]
+    }
+    return [_flow(axis, kind, said, setting, told.get((axis, kind))) for axis, kind in sorted({*told, *said.moved})]
+
+
+def _flow(axis: str, kind: str, said: Traffic, setting: Setting | Unknown, told: Numbers | None) -> Flow:
+    moved = said.moved.get((axis, kind))
+    calls, count, size = (told["calls"], told["elements"], told["bytes"]) if told else (None, None, None)
+    if moved is not None:
+        return Flow(axis, kind, calls, count, size, moved.words, moved.elements, moved.bytes, None)
+    reason = setting.reason if isinstance(setting, Unknown) else said.unknown.get(axis, "There is no formula for this.")
+    return Flow(axis, kind, calls, count, size, None, None, None, reason)

@@ -1,0 +1,91 @@
+"""What a formula says: a number, or between which it lies, in words too; or why there is none. Never a guess. Imports no torch."""
+
+from dataclasses import dataclass
+
+from ..layout import AXES, Batch, Layout
+from ..savings import Savings
+from .sizes import Decoder
+
+
+@dataclass(frozen=True)
+class Formula:
+    """Bytes of one rank, least and most over ranks, or where the formula gives bounds; `words` is the formula."""
+
+    words: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """No formula."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the formulas ask of a run. `compute` and `master`: bytes of an element that computes, and of one that is kept."""
+
+    layout: Layout
+    batch: Batch
+    decoder: Decoder
+    seq_len: int
+    precision: str
+    compute: int
+    master: int
+    moments: int  # of the optimizer, per parameter
+    counted: bool  # whether it counts its updates of each parameter
+    savings: Savings
+    smoothing: bool
+    z_loss: bool
+    bucket_bytes: int
+    prefetch: int
+    device: str
+
+    @property
+    def replicas(self) -> int:
+        """Ranks over which gradients are summed."""
+        return self.layout.degrees["data"] * self.layout.context
+
+    @property
+    def cut(self) -> int:
+        """Ranks over which ZeRO cuts."""
+        return self.layout.shard or self.replicas
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one micro-batch that one rank sees."""
+        return self.batch.micro_batch * self.seq_len // self.layout.context
+
+    @property
+    def tied_ends(self) -> bool:
+        """Whether two ends of a pipeline share a parameter."""
+        return self.decoder.tied and self.layout.pipeline > 1
+
+
+#: bytes of an element that computes, and of one that is kept, by precision.
+ELEMENT_BYTES = {"fp64": (8, 8), "fp32": (4, 4), "bf16": (2, 4), "fp16": (2, 4), "fp8": (2, 4)}
+
+
+def axis_names(layout: Layout) -> dict[str, str]:
+    """Mesh axis → the name under which what it moves is counted: axes with the same ranks have one, which a spec uses where one does.
+
+    Axes of one rank move nothing, and have none.
+    """
+    names: dict[tuple[int, ...], str] = {}
+    groups = _groups(layout)
+    for axis in sorted(groups, key=lambda axis: (axis in AXES, axis == "replica")):
+        if len(groups[axis]) > 1:
+            names[groups[axis]] = axis
+    return {axis: names[group] for axis, group in groups.items() if group in names}
+
+
+def _groups(layout: Layout) -> dict[str, tuple[int, ...]]:
+    """Axis → the ranks that rank 0 shares it with; in the order in which `strategies/mesh.py` makes them."""
+    t, c, d = layout.tensor, layout.context, layout.degrees["data"]
+    strides = {"pipeline": (layout.pipeline, d * c * t), "replica": (d * c, t), "tensor": (t, 1), "data": (d, c * t)}
+    strides |= {"context": (c, t), "ring": (layout.ring, layout.ulysses * t), "ulysses": (layout.ulysses, t)}
+    if layout.shard:
+        strides |= {"shard_replica": (d * c // layout.shard, layout.shard * t), "shard": (layout.shard, t)}
+    return {axis: tuple(range(0, degree * stride, stride)) for axis, (degree, stride) in strides.items()}

@@ -1,0 +1,152 @@
+"""Bytes that one rank holds, by formula: parameters, gradients, optimizer state, activations. Imports no torch.
+
+Ψ is the number of parameters that the rank has a part of (its stages, its cut over the tensor axis), N the replicas over which ZeRO
+cuts, c the bytes of an element that computes (2 in mixed precision) and m of one that is kept (4). Rows that N does not divide are
+padded to equal chunks.
+
+| stage | parameters | gradients | optimizer |
+|---|---|---|---|
+| 0 | cΨ | cΨ | 2mΨ, and mΨ of values where c ≠ m |
+| 1 | cΨ | cΨ | 3mΨ/N |
+| 2 | cΨ | cΨ/N and the buckets on their way | 3mΨ/N |
+| 3 | mΨ/N | mΨ/N | 2mΨ/N |
+
+Activations are those that wait for the backward pass (`activations.py`), at its beginning; what a block that recomputes keeps for a moment
+comes on top. Tables and scales of a few bytes per token are left out.
+
+With c = 2 and m = 4 these are the 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N of Rajbhandari et al. (1910.02054, section 5).
+"""
+
+from collections.abc import Callable
+
+from .activations import Widths, kept
+from .formula import Formula, Setting, Unknown
+from .sizes import Weight, chunks, elements, last_chunks
+
+Answer = Formula | Unknown
+#: Bytes of the parameters that a rank holds.
+Size = Callable[[list[Weight]], float]
+
+#: Bytes of a number that is kept in fp32.
+_WIDE = 4
+
+
+def memory(setting: Setting) -> dict[str, Answer]:
+    """Kind → its formula."""
+    if setting.tied_ends:
+        shared = Unknown("The two ends of a pipeline share the tied embedding.")
+        return dict.fromkeys(("parameters", "gradients", "optimizer", "activations"), shared)
+    return {
+        "parameters": _parameters(setting),
+        "gradients": _gradients(setting),
+        "optimizer": _optimizer(setting),
+        "activations": _activations(setting),
+    }
+
+
+def state_bytes(stage: int, parameters: int, replicas: int) -> float:
+    """Parameters, gradients and optimizer state together in mixed precision with AdamW: 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N, 16Ψ/N."""
+    whole, cut = ((16, 0), (4, 12), (2, 14), (0, 16))[stage]
+    return whole * parameters + cut * parameters / replicas
+
+
+def _over_ranks(setting: Setting, words: str, most: Size, least: Size | None = None) -> Formula:
+    """The formula on each pipeline rank: of those that ZeRO cuts alike the largest, and the smallest where that differs."""
+    held = [setting.decoder.held(setting.layout, rank) for rank in range(setting.layout.pipeline)]
+    return Formula(words + _of_what(setting), min(map(least or most, held)), max(map(most, held)))
+
+
+def _of_what(setting: Setting) -> str:
+    parts = [f"tensor {setting.layout.tensor}"] * (setting.layout.tensor > 1)
+    parts += [f"pipeline {setting.layout.pipeline}"] * (setting.layout.pipeline > 1)
+    return f"; Ψ: a rank's share over {' × '.join(parts)}" if parts else ""
+
+
+def _parameters(setting: Setting) -> Answer:
+    if setting.savings.offload.parameters:
+        return Unknown("Parameters lie in the host's memory.")
+    c, m, n = setting.compute, setting.master, setting.cut
+    if setting.layout.zero == 3:
+        return _over_ranks(setting, f"{m}Ψ/{n}", lambda held: m * chunks(held, n))
+    return _over_ranks(setting, f"{c}Ψ", lambda held: c * elements(held))
+
+
+def _gradients(setting: Setting) -> Answer:
+    c, m, n, zero = setting.compute, setting.master, setting.cut, setting.layout.zero
+    if zero == 3:
+        return _over_ranks(
+            setting, f"{m}Ψ/{n}", lambda held: m * chunks(held, n), lambda held: m * last_chunks(held, n)
+        )
+    if zero == 0:
+        return _over_ranks(setting, f"{c}Ψ", lambda held: c * elements(held))
+    if setting.layout.pipeline > 1:
+        return Unknown(f"ZeRO-{zero} takes gradients into buckets one after the other when the pipeline has run.")
+    if zero == 1:
+        return _over_ranks(setting, f"{c}Ψ", lambda held: c * n * chunks(held, n))
+    own = _over_ranks(setting, "", lambda held: c * chunks(held, n))
+    whole = _over_ranks(setting, "", lambda held: c * n * chunks(held, n))
+    largest = max(weight.chunk(n) * n * c for weight in setting.decoder.held(setting.layout, 0))
+    on_the_way = (setting.prefetch + 1) * max(setting.bucket_bytes, largest)
+    words = f"{c}Ψ/{n}, and at most {setting.prefetch + 1} buckets on their way{_of_what(setting)}"
+    return Formula(words, own.low, min(own.high + on_the_way, own.high + whole.high))
+
+
+def _optimizer(setting: Setting) -> Answer:
+    if setting.savings.offload.optimizer or setting.savings.offload.parameters:
+        return Unknown("Optimizer state lies in the host's memory, in part or whole.")
+    m, n, zero = setting.master, setting.cut, setting.layout.zero
+    values = m if zero in (1, 2) or (zero == 0 and setting.compute != m) else 0
+    moments = setting.moments * m
+    if zero == 0:
+        size = lambda held: (values + moments) * elements(held) + _counts(setting, held)  # noqa: E731
+        return _over_ranks(setting, f"{values + moments}Ψ", size)
+    most = lambda held: (values + moments) * chunks(held, n) + _counts(setting, held)  # noqa: E731
+    least = lambda held: values * chunks(held, n) + moments * last_chunks(held, n)  # noqa: E731
+    return _over_ranks(setting, f"{values + moments}Ψ/{n}", most, least)
+
+
+def _counts(setting: Setting, held: list[Weight]) -> int:
+    """A number of updates per parameter."""
+    return 4 * len(held) if setting.counted else 0
+
+
+def _activations(setting: Setting) -> Answer:
+    reason = _why_not_activations(setting)
+    if reason:
+        return Unknown(reason)
+    blocks, tokens, recompute = setting.decoder.layers, setting.tokens, setting.savings.recompute
+    again = -(-blocks // recompute.every) if recompute.mode != "none" else 0
+    held = again * _block_bytes(setting, recompute.mode) + (blocks - again) * _block_bytes(setting, "none")
+    end = _end_bytes(setting)
+    words = f"{tokens} tokens × ({blocks} blocks × {held / blocks:.0f} bytes + {end:.0f} of norm, head and loss)"
+    return Formula(words, tokens * (held + end), tokens * (held + end))
+
+
+def _why_not_activations(setting: Setting) -> str | None:
+    layout, savings = setting.layout, setting.savings
+    reasons = {
+        "A pipeline's schedule says how many micro-batches are kept at a time.": layout.pipeline > 1,
+        "Gathered parameters count among what ZeRO-3 keeps.": layout.zero == 3,
+        "There is no formula under context parallelism.": layout.context > 1,
+        "A compiled block chooses by itself what it keeps.": savings.compile,
+        "What blocks keep lies in the host's memory.": savings.offload.activations,
+        "There is no formula for fp8, which keeps scaled copies.": setting.precision == "fp8",
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _block_bytes(setting: Setting, mode: str) -> float:
+    """Per token on one rank."""
+    of, layout = setting.decoder, setting.layout
+    repeated = setting.compute > 2
+    found = kept(mode, Widths(of.dim, of.query, of.key, of.heads, of.hidden, of.gated, repeated))
+    return setting.compute * found.of_rank(layout.tensor, layout.sequence)
+
+
+def _end_bytes(setting: Setting) -> float:
+    """Per token on one rank: the inputs of the last norm and of the head, and the loss's softmax in fp32 or wider."""
+    layout, t = setting.layout, setting.layout.tensor
+    wide = max(_WIDE, setting.compute)
+    outside = setting.compute * 2 * setting.decoder.dim / (t if layout.sequence else 1)
+    logits = 2 if setting.z_loss and t == 1 else 1  # log Z of the z-loss is of logits, not of their softmax
+    return outside + logits * wide * setting.decoder.vocab / t

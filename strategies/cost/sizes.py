@@ -1,0 +1,82 @@
+"""A decoder as its formulas see it: the shapes of its parameters and the widths of its activations. Imports no torch."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..layout import Layout
+from .stages import ModuleCosts, stage_blocks
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter [rows, columns] (vectors: one column). Tensor parallelism cuts its rows (0), its columns (1), or nothing."""
+
+    rows: int
+    columns: int = 1
+    cut: int | None = None
+
+    def of_rank(self, tensor: int) -> "Weight":
+        """What one of so many tensor ranks holds of it."""
+        if self.cut is None or tensor == 1:
+            return self
+        return Weight(self.rows // tensor, self.columns) if self.cut == 0 else Weight(self.rows, self.columns // tensor)
+
+    @property
+    def elements(self) -> int:
+        return self.rows * self.columns
+
+    def chunk(self, parts: int) -> int:
+        """Elements of the largest of so many chunks of rows; all chunks are padded to it where they travel."""
+        return -(-self.rows // parts) * self.columns
+
+    def last_chunk(self, parts: int) -> int:
+        """Elements of the smallest."""
+        return max(0, self.rows - (parts - 1) * -(-self.rows // parts)) * self.columns
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Embedding, equal blocks, and the end (last norm and head). Widths in elements per token; `costs`: by which a pipeline is split."""
+
+    layers: int
+    dim: int
+    query: int  # width of all heads' queries
+    key: int  # of all heads' keys
+    heads: int
+    hidden: int
+    vocab: int
+    gated: bool  # the feed-forward has two columns before its row, whose product is a third
+    plain: bool  # of a kind whose exchanges over the tensor axis are counted: no biases, no norms of heads, no learned positions
+    tied: bool
+    embed: tuple[Weight, ...]
+    block: tuple[Weight, ...]
+    end: tuple[Weight, ...]
+    costs: ModuleCosts
+
+    def stages(self, layout: Layout, pipeline_rank: int) -> list[tuple[int, int]]:
+        """(Stage, its number of blocks) of those that a pipeline rank holds."""
+        blocks = stage_blocks(layout, self.costs)
+        return [(stage, len(blocks[stage])) for stage in layout.stages_of(pipeline_rank)]
+
+    def held(self, layout: Layout, pipeline_rank: int) -> list[Weight]:
+        """The parameters of a pipeline rank, as one tensor rank holds them."""
+        weights: list[Weight] = []
+        for stage, blocks in self.stages(layout, pipeline_rank):
+            weights += self.embed if stage == 0 else ()
+            weights += self.block * blocks
+            weights += self.end if stage == layout.stages - 1 else ()
+        return [weight.of_rank(layout.tensor) for weight in weights]
+
+
+def elements(weights: Iterable[Weight]) -> int:
+    return sum(weight.elements for weight in weights)
+
+
+def last_chunks(weights: Iterable[Weight], parts: int) -> int:
+    """Elements of the smallest chunk of each, together."""
+    return sum(weight.last_chunk(parts) for weight in weights)
+
+
+def chunks(weights: Iterable[Weight], parts: int) -> int:
+    """Elements of the largest chunk of each, together."""
+    return sum(weight.chunk(parts) for weight in weights)

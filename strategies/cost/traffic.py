@@ -1,0 +1,210 @@
+"""Elements and bytes that rank 0 sends in a step per mesh axis and collective, by formula. Imports no torch.
+
+With Ψ parameters on the rank, N replicas, m micro-batches, B rows of s tokens on a replica, width d, L blocks, n = B·s·d elements of hidden
+state (÷ C under context parallelism) and f = (t−1)/t:
+
+- data: 2Ψ(N−1)/N elements for ZeRO-0, 1 and 2, of which stage 2 repeats the reduce-scatter per micro-batch; 3Ψ(N−1)/N per micro-batch for
+  ZeRO-3, which under a pipeline gathers and reduces once (1910.02054, section 7). From stage 1 on each parameter is cut by its rows, and
+  N·⌈rows/N⌉ of them travel. In groups of S that shard S stands for N, and 2(Ψ/S)(G−1)/G are all-reduced between G groups.
+- tensor: a block all-reduces its two outputs forward and their inputs' gradients backward, 4 times 2nf; the head its input's gradient, 2nf.
+  The embedding is cut by columns: its output is gathered, nf, and each rank takes its own columns of the gradient. The loss all-reduces
+  1 and then 2 numbers per token (3 with label smoothing).
+- with sequence parallelism a block gathers its two inputs forward, again backward, and its two outputs' gradients, 6nf, and reduce-scatters
+  its outputs and its inputs' gradients, 4nf; the head gathers twice and reduce-scatters once; the embedding's output is gathered (gloo has
+  no all-to-all between shards), and so is its gradient. Norms see a part of the tokens: 2L + 1 gradients of d are all-reduced, by
+  ZeRO-2 and 3 with each micro-batch.
+- full recompute repeats what a block sends before its last reduction: two gathers and one reduction, or one all-reduce.
+- Ulysses: U ranks exchange q, k, v and the output, n = B·s/C·head size·(2·heads + 2·key heads), forward and backward.
+- ring: R ranks pass keys and values, n = B·s/C·head size·key heads each, R − 1 times forward (2n), and backward with their gradients in
+  fp32 or wider (2n + 2n).
+- pipeline: each boundary between ranks carries n forward and n back; with sequence parallelism a rank's part of it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from .formula import Setting, axis_names
+from .sizes import Weight, chunks, elements
+
+#: Axis and collective.
+Flow = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What rank 0 sends of one kind on one axis in a step."""
+
+    words: str
+    elements: float
+    bytes: float
+
+    def __add__(self, other: "Moved") -> "Moved":
+        words = self.words if other.words in self.words else f"{self.words} + {other.words}"
+        return Moved(words, self.elements + other.elements, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What is known, and of axes that are not why."""
+
+    moved: dict[Flow, Moved]
+    unknown: dict[str, str]
+
+
+def traffic(setting: Setting) -> Traffic:
+    """By the names under which a probe counts."""
+    names = axis_names(setting.layout)
+    parts = {
+        **_replicas(setting),
+        "tensor": (_why_not_tensor(setting), lambda: _tensor(setting)),
+        "ulysses": (None, lambda: _ulysses(setting)),
+        "ring": (None, lambda: _ring(setting)),
+        "pipeline": (_why_not_pipeline(setting), lambda: _pipeline(setting)),
+    }
+    moved: dict[Flow, Moved] = {}
+    unknown: dict[str, str] = {}
+    for axis, (reason, of) in parts.items():
+        if axis in names and reason:
+            unknown[names[axis]] = reason
+        elif axis in names:
+            for kind, one in of():
+                flow = (names[axis], kind)
+                moved[flow] = moved[flow] + one if flow in moved else one
+    return Traffic({flow: one for flow, one in moved.items() if one.elements and flow[0] not in unknown}, unknown)
+
+
+Sent = Iterator[tuple[str, Moved]]
+
+
+def _held(setting: Setting) -> list[Weight]:
+    return setting.decoder.held(setting.layout, 0)
+
+
+def _replicas(setting: Setting) -> dict[str, tuple[str | None, Callable[[], "Sent"]]]:
+    """Gradients and parameters: over the replicas, or in groups that shard and between them."""
+    reason = "The two ends of a pipeline share the tied embedding." if setting.tied_ends else None
+    if setting.layout.shard is None:
+        return {"replica": (reason, lambda: _data(setting))}
+    return {"shard": (reason, lambda: _data(setting)), "shard_replica": (reason, lambda: _between(setting))}
+
+
+def _data(setting: Setting) -> Sent:
+    held, n, c = _held(setting), setting.cut, setting.compute
+    times = 1 if setting.layout.pipeline > 1 else setting.batch.microbatches
+    if setting.layout.zero == 0:
+        yield "all_reduce", _moved("2Ψ(N−1)/N", 2 * elements(held) * (n - 1) / n, c)
+        return
+    part = n * chunks(held, n) * (n - 1) / n
+    if setting.layout.zero == 3:
+        turns = f" × {times} micro-batches" * (times > 1)
+        gathers = 1 if setting.layout.pipeline > 1 else 2 * times
+        yield "all_gather", _moved(f"{'' if gathers == 1 else 2}Ψ(N−1)/N{turns}", gathers * part, c)
+        yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", times * part, setting.master)
+        return
+    again = times if setting.layout.zero == 2 else 1
+    turns = f" × {again} micro-batches" * (again > 1)
+    yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", again * part, c)
+    yield "all_gather", _moved("Ψ(N−1)/N", part, c)
+
+
+def _between(setting: Setting) -> Sent:
+    groups = setting.replicas // setting.cut
+    times = 1 if setting.layout.pipeline > 1 else setting.batch.microbatches
+    turns = f" × {times} micro-batches" * (times > 1)
+    part = 2 * chunks(_held(setting), setting.cut) * (groups - 1) / groups
+    yield "all_reduce", _moved(f"2(Ψ/S)(G−1)/G{turns}", times * part, setting.master)
+
+
+def _why_not_tensor(setting: Setting) -> str | None:
+    """Where what crosses the tensor axis is not counted here."""
+    layout = setting.layout
+    reasons = {
+        "There is no formula for biases, learned positions and norms of heads over the tensor axis.": not setting.decoder.plain,
+        "A tied embedding is cut by its rows; there is no formula for that.": setting.decoder.tied,
+        "On GPUs the embedding exchanges columns for positions; there is no formula for that.": (
+            layout.sequence and setting.device == "cuda"
+        ),
+        "There is no formula for compiled blocks, whose messages are not seen.": setting.savings.compile,
+        "There is no formula for ZeRO-3 with tensor parallelism in a pipeline.": layout.zero == 3
+        and layout.pipeline > 1,
+        "There is no formula for recompute under this schedule.": (
+            setting.savings.recompute.mode == "full"
+            and layout.pipeline > 1
+            and layout.schedule not in ("1f1b", "gpipe")
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _tensor(setting: Setting) -> Sent:
+    layout, decoder = setting.layout, setting.decoder
+    t, stages = layout.tensor, decoder.stages(layout, 0)
+    blocks = sum(count for _, count in stages)
+    first, last = (any(stage == end for stage, _ in stages) for end in (0, layout.stages - 1))
+    f, tokens = (t - 1) / t, setting.tokens * setting.batch.microbatches
+    n, c, wide = tokens * decoder.dim, setting.compute, max(4, setting.compute)
+    again = _recomputed(setting, blocks)
+    loss = (3 + setting.smoothing) * 2 * tokens * f * last
+    if not layout.sequence:
+        yield "all_reduce", _moved("4 × 2nf per block", (4 * blocks + again + last) * 2 * n * f, c)
+        yield "all_reduce", _moved("loss", loss, wide)
+        yield "all_gather", _moved("nf of the embedding", n * f * first, c)
+        return
+    times = setting.batch.microbatches if layout.zero > 1 and layout.pipeline == 1 else 1
+    norms = (2 * blocks + last) * 2 * decoder.dim * f * times
+    yield "all_gather", _moved("6nf per block", (6 * blocks + 2 * again + 2 * last + 2 * first) * n * f, c)
+    yield "reduce_scatter", _moved("4nf per block", (4 * blocks + again + last) * n * f, c)
+    yield "all_reduce", _moved("norms", norms, c)
+    yield "all_reduce", _moved("loss", loss, wide)
+
+
+def _recomputed(setting: Setting, blocks: int) -> int:
+    """Blocks that run a second time with what they send."""
+    recompute = setting.savings.recompute
+    return -(-blocks // recompute.every) if recompute.mode == "full" else 0
+
+
+def _heads(setting: Setting) -> tuple[float, float]:
+    """Elements of queries and of keys of rank 0 in a step and block."""
+    tokens = setting.tokens * setting.batch.microbatches
+    return tokens * setting.decoder.query / setting.layout.tensor, tokens * setting.decoder.key / setting.layout.tensor
+
+
+def _blocks(setting: Setting) -> int:
+    return sum(count for _, count in setting.decoder.stages(setting.layout, 0))
+
+
+def _ulysses(setting: Setting) -> Sent:
+    query, key = _heads(setting)
+    u, blocks = setting.layout.ulysses, _blocks(setting)
+    forward = (2 * query + 2 * key) * (u - 1) / u
+    times = 2 * blocks + _recomputed(setting, blocks)
+    yield "all_to_all", _moved("2n(U−1)/U per block", times * forward, setting.compute)
+
+
+def _ring(setting: Setting) -> Sent:
+    _, key = _heads(setting)
+    blocks, turns, wide = _blocks(setting), setting.layout.ring - 1, max(4, setting.compute)
+    narrow = 4 * blocks + 2 * (
+        blocks if setting.savings.recompute.mode == "selective" else _recomputed(setting, blocks)
+    )
+    yield "send", _moved("6n(R−1) per block", narrow * key * turns, setting.compute)
+    yield "send", _moved("6n(R−1) per block", 2 * blocks * key * turns, wide)
+
+
+def _why_not_pipeline(setting: Setting) -> str | None:
+    return "The two ends of a pipeline share the tied embedding." if setting.tied_ends else None
+
+
+def _pipeline(setting: Setting) -> Sent:
+    layout = setting.layout
+    mine = {stage for stage, _ in setting.decoder.stages(layout, 0)}
+    forward = sum(stage + 1 not in mine for stage in mine if stage + 1 < layout.stages)
+    back = sum(stage - 1 not in mine for stage in mine if stage)
+    n = setting.tokens * setting.batch.microbatches * setting.decoder.dim
+    part = n / (layout.tensor if layout.sequence else 1)
+    yield "send", _moved("n per boundary and direction", (forward + back) * part, setting.compute)
+
+
+def _moved(words: str, count: float, element_bytes: int) -> Moved:
+    return Moved(words, count, count * element_bytes)

@@ -1,0 +1,96 @@
+"""The formulas of a job beside what its newest probe measured, from a gang's word to an answer."""
+
+from typing import Any
+
+import pytest
+
+from shardyard.api.models import JobResources
+from shardyard.service import resources
+from shardyard.service.admission import admit
+from shardyard.service.intake import take_in
+from shardyard.service.records import Flow, Held, ResourcesRecord
+from shardyard.service.settings import Settings
+from shardyard.service.store import events, nodes
+from shardyard.service.store.engine import Store
+
+from .conftest import Submit
+from .test_intake import state, told
+from .test_leases import NODE
+
+#: Of the nano Llama with 256 tokens.
+PARAMETERS = 803_968
+
+
+def probe(step: int, **memory: int) -> tuple[str, dict[str, Any]]:
+    moved = {"calls": 3, "elements": PARAMETERS, "bytes": 2 * PARAMETERS}
+    held = {kind: {"min": size, "max": size + 1} for kind, size in memory.items()}
+    return "probe", {"step": step, "traffic": {"data": {"all_reduce": moved}}, "memory": held}
+
+
+def of(kind: str, found: ResourcesRecord) -> Held:
+    return next(held for held in found.memory if held.kind == kind)
+
+
+async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Settings, submit: Submit) -> None:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    job = await submit(ranks=2, precision="bf16")
+    before = await resources.resources(store, job.name)
+    assert before.step is None and before.reason is None
+    parameters = of("parameters", before)
+    assert (parameters.low, parameters.most, parameters.formula) == (2 * PARAMETERS, None, "2Ψ")
+    expected = Flow("data", "all_reduce", None, None, None, "2Ψ(N−1)/N", PARAMETERS, 2 * PARAMETERS, None)
+    assert before.traffic == [expected]
+
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    begun = told(
+        state("starting"), ("plan", {"parameters": PARAMETERS}), state("running"), probe(2, parameters=7, allocated=9)
+    )
+    await take_in(store, lease, 1, begun)
+    found = await resources.resources(store, job.id)
+    assert (found.step, of("parameters", found).least, of("parameters", found).most) == (2, 7, 8)
+    assert of("gradients", found).most is None
+    peak = of("allocated", found)
+    assert peak.formula is None and "buffers" in (peak.reason or "")
+    assert [(flow.calls, flow.elements) for flow in found.traffic] == [(3, PARAMETERS)]
+    assert len(JobResources.model_validate(found).model_dump_json()) < 10_000
+
+    async with store.write() as tx:
+        row = {"attempt": 1, "kind": "relayout", "ts": 1.0, "actor": "x", "data": {}}
+        await events.append(tx, job.id, [row])
+    assert (await resources.resources(store, job.id)).step is None, "that was another layout's"
+
+
+@pytest.mark.parametrize(
+    ("train", "word"),
+    [
+        ({"model": {"family": "moe", "preset": "nano"}}, "experts"),
+        ({"model": {"vocab": 300}, "layout": {"tensor": 2}, "compile": True}, None),
+    ],
+    ids=str,
+)
+async def test_what_has_no_formula_has_a_reason(
+    store: Store, submit: Submit, train: dict[str, Any], word: str | None
+) -> None:
+    found = await resources.resources(store, (await submit(**train)).id)
+    if word is not None:
+        assert word in (found.reason or "")
+        assert all(held.formula is None and held.reason == found.reason for held in found.memory)
+        assert found.traffic == []
+    else:
+        assert found.reason is None
+        assert "compiled" in (of("activations", found).reason or "")
+        assert found.traffic == []
+
+
+async def test_a_vocabulary_that_only_the_trainers_know_is_told_by_their_plan(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    job = await submit()
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    await take_in(store, lease, 1, told(state("starting"), ("plan", {"parameters": PARAMETERS + 2 * 128 * 744})))
+    assert of("parameters", await resources.resources(store, job.id)).low == 4 * (PARAMETERS + 2 * 128 * 744)
+    await take_in(store, lease, 1, told(("plan", {"parameters": PARAMETERS + 1}), first=3))
+    assert "other sizes" in ((await resources.resources(store, job.id)).reason or "")

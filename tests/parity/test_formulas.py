@@ -1,0 +1,92 @@
+"""The formulas that the product shows are what a probe measures: traffic exactly, to the element and byte; memory within a few percent.
+
+What the formulas do not know they say, and then no number is compared; that they know what is listed here is a part of the test.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.models import GPT2, LLAMA
+from harness.ranks import train
+
+from shardyard.strategies.cost.formula import Formula, Setting
+from shardyard.strategies.cost.memory import memory
+from shardyard.strategies.cost.traffic import traffic
+from shardyard.workers.formulas import setting_of
+from shardyard.workers.spec import TrainSpec
+
+Make = Callable[..., Any]
+
+#: Activations count tables and scales that the formula leaves out.
+SMALL, ABOUT = 0.02, 0.1
+
+WIDE = {**LLAMA, "dim": 128, "hidden": 352}
+UNTIED = {**LLAMA, "kv_heads": 4}
+
+CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"model": WIDE}),
+    ({}, {"model": WIDE, "precision": "bf16"}),
+    ({}, {"model": {**GPT2, "dim": 128, "hidden": 512}, "precision": "fp32", "optimizer": {"name": "sgd", "lr": 0.01}}),
+    ({}, {"model": WIDE, "precision": "bf16", "recompute": "full"}),
+    ({}, {"model": WIDE, "precision": "fp32", "recompute": "selective"}),
+    ({}, {"model": WIDE, "precision": "bf16", "recompute": "every-2"}),
+    ({"data": 2}, {"precision": "bf16"}),
+    ({"data": 2, "zero": 1}, {"precision": "fp32"}),
+    ({"data": 2, "zero": 1, "micro_batch": 2}, {"precision": "bf16", "model": {**LLAMA, "tied": True}}),
+    ({"data": 2, "zero": 2, "micro_batch": 2}, {"precision": "bf16"}),
+    ({"data": 2, "zero": 3, "micro_batch": 4}, {"precision": "bf16"}),
+    ({"data": 3, "zero": 2}, {}),
+    ({"data": 3, "zero": 3}, {}),
+    ({"data": 4, "zero": 3, "shard": 2}, {"precision": "bf16"}),
+    ({"tensor": 2, "sequence": False}, {"precision": "bf16", "model": {**WIDE, "kv_heads": 4}}),
+    ({"tensor": 2, "sequence": False, "micro_batch": 4}, {"recompute": "full"}),
+    ({"tensor": 2}, {"precision": "bf16", "model": {**WIDE, "kv_heads": 4}}),
+    ({"tensor": 4, "micro_batch": 4}, {"model": UNTIED, "recompute": "full", "loss": {"label_smoothing": 0.1}}),
+    ({"data": 2, "tensor": 2, "zero": 1}, {"precision": "bf16"}),
+    ({"data": 2, "tensor": 2, "zero": 2, "micro_batch": 2}, {"precision": "bf16"}),
+    ({"data": 2, "tensor": 2, "zero": 3, "micro_batch": 4}, {"precision": "bf16"}),
+    ({"context": 2, "ulysses": 2}, {"precision": "bf16"}),
+    ({"context": 2}, {"precision": "bf16"}),
+    ({"context": 4, "ulysses": 2, "zero": 1}, {"recompute": "full"}),
+    ({"data": 2, "context": 2}, {"precision": "bf16", "recompute": "selective"}),
+    ({"pipeline": 2}, {"precision": "bf16"}),
+    ({"pipeline": 4, "schedule": "gpipe"}, {}),
+    ({"pipeline": 2, "schedule": "zbv"}, {}),
+    ({"pipeline": 2, "schedule": "interleaved", "tensor": 2}, {"precision": "bf16"}),
+    ({"pipeline": 2, "data": 2, "zero": 1}, {"precision": "bf16"}),
+    ({"pipeline": 2, "data": 2, "zero": 3}, {"precision": "bf16"}),
+]
+
+
+@pytest.mark.parametrize(("layout", "changes"), CASES, ids=str)
+def test_the_formulas_are_what_a_probe_measures(
+    layout: dict[str, Any], changes: dict[str, Any], root: Path, make_spec: Make
+) -> None:
+    spec = make_spec(layout, **{"steps": 2, "eval": {"batches": 1}, **changes})
+    setting = setting_of(TrainSpec.model_validate(spec), 256, "cpu")
+    assert isinstance(setting, Setting)
+    run = train(spec, root)
+    (found,) = [data for kind, data in run["events"] if kind == "probe"]
+    _compare_traffic(setting, found["traffic"])
+    _compare_memory(setting, found["memory"])
+
+
+def _compare_traffic(setting: Setting, measured: dict[str, dict[str, dict[str, float]]]) -> None:
+    said = traffic(setting)
+    assert not said.unknown, said.unknown
+    told = {(axis, kind): numbers for axis, kinds in measured.items() for kind, numbers in kinds.items()}
+    numbers = {flow: (one["elements"], one["bytes"]) for flow, one in told.items() if one["elements"]}
+    expected = {flow: (moved.elements, moved.bytes) for flow, moved in said.moved.items()}
+    assert {flow: pytest.approx(pair, rel=1e-9) for flow, pair in expected.items()} == numbers
+
+
+def _compare_memory(setting: Setting, measured: dict[str, dict[str, float]]) -> None:
+    for kind, said in memory(setting).items():
+        if isinstance(said, Formula):
+            near = ABOUT if kind == "activations" else SMALL
+            least, most = measured[kind]["min"], measured[kind]["max"]
+            assert said.low * (1 - near) <= least and most <= said.high * (1 + near), (kind, said, measured[kind])
+            if said.low == said.high:
+                assert least == pytest.approx(said.low, rel=near), (kind, said, measured[kind])

@@ -1,0 +1,115 @@
+"""Formulas from numbers alone: under which names traffic counts, and what is known of a job. `tests/parity/test_formulas.py` measures."""
+
+from typing import Any
+
+import pytest
+
+from shardyard.strategies.cost.formula import Formula, Setting, Unknown, axis_names
+from shardyard.strategies.cost.memory import memory, state_bytes
+from shardyard.strategies.cost.traffic import traffic
+from shardyard.strategies.layout import Layout
+from shardyard.workers.formulas import setting_of, vocabulary
+from shardyard.workers.spec import TrainSpec
+
+LAYOUTS = [
+    {"data": 2, "tensor": 2, "pipeline": 2},
+    {"context": 4, "ulysses": 2},
+    {"context": 2, "tensor": 2},
+    {"data": 2, "context": 2, "ulysses": 2},
+    {"data": 4, "zero": 3, "shard": 2, "pipeline": 2},
+    {},
+]
+
+
+@pytest.mark.parametrize("degrees", LAYOUTS, ids=str)
+def test_traffic_is_named_as_the_mesh_names_it(degrees: dict[str, int]) -> None:
+    import torch
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.strategies.traffic import axes_of
+
+    layout = Layout.model_validate(degrees)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=layout.world_size)
+    try:
+        mesh = make_mesh(layout, torch.device("cpu"))
+        named = {axes_of(mesh)[mesh.group(axis).group_name] for axis in mesh.axes if mesh.size(axis) > 1}
+    finally:
+        dist.destroy_process_group()
+    assert set(axis_names(layout).values()) == named
+
+
+def setting(layout: dict[str, Any], **train: Any) -> Setting | Unknown:
+    spec = {"steps": 1, "global_batch": 16, "layout": layout, "precision": "bf16", **train}
+    return setting_of(TrainSpec.model_validate(spec), 256, "cpu")
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_the_state_of_all_ranks_is_the_papers(zero: int) -> None:
+    """16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N, 16Ψ/N, where N divides every parameter."""
+    found = setting({"data": 4, "zero": zero}, model={"preset": "124M"})
+    assert isinstance(found, Setting)
+    said = memory(found)
+    total = 0.0
+    for kind in ("parameters", "gradients", "optimizer"):
+        formula = said[kind]
+        assert isinstance(formula, Formula)
+        total += formula.low
+    psi = sum(weight.elements for weight in found.decoder.held(found.layout, 0))
+    assert total == pytest.approx(state_bytes(zero, psi, 4), rel=1e-4)
+
+
+def test_the_shapes_sum_up_to_the_models_parameters() -> None:
+    for model in ({"preset": "8B"}, {"family": "gpt2", "preset": "124M"}, {"preset": "nano", "tied": True}):
+        spec = TrainSpec.model_validate({"steps": 1, "global_batch": 1, "model": model})
+        found = setting_of(spec, 256, "cpu")
+        assert isinstance(found, Setting)
+        arch = spec.architecture(256)
+        assert arch is not None
+        assert sum(weight.elements for weight in found.decoder.held(found.layout, 0)) == arch.parameters
+        assert vocabulary(spec, arch.parameters) == 256
+        assert vocabulary(spec, arch.parameters + 1) is None
+
+
+@pytest.mark.parametrize(
+    ("layout", "train", "word"),
+    [
+        ({"tensor": 2}, {"model": {"family": "gpt2", "preset": "nano"}}, "biases"),
+        ({"tensor": 2}, {"model": {"tied": True}}, "tied"),
+        ({"pipeline": 2}, {"model": {"tied": True}}, "tied"),
+    ],
+    ids=str,
+)
+def test_what_is_not_known_has_its_reason_instead_of_a_number(
+    layout: dict[str, Any], train: dict[str, Any], word: str
+) -> None:
+    found = setting(layout, **train)
+    assert isinstance(found, Setting)
+    said = traffic(found)
+    (axis,) = layout
+    assert word in said.unknown[axis]
+    assert not [flow for flow in said.moved if flow[0] == axis]
+
+
+@pytest.mark.parametrize(
+    ("layout", "train"),
+    [
+        ({"pipeline": 2}, {}),
+        ({"data": 2, "zero": 3}, {}),
+        ({"context": 2}, {}),
+        ({}, {"compile": True}),
+        ({}, {"offload": {"activations": True}}),
+        ({"pipeline": 2}, {"model": {"tied": True}}),
+    ],
+    ids=str,
+)
+def test_activations_that_no_formula_covers(layout: dict[str, Any], train: dict[str, Any]) -> None:
+    found = setting(layout, **train)
+    assert isinstance(found, Setting)
+    assert isinstance(memory(found)["activations"], Unknown)
+
+
+def test_neither_experts_nor_a_module_of_ones_own_have_formulas() -> None:
+    assert isinstance(setting({}, model={"family": "moe", "preset": "nano"}), Unknown)
+    assert isinstance(setting({}, model={"import": "mine:model"}), Unknown)

@@ -1,0 +1,47 @@
+"""What the formulas of memory and traffic ask of a spec. Imports no torch."""
+
+from ..strategies.cost.formula import ELEMENT_BYTES, Setting, Unknown
+from .models.sizes import sizes
+from .spec import TrainSpec
+
+
+def setting_of(spec: TrainSpec, vocab: int, device: str) -> Setting | Unknown:
+    """The setting of a run on `device`, `cpu` or `cuda`, with a tokenizer of `vocab`; why there is none. Raises `Refusal`."""
+    arch = spec.architecture(vocab)
+    if arch is None:
+        return Unknown("A module of your own: its sizes are not known here.")
+    if arch.experts is not None:
+        return Unknown("What a mixture of experts holds and sends depends on what its router chooses.")
+    compute, master = ELEMENT_BYTES[spec.precision]
+    adam = spec.optimizer.name == "adamw"
+    return Setting(
+        layout=spec.layout,
+        batch=spec.check(vocab),
+        decoder=sizes(arch, spec.data.seq_len),
+        seq_len=spec.data.seq_len,
+        precision=spec.precision,
+        compute=compute,
+        master=master,
+        moments=2 if adam else 1,
+        counted=adam,
+        savings=spec.savings,
+        smoothing=spec.loss.label_smoothing > 0,
+        z_loss=spec.loss.z_loss > 0,
+        bucket_bytes=spec.overlap.bucket_bytes,
+        prefetch=spec.overlap.prefetch,
+        device=device,
+    )
+
+
+def vocabulary(spec: TrainSpec, parameters: int) -> int | None:
+    """The vocabulary of a model that has so many parameters, which are linear in it; None where no number fits. Raises `Refusal`."""
+    if spec.model.vocab is not None:
+        return spec.model.vocab
+    few, more = spec.architecture(2), spec.architecture(3)
+    if few is None or more is None:
+        return None
+    each = more.parameters - few.parameters
+    if each == 0:  # the model brings its own
+        return few.vocab
+    rest, left = divmod(parameters - few.parameters, each)
+    return 2 + rest if left == 0 and rest >= 0 else None

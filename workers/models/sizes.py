@@ -1,0 +1,53 @@
+"""The shapes of a decoder's parameters, as formulas ask for them (`strategies/cost/sizes.py`). Imports no torch."""
+
+from ...strategies.cost.sizes import Decoder, Weight
+from .flops import module_flops
+from .presets import Architecture
+
+
+def sizes(arch: Architecture, seq_len: int) -> Decoder:
+    """Raises ValueError for a mixture of experts: what a rank holds and sends depends on where they stand and what is chosen."""
+    if arch.experts is not None:
+        raise ValueError("there is no formula for a mixture of experts")
+    d, q, k = arch.dim, arch.head_size * arch.heads, arch.head_size * arch.kv_heads
+    gpt = arch.family == "gpt2"
+    positions = (Weight(arch.max_seq_len, d, 1),) if gpt else ()
+    head = () if arch.tied else (Weight(arch.vocab, d, 0),)
+    return Decoder(
+        layers=arch.layers,
+        dim=d,
+        query=q,
+        key=k,
+        heads=arch.heads,
+        hidden=arch.hidden,
+        vocab=arch.vocab,
+        gated=not gpt,
+        plain=not (gpt or arch.qkv_bias or arch.qk_norm),
+        tied=arch.tied,
+        embed=(Weight(arch.vocab, d, 0 if arch.tied else 1), *positions),
+        block=(*_attention(arch, d, q, k), *_feed_forward(arch)),
+        end=(*_norm(arch), *head),
+        costs=module_flops(arch, seq_len),
+    )
+
+
+def _norm(arch: Architecture) -> tuple[Weight, ...]:
+    return (Weight(arch.dim),) * (2 if arch.family == "gpt2" else 1)
+
+
+def _attention(arch: Architecture, d: int, q: int, k: int) -> tuple[Weight, ...]:
+    matrices = (Weight(q, d, 0), Weight(k, d, 0), Weight(k, d, 0), Weight(d, q, 1))
+    biases: tuple[Weight, ...] = ()
+    if arch.family == "gpt2" or arch.qkv_bias:
+        biases = (Weight(q, 1, 0), Weight(k, 1, 0), Weight(k, 1, 0))
+    if arch.family == "gpt2":
+        biases += (Weight(d),)
+    heads = (Weight(arch.head_size),) * 2 if arch.qk_norm else ()
+    return (*_norm(arch), *matrices, *biases, *heads)
+
+
+def _feed_forward(arch: Architecture) -> tuple[Weight, ...]:
+    d, h = arch.dim, arch.hidden
+    if arch.family == "gpt2":
+        return (*_norm(arch), Weight(h, d, 0), Weight(d, h, 1), Weight(h, 1, 0), Weight(d))
+    return (*_norm(arch), Weight(h, d, 0), Weight(h, d, 0), Weight(d, h, 1))
