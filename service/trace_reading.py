@@ -4,7 +4,6 @@ A step begins when its first rank begins; all times within it are told from ther
 """
 
 import asyncio
-import heapq
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from .errors import TraceNotFound
 from .records import IdealRow, RankSpans, SpanRow, StepSpans, TracedRank, TracedStep, TraceSummary
 from .store import traces as rows
 from .store.engine import Store
-from .trace_part import CATEGORIES, OF_ACTION, Body, body_of
+from .trace_part import CATEGORIES, OF_ACTION, Body, Ideal, Span, body_of
 from .traces import one
 
 #: Bytes of all spans in one answer, as JSON.
@@ -186,38 +185,49 @@ class _Told:
 def _spans(trace: str, step: TracedStep, parts: Sequence[RowMapping], replicas: int, window: Window) -> StepSpans:
     bodies = [body_of(part["body"]) for part in parts]
     begins = [round((part["began"] - step.began) * 1e6) for part in parts]
-    every = [told for at, body in enumerate(bodies) for told in _shown(at, body, begins[at], window)]
-    kept = _fitting(every, ROOM)
+    shown = [_shown(body, began, window) for body, began in zip(bodies, begins, strict=True)]
+    kept = _fitting(_longest(shown, begins, ROOM // _LEAST_BYTES), ROOM)
     names = {name: index for index, name in enumerate(dict.fromkeys(told.name for told in kept if not told.ideal))}
-    missing = [0] * len(parts)
-    for told in every:
-        missing[told.part] += 1
     made = []
     for at, (part, body) in enumerate(zip(parts, bodies, strict=True)):
         mine = [told for told in kept if told.part == at]
-        made.append(_rank_spans(part, body, begins[at], replicas, mine, names, missing[at] - len(mine)))
+        missing = len(shown[at][0]) + len(shown[at][1]) - len(mine)
+        made.append(_rank_spans(part, body, begins[at], replicas, mine, names, missing))
     dropped = sum(rank.dropped for rank in made)
     length = max((rank.began_us + rank.length_us for rank in made), default=0)
     return StepSpans(trace, step.step, step.began, length, list(CATEGORIES), list(names), made, dropped)
 
 
-def _shown(at: int, body: Body, began: int, window: Window) -> Iterable[_Told]:
-    for lane, category, name, start, length, microbatch, stage in body.spans:
-        if window.shows(start + began, length):
-            rest = (lane, _CATEGORY[category], microbatch, stage)
-            yield _Told(at, False, round(start) + began, round(length), name, rest)
-    for kind, stage, microbatch, start, length in body.ideal:
-        if window.shows(start + began, length):
-            yield _Told(
-                at, True, round(start) + began, round(length), "", (_CATEGORY[OF_ACTION[kind]], stage, microbatch)
-            )
+def _shown(body: Body, began: int, window: Window) -> tuple[list[Span], list[Ideal]]:
+    """Of a rank's spans and ideal actions those that are in view; of both the fourth is the start, the fifth the length."""
+    return (
+        [span for span in body.spans if window.shows(span[3] + began, span[4])],
+        [action for action in body.ideal if window.shows(action[3] + began, action[4])],
+    )
 
 
-def _fitting(every: Sequence[_Told], room: int) -> list[_Told]:
-    """The longest, as many as fit into so many bytes of JSON, by their start."""
+def _longest(shown: Sequence[tuple[list[Span], list[Ideal]]], begins: Sequence[int], most: int) -> list[_Told]:
+    """Those that may fit at all, the longest first: a gang tells hundreds of thousands."""
+    lengths = [told[4] for both in shown for kind in both for told in kind]
+    least = sorted(lengths)[-most] if len(lengths) > most else 0.0
+    found: list[_Told] = []
+    for at, (spans, ideal) in enumerate(shown):
+        for lane, category, name, start, length, microbatch, stage in spans:
+            if length >= least:
+                place = (lane, _CATEGORY[category], microbatch, stage)
+                found.append(_Told(at, False, round(start) + begins[at], round(length), name, place))
+        for kind, planned, number, start, length in ideal:
+            if length >= least:
+                where = (_CATEGORY[OF_ACTION[kind]], planned, number)
+                found.append(_Told(at, True, round(start) + begins[at], round(length), "", where))
+    return sorted(found, key=attrgetter("length"), reverse=True)
+
+
+def _fitting(longest: Iterable[_Told], room: int) -> list[_Told]:
+    """As many of the first as fit into so many bytes of JSON, by their start; what lies within others after them."""
     kept: list[_Told] = []
     names: set[str] = set()
-    for told in heapq.nlargest(room // _LEAST_BYTES, every, key=attrgetter("length")):
+    for told in longest:
         room -= len(json.dumps((*told.rest, told.start, told.length, len(names)), separators=(",", ":"))) + 1
         if told.name not in names:
             names.add(told.name)
@@ -225,7 +235,7 @@ def _fitting(every: Sequence[_Told], room: int) -> list[_Told]:
         if room < 0:
             break
         kept.append(told)
-    return sorted(kept, key=attrgetter("start"))
+    return sorted(kept, key=lambda told: (told.start, -told.length))
 
 
 def _rank_spans(

@@ -101,6 +101,8 @@ def _draw(screen: Screen, found: TraceSummary) -> None:
     first, last = found.steps[0].step, found.steps[-1].step
     told = f"steps {first} to {last}, means" if last > first else f"step {first}"
     screen.out.print(f"[bold]{found.trace.id}[/]  {told}")
+    if found.trace.state == "done" and found.trace.message:  # fewer steps than were asked for
+        screen.say(found.trace.message)
     whole = max(rank.seconds for rank in found.ranks)
     for rank in found.ranks:
         screen.out.print(_row(rank, whole))

@@ -1,7 +1,7 @@
 /** What the keys of a timeline do: from span to span, from rank to rank, nearer and farther. */
 
 import type { Span } from "../services/traces";
-import { moved, zoomed, type View } from "./lane";
+import { moved, spanAt, zoomed, type View } from "./lane";
 import type { Lane } from "./lanes";
 
 export interface Chosen {
@@ -57,7 +57,7 @@ function across(chosen: Chosen | null, lanes: readonly Lane[], by: number): Chos
   if (!lane) return null;
   const time = chosen ? chosen.span.start + chosen.span.length / 2 : 0;
   const distance = (span: Span) => Math.max(span.start - time, time - span.start - span.length);
-  const span = lane.spans.reduce<Span | null>((best, one) => (best === null || distance(one) < distance(best) ? one : best), null);
+  const span = spanAt(lane.spans, time) ?? lane.spans.reduce<Span | null>((best, one) => (best === null || distance(one) < distance(best) ? one : best), null);
   return span ? { lane, span } : null;
 }
 

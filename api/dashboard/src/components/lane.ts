@@ -34,6 +34,47 @@ const BY_NAME = new Map(LOOKS.map((look) => [look.name, look]));
 
 export const lookOf = (category: string): Look => BY_NAME.get(category) ?? { name: "other", label: category, height: 0.5, letter: "" };
 
+const end = ({ start, length }: Span) => start + length;
+
+/**
+ * Spans lie within each other, and at each moment the innermost counts: the same, cut so that they lie apart. `spans` by
+ * their start, of those that begin together the longest first.
+ */
+export function apart(spans: readonly Span[]): Span[] {
+  const pieces: Span[] = [];
+  const open: Span[] = [];
+  let at = 0;
+  const piece = (span: Span, until: number) => {
+    if (until > at) pieces.push({ ...span, start: at, length: until - at });
+    at = Math.max(at, until);
+  };
+  const close = (until: number) => {
+    for (let inner = open.at(-1); inner && end(inner) <= until; inner = open.at(-1)) {
+      piece(inner, end(inner));
+      open.pop();
+    }
+  };
+  for (const span of spans) {
+    close(span.start);
+    const outer = open.at(-1);
+    if (outer) piece(outer, span.start);
+    at = Math.max(at, span.start);
+    open.push(span);
+  }
+  close(Infinity);
+  return pieces.sort((one, other) => one.start - other.start);
+}
+
+/** Those that are marked with a letter: what lies within one of its own kind is not. */
+export function outermost(spans: readonly Span[]): Span[] {
+  const until = new Map<string, number>();
+  return spans.filter((span) => {
+    if (span.start < (until.get(span.category) ?? -1)) return false;
+    until.set(span.category, end(span));
+    return true;
+  });
+}
+
 /** Those of `spans` (by their start) that are in view. */
 export function inView(spans: readonly Span[], view: View): Span[] {
   return spans.filter(({ start, length }) => start <= view.to && start + length >= view.from);

@@ -1,6 +1,7 @@
 /** Which lanes a timeline has, and where: ranks grouped by pipeline, then the ideal schedule of one of the pipelines. Px from the top. */
 
 import type { RankSpans, Span, StepSpans } from "../services/traces";
+import { apart, outermost } from "./lane";
 
 /** Height of a lane, from one lane to the next, and of a group's heading. */
 export const LANE = 16;
@@ -11,7 +12,11 @@ export interface Lane {
   name: string;
   rank: number;
   y: number;
+  /** Of the training thread, some within others. */
   spans: readonly Span[];
+  /** The same, as they are drawn: apart, and those with a letter. */
+  drawn: readonly Span[];
+  marked: readonly Span[];
   /** What was sent beside the training thread. */
   background: readonly Span[];
 }
@@ -49,20 +54,16 @@ function byPipeline(ranks: readonly RankSpans[]): [number | null, RankSpans[]][]
   return [...groups].toSorted(([one], [other]) => (one ?? 0) - (other ?? 0)).map(([number, of]) => [number, of.toSorted((a, b) => (a.place ?? a.rank) - (b.place ?? b.rank))]);
 }
 
-const measured = ({ rank }: RankSpans, spans: readonly Span[]): Omit<Lane, "y"> => ({
-  name: `rank ${rank}`,
-  rank,
-  spans: spans.filter(({ lane }) => lane === 0),
-  background: spans.filter(({ lane }) => lane !== 0),
-});
+const measured = ({ rank }: RankSpans, spans: readonly Span[]) =>
+  lane(`rank ${rank}`, rank, spans.filter((span) => span.lane === 0), spans.filter((span) => span.lane !== 0));
 
-/** It begins where the pipeline's first forward pass did. */
-function ideal(ranks: readonly RankSpans[]): Omit<Lane, "y">[] {
-  const starts = (spans: readonly Span[]) => spans.filter(({ category }) => category === "forward").map(({ start }) => start);
-  const begun = Math.min(...ranks.flatMap(({ spans }) => starts(spans)));
-  const planned = Math.min(...ranks.flatMap(({ ideal: planning }) => starts(planning)));
-  const by = Number.isFinite(begun) && Number.isFinite(planned) ? begun - planned : 0;
-  return ranks
-    .filter((rank) => rank.ideal.length > 0)
-    .map((rank) => ({ name: `ideal ${rank.rank}`, rank: rank.rank, spans: rank.ideal.map((span) => ({ ...span, start: span.start + by })), background: [] }));
-}
+const ideal = (ranks: readonly RankSpans[]) => ranks.filter((rank) => rank.ideal.length > 0).map((rank) => lane(`ideal ${rank.rank}`, rank.rank, rank.ideal));
+
+const lane = (name: string, rank: number, spans: readonly Span[], background: readonly Span[] = []): Omit<Lane, "y"> => ({
+  name,
+  rank,
+  spans,
+  drawn: apart(spans),
+  marked: outermost(spans),
+  background,
+});

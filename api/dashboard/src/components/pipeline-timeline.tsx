@@ -126,10 +126,10 @@ function IdealOf({ whole, chosen, onChange }: { whole: StepSpans; chosen: number
 const READABLE = 16;
 
 function DrawnLane({ lane, view, width }: { lane: Lane; view: View; width: number }) {
-  const main = useMemo(() => paths(lane.spans, view, width, LANE), [lane, view, width]);
+  const main = useMemo(() => paths(lane.drawn, view, width, LANE), [lane, view, width]);
   const behind = useMemo(() => paths(lane.background, view, width, PITCH - LANE - 2), [lane, view, width]);
   const scale = width / (view.to - view.from);
-  const wide = inView(lane.spans, view).filter(({ length, category }) => length * scale >= READABLE && lookOf(category).letter !== "");
+  const wide = inView(lane.marked, view).filter(({ length, category }) => length * scale >= READABLE && lookOf(category).letter !== "");
   return (
     <g transform={`translate(0 ${lane.y})`}>
       <text className="lane-name" x={0} y={LANE - 4}>{lane.name}</text>

@@ -66,14 +66,15 @@ const spans = (number: number): Schema<"RankSpans"> => ({
   error_us: 10,
   lanes: ["training", "data"],
   spans: [
+    [0, 8, 4, 0, 20_000, null, null],
     [0, 5, 2, 0, 4000, 0, number],
     [0, 0, 0, 4000, 6000, 0, number],
     [0, 1, 1, 10_000, 10_000, 0, number],
     [1, 6, 3, 12_000, 3000, null, null],
   ],
   ideal: [
-    [0, number, 0, 0, 6000],
-    [1, number, 0, 8000, 10_000],
+    [0, number, 0, 4000, 6000],
+    [1, number, 0, 10_000, 10_000],
   ],
   dropped: 0,
 });
@@ -84,7 +85,7 @@ export const spansWire = (changes: Partial<Schema<"TraceSpans">> = {}): Schema<"
   began: 1005,
   length_us: 20_001,
   categories: CATEGORIES,
-  names: ["forward 0", "backward 0", "receive forward 0", "all_reduce"],
+  names: ["forward 0", "backward 0", "receive forward 0", "all_reduce", "schedule"],
   ranks: [spans(0), spans(1)],
   dropped: 0,
   ...changes,
