@@ -11,7 +11,7 @@ export function Timeline({ entries }: { entries: readonly Entry[] }) {
       <div className="card-head">
         <h2 id="timeline-title">Timeline</h2>
       </div>
-      {entries.length === 0 && <p className="quiet pad">Nothing has happened yet.</p>}
+      {entries.length === 0 && <p className="quiet pad">Nothing happened lately.</p>}
       <ol tabIndex={0} aria-labelledby="timeline-title">
         {entries.toReversed().map((entry) => (
           <li key={entry.id} className={`timeline-${entry.kind}`}>

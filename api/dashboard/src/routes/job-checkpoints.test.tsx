@@ -15,13 +15,13 @@ test("each checkpoint can be gone on from, or exported; earlier ones come when t
       url.searchParams.get("before") === "9" ? Response.json({ items: [checkpoint({ n: 4, step: 50 })], next: null }) : Response.json({ items: [checkpoint()], next: 9 }),
   });
   const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
-  const resume = await screen.findByRole("link", { name: "Resume from step 100" });
+  const resume = await screen.findByRole("link", { name: "Resume from here… step 100" });
   expect(resume.getAttribute("href")).toBe("/new?from=job-1&checkpoint=%2Fdata%2Fcheckpoints%2Fjob-1%2Fstep-00000100");
   expect(screen.getByText("1 min ago")).toBeTruthy();
   await userEvent.click(screen.getByRole("button", { name: "Earlier checkpoints" }));
-  await screen.findByRole("link", { name: "Resume from step 50" });
+  await screen.findByRole("link", { name: "Resume from here… step 50" });
   await expectAccessible(container);
-  await userEvent.click(screen.getByRole("button", { name: "Export step 100" }));
+  await userEvent.click(screen.getByRole("button", { name: "Export… step 100" }));
   const dialog = screen.getByRole("dialog", { name: "Export step 100 of llama-nano" });
   expect(within(dialog).getByText("shardyard export /data/checkpoints/job-1/step-00000100 ./exported")).toBeTruthy();
   await expectAccessible(dialog);
