@@ -3,11 +3,15 @@
 import gzip
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.plane import Plane, running_plane, spec, until
 
 SLOW, SLOW_MS, STEPS = 3, 100, 5
+#: What must not be overlooked, per step.
+FELT_MS = 50.0
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +49,59 @@ def test_a_trace_names_the_slow_rank(struck: Plane) -> None:
         assert client.wait(job.id, timeout_s=120).state == "cancelled"
         losses = [point.loss for point in client.metrics(job.id).points]
         assert len(losses) > STEPS and all(loss is not None for loss in losses)
+
+
+@pytest.fixture(scope="module")
+def job(struck: Plane) -> Iterator[str]:
+    """Two stages, four micro-batches, steps without end."""
+    layout = {"pipeline": 2, "schedule": "1f1b", "micro_batch": 2}
+    with struck.client() as client:
+        endless = client.submit(spec("piped", steps=1_000_000, layout=layout, eval={}, checkpoint={"final": False}))
+        until(lambda: (client.job(endless.id).cursor.split(".")[1]) not in ("0", "1"), 240, "the job's second step")
+        yield endless.id
+        client.cancel(endless.id)
+
+
+@pytest.mark.slow
+def test_the_command_records_steps_that_add_up(struck: Plane, job: str, tmp_path: Path) -> None:
+    file = tmp_path / "steps.json.gz"
+    done = struck.run("trace", job, "--steps", "3", "-o", str(file), "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["trace"]["state"] == "done" and found["trace"]["parts"] == 6
+    first, last = found["trace"]["first_step"], found["trace"]["last_step"]
+    assert [step["step"] for step in found["steps"]] == [first, first + 1, last]
+    for rank in found["ranks"]:
+        assert sum(rank["sums"].values()) == pytest.approx(rank["seconds"], rel=0.02)
+        assert rank["sums"]["forward"] > 0 and rank["sums"]["backward"] > 0
+    assert 0 < found["bubble_measured"] < 1 and 0 < found["bubble_simulated"] < 1
+    slices = measured(json.loads(gzip.decompress(file.read_bytes()))["traceEvents"])
+    steps = [(one["pid"], one["ts"], one["ts"] + one["dur"]) for one in slices if one["cat"] == "step"]
+    assert {rank for rank, _, _ in steps} == {0, 1} and len(steps) == 6
+    assert {"forward", "backward", "optimizer", "receive"} <= {one["cat"] for one in slices}
+    for one in slices:
+        mine = [(low, high) for rank, low, high in steps if rank == one["pid"]]
+        assert any(low - 1 <= one["ts"] and one["ts"] + one["dur"] <= high + 1 for low, high in mine), one
+
+
+def measured(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The slices, but those of the ideal schedule, which takes the time that it takes."""
+    threads = [(one["pid"], one["tid"], one["args"]["name"]) for one in told if one["name"] == "thread_name"]
+    ideal = {(rank, thread) for rank, thread, name in threads if name.startswith("ideal")}
+    assert {rank for rank, _ in ideal} == {0, 1}
+    return [one for one in told if one["ph"] == "X" and (one["pid"], one["tid"]) not in ideal]
+
+
+@pytest.mark.slow
+def test_fifty_milliseconds_are_seen(struck: Plane, job: str) -> None:
+    with struck.client() as client:
+        fault = client.inject_fault(job, "slow-rank", rank=1, by_ms=FELT_MS, for_s=600)
+        until(lambda: any(event.data.get("id") == fault.id for event in client.story(client.job(job))), 60, "the fault")
+        trace = client.trace(job, steps=3)
+        until(lambda: client.traces(job).items[0].state != "open", 120, "the trace")
+        found = client.trace_summary(job, trace.id)
+        assert found.trace.state == "done", found.trace.message
+        assert found.slowest_rank == 1 and 1000 * (found.slower_by_s or 0) > 0.6 * FELT_MS
+        assert 1000 * found.ranks[1].own_s > FELT_MS
+        spans = client.trace_spans(job, trace.id)
+        assert [rank.place for rank in spans.ranks] == [0, 1] and all(rank.ideal for rank in spans.ranks)
