@@ -8,15 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from harness.served import HIGH, MILLION, SPIKE, store_million
 from sqlalchemy import text
 
-from shardyard.service import curves, jobs
+from shardyard.service import curves
 from shardyard.service.admission import admit
 from shardyard.service.errors import JobNotFound
 from shardyard.service.intake import take_in
 from shardyard.service.records import Curves, Job
 from shardyard.service.settings import Settings
-from shardyard.service.store import leases, rollups
+from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
@@ -96,38 +97,10 @@ async def test_numbers_that_no_step_had_are_left_out_and_odd_ones_stop_nobody(
         await curves.curves(store, "nobody", ["loss"])
 
 
-MILLION = 1_000_000
-SPIKE = 765_432
-
-_STORED = """
-INSERT INTO steps (job_id, step, position, attempt, ts, loss, lr, grad_norm, loss_scale, skipped, tokens, tokens_per_s,
-                   step_s, step_s_min, step_s_median, step_s_max, slowest_rank, mfu)
-SELECT '{job}', n, n, 1, 1000.0 + n, CASE WHEN n = {spike} THEN 1e6 ELSE 2.0 + 1.0 / n END, 0.00123456 * n, 0.87654321, 65536.0,
-       {false}, n, 123456.789, 0.123456, 0.1, 0.1, 0.234567, 3, 0.4567891
-FROM {numbers}
-"""
-_NUMBERS = {
-    "sqlite": f"(WITH RECURSIVE k(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < {MILLION}) SELECT n FROM k)",
-    "postgresql": f"generate_series(1, {MILLION}) AS n",
-}
-
-
-async def stored_million(store: Store, job_id: str) -> None:
-    """A million steps, of which one is a spike, as the intake would have left them."""
-    async with store.write() as tx:
-        kind = tx.dialect.name
-        sql = _STORED.format(
-            job=job_id, spike=SPIKE, numbers=_NUMBERS[kind], false="0" if kind == "sqlite" else "false"
-        )
-        await tx.execute(text(sql))
-        await rollups.extend(tx, job_id, 1, MILLION)
-        await jobs.job_rows.set_columns(tx, job_id, {"step_pos": MILLION, "step": MILLION})
-
-
 @pytest.mark.slow
 async def test_a_spike_among_a_million_steps_is_told_in_a_small_answer_at_once(store: Store, submit: Submit) -> None:
     job = await submit(steps=MILLION)
-    await stored_million(store, job.id)
+    await store_million(store, job.id)
     if store.engine.dialect.name == "postgresql":
         async with store.write() as tx:
             await tx.execute(text("ANALYZE"))
@@ -140,10 +113,10 @@ async def test_a_spike_among_a_million_steps_is_told_in_a_small_answer_at_once(s
 
     whole, seconds, size = await read(buckets=curves.MOST)
     assert whole.width == 2048 and set(whole.series) == set(curves.SERIES)
-    assert max(whole.series["loss"].high or [0]) == 1e6
+    assert max(whole.series["loss"].high or [0]) == HIGH
     assert size <= 300_000
     assert seconds < 2  # a scan of a million rows takes longer
     narrow: Sequence[int] = (SPIKE - 250, SPIKE + 249)
     part, _, size = await read(low=narrow[0], high=narrow[1], buckets=500)
     assert part.width == 1 and len(part.starts) == 500 and size <= 300_000
-    assert part.series["loss"].mean[part.starts.index(SPIKE)] == 1e6
+    assert part.series["loss"].mean[part.starts.index(SPIKE)] == HIGH
