@@ -10,7 +10,7 @@ NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-f
 .DEFAULT_GOAL := help
 # The parts of `test` run one after the other, and the first that fails is the last.
 .NOTPARALLEL:
-.PHONY: help venv dashboard client demo docs up down test lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos bench bench-recovery bench-engines bench-trace gpu-check clean
+.PHONY: help venv dashboard client demo docs up down test lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos bench bench-recovery bench-engines bench-trace bench-page screenshots gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ smollm: venv ## The weights of SmolLM2-135M for examples/smollm2.yaml, and its t
 	$(BIN)/python deploy/setup/smollm2.py
 	$(BIN)/python -m pytest tests/integration/test_examples.py -k smollm2 $(PYTEST_ARGS)
 
+screenshots: venv dashboard system-deps ## The pictures in README and docs, of real jobs in a real browser, into docs/images
+	$(BIN)/python tests/browser/screenshots.py
+
 SEED ?= 0
 N ?= 120
 PAIRS ?= 30
@@ -88,6 +91,9 @@ bench-engines: venv ## Tokens/s of our strategies beside DDP, FSDP2, torch's ten
 
 bench-trace: venv ## What a trace costs while it is recorded, and what tracing costs while nobody asks for it
 	$(BIN)/python tests/bench/trace_cost.py $(BENCH_ARGS)
+
+bench-page: venv dashboard system-deps ## Whether the scripts of a job page that streams for half an hour keep growing
+	$(BIN)/python tests/bench/page_memory.py $(BENCH_ARGS)
 
 # Runs from the source tree: no environment is made, since a GPU machine has a torch of its own.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))

@@ -1,7 +1,10 @@
 """A rank is slowed, and the job's page says which: outlined among the ranks, in words, with its numbers and its log."""
 
+import asyncio
+import random
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from shardyard import Client
 from shardyard.api import control
+from shardyard.service.rank_sample import row_of
+from shardyard.service.settings import Settings
+from shardyard.service.store import rank_samples
+from shardyard.service.store.engine import Store
+from shardyard.strategies.layout import Layout
 
 SLOW_MS = 240_000
 AXE = Path(control.__file__).parent / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
@@ -81,3 +89,72 @@ def test_the_slowed_rank_is_seen_among_the_ranks(page: Page, plane: Plane) -> No
 
 def _samples(client: Client, job: str) -> int:
     return len(client.ranks(job, limit=3).items)
+
+
+LARGE = Layout(pipeline=8, data=8, tensor=8)
+#: Milliseconds that each of some changes of colour takes, from the choice to the next frame.
+RECOLOURED = """
+async () => {
+  const choice = document.querySelector(".job-ranks select");
+  const took = [];
+  for (const measure of ["step", "waited", "memory", "own", "step", "own"]) {
+    const began = performance.now();
+    choice.value = measure;
+    choice.dispatchEvent(new Event("change", { bubbles: true }));
+    await new Promise(requestAnimationFrame);
+    took.push(Math.round(performance.now() - began));
+  }
+  return took;
+}
+"""
+
+
+@pytest.mark.slow
+def test_512_ranks_with_2000_samples_are_looked_at_bit_by_bit(page: Page, plane: Plane) -> None:
+    sizes: dict[str, int] = {}
+    page.on("response", lambda answer: sizes.update({answer.url: int(answer.headers.get("content-length", 0))}))
+    with plane.client() as client:
+        job = client.cancel(client.submit(spec("large", steps=1)).id)
+        client.wait(job.id, 240)
+    with ThreadPoolExecutor(1) as thread:  # this one has Playwright's loop
+        thread.submit(asyncio.run, _fill(plane, job.id)).result()
+    page.goto(f"/jobs/{job.id}")
+    ranks = page.get_by_role("region", name="Ranks")
+    expect(ranks.locator("[role=gridcell]")).to_have_count(512)
+    expect(ranks.get_by_text("rank 77 computes 70 ms longer than its peers")).to_be_visible()
+    print("recoloured within ms:", page.evaluate(RECOLOURED))
+    page.screenshot(path=SHOTS / "ranks-512.png", full_page=True)
+    slider = ranks.get_by_role("slider", name="Sample")
+    slider.focus()
+    for key in ("Home", "ArrowRight", "PageUp"):
+        page.keyboard.press(key)
+    expect(ranks.get_by_text(re.compile(r"^step \d{1,3}, "))).to_be_visible()
+    ranks.get_by_role("button", name="Newest").click()
+    expect(ranks.get_by_text("rank 77 computes 70 ms longer than its peers")).to_be_visible()
+    asked = [size for url, size in sizes.items() if "/ranks?" in url]
+    told = [size for url, size in sizes.items() if "/v1/" in url]
+    assert len(asked) >= 2 and max(told) <= 300_000, sizes
+
+
+async def _fill(plane: Plane, job: str) -> None:
+    """2,000 samples of which rank 77 is slow in each."""
+    chosen = random.Random(1)
+    rows = [row_of(1.7e9 + n, 1, LARGE, _sample(chosen)) for n in range(20)]
+    store = Store(Settings(data_dir=plane.data).database)
+    try:
+        async with store.write() as tx:
+            filled = [rows[n % 20] | {"step": n, "ts": 1.7e9 + 5 * n} for n in range(1, 2001)]
+            await rank_samples.append(tx, job, filled)
+    finally:
+        await store.close()
+
+
+def _sample(chosen: random.Random) -> dict[str, object]:
+    size = LARGE.world_size
+    own = [round(chosen.uniform(0.049, 0.051), 5) for _ in range(size)]
+    own[77] = 0.12
+    waited = [0.2 - seconds for seconds in own]
+    memory = [chosen.randrange(30 << 30, 60 << 30) for _ in range(size)]
+    lists = {"step_s": [0.2] * size, "own_s": own, "waited_s": waited, "memory": memory, "memory_of": "allocated"}
+    where = {"nodes": [f"{n:056x}" for n in range(64)], "node_of": [rank // 8 for rank in range(size)]}
+    return {"step": 1, "steps": 25, **lists, **where}
