@@ -22,12 +22,18 @@ DIST = Path(control.__file__).parent / "dashboard" / "dist"
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[Plane]:
+def given() -> dict[str, str]:
+    """Further settings of the control plane."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def plane(given: dict[str, str]) -> Iterator[Plane]:
     """`shardyard up`, with a Ray of its own, ready to take jobs."""
     if not (DIST / "index.html").is_file():
         pytest.fail("the dashboard is not built: run `make dashboard`")
     plane = Plane()
-    plane.given["SHARDYARD_PORT"] = str(_own_port())
+    plane.given |= {"SHARDYARD_PORT": str(_own_port()), **given}
     try:
         plane.up()
         with plane.client() as client:

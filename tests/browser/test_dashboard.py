@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.page import RECORDER
 from harness.plane import Plane, spec
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
@@ -38,29 +39,6 @@ class Chatty(torch.nn.Module):
 def build() -> torch.nn.Module:
     return Chatty()
 '''
-
-#: Keeps the number of every step that the event stream brings to the page, as `window.steps`.
-RECORDER = """
-window.steps = [];
-const ask = window.fetch;
-window.fetch = async (...call) => {
-  const answer = await ask(...call);
-  if (!String(call[0]).includes("/events") || !answer.ok) return answer;
-  const [kept, read] = answer.body.tee();
-  const record = async () => {
-    let text = "";
-    for await (const chunk of read.pipeThrough(new TextDecoderStream())) {
-      const frames = (text + chunk.replaceAll("\\r", "")).split("\\n\\n");
-      text = frames.pop();
-      for (const frame of frames) {
-        if (frame.includes("event: step")) window.steps.push(JSON.parse(frame.match(/^data: (.*)$/m)[1]).step);
-      }
-    }
-  };
-  record().catch(() => undefined);
-  return new Response(kept, { status: answer.status, headers: answer.headers });
-};
-"""
 
 
 @pytest.fixture
@@ -168,7 +146,7 @@ def its_ranks_write(page: Page) -> None:
     expect(log.locator(".log-line").first).to_be_visible(timeout=SLOW)
     expect(log).to_contain_text("on rank 0", timeout=SLOW)
     expect(log).to_contain_text("on rank 1", timeout=SLOW)
-    page.get_by_label("Rank").select_option("1")
+    page.get_by_role("combobox", name="Rank", exact=True).select_option("1")
     expect(log).not_to_contain_text("on rank 0")
     expect(log).to_contain_text("on rank 1")
     lines = log.locator(".log-line").all_text_contents()

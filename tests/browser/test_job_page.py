@@ -7,28 +7,16 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.page import SHOTS, assert_accessible, opened
 from harness.plane import until
 from harness.served import HIGH, MILLION, SPIKE, Placed, Served, store_million
 from playwright.sync_api import Browser, Locator, Page, Response, expect
 
-from shardyard.api import control
-
 #: Seconds for what a page asks; it may share its cores with other tests.
 SLOW_S = 240
-
-ROOT = Path(control.__file__).parents[1]
-SHOTS = ROOT / "build" / "screenshots"
-AXE = ROOT / "api" / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
-FOUND = """
-async () => {
-  const { violations } = await axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] });
-  return violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html + " " + node.failureSummary).join(" | ")}`);
-}
-"""
 
 
 @pytest.fixture
@@ -38,27 +26,16 @@ def sizes() -> list[tuple[int, str]]:
 
 
 @pytest.fixture
-def page(browser: Browser, sizes: list[tuple[int, str]]) -> Iterator[Page]:
+def page(browser: Browser, stage: Served, sizes: list[tuple[int, str]]) -> Iterator[Page]:
     """A fresh page; what it complains of on its console fails the test."""
-    complaints: list[str] = []
-    context = browser.new_context(viewport={"width": 1280, "height": 1000})
-    opened = context.new_page()
-    opened.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
-    opened.on("pageerror", lambda error: complaints.append(f"uncaught: {error}"))
-    opened.on("response", lambda answer: _weigh(answer, sizes))
-    yield opened
-    context.close()
-    assert complaints == []
+    with opened(browser, stage.url) as page:
+        page.on("response", lambda answer: _weigh(answer, sizes))
+        yield page
 
 
 def _weigh(answer: Response, sizes: list[tuple[int, str]]) -> None:
     if "/v1/" in answer.url and not answer.url.endswith("/events"):
         sizes.append((int(answer.headers.get("content-length", "0")), answer.url))
-
-
-def assert_accessible(page: Page) -> None:
-    page.evaluate(AXE.read_text())
-    assert page.evaluate(FOUND) == []
 
 
 @pytest.fixture(scope="module")

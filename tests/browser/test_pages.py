@@ -7,31 +7,20 @@ import contextlib
 import re
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.page import SHOTS, assert_accessible, opened
 from harness.plane import Plane, spec, until
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard import Client
-from shardyard.api import control
 from shardyard.api.client import FINAL, ApiError
 from shardyard.api.models import Job
 
 #: Milliseconds, and seconds, for what the cluster must do first; it may share its cores with other tests.
 SLOW = 240_000
 SLOW_S = 240
-
-ROOT = Path(control.__file__).parents[1]
-SHOTS = ROOT / "build" / "screenshots"
-AXE = ROOT / "api" / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
-FOUND = """
-async () => {
-  const { violations } = await axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] });
-  return violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html + " " + node.failureSummary).join(" | ")}`);
-}
-"""
 
 
 @pytest.fixture
@@ -43,14 +32,8 @@ def refusals() -> list[str]:
 @pytest.fixture
 def page(browser: Browser, url: str, refusals: list[str]) -> Iterator[Page]:
     """A fresh page of the dashboard; what else it complains of on its console fails the test."""
-    complaints: list[str] = []
-    context = browser.new_context(base_url=url, viewport={"width": 1280, "height": 1000})
-    opened = context.new_page()
-    opened.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
-    opened.on("pageerror", lambda error: complaints.append(f"uncaught: {error}"))
-    yield opened
-    context.close()
-    assert [each for each in complaints if not any(known in each for known in refusals)] == []
+    with opened(browser, url, refusals=refusals) as page:
+        yield page
 
 
 @pytest.fixture(scope="module")
@@ -175,11 +158,6 @@ def test_every_page_is_fit_to_be_seen(
 
 #: What a page shows once it is whole.
 SHOWN = {"jobs": ".sparkline", "new": ".facts", "cluster": ".node-card-holders", "compare": ".chart canvas"}
-
-
-def assert_accessible(page: Page) -> None:
-    page.evaluate(AXE.read_text())
-    assert page.evaluate(FOUND) == []
 
 
 @pytest.mark.slow

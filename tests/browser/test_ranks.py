@@ -5,14 +5,13 @@ import random
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
+from harness.page import SHOTS, assert_accessible, opened
 from harness.plane import Plane, spec, until
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard import Client
-from shardyard.api import control
 from shardyard.service.rank_sample import row_of
 from shardyard.service.settings import Settings
 from shardyard.service.store import rank_samples
@@ -20,14 +19,6 @@ from shardyard.service.store.engine import Store
 from shardyard.strategies.layout import Layout
 
 SLOW_MS = 240_000
-AXE = Path(control.__file__).parent / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
-FOUND = """
-async () => {
-  const { violations } = await axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] });
-  return violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html + " " + node.failureSummary).join(" | ")}`);
-}
-"""
-SHOTS = Path(control.__file__).parents[1] / "build" / "screenshots"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,14 +32,8 @@ def faults() -> Iterator[None]:
 @pytest.fixture
 def page(browser: Browser, url: str) -> Iterator[Page]:
     """A fresh page of the dashboard; what it complains of on its console fails the test."""
-    complaints: list[str] = []
-    context = browser.new_context(base_url=url, viewport={"width": 1280, "height": 1600})
-    opened = context.new_page()
-    opened.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
-    opened.on("pageerror", lambda error: complaints.append(f"uncaught: {error}"))
-    yield opened
-    context.close()
-    assert complaints == []
+    with opened(browser, url, height=1600) as page:
+        yield page
 
 
 @pytest.mark.slow
@@ -79,8 +64,7 @@ def test_the_slowed_rank_is_seen_among_the_ranks(page: Page, plane: Plane) -> No
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             SHOTS.mkdir(parents=True, exist_ok=True)
             page.screenshot(path=SHOTS / f"ranks-{scheme}.png", full_page=True)
-            page.evaluate(AXE.read_text())
-            assert page.evaluate(FOUND) == []
+            assert_accessible(page)
 
         ranks.get_by_role("link", name="Its log").click()
         expect(page.get_by_role("combobox", name="Rank", exact=True)).to_have_value("1")

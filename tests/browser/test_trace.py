@@ -3,20 +3,16 @@
 from collections.abc import Iterator
 
 import pytest
+from harness.page import opened
 from harness.plane import Plane, spec
 from playwright.sync_api import Browser, Page, expect
 
 
 @pytest.fixture
 def page(browser: Browser, url: str) -> Iterator[Page]:
-    complaints: list[str] = []
-    context = browser.new_context(base_url=url, viewport={"width": 1280, "height": 1000})
-    opened = context.new_page()
-    opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    opened.on("pageerror", lambda error: complaints.append(f"uncaught: {error}"))
-    yield opened
-    context.close()
-    assert complaints == []
+    """A fresh page of the dashboard; what it complains of on its console fails the test."""
+    with opened(browser, url) as page:
+        yield page
 
 
 @pytest.mark.slow

@@ -1,0 +1,99 @@
+"""A user at the page of one job: it is opened anew, struck with a fault, and gone on from."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from harness.page import RECORDER, assert_accessible, opened
+from harness.plane import Plane, spec, until
+from playwright.sync_api import Browser, Page, expect
+
+from shardyard.api.models import Job
+
+#: Milliseconds, and seconds, for what the cluster must do first; it may share its cores with other tests.
+SLOW = 240_000
+SLOW_S = 240
+
+
+@pytest.fixture(scope="module")
+def given() -> dict[str, str]:
+    return {"SHARDYARD_FAULT_INJECTION": "true"}
+
+
+@pytest.fixture(scope="module")
+def job(plane: Plane) -> Iterator[Job]:
+    """Two ranks that train for longer than the tests, and save often."""
+    with plane.client() as client:
+        found = client.submit(
+            spec("patient", steps=1_000_000, checkpoint={"every": 100, "keep": 500}, eval={"every": 50, "batches": 1})
+        )
+        until(lambda: client.job(found.id).checkpoint is not None, SLOW_S, "a checkpoint")
+        yield found
+        client.cancel(found.id)
+
+
+@pytest.fixture
+def page(browser: Browser, url: str) -> Iterator[Page]:
+    """A fresh page; what it complains of on its console fails the test."""
+    with opened(browser, url) as page:
+        yield page
+
+
+@pytest.mark.slow
+def test_a_page_that_is_opened_anew_goes_on_without_a_gap(page: Page, job: Job) -> None:
+    page.add_init_script(RECORDER)
+    page.goto(f"/jobs/{job.id}")
+    for _ in range(3):
+        page.wait_for_function("() => window.steps.length > 15", timeout=SLOW)
+        told, steps = page.evaluate("[window.told, window.steps]")
+        assert steps == list(range(told + 1, told + 1 + len(steps)))
+        page.reload()
+
+
+@pytest.mark.slow
+def test_a_rank_is_killed_from_the_page_and_its_story_read(page: Page, job: Job) -> None:
+    page.goto(f"/jobs/{job.id}")
+    page.get_by_role("button", name="Inject a fault…").click()
+    dialog = page.get_by_role("dialog", name="Strike patient with a fault?")
+    assert_accessible(page)
+    dialog.get_by_label("Of rank").fill("1")
+    dialog.get_by_role("button", name="Strike").click()
+    expect(dialog).to_be_hidden()
+    story = page.get_by_role("article").filter(has_text="rank_lost").first
+    expect(story).to_contain_text("Rank 1", timeout=SLOW)
+    expect(story).to_contain_text("The gang was repaired in place as generation 2", timeout=SLOW)
+    expect(page.get_by_role("list", name="Budgets")).to_contain_text("1 of 20")
+    expect(page.get_by_role("region", name="Timeline")).to_contain_text("kill-rank")
+    expect(page.get_by_role("region", name="Life of the job")).to_contain_text("generation 2")
+    expect(page.locator(".job-head .state-badge")).to_have_text("running", timeout=SLOW)
+    assert_accessible(page)
+
+
+@pytest.mark.slow
+def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: Plane, job: Job) -> None:
+    page.goto(f"/jobs/{job.id}")
+    page.get_by_role("link", name=re.compile("Resume from here")).first.click()
+    text = page.get_by_role("textbox", name="Job spec, YAML")
+    expect(text).to_have_value(re.compile(f"resume_from: .*{job.id}/step-"))
+    written = text.input_value()
+    step = int(re.findall(r"step-(\d+)", written)[0])
+    changed = written.replace("    data: 2\n", "    data: 1\n    tensor: 2\n", 1).replace("    tensor: 1\n", "", 1)
+    assert changed != written
+    text.fill(changed)
+    expect(page.get_by_role("region", name="What would run")).to_contain_text("tensor 2")
+    page.get_by_role("button", name="Submit").click()
+    expect(page).to_have_url(re.compile("/jobs/job-"))
+    child = page.url.rpartition("/")[2]
+    assert child != job.id
+    with plane.client() as client:
+        try:
+            until(lambda: client.job(child).progress is not None, SLOW_S, "a step of it")
+            progress = client.job(child).progress
+            assert progress is not None and progress.step > step
+            assert client.job(child).parent == job.id
+            diff = page.get_by_role("region", name="Differences of the specs")
+            expect(diff).to_contain_text("train.layout.tensor")
+            expect(diff.get_by_role("link", name="patient")).to_be_visible()
+            expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=SLOW)
+        finally:
+            client.cancel(child)

@@ -1,0 +1,65 @@
+"""A page of the dashboard in a real browser: what it complains of on its console fails the test, and so does what axe finds."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page
+
+ROOT = Path(__file__).parents[2]
+#: Where screenshots lie, to be looked at.
+SHOTS = ROOT / "build" / "screenshots"
+_AXE = ROOT / "api" / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
+_FOUND = """
+async () => {
+  const { violations } = await axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] });
+  return violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html + " " + node.failureSummary).join(" | ")}`);
+}
+"""
+
+#: Keeps in the page what the curves told last, as `window.told`, and the number of each step that its stream brings, as `window.steps`.
+RECORDER = """
+window.told = null;
+window.steps = [];
+const ask = window.fetch;
+window.fetch = async (...call) => {
+  const answer = await ask(...call);
+  const path = String(call[0]);
+  if (path.includes("/curves") && answer.ok) window.told = (await answer.clone().json()).last_step;
+  if (!path.split("?")[0].endsWith("/events") || !answer.ok) return answer;
+  const [kept, read] = answer.body.tee();
+  const record = async () => {
+    let text = "";
+    for await (const chunk of read.pipeThrough(new TextDecoderStream())) {
+      const frames = (text + chunk.replaceAll("\\r", "")).split("\\n\\n");
+      text = frames.pop();
+      for (const frame of frames) {
+        if (frame.includes("event: step")) window.steps.push(JSON.parse(frame.match(/^data: (.*)$/m)[1]).step);
+      }
+    }
+  };
+  record().catch(() => undefined);
+  return new Response(kept, { status: answer.status, headers: answer.headers });
+};
+"""
+
+
+@contextlib.contextmanager
+def opened(browser: Browser, url: str, height: int = 1000, refusals: Sequence[str] = ()) -> Iterator[Page]:
+    """A fresh page, 1280 wide. `refusals`: what it may complain of; Chromium tells each answer that is one."""
+    complaints: list[str] = []
+    context = browser.new_context(base_url=url, viewport={"width": 1280, "height": height})
+    page = context.new_page()
+    page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(f"uncaught: {error}"))
+    try:
+        yield page
+    finally:
+        context.close()
+    assert [each for each in complaints if not any(known in each for known in refusals)] == []
+
+
+def assert_accessible(page: Page) -> None:
+    """By axe, as it looks now: WCAG 2.2 A and AA."""
+    page.evaluate(_AXE.read_text())
+    assert page.evaluate(_FOUND) == []
