@@ -219,9 +219,7 @@ class Supervisor:
             self.fail(Failure("rank_lost", None, f"a rank's actor died at the start: {brief(error)}"))
             return
         self.phase = "training"
-        self.story.tell_state(
-            "starting", "placed", f"{self.order.world_size} ranks on {len(nodes(self.members))} nodes"
-        )
+        self.story.tell_state("starting", "placed", _placed(self.order.world_size, len(nodes(self.members))))
 
     async def _open(self) -> bool:
         """The next generation: trainers forked, everybody's orders given. False when the gang is stopped before."""
@@ -513,3 +511,7 @@ def _restarted() -> bool:
     """Whether this process took the place of a supervisor that died. One that has not imported Ray is no actor."""
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized() and ray.get_runtime_context().was_current_actor_reconstructed
+
+
+def _placed(ranks: int, nodes: int) -> str:
+    return f"{ranks} rank{'s' if ranks > 1 else ''} on {nodes} node{'s' if nodes > 1 else ''}"

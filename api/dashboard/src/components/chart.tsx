@@ -7,6 +7,7 @@ import { useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { integer } from "../services/format";
+import { spread } from "../services/spread";
 import "./chart.css";
 
 export interface Line {
@@ -133,7 +134,7 @@ function options(element: HTMLElement, looks: string, newest: { readonly current
   return {
     width: Math.max(element.clientWidth, 50),
     height: HEIGHT,
-    scales: { x: { time: false, range: (_, low, high) => rangeOf(newest.current.zoom, low, high) }, y: log ? { distr: LOGARITHMIC, log: 10 } : {} },
+    scales: { x: { time: false, range: (_, low, high) => rangeOf(newest.current.zoom, low, high) }, y: log ? { distr: LOGARITHMIC, log: 10 } : { range: (_, low, high) => valuesOf(low, high) } },
     cursor: {
       // Charts of a group share the place of the pointer; what one of them zooms to, the page tells the others.
       sync: { key: group, filters: { pub: (type) => type !== "mousedown" && type !== "mouseup" && type !== "dblclick", sub: () => true } },
@@ -202,6 +203,11 @@ function newestUntil(values: ArrayLike<number | null | undefined> | undefined, a
 function rangeOf(zoom: Zoom | null, low: number, high: number): uPlot.Range.MinMax {
   if (zoom !== null) return [zoom[0], Math.max(zoom[1], zoom[0] + 1)];
   return Number.isFinite(low) && Number.isFinite(high) ? [low, Math.max(high, low + 1)] : [1, 10];
+}
+
+/** The range of the values' axis. uPlot gives null for both where there are none. */
+function valuesOf(low: number | null, high: number | null): uPlot.Range.MinMax {
+  return low === null || high === null ? [0, 1] : uPlot.rangeNum(...spread(low, high), 0.1, true);
 }
 
 /** `0.0025`, `12.5k`, `3M`, `2e-5`: short enough for the axis. */

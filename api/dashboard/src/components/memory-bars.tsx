@@ -12,7 +12,8 @@ const NAMES: Readonly<Record<string, string>> = {
   allocated: "Allocated in all",
 };
 
-export function MemoryBars({ memory }: { memory: readonly Held[] }) {
+/** `reason`: why there is no formula at all, which is said elsewhere. */
+export function MemoryBars({ memory, reason = null }: { memory: readonly Held[]; reason?: string | null }) {
   const most = Math.max(1, ...memory.flatMap(({ measured, formula }) => [measured?.high ?? 0, formula?.high ?? 0]));
   return (
     <dl className="memory-bars">
@@ -22,7 +23,7 @@ export function MemoryBars({ memory }: { memory: readonly Held[] }) {
           <dd>
             <Bar held={held} most={most} />
             <span className="number">{held.measured ? inWords(held.measured) : "not measured yet"}</span>{" "}
-            <span className="quiet number">{held.formula ? `formula ${inWords(held.formula)} = ${held.formula.words}` : held.reason}</span>
+            <span className="quiet number">{held.formula ? `formula ${inWords(held.formula)} = ${held.formula.words}` : held.reason !== reason && held.reason}</span>
           </dd>
         </div>
       ))}
