@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -105,18 +104,20 @@ async def test_a_spike_among_a_million_steps_is_told_in_a_small_answer_at_once(s
         async with store.write() as tx:
             await tx.execute(text("ANALYZE"))
 
-    async def read(**asked: Any) -> tuple[Curves, float, int]:
-        began = time.perf_counter()
+    async def read(**asked: Any) -> tuple[Curves, int]:
         found = await curves.curves(store, job.id, curves.SERIES, **asked)
-        seconds = time.perf_counter() - began
-        return found, seconds, len(json.dumps(asdict(found), separators=(",", ":")))
+        return found, len(json.dumps(asdict(found), separators=(",", ":")))
 
-    whole, seconds, size = await read(buckets=curves.MOST)
+    whole, size = await read(buckets=curves.MOST)
     assert whole.width == 2048 and set(whole.series) == set(curves.SERIES)
     assert max(whole.series["loss"].high or [0]) == HIGH
     assert size <= 300_000
-    assert seconds < 2  # a scan of a million rows takes longer
     narrow: Sequence[int] = (SPIKE - 250, SPIKE + 249)
-    part, _, size = await read(low=narrow[0], high=narrow[1], buckets=500)
+    part, size = await read(low=narrow[0], high=narrow[1], buckets=500)
     assert part.width == 1 and len(part.starts) == 500 and size <= 300_000
     assert part.series["loss"].mean[part.starts.index(SPIKE)] == HIGH
+    async with store.write() as tx:
+        gone = "DELETE FROM steps WHERE job_id = :job AND step BETWEEN 500001 AND 550000"
+        await tx.execute(text(gone), {"job": job.id})
+    again, _ = await read(buckets=curves.MOST)
+    assert again.series == whole.series  # no step of a wide bucket is looked at
