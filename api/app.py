@@ -15,7 +15,21 @@ from . import openapi, problems
 from .context import Context
 from .errors import RemoteRefused
 from .origin import LOOPBACK, OwnOrigin
-from .routes import dashboard, events, faults, health, jobs, nodes, outlines, ranks, schema, traces
+from .routes import (
+    dashboard,
+    faults,
+    health,
+    jobs,
+    logs,
+    nodes,
+    outlines,
+    ranks,
+    schema,
+    series,
+    story,
+    traces,
+    watch,
+)
 from .stream import Hub
 
 _DESCRIPTION = """Distributed training jobs on Ray.
@@ -53,7 +67,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     app.state.context = Context(store, settings, Hub(partial(positions, store)), wake or asyncio.Event())
     app.add_middleware(OwnOrigin, loopback=loopback)
     problems.install(app)
-    for part in (jobs, events, outlines, traces, faults, nodes, schema, ranks):
+    for part in (jobs, watch, series, logs, story, outlines, traces, faults, nodes, schema, ranks):
         app.include_router(part.router, prefix="/v1", responses=problems.describe("internal_error"))
     app.include_router(health.router)
     app.include_router(dashboard.router)

@@ -1,0 +1,68 @@
+"""A job's log lines: in order, and those that match."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+
+from ...service import jobs, log_search
+from ...service.log_search import Level, Wanted
+from ..context import In
+from ..models import LogHits, Logs
+from ..problems import describe
+
+router = APIRouter(tags=["telemetry"])
+
+Rank = Annotated[int | None, Query(ge=0, le=1_000_000, description="Only lines of this rank.")]
+Place = Annotated[int, Query(ge=0, lt=2**53)]
+
+
+@router.get(
+    "/jobs/{job}/logs",
+    operation_id="getLogs",
+    summary="Read a job's logs",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def logs(
+    job: str,
+    context: In,
+    rank: Rank = None,
+    after: Annotated[Place, Query(description="Only lines after this place.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    tail: Annotated[int | None, Query(ge=0, le=10_000, description="The last so many lines instead.")] = None,
+    around: Annotated[
+        int | None, Query(ge=1, lt=2**53, description="Lines about this place instead: half of `limit` before it.")
+    ] = None,
+) -> Logs:
+    """Log lines in order, of one rank or all. Ask again with `after=next` for those that follow."""
+    if around is not None:
+        about = await log_search.around(context.store, job, around, rank=rank, limit=limit)
+        return Logs.model_validate(about)
+    found = await jobs.get_job(context.store, job)
+    return Logs.model_validate(await jobs.logs(context.store, found.id, rank=rank, after=after, limit=limit, tail=tail))
+
+
+def _wanted(
+    text: Annotated[str, Query(max_length=255, description="Found in the line, in upper or lower case.")] = "",
+    rank: Rank = None,
+    level: Annotated[Level | None, Query(description="Lines that name an error; or a warning or an error.")] = None,
+    since: Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="Unix seconds.")] = None,
+    until: Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="Unix seconds.")] = None,
+) -> Wanted:
+    return Wanted(text, rank, level, since, until)
+
+
+@router.get(
+    "/jobs/{job}/logs/search",
+    operation_id="searchLogs",
+    summary="Search a job's logs",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def search_logs(
+    job: str,
+    context: In,
+    wanted: Annotated[Wanted, Depends(_wanted)],
+    after: Annotated[Place, Query(description="Look on after this place.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+) -> LogHits:
+    """Look through the next 20,000 lines, or until `limit` are found. `looked` says how far that was."""
+    return LogHits.model_validate(await log_search.search(context.store, job, wanted, after=after, limit=limit))

@@ -1,0 +1,61 @@
+"""A job's numbers, step by step."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from ...service import curves as drawn
+from ...service import jobs
+from ..context import In
+from ..errors import InvalidParameter
+from ..models import Curves, Metrics
+from ..problems import describe
+
+router = APIRouter(tags=["telemetry"])
+
+
+@router.get(
+    "/jobs/{job}/metrics",
+    operation_id="getMetrics",
+    summary="Read a job's metrics",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def metrics(
+    job: str,
+    context: In,
+    since: Annotated[int, Query(ge=0, lt=2**53, description="Only steps after this one.")] = 0,
+    max_points: Annotated[int, Query(ge=2, le=10_000)] = 1000,
+) -> Metrics:
+    """Step records. More than `max_points` are thinned, keeping each bucket's lowest and highest loss."""
+    found = await jobs.get_job(context.store, job)
+    return Metrics.model_validate(await jobs.metrics(context.store, found.id, since=since, max_points=max_points))
+
+
+@router.get(
+    "/jobs/{job}/curves",
+    operation_id="getCurves",
+    summary="Read a job's curves",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def curves(
+    job: str,
+    context: In,
+    names: Annotated[str, Query(max_length=200, description=f"Of {', '.join(drawn.SERIES)}; between commas.")] = "loss",
+    low: Annotated[int, Query(alias="from", ge=1, lt=2**53, description="The first step.")] = 1,
+    high: Annotated[
+        int | None, Query(alias="to", ge=1, lt=2**53, description="The last step; left out: the newest.")
+    ] = None,
+    buckets: Annotated[int, Query(ge=2, le=drawn.MOST)] = 400,
+) -> Curves:
+    """Numbers of a range of steps in at most `buckets` buckets, each with its extremes, so that a spike among a million steps stays."""
+    read = await drawn.curves(context.store, job, _series(names), low=low, high=high, buckets=buckets)
+    return Curves.model_validate(read)
+
+
+def _series(names: str) -> list[str]:
+    wanted = [name.strip() for name in names.split(",")]
+    unknown = next((name for name in wanted if name not in drawn.SERIES), None)
+    if unknown is not None:
+        remedy = f"Name some of {', '.join(drawn.SERIES)}, between commas."
+        raise InvalidParameter(f"There is no series {unknown[:80]!r}.", field="names", remedy=remedy)
+    return wanted

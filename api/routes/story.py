@@ -1,0 +1,74 @@
+"""What happened to a job: its states, incidents and checkpoints, and what its gang planned."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from ...service import checkpoints as shelf
+from ...service import incidents as service
+from ...service import lifeline
+from ..context import In
+from ..models import Checkpoints, Incidents, Plan, Timeline
+from ..problems import describe
+
+router = APIRouter(tags=["telemetry"])
+
+
+@router.get(
+    "/jobs/{job}/incidents",
+    operation_id="getIncidents",
+    summary="Read a job's incidents",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def incidents(
+    job: str,
+    context: In,
+    after: Annotated[int, Query(ge=0, lt=2**53, description="Only incidents after this place; not of `newest`.")] = 0,
+    newest: Annotated[bool, Query(description="The newest first.")] = False,
+    before: Annotated[
+        int | None, Query(ge=1, lt=2**53, description="Of `newest`: only those before this place.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Incidents:
+    """What went wrong, oldest first, each with its cause, what was done about it, and one paragraph that says so."""
+    if newest:
+        return Incidents.model_validate(await service.newest(context.store, job, before=before, limit=limit))
+    return Incidents.model_validate(await service.incidents(context.store, job, after=after, limit=limit))
+
+
+@router.get(
+    "/jobs/{job}/timeline",
+    operation_id="getTimeline",
+    summary="Read a job's timeline",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def timeline(job: str, context: In) -> Timeline:
+    """In which state the job was when, by attempt and generation, with its incidents, repairs and changes of layout; bounded."""
+    return Timeline.model_validate(await lifeline.lifeline(context.store, job))
+
+
+@router.get(
+    "/jobs/{job}/plan",
+    operation_id="getPlan",
+    summary="Read a job's plan",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def plan(job: str, context: In) -> Plan:
+    """The newest plan that the job's gang told: sizes of model, step and corpus."""
+    return Plan.model_validate(await lifeline.plan(context.store, job))
+
+
+@router.get(
+    "/jobs/{job}/checkpoints",
+    operation_id="getCheckpoints",
+    summary="Read a job's checkpoints",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def checkpoints(
+    job: str,
+    context: In,
+    before: Annotated[int | None, Query(ge=1, lt=2**53, description="Only those told before this place.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Checkpoints:
+    """Complete checkpoints that the job told of, newest first; older ones may have been removed to make room."""
+    return Checkpoints.model_validate(await shelf.checkpoints(context.store, job, before=before, limit=limit))

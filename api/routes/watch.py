@@ -1,0 +1,49 @@
+"""A job's events as they happen."""
+
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from ...service import jobs
+from ...service.records import Cursor
+from ..context import In
+from ..problems import describe
+from ..stream import EventStream
+from .logs import Rank
+
+router = APIRouter(tags=["telemetry"])
+
+_SENT = 'event: step\ndata: {"step": 1, "loss": 5.55}\nid: 3.1.0\n\n'
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "`state`, `plan`, `step`, `eval`, `checkpoint`, `export`, "
+        "`incident`, `repair`, `traced`, `summary`, `log`, `ranks`; last `end`.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _SENT}},
+    },
+    **describe("job_not_found", "invalid_cursor", "invalid_request"),
+}
+
+
+@router.get(
+    "/jobs/{job}/events",
+    operation_id="watchJob",
+    summary="Watch a job",
+    response_class=StreamingResponse,
+    responses=_STREAM,
+)
+async def watch(
+    job: str,
+    context: In,
+    after: Annotated[str | None, Query(max_length=80, description="Cursor of the last event seen.")] = None,
+    logs: Annotated[bool, Query(description="Also `log` events, one per line.")] = False,
+    rank: Rank = None,
+    ranks: Annotated[bool, Query(description="Also `ranks` events: the newest sample of what each rank does.")] = False,
+    last_event_id: Annotated[str | None, Header(max_length=80, description="Goes before `after`.")] = None,
+) -> EventStream:
+    """Server-sent events from the job's beginning, or after a cursor, to its end. Each `id` is a cursor."""
+    cursor = Cursor.parse(last_event_id or after or str(Cursor()))
+    found = await jobs.get_job(context.store, job)
+    read = partial(jobs.tail, context.store, found.id, with_logs=logs, rank=rank, with_ranks=ranks)
+    return EventStream(context.hub, found.id, read, cursor, (logs, rank, ranks))
