@@ -7,7 +7,7 @@ place of a job, as pages that are up to date do, share one read and its text (`s
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Hashable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +37,7 @@ Read = Callable[[Cursor], Awaitable[Tail]]
 class Batch:
     """What a read found, as it is sent."""
 
-    records: Sequence[bytes]
+    text: bytes  # empty: nothing is new
     cursor: Cursor
     done: bool
 
@@ -158,18 +158,18 @@ class EventStream(StreamingResponse):
             watch.clear()
             batch = await self._hub.batch(self._job, cursor, self._scope, self._read)
             cursor = batch.cursor
-            for record in batch.records:
-                yield record
+            if batch.text:
+                yield batch.text
             if batch.done:
                 yield format_sse_event(event="end", data_str="{}", id=str(cursor))
                 return
-            if not batch.records and not await watch.wait(HEARTBEAT_S):
+            if not batch.text and not await watch.wait(HEARTBEAT_S):
                 yield format_sse_event(comment="heartbeat")
 
 
 async def _batch(read: Read, cursor: Cursor) -> Batch:
     tail = await read(cursor)
-    return Batch([_record(item) for item in tail.items], tail.cursor, tail.done)
+    return Batch(b"".join(map(_record, tail.items)), tail.cursor, tail.done)
 
 
 def _record(item: TailItem) -> bytes:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Set
 from dataclasses import asdict, dataclass
 from uuid import uuid4
 
@@ -61,6 +61,7 @@ class Dispatcher:
         self._seen = False  # whether there was such a look
         self._buried = False  # whether this machine's dead dispatchers have been looked for
         self._waiting = False  # whether jobs wait in the queue
+        self._strangers: Set[str] = frozenset()  # gangs of jobs that the database does not know
 
     async def run(self) -> None:
         """Dispatch until cancelled; then the leases are released, and the gangs live on."""
@@ -198,20 +199,34 @@ class Dispatcher:
             await self._growth.look(self.store, self.settings, self._running.keys(), self.owner)
 
     async def _sweep(self) -> None:
-        """Clear away gangs that nobody waits for: of jobs that ended, went on to another attempt, or are unknown."""
+        """Clear away gangs that nobody waits for: of jobs that ended or went on to another attempt, and on our own head of unknown ones."""
         if not self._connected:
             return
         try:
             gangs = {name: job for name in await self.cluster.gangs() if (job := job_of(name)) is not None}
             async with self.store.read() as tx:  # after the gangs: a gang is made only after its row
                 placed = await jobs.placements(tx, sorted({job_id for job_id, _ in gangs.values()}))
+            strangers = {name for name, (job_id, _) in gangs.items() if job_id not in placed and not self._owns_cluster}
+            self._tell_of(strangers)
             for name, (job_id, number) in gangs.items():
+                if name in strangers:
+                    continue
                 state, attempt = placed.get(job_id, (None, None))
                 if state not in HOLDING or attempt != number:
                     log.warning("sweeping %s, which no job waits for", name)
                     await self.cluster.close_gang(name)
         except ClusterError as error:
             log.warning("gangs without a job could not be swept: %s", error)
+
+    @property
+    def _owns_cluster(self) -> bool:
+        """Whether nobody else can have gangs there; a cluster at an address may serve a control plane with another database."""
+        return self.settings.ray_address is None
+
+    def _tell_of(self, strangers: Set[str]) -> None:
+        for name in sorted(strangers - self._strangers):
+            log.warning("%s is of a job that this database does not know; it is left alone", name)
+        self._strangers = strangers
 
     async def _leave(self) -> None:
         tokens = list(self._running)

@@ -504,6 +504,25 @@ async def test_gangs_without_a_job_are_swept(store: Store, settings: Settings, c
         await eventually(lambda: set(cluster.living) == {order.name})
 
 
+async def test_gangs_of_another_control_plane_are_left_alone(
+    store: Store, settings: Settings, cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.script = run_until_stopped
+    shared = settings.model_copy(update={"ray_address": "127.0.0.1:6379"})
+    job = await submit(store, settings)
+    async with dispatching(store, shared, cluster):
+        await until(store, job, reached(State.RUNNING))
+        order = cluster.orders[0]
+        for name in (theirs := "shardyard-job-unknown-1", stray := f"shardyard-{job.id}-0"):
+            await cluster.start_gang(type(order)(name, order.run, 1, 1, "cpu", 0.0))
+        for _ in range(3):  # whoever looks again tells nothing twice
+            await eventually(lambda: stray not in cluster.living)
+            await cluster.start_gang(type(order)(stray, order.run, 1, 1, "cpu", 0.0))
+        await eventually(lambda: set(cluster.living) == {order.name, theirs})
+    assert theirs not in cluster.closed
+    assert sum(theirs in record.getMessage() for record in caplog.records) == 1
+
+
 @pytest.fixture
 async def restartable(postgres: Postgres) -> AsyncIterator[Store]:
     """A store on PostgreSQL, whose server the test may restart."""

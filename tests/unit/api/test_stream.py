@@ -178,7 +178,7 @@ async def test_a_read_from_before_the_news_is_not_shared_after_them() -> None:
         fresh = await hub.batch("a", Cursor(), None, read)
         goes_on.set()
         await slow
-    assert begun == [0, 1] and b'"step":1' in fresh.records[0]
+    assert begun == [0, 1] and b'"step":1' in fresh.text
 
 
 async def test_a_read_that_fails_is_forgotten() -> None:
