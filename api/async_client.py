@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from types import TracebackType
@@ -29,30 +29,14 @@ from .asking import (
     find_url,
     transport,
 )
-from .handle import AsyncJobHandle
-from .models import (
-    Checkpoints,
-    Cordon,
-    Fault,
-    Incidents,
-    Job,
-    JobResources,
-    Jobs,
-    Logs,
-    Metrics,
-    Node,
-    Ranks,
-    Readiness,
-    Trace,
-    Traces,
-    TraceSpans,
-    TraceSummary,
-)
+from .async_handle import AsyncJobHandle
+from .async_questions import AsyncQuestions
+from .models import Job, LogHits, Logs, Readiness
 
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(AsyncQuestions):
     """Talks to one control plane. Use as an asynchronous context manager or `await` its `close`.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -92,19 +76,6 @@ class AsyncClient:
         """
         return await self._handle(calls.submit(spec, idempotency_key))
 
-    async def jobs(
-        self,
-        *,
-        state: str | None = None,
-        label: Mapping[str, str] | None = None,
-        name: str | None = None,
-        text: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> Jobs:
-        """One page of jobs, newest first."""
-        return await self._ask(calls.jobs(state=state, label=label, name=name, text=text, limit=limit, cursor=cursor))
-
     async def job(self, job: str) -> AsyncJobHandle:
         """A job by its id, or the newest of that name."""
         return await self._handle(calls.job(job))
@@ -119,22 +90,6 @@ class AsyncClient:
         Raises `ApiError` with the fields and their remedies, and `job_ended`.
         """
         return await self._handle(calls.relayout(job, layout))
-
-    async def inject_fault(
-        self,
-        job: str,
-        kind: str,
-        *,
-        rank: int | None = None,
-        by_ms: float | None = None,
-        for_s: float | None = None,
-        idempotency_key: str | None = None,
-    ) -> Fault:
-        """Strike a running job with a fault, such as `kill-rank`; its event `fault` tells when that was done.
-
-        Raises `ApiError` `faults_disabled` where the server does not allow it. Repeating a call with the same key strikes once.
-        """
-        return await self._ask(calls.inject_fault(job, idempotency_key, kind=kind, rank=rank, by_ms=by_ms, for_s=for_s))
 
     async def wait(self, job: str, timeout_s: float | None = None) -> AsyncJobHandle:
         """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
@@ -156,13 +111,15 @@ class AsyncClient:
         *,
         logs: bool = False,
         rank: int | None = None,
+        ranks: bool = False,
         on_lost: Callable[[ApiError], None] | None = None,
     ) -> AsyncGenerator[Event]:
         """A job's events after the cursor `after` (None: from its beginning) to its end, each once, as they happen.
 
+        With `logs` its log lines too (of `rank`), with `ranks` the newest sample of what each rank does.
         Survives lost connections and restarts of the control plane for `patience_s`; `on_lost` hears of each.
         """
-        call = calls.events((await self.job(job)).id, logs=logs, rank=rank)
+        call = calls.events((await self.job(job)).id, logs=logs, rank=rank, ranks=ranks)
         place = Place(after, self._patience_s, on_lost)
         while True:
             try:
@@ -190,64 +147,6 @@ class AsyncClient:
                 told.append(event)
         return [event for event in told if event.kind != "step"]
 
-    async def metrics(self, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
-        """Step records after step `since`, thinned to about `max_points`."""
-        return await self._ask(calls.metrics(job, since, max_points))
-
-    async def incidents(self, job: str, *, after: int = 0, limit: int = 100) -> Incidents:
-        """What went wrong, and what was done about it, after place `after`."""
-        return await self._ask(calls.incidents(job, after, limit))
-
-    async def checkpoints(self, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
-        """Complete checkpoints that the job told of before place `before`, newest first."""
-        return await self._ask(calls.checkpoints(job, before, limit))
-
-    async def trace(self, job: str, *, steps: int = 3, idempotency_key: str | None = None) -> Trace:
-        """Record what every rank of a running job does in its next steps; the event `traced` tells the end.
-
-        Repeating a call with the same key records once. Raises `ApiError` `job_not_running`, `trace_open`.
-        """
-        return await self._ask(calls.trace(job, steps, idempotency_key))
-
-    async def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
-        """Traces that were asked for before the trace `before`, newest first."""
-        return await self._ask(calls.traces(job, before, limit))
-
-    async def trace_summary(self, job: str, trace: str, *, step: int | None = None) -> TraceSummary:
-        """Where each rank's time went: means over the traced steps, or of one."""
-        return await self._ask(calls.trace_summary(job, trace, step))
-
-    async def trace_spans(
-        self,
-        job: str,
-        trace: str,
-        *,
-        step: int | None = None,
-        ranks: Sequence[int] | None = None,
-        from_us: int = 0,
-        to_us: int | None = None,
-    ) -> TraceSpans:
-        """The longest spans of a traced step (None: the first), as many as fit, within a stretch of it."""
-        return await self._ask(calls.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
-
-    async def perfetto(self, job: str, trace: str) -> bytes:
-        """A whole trace as Perfetto opens it: Chrome trace JSON, gzip."""
-        return await self._ask(calls.perfetto(job, trace))
-
-    async def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> Ranks:
-        """What each rank did lately, before place `before`, newest first; as many samples as fit into 300 kB."""
-        return await self._ask(calls.ranks(job, before, limit))
-
-    async def resources(self, job: str) -> JobResources:
-        """What its ranks hold and send, by formula and as the newest probe measured it."""
-        return await self._ask(calls.resources(job))
-
-    async def logs(
-        self, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None
-    ) -> Logs:
-        """Log lines after place `after`, or the last `tail`."""
-        return await self._ask(calls.logs(job, rank, after, limit, tail))
-
     async def log_pages(
         self, job: str, *, rank: int | None = None, after: int = 0, follow: bool = False, pause_s: float = 0.5
     ) -> AsyncIterator[Logs]:
@@ -267,6 +166,30 @@ class AsyncClient:
                 partial(self.job, found.id)
             )  # before the lines: what a final state has told is all there is
 
+    async def search_pages(
+        self,
+        job: str,
+        text: str = "",
+        *,
+        rank: int | None = None,
+        level: calls.Level | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> AsyncIterator[LogHits]:
+        """Lines as `search_logs` finds them, stretch by stretch to the log's end; a stretch may have none."""
+        found = await self.job(job)
+        search = partial(
+            self.search_logs, found.id, text, rank=rank, level=level, since=since, until=until, limit=limit
+        )
+        while True:
+            page = await self._patiently(partial(search, after=after))
+            yield page
+            if page.done:
+                return
+            after = page.looked
+
     # The service
 
     async def alive(self) -> bool:
@@ -279,26 +202,6 @@ class AsyncClient:
     async def readiness(self) -> Readiness:
         """What works and what does not."""
         return Readiness.model_validate_json((await self._http.get(f"{self.url}/readyz")).content)
-
-    async def nodes(self) -> list[Node]:
-        """The cluster's machines."""
-        return await self._ask(calls.nodes())
-
-    async def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
-        """Keep new gangs away from a machine (id, start of an id, or host) for so long, None: until it is lifted."""
-        return await self._ask(calls.cordon(node, seconds, message))
-
-    async def uncordon(self, node: str) -> Node:
-        """Let gangs come to a machine again; harmless when it was not cordoned."""
-        return await self._ask(calls.uncordon(node))
-
-    async def cordons(self, *, limit: int = 100) -> list[Cordon]:
-        """Which machines were cordoned, by whom, why and until when; the newest first."""
-        return await self._ask(calls.cordons(limit))
-
-    async def job_schema(self) -> dict[str, Any]:
-        """JSON Schema of a job spec."""
-        return await self._ask(calls.job_schema())
 
     # Asking
 

@@ -2,9 +2,9 @@
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from ..service.errors import ShardyardError
@@ -16,17 +16,27 @@ from .models import (
     Checkpoints,
     Cordon,
     Cordons,
+    Curves,
     Fault,
     FieldError,
     Incidents,
     Job,
     JobResources,
     Jobs,
+    LogHits,
     Logs,
     Metrics,
     Node,
     Nodes,
+    Outline,
+    Outlines,
+    Plan,
+    Preview,
     Ranks,
+    Server,
+    Template,
+    Templates,
+    Timeline,
     Trace,
     Traces,
     TraceSpans,
@@ -34,18 +44,21 @@ from .models import (
 )
 
 Spec = JobSpec | Mapping[str, Any] | str | Path
+Level = Literal["error", "warning"]
 
 _JSON = {"Content-Type": "application/json"}
 
 
 def submit(spec: Spec, key: str | None) -> Call[Job]:
-    """Raises `ApiError` for a file that cannot be read."""
-    try:
-        document = spec_file.load(spec)
-    except ShardyardError as error:
-        where = FieldError(field=error.field, message=error.message, remedy=error.remedy)
-        raise ApiError(error.code, error.message, None, [where]) from None
-    return Call("POST", "/v1/jobs", Job.model_validate, content=json.dumps(document).encode(), headers=_keyed(key))
+    return Call("POST", "/v1/jobs", Job.model_validate, content=_document(spec), headers=_keyed(key))
+
+
+def preview(spec: Spec) -> Call[Preview]:
+    return Call("POST", "/v1/jobs/preview", Preview.model_validate, content=_document(spec), headers=_JSON)
+
+
+def outlines(jobs: Sequence[str]) -> Call[list[Outline]]:
+    return Call("GET", "/v1/outlines", lambda body: Outlines.model_validate(body).items, params={"job": list(jobs)})
 
 
 def jobs(**filters: Any) -> Call[Jobs]:
@@ -97,8 +110,23 @@ def metrics(name: str, since: int, max_points: int) -> Call[Metrics]:
     return Call("GET", _of(name, "/metrics"), Metrics.model_validate, params=params)
 
 
-def incidents(name: str, after: int, limit: int) -> Call[Incidents]:
-    return Call("GET", _of(name, "/incidents"), Incidents.model_validate, params={"after": after, "limit": limit})
+def curves(name: str, names: str | Sequence[str], *, from_step: int, to_step: int | None, buckets: int) -> Call[Curves]:
+    wanted = names if isinstance(names, str) else ",".join(names)
+    params = {"names": wanted, "from": from_step, "to": to_step, "buckets": buckets}
+    return Call("GET", _of(name, "/curves"), Curves.model_validate, params=params)
+
+
+def incidents(name: str, *, after: int, newest: bool, before: int | None, limit: int) -> Call[Incidents]:
+    order = {"newest": "true", "before": before} if newest else {"after": after}
+    return Call("GET", _of(name, "/incidents"), Incidents.model_validate, params={**order, "limit": limit})
+
+
+def timeline(name: str) -> Call[Timeline]:
+    return Call("GET", _of(name, "/timeline"), Timeline.model_validate)
+
+
+def plan(name: str) -> Call[Plan]:
+    return Call("GET", _of(name, "/plan"), Plan.model_validate)
 
 
 def checkpoints(name: str, before: int | None, limit: int) -> Call[Checkpoints]:
@@ -113,9 +141,13 @@ def resources(name: str) -> Call[JobResources]:
     return Call("GET", _of(name, "/resources"), JobResources.model_validate)
 
 
-def logs(name: str, rank: int | None, after: int, limit: int, tail: int | None) -> Call[Logs]:
-    params = {"rank": rank, "after": after, "limit": limit} if tail is None else {"rank": rank, "tail": tail}
-    return Call("GET", _of(name, "/logs"), Logs.model_validate, params=params)
+def logs(name: str, *, rank: int | None, after: int, limit: int, tail: int | None, around: int | None) -> Call[Logs]:
+    params = {"after": after, "limit": limit, "around": around} if tail is None else {"tail": tail}
+    return Call("GET", _of(name, "/logs"), Logs.model_validate, params={"rank": rank, **params})
+
+
+def search_logs(name: str, **wanted: Any) -> Call[LogHits]:
+    return Call("GET", _of(name, "/logs/search"), LogHits.model_validate, params=wanted)
 
 
 def nodes() -> Call[list[Node]]:
@@ -139,10 +171,27 @@ def job_schema() -> Call[dict[str, Any]]:
     return Call("GET", "/v1/schema/job", dict)
 
 
-def events(job_id: str, *, logs: bool, rank: int | None) -> Call[None]:
+def server() -> Call[Server]:
+    return Call("GET", "/v1/server", Server.model_validate)
+
+
+def templates() -> Call[list[Template]]:
+    return Call("GET", "/v1/templates", lambda body: Templates.model_validate(body).items)
+
+
+def events(job_id: str, *, logs: bool, rank: int | None, ranks: bool) -> Call[None]:
     """The stream of a job's events."""
-    params = {"logs": "true" if logs else None, "rank": rank}
+    params = {"logs": "true" if logs else None, "rank": rank, "ranks": "true" if ranks else None}
     return Call("GET", _of(job_id, "/events"), lambda _: None, params=params)
+
+
+def _document(spec: Spec) -> bytes:
+    """Raises `ApiError` for a file that cannot be read."""
+    try:
+        return json.dumps(spec_file.load(spec)).encode()
+    except ShardyardError as error:
+        where = FieldError(field=error.field, message=error.message, remedy=error.remedy)
+        raise ApiError(error.code, error.message, None, [where]) from None
 
 
 def _of(name: str, what: str = "") -> str:

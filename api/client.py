@@ -6,7 +6,7 @@ resumes after the last event that it gave: a lost connection or a restarted cont
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from types import TracebackType
@@ -34,31 +34,15 @@ from .asking import (
     transport,
 )
 from .handle import JobHandle
-from .models import (
-    Checkpoints,
-    Cordon,
-    Fault,
-    Incidents,
-    Job,
-    JobResources,
-    Jobs,
-    Logs,
-    Metrics,
-    Node,
-    Ranks,
-    Readiness,
-    Trace,
-    Traces,
-    TraceSpans,
-    TraceSummary,
-)
+from .models import Job, LogHits, Logs, Readiness
+from .questions import Questions
 
 __all__ = ["FINAL", "ApiError", "Client", "Event", "JobHandle", "Unreachable", "WaitTimeout", "find_url"]
 
 T = TypeVar("T")
 
 
-class Client:
+class Client(Questions):
     """Talks to one control plane. Use as a context manager or call `close`.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
@@ -98,19 +82,6 @@ class Client:
         """
         return self._handle(calls.submit(spec, idempotency_key))
 
-    def jobs(
-        self,
-        *,
-        state: str | None = None,
-        label: Mapping[str, str] | None = None,
-        name: str | None = None,
-        text: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> Jobs:
-        """One page of jobs, newest first."""
-        return self._ask(calls.jobs(state=state, label=label, name=name, text=text, limit=limit, cursor=cursor))
-
     def job(self, job: str) -> JobHandle:
         """A job by its id, or the newest of that name."""
         return self._handle(calls.job(job))
@@ -125,22 +96,6 @@ class Client:
         Raises `ApiError` with the fields and their remedies, and `job_ended`.
         """
         return self._handle(calls.relayout(job, layout))
-
-    def inject_fault(
-        self,
-        job: str,
-        kind: str,
-        *,
-        rank: int | None = None,
-        by_ms: float | None = None,
-        for_s: float | None = None,
-        idempotency_key: str | None = None,
-    ) -> Fault:
-        """Strike a running job with a fault, such as `kill-rank`; its event `fault` tells when that was done.
-
-        Raises `ApiError` `faults_disabled` where the server does not allow it. Repeating a call with the same key strikes once.
-        """
-        return self._ask(calls.inject_fault(job, idempotency_key, kind=kind, rank=rank, by_ms=by_ms, for_s=for_s))
 
     def wait(self, job: str, timeout_s: float | None = None) -> JobHandle:
         """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
@@ -162,13 +117,15 @@ class Client:
         *,
         logs: bool = False,
         rank: int | None = None,
+        ranks: bool = False,
         on_lost: Callable[[ApiError], None] | None = None,
     ) -> Generator[Event]:
         """A job's events after the cursor `after` (None: from its beginning) to its end, each once, as they happen.
 
+        With `logs` its log lines too (of `rank`), with `ranks` the newest sample of what each rank does.
         Survives lost connections and restarts of the control plane for `patience_s`; `on_lost` hears of each.
         """
-        call = calls.events(self.job(job).id, logs=logs, rank=rank)
+        call = calls.events(self.job(job).id, logs=logs, rank=rank, ranks=ranks)
         place = Place(after, self._patience_s, on_lost)
         while True:
             try:
@@ -195,64 +152,6 @@ class Client:
                 told.append(event)
         return [event for event in told if event.kind != "step"]
 
-    def metrics(self, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
-        """Step records after step `since`, thinned to about `max_points`."""
-        return self._ask(calls.metrics(job, since, max_points))
-
-    def incidents(self, job: str, *, after: int = 0, limit: int = 100) -> Incidents:
-        """What went wrong, and what was done about it, after place `after`."""
-        return self._ask(calls.incidents(job, after, limit))
-
-    def checkpoints(self, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
-        """Complete checkpoints that the job told of before place `before`, newest first."""
-        return self._ask(calls.checkpoints(job, before, limit))
-
-    def trace(self, job: str, *, steps: int = 3, idempotency_key: str | None = None) -> Trace:
-        """Record what every rank of a running job does in its next steps; the event `traced` tells the end.
-
-        Repeating a call with the same key records once. Raises `ApiError` `job_not_running`, `trace_open`.
-        """
-        return self._ask(calls.trace(job, steps, idempotency_key))
-
-    def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
-        """Traces that were asked for before the trace `before`, newest first."""
-        return self._ask(calls.traces(job, before, limit))
-
-    def trace_summary(self, job: str, trace: str, *, step: int | None = None) -> TraceSummary:
-        """Where each rank's time went: means over the traced steps, or of one."""
-        return self._ask(calls.trace_summary(job, trace, step))
-
-    def trace_spans(
-        self,
-        job: str,
-        trace: str,
-        *,
-        step: int | None = None,
-        ranks: Sequence[int] | None = None,
-        from_us: int = 0,
-        to_us: int | None = None,
-    ) -> TraceSpans:
-        """The longest spans of a traced step (None: the first), as many as fit, within a stretch of it."""
-        return self._ask(calls.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
-
-    def perfetto(self, job: str, trace: str) -> bytes:
-        """A whole trace as Perfetto opens it: Chrome trace JSON, gzip."""
-        return self._ask(calls.perfetto(job, trace))
-
-    def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> Ranks:
-        """What each rank did lately, before place `before`, newest first; as many samples as fit into 300 kB."""
-        return self._ask(calls.ranks(job, before, limit))
-
-    def resources(self, job: str) -> JobResources:
-        """What its ranks hold and send, by formula and as the newest probe measured it."""
-        return self._ask(calls.resources(job))
-
-    def logs(
-        self, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None
-    ) -> Logs:
-        """Log lines after place `after`, or the last `tail`."""
-        return self._ask(calls.logs(job, rank, after, limit, tail))
-
     def log_pages(
         self, job: str, *, rank: int | None = None, after: int = 0, follow: bool = False, pause_s: float = 0.5
     ) -> Iterator[Logs]:
@@ -272,6 +171,30 @@ class Client:
                 partial(self.job, found.id)
             )  # before the lines: what a final state has told is all there is
 
+    def search_pages(
+        self,
+        job: str,
+        text: str = "",
+        *,
+        rank: int | None = None,
+        level: calls.Level | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> Iterator[LogHits]:
+        """Lines as `search_logs` finds them, stretch by stretch to the log's end; a stretch may have none."""
+        found = self.job(job)
+        search = partial(
+            self.search_logs, found.id, text, rank=rank, level=level, since=since, until=until, limit=limit
+        )
+        while True:
+            page = self._patiently(partial(search, after=after))
+            yield page
+            if page.done:
+                return
+            after = page.looked
+
     # The service
 
     def alive(self) -> bool:
@@ -284,26 +207,6 @@ class Client:
     def readiness(self) -> Readiness:
         """What works and what does not."""
         return Readiness.model_validate_json(self._http.get(f"{self.url}/readyz").content)
-
-    def nodes(self) -> list[Node]:
-        """The cluster's machines."""
-        return self._ask(calls.nodes())
-
-    def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
-        """Keep new gangs away from a machine (id, start of an id, or host) for so long, None: until it is lifted."""
-        return self._ask(calls.cordon(node, seconds, message))
-
-    def uncordon(self, node: str) -> Node:
-        """Let gangs come to a machine again; harmless when it was not cordoned."""
-        return self._ask(calls.uncordon(node))
-
-    def cordons(self, *, limit: int = 100) -> list[Cordon]:
-        """Which machines were cordoned, by whom, why and until when; the newest first."""
-        return self._ask(calls.cordons(limit))
-
-    def job_schema(self) -> dict[str, Any]:
-        """JSON Schema of a job spec."""
-        return self._ask(calls.job_schema())
 
     # Asking
 

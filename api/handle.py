@@ -3,18 +3,33 @@
 In a notebook it shows itself with the curve of its loss.
 """
 
-from collections.abc import AsyncGenerator, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
 
 from ..strategies.layout import Layout
 from . import notebook
 from .asking import ApiError, Event
-from .models import Checkpoints, Incidents, Job, JobResources, Logs, Metrics, Ranks, Trace, Traces, TraceSummary
+from .calls import Level
+from .models import (
+    Checkpoints,
+    Curves,
+    Incidents,
+    Job,
+    JobResources,
+    LogHits,
+    Logs,
+    Metrics,
+    Plan,
+    Ranks,
+    Timeline,
+    Trace,
+    Traces,
+    TraceSummary,
+)
 
 if TYPE_CHECKING:
-    from .async_client import AsyncClient
     from .client import Client
 
 
@@ -45,17 +60,40 @@ class JobHandle(Job):
         """Let it go on with another layout."""
         return self._client.relayout(self.id, layout)
 
-    def events(self, after: str | None = None, *, logs: bool = False, rank: int | None = None) -> Generator[Event]:
+    def events(
+        self, after: str | None = None, *, logs: bool = False, rank: int | None = None, ranks: bool = False
+    ) -> Generator[Event]:
         """Its events, as they happen, to its end."""
-        return self._client.events(self.id, after, logs=logs, rank=rank)
+        return self._client.events(self.id, after, logs=logs, rank=rank, ranks=ranks)
 
     def metrics(self, *, since: int = 0, max_points: int = 1000) -> Metrics:
         """Its step records."""
         return self._client.metrics(self.id, since=since, max_points=max_points)
 
-    def incidents(self, *, after: int = 0, limit: int = 100) -> Incidents:
+    def curves(
+        self,
+        names: str | Sequence[str] = "loss",
+        *,
+        from_step: int = 1,
+        to_step: int | None = None,
+        buckets: int = 400,
+    ) -> Curves:
+        """Its numbers over a range of steps, in buckets with their extremes."""
+        return self._client.curves(self.id, names, from_step=from_step, to_step=to_step, buckets=buckets)
+
+    def incidents(
+        self, *, after: int = 0, newest: bool = False, before: int | None = None, limit: int = 100
+    ) -> Incidents:
         """What went wrong with it."""
-        return self._client.incidents(self.id, after=after, limit=limit)
+        return self._client.incidents(self.id, after=after, newest=newest, before=before, limit=limit)
+
+    def timeline(self) -> Timeline:
+        """In which state it was when."""
+        return self._client.timeline(self.id)
+
+    def plan(self) -> Plan:
+        """Sizes of its model, step and corpus."""
+        return self._client.plan(self.id)
 
     def checkpoints(self, *, before: int | None = None, limit: int = 100) -> Checkpoints:
         """Its checkpoints, newest first."""
@@ -81,9 +119,33 @@ class JobHandle(Job):
         """What its ranks hold and send, by formula and measured."""
         return self._client.resources(self.id)
 
-    def logs(self, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None) -> Logs:
+    def logs(
+        self,
+        *,
+        rank: int | None = None,
+        after: int = 0,
+        limit: int = 1000,
+        tail: int | None = None,
+        around: int | None = None,
+    ) -> Logs:
         """Its log lines."""
-        return self._client.logs(self.id, rank=rank, after=after, limit=limit, tail=tail)
+        return self._client.logs(self.id, rank=rank, after=after, limit=limit, tail=tail, around=around)
+
+    def search_logs(
+        self,
+        text: str = "",
+        *,
+        rank: int | None = None,
+        level: Level | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> LogHits:
+        """Those of its log lines that match, of the next 20,000."""
+        return self._client.search_logs(
+            self.id, text, rank=rank, level=level, since=since, until=until, after=after, limit=limit
+        )
 
     def watch(self, every_s: float = 1.0, display: notebook.Display | None = None) -> "JobHandle":
         """Show it in a notebook until it ends, drawn anew at most every `every_s` seconds; the job as it ended."""
@@ -101,93 +163,3 @@ class JobHandle(Job):
             return notebook.html(self, self.metrics(max_points=notebook.POINTS))
         except ApiError:  # a notebook that is read later shows what was known
             return notebook.html(self, None)
-
-
-class AsyncJobHandle(Job):
-    """What `AsyncClient` gives for a job."""
-
-    _client: "AsyncClient" = PrivateAttr()
-    _metrics: Metrics | None = PrivateAttr(None)
-
-    @staticmethod
-    def of(job: Job, client: "AsyncClient") -> "AsyncJobHandle":
-        handle = AsyncJobHandle.model_construct(**dict(job))
-        handle._client = client
-        return handle
-
-    async def refresh(self) -> "AsyncJobHandle":
-        """The job as it is now."""
-        return await self._client.job(self.id)
-
-    async def wait(self, timeout_s: float | None = None) -> "AsyncJobHandle":
-        """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
-        return await self._client.wait(self.id, timeout_s)
-
-    async def cancel(self) -> "AsyncJobHandle":
-        """Ask for its end."""
-        return await self._client.cancel(self.id)
-
-    async def relayout(self, layout: Layout | Mapping[str, Any]) -> "AsyncJobHandle":
-        """Let it go on with another layout."""
-        return await self._client.relayout(self.id, layout)
-
-    def events(self, after: str | None = None, *, logs: bool = False, rank: int | None = None) -> AsyncGenerator[Event]:
-        """Its events, as they happen, to its end."""
-        return self._client.events(self.id, after, logs=logs, rank=rank)
-
-    async def metrics(self, *, since: int = 0, max_points: int = 1000) -> Metrics:
-        """Its step records."""
-        return await self._client.metrics(self.id, since=since, max_points=max_points)
-
-    async def incidents(self, *, after: int = 0, limit: int = 100) -> Incidents:
-        """What went wrong with it."""
-        return await self._client.incidents(self.id, after=after, limit=limit)
-
-    async def checkpoints(self, *, before: int | None = None, limit: int = 100) -> Checkpoints:
-        """Its checkpoints, newest first."""
-        return await self._client.checkpoints(self.id, before=before, limit=limit)
-
-    async def trace(self, *, steps: int = 3) -> Trace:
-        """Record what its ranks do in the next steps."""
-        return await self._client.trace(self.id, steps=steps)
-
-    async def traces(self, *, before: str | None = None, limit: int = 20) -> Traces:
-        """Its traces, newest first."""
-        return await self._client.traces(self.id, before=before, limit=limit)
-
-    async def trace_summary(self, trace: str, *, step: int | None = None) -> TraceSummary:
-        """Where each rank's time went."""
-        return await self._client.trace_summary(self.id, trace, step=step)
-
-    async def ranks(self, *, before: int | None = None, limit: int = 100) -> Ranks:
-        """What each of its ranks did lately, newest first."""
-        return await self._client.ranks(self.id, before=before, limit=limit)
-
-    async def resources(self) -> JobResources:
-        """What its ranks hold and send, by formula and measured."""
-        return await self._client.resources(self.id)
-
-    async def logs(
-        self, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None
-    ) -> Logs:
-        """Its log lines."""
-        return await self._client.logs(self.id, rank=rank, after=after, limit=limit, tail=tail)
-
-    async def watch(self, every_s: float = 1.0, display: notebook.Display | None = None) -> "AsyncJobHandle":
-        """Show it in a notebook until it ends, drawn anew at most every `every_s` seconds; the job as it ended."""
-        shown = (display or notebook.ipython_display)(await self._drawn())
-        due = notebook.Due(every_s)
-        async for _ in self.events(self.cursor):
-            if due():
-                shown.update(await (await self.refresh())._drawn())
-        ended = await self.refresh()
-        shown.update(await ended._drawn())
-        return ended
-
-    async def _drawn(self) -> Self:
-        """With its curve: a notebook asks for the picture where nothing can be awaited."""
-        self._metrics = await self.metrics(max_points=notebook.POINTS)
-        return self
-
-    def _repr_html_(self) -> str:
-        return notebook.html(self, self._metrics)

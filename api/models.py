@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..workers.fault import Kind
+from . import frames
 
 #: A place in a job's story, as text: `event.step.log`, and `.ranks` of who hears of those.
 CursorText = Annotated[str, BeforeValidator(str)]
@@ -200,14 +201,7 @@ class Metrics(_Wire):
 
     def to_pandas(self) -> Any:
         """The points as a `pandas.DataFrame` by step, with `validation_loss` where one was measured. Needs the extra `pandas`."""
-        try:
-            import pandas
-        except ImportError:
-            raise ImportError("to_pandas() needs pandas; install it with: pip install 'shardyard[pandas]'") from None
-        columns = list(Step.model_fields)
-        frame = pandas.DataFrame([point.model_dump() for point in self.points], columns=columns).set_index("step")
-        validated = {one.step: one.loss for one in self.evals}
-        return frame.assign(validation_loss=[validated.get(step) for step in frame.index])
+        return frames.of_metrics(self)
 
 
 class Series(_Wire):
@@ -227,6 +221,10 @@ class Curves(_Wire):
     evals: list[Evaluation] = Field(default_factory=list, description="Validations of the whole job, evenly thinned.")
     last_step: int = Field(0, description="The job's newest step.")
     cursor: CursorText = Field("0.0.0", description="An event stream after it continues the curves without a gap.")
+
+    def to_pandas(self) -> Any:
+        """As a `pandas.DataFrame` by each bucket's first step: means, with `…_low` and `…_high`. Needs the extra `pandas`."""
+        return frames.of_curves(self)
 
 
 class Repair(_Wire):
@@ -395,6 +393,10 @@ class Ranks(_Wire):
     first: int | None = Field(None, description="Place of the oldest sample.")
     last: int | None = Field(None, description="Place of the newest sample.")
     next: int | None = None
+
+    def to_pandas(self) -> Any:
+        """As a `pandas.DataFrame` by attempt, step and rank, with the rank's place on each axis. Needs the extra `pandas`."""
+        return frames.of_ranks(self)
 
 
 class Held(_Wire):

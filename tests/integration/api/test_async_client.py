@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from shardyard.api.async_client import AsyncClient
+from shardyard.api.async_handle import AsyncJobHandle
 from shardyard.api.client import ApiError, Client, Event, Unreachable, WaitTimeout
-from shardyard.api.handle import AsyncJobHandle, JobHandle
+from shardyard.api.handle import JobHandle
 
 from .conftest import SPEC, SUMMARY, Gang, Plane
 
@@ -31,7 +32,7 @@ def public(owner: type) -> dict[str, inspect.Signature]:
 
 def plain(signature: inspect.Signature) -> str:
     """Parameters and result as they are written, of either client."""
-    return str(signature).replace("Async", "")
+    return str(signature).replace("Async", "").replace("async_", "")
 
 
 @pytest.mark.parametrize(("one", "other"), [(Client, AsyncClient), (JobHandle, AsyncJobHandle)])

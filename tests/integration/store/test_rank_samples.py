@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from harness.samples import sample
 from pydantic_core import to_json
 
 from shardyard.api.models import Ranks
@@ -23,13 +24,6 @@ from .test_intake import placed, state, step, told
 __all__ = ["placed"]
 
 MOST_BYTES = 300_000
-
-
-def sample(size: int, number: int = 1, own_s: float = 0.05) -> dict[str, Any]:
-    numbers = [own_s] * size
-    lists = {"step_s": [0.2] * size, "own_s": numbers, "waited_s": numbers, "memory": [1 << 30] * size}
-    where = {"nodes": ["n"], "node_of": [0] * size}
-    return {"step": number, "steps": 3, **lists, "memory_of": "resident", **where}
 
 
 async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: tuple[Job, Lease]) -> None:

@@ -1,0 +1,219 @@
+"""The questions of `Client` that one request answers. What goes on (events, waiting, pages) is in `client.py`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from . import calls
+from .asking import Call
+from .models import (
+    Checkpoints,
+    Cordon,
+    Curves,
+    Fault,
+    Incidents,
+    JobResources,
+    Jobs,
+    LogHits,
+    Logs,
+    Metrics,
+    Node,
+    Outline,
+    Plan,
+    Preview,
+    Ranks,
+    Server,
+    Template,
+    Timeline,
+    Trace,
+    Traces,
+    TraceSpans,
+    TraceSummary,
+)
+
+T = TypeVar("T")
+
+
+class Questions(ABC):
+    """What is asked and answered, each with one request; how a request is sent is the client's."""
+
+    @abstractmethod
+    def _ask(self, call: Call[T]) -> T: ...
+
+    # Jobs
+
+    def preview(self, spec: calls.Spec) -> Preview:
+        """Check a spec as `submit` would, and tell what it would run as. Nothing is stored. Raises `ApiError` as `submit` does."""
+        return self._ask(calls.preview(spec))
+
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        label: Mapping[str, str] | None = None,
+        name: str | None = None,
+        text: str | None = None,
+        sort: Literal["newest", "oldest", "name"] = "newest",
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Jobs:
+        """One page of jobs, newest first, or sorted otherwise."""
+        wanted = {"state": state, "label": label, "name": name, "text": text, "sort": sort}
+        return self._ask(calls.jobs(**wanted, limit=limit, cursor=cursor))
+
+    def outlines(self, jobs: Sequence[str]) -> list[Outline]:
+        """The training loss of many jobs (ids, at most 200), each in at most 64 buckets; those without a step are left out."""
+        return self._ask(calls.outlines(jobs))
+
+    def inject_fault(
+        self,
+        job: str,
+        kind: str,
+        *,
+        rank: int | None = None,
+        by_ms: float | None = None,
+        for_s: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> Fault:
+        """Strike a running job with a fault, such as `kill-rank`; its event `fault` tells when that was done.
+
+        Raises `ApiError` `faults_disabled` where the server does not allow it. Repeating a call with the same key strikes once.
+        """
+        return self._ask(calls.inject_fault(job, idempotency_key, kind=kind, rank=rank, by_ms=by_ms, for_s=for_s))
+
+    # What a job tells
+
+    def metrics(self, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
+        """Step records after step `since`, thinned to about `max_points`."""
+        return self._ask(calls.metrics(job, since, max_points))
+
+    def curves(
+        self,
+        job: str,
+        names: str | Sequence[str] = "loss",
+        *,
+        from_step: int = 1,
+        to_step: int | None = None,
+        buckets: int = 400,
+    ) -> Curves:
+        """Numbers over a range of steps (None: to the newest) in at most `buckets` buckets, 800 at most, each with its extremes."""
+        return self._ask(calls.curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
+
+    def incidents(
+        self, job: str, *, after: int = 0, newest: bool = False, before: int | None = None, limit: int = 100
+    ) -> Incidents:
+        """What went wrong, and what was done about it, after place `after`; or the `newest` first, before place `before`."""
+        return self._ask(calls.incidents(job, after=after, newest=newest, before=before, limit=limit))
+
+    def timeline(self, job: str) -> Timeline:
+        """In which state it was when, with its incidents, repairs and changes of layout."""
+        return self._ask(calls.timeline(job))
+
+    def plan(self, job: str) -> Plan:
+        """What its gang told before the first step: sizes of model, step and corpus."""
+        return self._ask(calls.plan(job))
+
+    def checkpoints(self, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
+        """Complete checkpoints that the job told of before place `before`, newest first."""
+        return self._ask(calls.checkpoints(job, before, limit))
+
+    def logs(
+        self,
+        job: str,
+        *,
+        rank: int | None = None,
+        after: int = 0,
+        limit: int = 1000,
+        tail: int | None = None,
+        around: int | None = None,
+    ) -> Logs:
+        """Log lines after place `after`; or the last `tail`; or those about place `around`, half of `limit` before it."""
+        return self._ask(calls.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
+
+    def search_logs(
+        self,
+        job: str,
+        text: str = "",
+        *,
+        rank: int | None = None,
+        level: calls.Level | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> LogHits:
+        """Lines with `text`, of `level` or above, between two moments (unix seconds), among the 20,000 after place `after`."""
+        wanted = {"text": text, "rank": rank, "level": level, "since": since, "until": until}
+        return self._ask(calls.search_logs(job, **wanted, after=after, limit=limit))
+
+    def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> Ranks:
+        """What each rank did lately, before place `before`, newest first; as many samples as fit into 300 kB."""
+        return self._ask(calls.ranks(job, before, limit))
+
+    def resources(self, job: str) -> JobResources:
+        """What its ranks hold and send, by formula and as the newest probe measured it."""
+        return self._ask(calls.resources(job))
+
+    # Traces
+
+    def trace(self, job: str, *, steps: int = 3, idempotency_key: str | None = None) -> Trace:
+        """Record what every rank of a running job does in its next steps; the event `traced` tells the end.
+
+        Repeating a call with the same key records once. Raises `ApiError` `job_not_running`, `trace_open`.
+        """
+        return self._ask(calls.trace(job, steps, idempotency_key))
+
+    def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
+        """Traces that were asked for before the trace `before`, newest first."""
+        return self._ask(calls.traces(job, before, limit))
+
+    def trace_summary(self, job: str, trace: str, *, step: int | None = None) -> TraceSummary:
+        """Where each rank's time went: means over the traced steps, or of one."""
+        return self._ask(calls.trace_summary(job, trace, step))
+
+    def trace_spans(
+        self,
+        job: str,
+        trace: str,
+        *,
+        step: int | None = None,
+        ranks: Sequence[int] | None = None,
+        from_us: int = 0,
+        to_us: int | None = None,
+    ) -> TraceSpans:
+        """The longest spans of a traced step (None: the first), as many as fit, within a stretch of it."""
+        return self._ask(calls.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
+
+    def perfetto(self, job: str, trace: str) -> bytes:
+        """A whole trace as Perfetto opens it: Chrome trace JSON, gzip."""
+        return self._ask(calls.perfetto(job, trace))
+
+    # The service
+
+    def nodes(self) -> list[Node]:
+        """The cluster's machines."""
+        return self._ask(calls.nodes())
+
+    def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
+        """Keep new gangs away from a machine (id, start of an id, or host) for so long, None: until it is lifted."""
+        return self._ask(calls.cordon(node, seconds, message))
+
+    def uncordon(self, node: str) -> Node:
+        """Let gangs come to a machine again; harmless when it was not cordoned."""
+        return self._ask(calls.uncordon(node))
+
+    def cordons(self, *, limit: int = 100) -> list[Cordon]:
+        """Which machines were cordoned, by whom, why and until when; the newest first."""
+        return self._ask(calls.cordons(limit))
+
+    def job_schema(self) -> dict[str, Any]:
+        """JSON Schema of a job spec."""
+        return self._ask(calls.job_schema())
+
+    def server(self) -> Server:
+        """Its version, and what an operator has allowed."""
+        return self._ask(calls.server())
+
+    def templates(self) -> list[Template]:
+        """Specs to begin with, the simplest first."""
+        return self._ask(calls.templates())

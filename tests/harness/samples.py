@@ -1,0 +1,12 @@
+"""What a gang tells of all its ranks at once."""
+
+from typing import Any
+
+
+def sample(size: int, number: int = 1, own_s: float = 0.05, slow: int | None = None) -> dict[str, Any]:
+    """A `ranks` event of `size` ranks that work alike; of them one may be `slow`, on which the others wait."""
+    own = [own_s * (3 if rank == slow else 1) for rank in range(size)]
+    waited = [own_s if slow is None else max(own) - seconds for seconds in own]
+    lists = {"step_s": [0.2] * size, "own_s": own, "waited_s": waited, "memory": [1 << 30] * size}
+    where = {"nodes": ["n"], "node_of": [0] * size}
+    return {"step": number, "steps": 3, **lists, "memory_of": "resident", **where}

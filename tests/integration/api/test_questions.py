@@ -1,0 +1,209 @@
+"""Whatever the API answers, both clients can ask: every operation, with every parameter that it takes."""
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, closing
+from typing import Any
+
+import pytest
+from harness.samples import sample
+from harness.traces import whole
+
+from shardyard.api.async_client import AsyncClient
+from shardyard.api.client import ApiError, Client
+from shardyard.service.settings import Settings
+
+from .conftest import SPEC, Gang, Plane, step
+
+#: Parameters that are not the caller's: a stream begins after `Last-Event-ID`.
+_BESIDES = {"watchJob": {"after"}}
+
+Ask = Callable[[Any, str, str], Any]
+
+#: Of each operation what its method is asked; of the job `job`, which runs, and its trace `trace`.
+ASKED: dict[str, list[Ask]] = {
+    "submitJob": [lambda client, job, trace: client.submit({**SPEC, "name": "other"}, idempotency_key="mine")],
+    "previewJob": [lambda client, job, trace: client.preview(SPEC)],
+    "listJobs": [
+        lambda client, job, trace: client.jobs(
+            state="running", label={"team": "search"}, name="tiny", text="t", sort="name", limit=5
+        ),
+        lambda client, job, trace: client.jobs(limit=1, cursor=job),
+    ],
+    "getJob": [lambda client, job, trace: client.job(job)],
+    "watchJob": [lambda client, job, trace: client.events(job, "1.0.0", logs=True, rank=0, ranks=True)],
+    "getMetrics": [lambda client, job, trace: client.metrics(job, since=1, max_points=10)],
+    "getCurves": [lambda client, job, trace: client.curves(job, ["loss"], from_step=1, to_step=9, buckets=3)],
+    "getLogs": [
+        lambda client, job, trace: client.logs(job, rank=0, after=1, limit=9),
+        lambda client, job, trace: client.logs(job, tail=2),
+        lambda client, job, trace: client.logs(job, around=2, limit=4),
+    ],
+    "searchLogs": [
+        lambda client, job, trace: client.search_logs(
+            job, "a", rank=0, level="error", since=1.0, until=2e9, after=1, limit=5
+        )
+    ],
+    "getIncidents": [
+        lambda client, job, trace: client.incidents(job, after=1, limit=5),
+        lambda client, job, trace: client.incidents(job, newest=True, before=9),
+    ],
+    "getTimeline": [lambda client, job, trace: client.timeline(job)],
+    "getPlan": [lambda client, job, trace: client.plan(job)],
+    "getCheckpoints": [lambda client, job, trace: client.checkpoints(job, before=9, limit=5)],
+    "listOutlines": [lambda client, job, trace: client.outlines([job])],
+    "traceJob": [lambda client, job, trace: client.trace(job, steps=2, idempotency_key="mine")],
+    "listTraces": [lambda client, job, trace: client.traces(job, before=trace, limit=5)],
+    "getTrace": [lambda client, job, trace: client.trace_summary(job, trace, step=5)],
+    "getTraceSpans": [
+        lambda client, job, trace: client.trace_spans(job, trace, step=5, ranks=[0], from_us=1, to_us=9000)
+    ],
+    "downloadTrace": [lambda client, job, trace: client.perfetto(job, trace)],
+    "getRanks": [lambda client, job, trace: client.ranks(job, before=9, limit=5)],
+    "getResources": [lambda client, job, trace: client.resources(job)],
+    "injectFault": [
+        lambda client, job, trace: client.inject_fault(job, "slow-rank", rank=0, by_ms=1, for_s=1, idempotency_key="k")
+    ],
+    "listNodes": [lambda client, job, trace: client.nodes()],
+    "cordonNode": [lambda client, job, trace: client.cordon("n1", seconds=60, message="so")],
+    "uncordonNode": [lambda client, job, trace: client.uncordon("n1")],
+    "listCordons": [lambda client, job, trace: client.cordons(limit=5)],
+    "getJobSchema": [lambda client, job, trace: client.job_schema()],
+    "getServer": [lambda client, job, trace: client.server()],
+    "listTemplates": [lambda client, job, trace: client.templates()],
+    "health": [lambda client, job, trace: client.alive()],
+    "readiness": [lambda client, job, trace: client.readiness()],
+    "relayoutJob": [lambda client, job, trace: client.relayout(job, {"data": 2, "zero": 1})],
+    "cancelJob": [lambda client, job, trace: client.cancel(job)],
+}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"fault_injection": True})
+
+
+@pytest.fixture
+def told(plane: Plane, client: Client) -> Iterator[tuple[str, str]]:
+    """A running job that has told something of each kind, and its trace."""
+    job = client.submit({**SPEC, "name": "tiny"}).id
+    gang = Gang(plane, job)
+    gang.state("starting")
+    gang.tell(("plan", {"parameters": 7, "tokens_per_step": 512, "train_tokens": 9000, "validation_tokens": 900}))
+    gang.state("running")
+    gang.steps(1, 20)
+    gang.log(0, 1, "all is well", "ERROR: out of cheese", "on it goes")
+    gang.log(1, 1, "error: none here")
+    gang.tell(("ranks", sample(2, 20, slow=1)), ("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0}))
+    trace = client.trace(job).id
+    gang.tell(*whole(trace))
+    yield job, trace
+
+
+async def settled(answer: Any) -> Any:
+    """What comes of it, of either client; of a stream its first event."""
+    if inspect.isgenerator(answer):
+        with closing(answer):
+            return next(answer)
+    if inspect.isasyncgen(answer):
+        async with aclosing(answer):
+            return await anext(answer)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+async def test_every_operation_can_be_asked_with_all_that_it_takes(
+    kind: type[Client | AsyncClient], told: tuple[str, str], plane: Plane
+) -> None:
+    document = plane.app.openapi()
+    operations = {
+        operation["operationId"]: (method.upper(), re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert ASKED.keys() == operations.keys()
+    sent: list[Any] = []
+
+    def hear(request: Any) -> None:
+        sent.append(request)
+
+    async def hear_too(request: Any) -> None:
+        sent.append(request)
+
+    client: Any = kind(plane.url)
+    client._http.event_hooks = {"request": [hear if kind is Client else hear_too]}
+    for name, asks in ASKED.items():
+        method, path, operation = operations[name]
+        given: dict[str, set[str]] = defaultdict(set)
+        for ask in asks:
+            sent.clear()
+            assert await settled(ask(client, *told)) is not None
+            asked = sent[-1]  # a stream asks for the job's id before
+            assert asked.method == method and path.fullmatch(asked.url.path), (name, asked)
+            given["query"] |= set(asked.url.params)
+            given["header"] |= {header.lower() for header in asked.headers}
+        for taken in operation.get("parameters", []):
+            if taken["in"] != "path" and taken["name"] not in _BESIDES.get(name, set()):
+                assert taken["name"].lower() in given[taken["in"]], f"{name} cannot be asked with {taken['name']}"
+    await settled(client.close())
+
+
+async def test_both_clients_read_what_was_told(told: tuple[str, str], plane: Plane, client: Client) -> None:
+    job = client.job(told[0])
+    curves = job.curves("loss,lr", buckets=4)
+    assert (curves.width, curves.starts, curves.last_step) == (8, [1, 9, 17], 20)
+    assert curves.series["loss"].high == [5.0, pytest.approx(5 / 9, abs=1e-5), pytest.approx(5 / 17, abs=1e-5)]
+    timeline, plan = job.timeline(), job.plan()
+    assert [span.state for span in timeline.spans] == ["queued", "placing", "starting", "running"]
+    assert (plan.parameters, plan.train_tokens) == (7, 9000)
+    hits = job.search_logs(level="error")
+    assert [line.text for line in hits.lines] == ["ERROR: out of cheese", "error: none here"]
+    assert [line.text for line in job.search_logs("CHEESE", rank=1).lines] == []
+    around = job.logs(around=hits.lines[0].n, limit=3)
+    assert [line.n for line in around.lines] == [1, 2, 3]
+    preview = client.preview({**SPEC, "train": {**SPEC["train"], "layout": {"data": 4}}})
+    assert preview.world_size == 4
+    [outline] = client.outlines([job.id, "nobody"])
+    assert outline.job == job.id and outline.high[0] == 5.0
+    assert client.templates()[0].name == "quickstart" and client.server().fault_injection
+    assert next(event for event in job.events(job.cursor, ranks=True)).kind == "ranks"
+    async with AsyncClient(plane.url) as other:
+        same = await other.job(job.id)
+        assert await same.curves(["loss", "lr"], buckets=4) == curves
+        assert (await same.timeline(), await same.plan()) == (timeline, plan)
+        assert await same.search_logs(level="error") == hits
+        assert await same.logs(around=hits.lines[0].n, limit=3) == around
+        assert await other.preview({**SPEC, "train": {**SPEC["train"], "layout": {"data": 4}}}) == preview
+        assert await other.outlines([job.id]) == [outline]
+
+
+async def test_a_search_goes_on_from_page_to_page(told: tuple[str, str], plane: Plane, client: Client) -> None:
+    pages = list(client.search_pages(told[0], level="error", limit=1))
+    assert [[line.text for line in page.lines] for page in pages] == [["ERROR: out of cheese"], ["error: none here"]]
+    assert [page.done for page in pages] == [False, True]
+    async with AsyncClient(plane.url) as other:
+        assert [page async for page in other.search_pages(told[0], level="error", limit=1)] == pages
+
+
+async def test_a_series_that_there_is_not(told: tuple[str, str], client: Client) -> None:
+    with pytest.raises(ApiError) as refused:
+        client.curves(told[0], "lost")
+    assert refused.value.errors[0].field == "names" and "loss" in (refused.value.errors[0].remedy or "")
+
+
+def test_curves_and_ranks_as_data_frames(told: tuple[str, str], plane: Plane, client: Client) -> None:
+    whole_run = client.curves(told[0], "loss,loss_scale", buckets=4).to_pandas()
+    assert (list(whole_run.index), whole_run.index.name) == ([1, 9, 17], "step")
+    assert list(whole_run.columns) == ["loss", "loss_low", "loss_high"]  # no step had a scale
+    assert whole_run.loss_high[1] == 5.0
+    each = client.curves(told[0], to_step=4).to_pandas()
+    assert list(each.columns) == ["loss"] and list(each.loss) == [
+        pytest.approx(step(n)["loss"], abs=1e-5) for n in range(1, 5)
+    ]
+    assert client.curves(client.submit(SPEC).id).to_pandas().empty
+    ranks = client.ranks(told[0]).to_pandas()
+    assert list(ranks.index) == [(1, 20, 0), (1, 20, 1)] and ranks.index.names == ["attempt", "step", "rank"]
+    assert (list(ranks.data), list(ranks.slow), list(ranks.node)) == ([0, 1], [False, True], ["n", "n"])
+    assert client.ranks(client.submit(SPEC).id).to_pandas().empty
