@@ -110,6 +110,44 @@ def test_the_cluster_says_who_holds_it(page: Page, pair: tuple[Job, Job]) -> Non
 
 
 @pytest.mark.slow
+def test_a_machine_is_cordoned_and_its_jobs_go_on(page: Page, plane: Plane, pair: tuple[Job, Job]) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.goto("/cluster")
+    card = page.get_by_role("article")
+    dialog = page.get_by_role("dialog")
+    try:
+        card.get_by_role("button", name="Cordon").focus()
+        page.keyboard.press("Enter")
+        page.set_viewport_size({"width": 360, "height": 740})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.screenshot(path=SHOTS / f"cordon-{scheme}-360.png", animations="disabled")
+            assert_accessible(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.keyboard.press("Escape")
+        expect(dialog).to_be_hidden()
+        expect(card.get_by_role("button", name="Cordon")).to_be_focused()
+        page.keyboard.press("Enter")
+        dialog.get_by_label("For how long").select_option("an hour")
+        dialog.get_by_label("Why").fill("fan replaced at noon")
+        dialog.get_by_role("button", name="Cordon it").click()
+        expect(card).to_contain_text(re.compile("Cordoned by local until .*: fan replaced at noon"))
+        row = page.get_by_role("region", name="Cordons").get_by_role("row").filter(has_text="fan replaced at noon")
+        expect(row).to_contain_text("local")
+        expect(card.get_by_role("listitem").filter(has_text="hare")).to_contain_text("running")
+        assert_accessible(page)
+        card.get_by_role("button", name="Lift cordon").click()
+        dialog.get_by_role("button", name="Lift it").click()
+        expect(row).to_contain_text("lifted by local")
+        expect(card).not_to_contain_text("Cordoned by")
+        with plane.client() as client:
+            assert [client.job(job.id).state for job in pair] == ["running", "running"]
+    finally:
+        with plane.client() as client:
+            client.uncordon(client.nodes()[0].id)
+
+
+@pytest.mark.slow
 def test_two_jobs_are_compared(page: Page, pair: tuple[Job, Job]) -> None:
     page.goto("/?label=race%3Dtortoise")
     rows = page.get_by_role("row")

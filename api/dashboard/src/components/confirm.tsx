@@ -1,6 +1,6 @@
-/** A question before something that cannot be undone. The browser's own modal dialog: it keeps the focus and closes on Escape. */
+/** A question before something that cannot be undone. The browser's own modal dialog: it keeps the focus, closes on Escape, and gives the focus back. */
 
-import { useEffect, useId, useRef, type ReactNode } from "react";
+import { useId, useLayoutEffect, useRef, type ReactNode } from "react";
 import "./confirm.css";
 
 export interface ConfirmProps {
@@ -19,7 +19,8 @@ export interface ConfirmProps {
 export function Confirm({ title, children, yes, no, busy = false, harmless = false, onYes, onNo }: ConfirmProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
-  useEffect(() => {
+  // Closed while it is still in the page: a dialog that was taken out gives no focus back.
+  useLayoutEffect(() => {
     const element = dialog.current;
     element?.showModal();
     return () => { element?.close(); };

@@ -1,5 +1,6 @@
 /** One machine: how it is, its devices, who holds them, and why new gangs keep away from it. */
 
+import type { ReactNode } from "react";
 import { Link } from "wouter";
 import { bytes } from "../services/format";
 import { jobAddress } from "../services/jobs";
@@ -8,7 +9,7 @@ import { StateBadge } from "./state-badge";
 import { TimeAgo } from "./time-ago";
 import "./node-card.css";
 
-export function NodeCard({ node, now }: { node: Node; now: Date }) {
+export function NodeCard({ node, now, action }: { node: Node; now: Date; action: ReactNode }) {
   return (
     <article className="node-card card" aria-label={node.host}>
       <header>
@@ -24,6 +25,7 @@ export function NodeCard({ node, now }: { node: Node; now: Date }) {
         {node.faults > 0 && ` · ${node.faults} ${node.faults === 1 ? "fault" : "faults"} lately`}
         {!node.alive && node.seenAt && <> · seen <TimeAgo at={node.seenAt} now={now} /></>}
       </p>
+      {action}
     </article>
   );
 }

@@ -2,45 +2,16 @@ import { screen, within } from "@testing-library/react";
 import { expect, test } from "vitest";
 import type { Schema } from "../services/http";
 import { expectAccessible } from "../testing/accessible";
+import { cordonWire, nodeWire } from "../testing/nodes";
 import { given, open } from "../testing/plane";
 import { ClusterPage } from "./cluster";
-
-const node = (changes: Partial<Schema<"Node">> = {}): Schema<"Node"> => ({
-  id: "0123456789abcdef",
-  host: "gpu-1",
-  alive: true,
-  cpu: 8,
-  gpu: 2,
-  cpu_used: 1,
-  gpu_used: 1,
-  memory_bytes: 2 ** 34,
-  seen_at: "2026-11-21T12:00:00Z",
-  faults: 0,
-  cordon: null,
-  in_use: true,
-  devices: [{ kind: "cpu", all: 32, free: 28 }, { kind: "cuda", all: 2, free: 1 }],
-  held: [],
-  held_more: 0,
-  ...changes,
-});
-
-const cordon: Schema<"Cordon"> = {
-  node: "0123456789abcdef",
-  since: "2026-11-21T11:00:00Z",
-  until: null,
-  by_hand: true,
-  actor: "local",
-  message: "fan replaced at noon",
-  ended_at: null,
-  ended_by: null,
-};
 
 const answers = (nodes: Schema<"Node">[], cordons: Schema<"Cordon">[] = []) =>
   given({ "GET /v1/nodes": () => Response.json({ items: nodes }), "GET /v1/cordons": () => Response.json({ items: cordons }) });
 
 test("a machine names its devices and the jobs that hold them", async () => {
   const held = [{ job: "job-1", name: "llama", state: "running", ranks: 4, elastic: { min: 1, max: 8 } }];
-  answers([node({ held, held_more: 3 })]);
+  answers([nodeWire({ held, held_more: 3 })]);
   const { container } = open(<ClusterPage />, "/cluster");
   const card = within(await screen.findByRole("article", { name: "gpu-1" }));
   expect(card.getByText("in use")).toBeTruthy();
@@ -54,7 +25,7 @@ test("a machine names its devices and the jobs that hold them", async () => {
 });
 
 test("a cordon says who, why and until when; its devices are not free for new jobs", async () => {
-  answers([node({ cordon, in_use: false })], [cordon, { ...cordon, since: "2026-11-20T11:00:00Z", ended_at: "2026-11-20T12:00:00Z", ended_by: "eve" }]);
+  answers([nodeWire({ cordon: cordonWire, in_use: false })], [cordonWire, { ...cordonWire, since: "2026-11-20T11:00:00Z", ended_at: "2026-11-20T12:00:00Z", ended_by: "eve" }]);
   const { container } = open(<ClusterPage />, "/cluster");
   const card = within(await screen.findByRole("article", { name: "gpu-1" }));
   expect(card.getByText("cordoned")).toBeTruthy();
@@ -65,11 +36,12 @@ test("a cordon says who, why and until when; its devices are not free for new jo
 });
 
 test("a lost machine holds nothing", async () => {
-  answers([node({ alive: false, in_use: false })]);
+  answers([nodeWire({ alive: false, in_use: false })]);
   open(<ClusterPage />, "/cluster");
   const card = within(await screen.findByRole("article", { name: "gpu-1" }));
   expect(card.getByText("lost")).toBeTruthy();
   expect(card.queryByText("No job is on it.")).toBeNull();
+  expect(card.queryByRole("button")).toBeNull();
 });
 
 test("before a dispatcher looked there is nothing to show, and that is said", async () => {

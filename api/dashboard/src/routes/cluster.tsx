@@ -6,6 +6,7 @@ import { Empty } from "../components/empty";
 import { NodeCard } from "../components/node-card";
 import { ProblemNotice } from "../components/problem-notice";
 import { listCordons, listNodes, type Node } from "../services/nodes";
+import { CordonNode } from "./cordon-node";
 import { useNow } from "./use-now";
 import { useTitle } from "./use-title";
 import "./cluster.css";
@@ -28,7 +29,13 @@ export function ClusterPage() {
       {nodes.data?.length === 0 && (
         <Empty title="No machines are known yet"><p>A dispatcher writes them down as soon as it reaches the Ray cluster.</p></Empty>
       )}
-      {nodes.data && <ul className="nodes">{nodes.data.map((node) => <li key={node.id}><NodeCard node={node} now={now} /></li>)}</ul>}
+      {nodes.data && (
+        <ul className="nodes">
+          {nodes.data.map((node) => (
+            <li key={node.id}><NodeCard node={node} now={now} action={node.alive && <CordonNode node={node} />} /></li>
+          ))}
+        </ul>
+      )}
       {cordons.data && cordons.data.length > 0 && <CordonTable cordons={cordons.data} hosts={hosts(nodes.data ?? [])} now={now} />}
     </main>
   );

@@ -1,6 +1,6 @@
 /** The cluster's machines as the dashboard speaks of them. `toNode` is the only place that knows the wire's names. */
 
-import { get, type Schema } from "./http";
+import { get, post, type Schema } from "./http";
 
 export interface Devices {
   kind: string;
@@ -107,4 +107,14 @@ export function capacity(nodes: readonly Node[]): Capacity {
   const alive = nodes.filter((node) => node.alive);
   const sum = (of: (node: Node) => number) => alive.reduce((all, node) => all + of(node), 0);
   return { nodes: alive.length, cpu: sum((n) => n.cpu), cpuUsed: sum((n) => n.cpuUsed), gpu: sum((n) => n.gpu), gpuUsed: sum((n) => n.gpuUsed) };
+}
+
+/** New gangs keep away from it for so many seconds, null: until somebody lifts it. Raises `Problem`. */
+export async function cordonNode(id: string, seconds: number | null, message: string): Promise<Node> {
+  return toNode(await post("/v1/nodes/{node}/cordon", { path: { node: id }, query: { seconds, message } }));
+}
+
+/** Harmless when it is not cordoned. Raises `Problem`. */
+export async function liftCordon(id: string): Promise<Node> {
+  return toNode(await post("/v1/nodes/{node}/uncordon", { path: { node: id } }));
 }

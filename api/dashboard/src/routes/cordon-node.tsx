@@ -1,0 +1,83 @@
+/** The button that keeps new gangs away from a machine, and the one that lets them come again; both ask first. */
+
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Confirm } from "../components/confirm";
+import { ProblemNotice } from "../components/problem-notice";
+import { cordonNode, liftCordon, type Node } from "../services/nodes";
+import "./form.css";
+
+export function CordonNode({ node }: { node: Node }) {
+  const [asked, ask] = useState<"cordon" | "lift" | null>(null);
+  const onDone = () => { ask(null); };
+  return (
+    <div>
+      <button className="button small" onClick={() => { ask(node.cordon === null ? "cordon" : "lift"); }}>
+        {node.cordon === null ? "Cordon…" : "Lift cordon…"} <span className="unseen">{node.host}</span>
+      </button>
+      {asked === "cordon" && <Cordon node={node} onDone={onDone} />}
+      {asked === "lift" && <Lift node={node} onDone={onDone} />}
+    </div>
+  );
+}
+
+interface QuestionProps {
+  node: Node;
+  onDone: () => void;
+}
+
+/** Gives the order, and reads anew what the page shows of it. */
+function useOrder(order: () => Promise<Node>, onDone: () => void) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: order,
+    onSuccess: onDone,
+    onSettled: () => Promise.all(["nodes", "cordons"].map((about) => client.invalidateQueries({ queryKey: [about] }))),
+  });
+}
+
+/** Seconds by what the question calls them; beside these as many hours as are typed. */
+const LENGTHS: Readonly<Record<string, number | null>> = { "until somebody lifts it": null, "an hour": 3600, "a day": 86_400 };
+const TYPED = "as many hours as I say";
+
+function Cordon({ node, onDone }: QuestionProps) {
+  const [length, setLength] = useState("until somebody lifts it");
+  const [hours, setHours] = useState("8");
+  const [why, setWhy] = useState("");
+  const seconds = length === TYPED ? Number(hours) * 3600 : (LENGTHS[length] ?? null);
+  const cordon = useOrder(() => cordonNode(node.id, seconds, why), onDone);
+  return (
+    <Confirm title={`Cordon ${node.host}?`} yes="Cordon it" no="Leave it in use" harmless busy={cordon.isPending} onYes={() => { cordon.mutate(); }} onNo={onDone}>
+      <p>New gangs keep away from it. Jobs that are on it go on.</p>
+      <div className="form">
+        <label className="form-wide">
+          For how long
+          <select value={length} onChange={(event) => { setLength(event.target.value); }}>
+            {[...Object.keys(LENGTHS), TYPED].map((name) => <option key={name}>{name}</option>)}
+          </select>
+        </label>
+        {length === TYPED && (
+          <label>
+            Hours
+            <input type="number" min={0} step="any" value={hours} onChange={(event) => { setHours(event.target.value); }} />
+          </label>
+        )}
+        <label className="form-wide">
+          Why, for those who wonder
+          <input maxLength={1000} value={why} onChange={(event) => { setWhy(event.target.value); }} />
+        </label>
+      </div>
+      {cordon.error && <ProblemNotice problem={cordon.error} />}
+    </Confirm>
+  );
+}
+
+function Lift({ node, onDone }: QuestionProps) {
+  const lift = useOrder(() => liftCordon(node.id), onDone);
+  return (
+    <Confirm title={`Lift the cordon of ${node.host}?`} yes="Lift it" no="Keep it" harmless busy={lift.isPending} onYes={() => { lift.mutate(); }} onNo={onDone}>
+      <p>New gangs come to it again, and what faults it had lately are forgotten.</p>
+      {lift.error && <ProblemNotice problem={lift.error} />}
+    </Confirm>
+  );
+}
