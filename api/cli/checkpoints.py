@@ -13,7 +13,7 @@ from ..client import Client
 from ..models import Checkpoint
 from .exits import ExitCode
 from .options import JobName, Json, Url
-from .screen import Screen, clock, number, seconds
+from .screen import Screen, clock, seconds, size
 
 _COLOURS = {"whole": "green", "damaged": "red", "removed": "dim"}
 
@@ -73,11 +73,16 @@ def _fate(folder: Folder, verify: bool) -> tuple[str, str | None]:
 
 def _row(one: Checkpoint, what: str) -> tuple[str, ...]:
     colour = _COLOURS.get(what)
-    size = (
-        "" if one.bytes is None else f"{number(one.bytes / 1e6) if one.bytes >= 1e7 else f'{one.bytes / 1e6:.1f}'} MB"
-    )
     shown = f"[{colour}]{what}[/]" if colour else what
-    return str(one.step), clock(one.ts), size, seconds(one.seconds) or "", seconds(one.held_s) or "", shown, one.path
+    return (
+        str(one.step),
+        clock(one.ts),
+        size(one.bytes) or "",
+        seconds(one.seconds) or "",
+        seconds(one.held_s) or "",
+        shown,
+        one.path,
+    )
 
 
 def _explain(screen: Screen, job: str, reasons: list[str], following: int | None) -> None:

@@ -12,7 +12,24 @@ from ...service.errors import ShardyardError
 from ..client import ApiError
 from ..errors import InvalidDocument
 from ..models import FieldError
-from . import checkpoints, compare, completion, faults, init, jobs, models, nodes, plane, top, traces, watching
+from . import (
+    checkpoints,
+    compare,
+    completion,
+    curves,
+    faults,
+    init,
+    inside,
+    jobs,
+    logs,
+    models,
+    nodes,
+    plane,
+    story,
+    top,
+    traces,
+    watching,
+)
 from .exits import ExitCode, in_words
 from .screen import Screen
 
@@ -30,8 +47,8 @@ app = typer.Typer(
 _PANELS = {
     "Train": (init.init, watching.run, jobs.submit, watching.watch, jobs.cancel, jobs.relayout),
     "Read": (
-        *(top.top, jobs.list_, jobs.show, jobs.incidents, watching.logs, compare.compare, checkpoints.checkpoints),
-        *(traces.trace, nodes.nodes, jobs.schema),
+        *(top.top, jobs.list_, jobs.show, story.timeline, story.incidents, logs.logs, curves.curves, compare.compare),
+        *(inside.ranks, inside.resources, traces.trace, checkpoints.checkpoints, nodes.nodes, jobs.schema),
     ),
     "Faults": (faults.chaos,),
     "Models": (models.export,),

@@ -7,17 +7,20 @@ import yaml
 
 from ..client import Client
 from ..errors import InvalidParameter
-from ..models import Budgets, Incident, Job
+from ..models import Budgets, Job, Plan, Preview, Span
 from .exits import of_state
 from .options import JobName, Json, SpecPath, Url
 from .screen import Screen, age, clock, loss, number, seconds, state
 
+#: Of the states that a job was in `show` tells the last ones.
+_STATES = 20
 COLUMNS = ("ID", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "LAYOUT", "AGE")
 
 
 def submit(
     spec: SpecPath,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end and exit with its result.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check it, and tell what it would run as.")] = False,
     key: Annotated[str | None, typer.Option("--key", help="Idempotency key: the same key gives the same job.")] = None,
     url: Url = None,
     json: Json = False,
@@ -25,6 +28,9 @@ def submit(
     """Submit a job and return, or wait for its end."""
     screen = Screen()
     with Client(url) as client:
+        if dry_run:
+            _preview(screen, client.preview(spec), spec, json)
+            return
         job = client.submit(spec, idempotency_key=key)
         if not json:
             screen.out.print(f"{job.id}  {job.name}  {state(job)}")
@@ -40,6 +46,25 @@ def submit(
     else:
         ended(screen, job)
     raise typer.Exit(of_state(job.state))
+
+
+def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
+    if json:
+        screen.json(found)
+        return
+    spares = f" + {found.spares} spare{'s' * (found.spares > 1)}" if found.spares else ""
+    screen.facts(
+        found.name,
+        [
+            ("layout", f"{found.layout}  ({found.world_size} ranks{spares})"),
+            ("batch", found.batch),
+            ("tokens", f"{number(found.tokens)}, {number(found.tokens_per_step)} per step"),
+            ("parameters", number(found.parameters)),
+            ("resumes", found.resume),
+            *(("or", f"{form.layout}: {form.batch}") for form in found.forms),
+        ],
+    )
+    screen.hint(f"Submit it with: shardyard submit {spec}")
 
 
 def list_(
@@ -75,12 +100,12 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
         if json:
             screen.json(found)
             return
-        story = [event for event in client.story(found) if event.kind == "state"]
+        timeline, plan = client.timeline(found.id), client.plan(found.id)
     train = found.spec.get("train", {})
     screen.facts(
         f"{found.name} ({found.id})",
         [
-            ("state", " · ".join(filter(None, [found.state, found.reason]))),
+            ("state", " · ".join(filter(None, [found.state, found.reason, _first_line(found)]))),
             ("model", _model(train.get("model", {}))),
             ("data", _data(train.get("data", {}))),
             ("layout", f"{found.layout}  ({_devices(found)})"),
@@ -88,13 +113,17 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
             ("steps", number(train.get("steps"))),
             ("precision", train.get("precision")),
             ("labels", ", ".join(f"{key}={value}" for key, value in found.labels.items())),
+            ("parameters", number(plan.parameters)),
+            ("corpus", _corpus(plan)),
             ("attempt", str(found.attempt) if found.attempt else None),
             ("budgets", _used(found.budgets) if found.attempt else None),
             ("retry at", clock(found.retry_at.timestamp()) if found.retry_at else None),
         ],
     )
     _progress(screen, found)
-    screen.facts("states", [(clock(event.ts), _told(event.data)) for event in story])
+    screen.facts("states", [(clock(span.begun), _told(span)) for span in timeline.spans[-_STATES:]])
+    if timeline.marks or len(timeline.spans) > _STATES:
+        screen.hint(f"See all that happened with: shardyard timeline {found.id}")
     if found.state == "failed":
         screen.failure(found)
     elif found.summary:
@@ -105,54 +134,6 @@ def _devices(job: Job) -> str:
     spares = job.spec.get("policy", {}).get("spares", 0)
     also = f" + {spares} spare{'s' * (spares > 1)}" if spares else ""
     return f"{job.world_size} ranks{also}{', ' + job.device if job.device else ''}"
-
-
-def incidents(
-    job: JobName,
-    traceback: Annotated[bool, typer.Option("--traceback", help="With the exceptions' tracebacks.")] = False,
-    stacks: Annotated[
-        bool, typer.Option("--stacks", help="With every rank's stacks and the culprit's last lines.")
-    ] = False,
-    after: Annotated[int, typer.Option("--after", min=0, help="Go on after a page.")] = 0,
-    url: Url = None,
-    json: Json = False,
-) -> None:
-    """Tell what went wrong with a job, and what was done about it."""
-    screen = Screen()
-    with Client(url) as client:
-        page = client.incidents(job, after=after)
-    if json:
-        screen.json(page)
-        return
-    for incident in page.items:
-        screen.line(f"{clock(incident.ts)}  {incident.story}")
-        if traceback and incident.traceback:
-            screen.line(incident.traceback)
-        if stacks:
-            _what_was_seen(screen, incident)
-    if not page.items:
-        screen.hint("Nothing went wrong.")
-    if page.next:
-        screen.hint(f"More with: shardyard incidents {job} --after {page.next}")
-
-
-def _what_was_seen(screen: Screen, incident: Incident) -> None:
-    """The evidence of an incident, for those who want to understand it."""
-    for wait in incident.waiting:
-        screen.line(
-            f"ranks {wait.ranks} waited {wait.seconds:.0f} s in {wait.op} {wait.seq} of the {wait.group} group {wait.members}"
-        )
-    for entry in incident.stacks:
-        screen.line(f"ranks {entry.ranks}:")
-        _lines(screen, entry.stack.splitlines())
-    if incident.log:
-        screen.line(f"the last lines of rank {incident.rank}:")
-        _lines(screen, incident.log)
-
-
-def _lines(screen: Screen, lines: list[str]) -> None:
-    for line in lines:
-        screen.line(f"  {line}")
 
 
 def cancel(job: JobName, url: Url = None, json: Json = False) -> None:
@@ -215,10 +196,21 @@ def row(job: Job) -> tuple[str, ...]:
     return (job.id, job.name, state(job), done, shown_loss, number(speed) or "", job.layout, age(job.created_at))
 
 
-def _told(data: dict[str, object]) -> str:
-    """A state with its reason and the first line of its message."""
-    message = str(data.get("message") or "").strip().splitlines()
-    return " · ".join(str(part) for part in (data.get("state"), data.get("reason"), *message[:1]) if part)
+def _told(span: Span) -> str:
+    """A state with its reason, and how long it lasted."""
+    lasted = None if span.ended is None else seconds(span.ended - span.begun)
+    return " · ".join(filter(None, [span.state, span.reason, lasted]))
+
+
+def _corpus(plan: Plan) -> str | None:
+    if plan.train_tokens is None:
+        return None
+    return f"{number(plan.train_tokens)} tokens, {number(plan.validation_tokens) or 0} for validation"
+
+
+def _first_line(job: Job) -> str | None:
+    """Of its message; why it failed is told below."""
+    return None if job.state == "failed" else next(iter((job.message or "").strip().splitlines()), None)
 
 
 def _used(budgets: Budgets) -> str:

@@ -150,6 +150,22 @@ def seconds(value: float | None) -> str | None:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def milliseconds(value: float | None) -> str | None:
+    if value is None:
+        return None
+    return f"{value * 1000:,.1f} ms" if value < 0.1 else f"{value * 1000:,.0f} ms"
+
+
+def size(value: float | None) -> str | None:
+    """Bytes, as `640 B`, `4.0 MB`, `123 GB`."""
+    if value is None:
+        return None
+    for unit, one in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= one:
+            return f"{value / one:.1f} {unit}" if value < 10 * one else f"{value / one:,.0f} {unit}"
+    return f"{value:.0f} B"
+
+
 def age(moment: datetime | None) -> str:
     """How long ago, in one unit."""
     if moment is None:
@@ -164,6 +180,11 @@ def age(moment: datetime | None) -> str:
 def clock(ts: float | None) -> str:
     """Local time of day of unix seconds."""
     return "" if ts is None else time.strftime("%H:%M:%S", time.localtime(ts))
+
+
+def day(ts: float) -> str:
+    """Local date and time of unix seconds."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ts))
 
 
 def _span(first: float | None, last: float | None) -> str | None:

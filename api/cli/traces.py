@@ -18,7 +18,7 @@ from ..client import Client
 from ..models import Trace, TracedRank, TraceSummary
 from .exits import ExitCode
 from .options import JobName, Json, Url
-from .screen import Screen, clock
+from .screen import Screen, clock, milliseconds
 from .spark import bar
 
 _LOOK_S: Final = 0.3
@@ -111,7 +111,7 @@ def _draw(screen: Screen, found: TraceSummary) -> None:
         ideal = "" if found.bubble_simulated is None else f", {found.bubble_simulated:.1%} ideal"
         screen.out.print(f"bubble  {found.bubble_measured:.1%} measured{ideal}")
     if found.slowest_rank is not None and found.slower_by_s is not None:
-        more = f"{_ms(found.slower_by_s)} more own work than the others' median"
+        more = f"{milliseconds(found.slower_by_s)} more own work than the others' median"
         screen.out.print(f"slowest rank  {found.slowest_rank}, {more}")
 
 
@@ -121,7 +121,9 @@ def _row(rank: TracedRank, whole: float) -> Text:
     colours = dict(_LOOKS.values())
     for character in drawn:
         line.append(character, style=colours.get(character, ""))
-    return line.append(f"  {_ms(rank.seconds)}: {_ms(rank.own_s)} own, {_ms(rank.waited_s)} waiting")
+    return line.append(
+        f"  {milliseconds(rank.seconds)}: {milliseconds(rank.own_s)} own, {milliseconds(rank.waited_s)} waiting"
+    )
 
 
 def _legend(ranks: Sequence[TracedRank]) -> Text:
@@ -156,7 +158,3 @@ def _save(screen: Screen, client: Client, found: Trace, output: Path) -> None:
         else:
             shutil.copyfileobj(gzip.GzipFile(fileobj=io.BytesIO(packed)), file)
     screen.hint(f"Open {output} at https://ui.perfetto.dev")
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:,.1f} ms" if seconds < 0.1 else f"{seconds * 1000:,.0f} ms"

@@ -1,27 +1,24 @@
-"""Commands that stay with a job: `run`, `watch`, `logs`.
+"""Commands that stay with a job: `run`, `watch`.
 
 Ctrl-C leaves a watched job running. In `run` the first one cancels the job and the second leaves it to itself.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Annotated
 
 import typer
 
 from ...service.settings import Settings
 from .. import control, spec_file
 from ..client import FINAL, ApiError, Client, Event
-from ..models import Job, LogLine, Logs
+from ..models import Job
 from .exits import ExitCode, of_state
 from .jobs import ended
-from .options import JobName, Json, Rank, SpecPath, Url
+from .options import JobName, Json, SpecPath, Url
 from .plane import Borrowed
 from .progress import Meter
 from .remarks import remark
 from .screen import Screen
 
-_FOLLOW_S = 0.5
 #: Points of the curve that a late watcher is shown.
 _CURVE = 120
 
@@ -54,30 +51,6 @@ def run(spec: SpecPath, url: Url = None, json: Json = False) -> None:
         else:
             ended(screen, job, alone=borrowed is not None)
     raise typer.Exit(of_state(job.state))
-
-
-def logs(
-    job: JobName,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Stay until the job ends.")] = False,
-    rank: Rank = None,
-    tail: Annotated[int | None, typer.Option("--tail", min=0, max=10_000, help="Begin with the last so many.")] = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
-    """Print a job's log lines."""
-    screen = Screen()
-
-    def tell(line: LogLine) -> None:
-        if json:
-            screen.json(line)
-        else:
-            screen.line(line.text if rank is not None else f"[rank {line.rank}] {line.text}")
-
-    with Client(url) as client:
-        try:
-            _print_logs(client, client.job(job).id, tell, follow=follow, rank=rank, tail=tail)
-        except KeyboardInterrupt:
-            raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 class Follower:
@@ -172,23 +145,3 @@ def _run_to_the_end(client: Client, screen: Screen, job: Job, borrowed: Borrowed
             borrowed.keep()  # somebody must see the job's end
         screen.hint(f"Left. See what becomes of it with: shardyard watch {job.id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-
-
-def _print_logs(
-    client: Client, job: str, tell: Callable[[LogLine], None], *, follow: bool, rank: int | None, tail: int | None
-) -> None:
-    """All lines once, in order. What follows a page is asked for by its last line's place: no gap, nothing twice."""
-    place = 0
-
-    def page(found: Logs) -> None:
-        nonlocal place
-        for line in found.lines:
-            tell(line)
-        place = max([place, *(line.n for line in found.lines)])
-
-    if tail is not None:
-        page(client.logs(job, rank=rank, tail=tail))
-        if not follow:
-            return
-    for found in client.log_pages(job, rank=rank, after=place, follow=follow, pause_s=_FOLLOW_S):
-        page(found)

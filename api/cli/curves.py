@@ -1,0 +1,93 @@
+"""`shardyard curves`: a job's numbers over its steps, drawn on a terminal, a table of tabs in a pipe."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from .. import frames
+from ..client import Client
+from ..models import Curves, Series
+from .chart import chart, points
+from .options import JobName, Json, Url
+from .screen import Screen
+
+#: Characters left of a chart, for its highest and lowest value.
+_LABEL = 12
+_TALL = (4, 12)
+
+
+def curves(
+    job: JobName,
+    names: Annotated[
+        str,
+        typer.Option(
+            "--names", help="Between commas: loss, lr, grad_norm, loss_scale, tokens_per_s, step_s, step_s_max, mfu."
+        ),
+    ] = "loss",
+    first: Annotated[int, typer.Option("--from", min=1, help="The first step.")] = 1,
+    last: Annotated[int | None, typer.Option("--to", min=1, help="The last step. Default: the newest.")] = None,
+    buckets: Annotated[
+        int | None,
+        typer.Option("--buckets", min=2, max=800, help="At most so many. Default: what the terminal shows, else 400."),
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Draw a job's numbers over its steps, with the extremes of each bucket; in a pipe they are columns between tabs."""
+    screen = Screen()
+    wide = max(20, screen.out.width - _LABEL - 2)
+    drawn = screen.out.is_terminal and not json
+    most = buckets or (min(2 * wide, 800) if drawn else 400)
+    with Client(url) as client:
+        found = client.curves(job, names, from_step=first, to_step=last, buckets=most)
+    if json:
+        screen.json(found)
+        return
+    missing = [name for name in map(str.strip, names.split(",")) if name not in found.series]
+    if not found.last_step:
+        screen.hint(f"No step yet. See how far it is with: shardyard show {job}")
+    elif missing:
+        screen.say(f"No step from {first:,} to {last or found.last_step:,} has {', '.join(missing)}.")
+    if drawn:
+        _draw(screen, found, wide)
+    else:
+        _columns(found)
+
+
+def _columns(found: Curves) -> None:
+    """By each bucket's first step, with a heading; empty where a bucket has no such number."""
+    columns = dict(frames.columns(found))
+    rows = zip(found.starts, *columns.values(), strict=True)
+    lines = [
+        "\t".join(["step", *columns]),
+        *("\t".join("" if cell is None else f"{cell}" for cell in row) for row in rows),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _draw(screen: Screen, found: Curves, wide: int) -> None:
+    """One below the other, as tall as the screen allows."""
+    tall = max(_TALL[0], min(_TALL[1], (screen.out.height - 2) // (len(found.series) or 1) - 3))
+    for name, series in found.series.items():
+        _chart(screen, name, found, series, wide, tall)
+    known = [one for one in found.evals if one.loss is not None]
+    if known and "loss" in found.series:
+        screen.out.print(f"validation loss {known[-1].loss:.4f} at step {known[-1].step:,}")
+
+
+def _chart(screen: Screen, name: str, found: Curves, series: Series, wide: int, tall: int) -> None:
+    curve = points(found.starts, series.mean, series.low, series.high)
+    if not curve:
+        return
+    top, bottom = max(one.high for one in curve), min(one.low for one in curve)
+    screen.out.print(f"[bold]{name}[/]  {curve[-1].value:.6g} last" + _of(found.width))
+    for number, line in enumerate(chart(curve, wide, tall)):
+        label = f"{top:.5g}" if number == 0 else f"{bottom:.5g}" if number == tall - 1 else ""
+        screen.out.print(f"{label:>{_LABEL}} [cyan]{line}[/]")
+    begin, end = f"step {int(curve[0].at):,}", f"step {int(curve[-1].at):,}"
+    screen.out.print(f"{'':{_LABEL}} {begin}{end:>{max(0, wide - len(begin))}}")
+
+
+def _of(width: int) -> str:
+    return f", each point {width:,} steps: their mean, lowest and highest" if width > 1 else ""

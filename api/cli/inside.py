@@ -1,0 +1,108 @@
+"""What happens inside a distributed step: `shardyard ranks`, `shardyard resources`."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from ..client import Client
+from ..models import Flow, Held, RankSample
+from .options import JobName, Json, Url
+from .screen import Screen, clock, milliseconds, number, size
+
+
+def ranks(
+    job: JobName,
+    slowest: Annotated[
+        int | None, typer.Option("--slowest", min=1, help="Only so many, those with the most own work first.")
+    ] = None,
+    before: Annotated[int | None, typer.Option("--before", min=1, help="An earlier sample.")] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Tell what each rank of a job did lately: its place in the mesh, step, own work, waiting and memory."""
+    screen = Screen()
+    with Client(url) as client:
+        page = client.ranks(job, before=before, limit=1)
+    if json:
+        screen.json(page)
+        return
+    if not page.items:
+        screen.hint(
+            f"No sample: the first is told after five seconds of training. See its state with: shardyard show {job}"
+        )
+        return
+    [sample] = page.items
+    order: Sequence[int] = range(len(sample.step_s))
+    if slowest is not None:
+        order = sorted(order, key=lambda rank: -(sample.own_s[rank] or 0.0))[:slowest]
+    steps = f"means of {sample.steps} steps up to " if sample.steps > 1 else ""
+    screen.say(f"{clock(sample.ts)} · {steps}step {sample.step:,} of attempt {sample.attempt}")
+    _ranks(screen, sample, order)
+    if sample.slow is not None:
+        screen.say(sample.slow.message)
+    if page.next is not None:
+        screen.hint(f"Earlier with: shardyard ranks {job} --before {page.next}")
+
+
+def _ranks(screen: Screen, sample: RankSample, order: Sequence[int]) -> None:
+    axes = [axis for axis, degree in (sample.axes or {}).items() if degree > 1]
+    memory = " ".join(filter(None, [sample.memory_of, "memory"])).upper()
+    columns = ("RANK", *(axis.upper() for axis in axes), "STEP", "OWN WORK", "WAITING", memory, "NODE", "")
+    screen.table(columns, [_rank(sample, rank, axes) for rank in order])
+
+
+def _rank(sample: RankSample, rank: int, axes: Sequence[str]) -> tuple[str, ...]:
+    place, node = sample.place(rank), sample.node_of[rank]
+    times = [milliseconds(of[rank]) or "" for of in (sample.step_s, sample.own_s, sample.waited_s)]
+    slow = sample.slow is not None and sample.slow.rank == rank
+    return (
+        str(rank),
+        *(str(place[axis]) for axis in axes),
+        *times,
+        size(sample.memory[rank]) or "",
+        "" if node is None else escape(sample.nodes[node][:12]),
+        "[red]slow[/]" if slow else "",
+    )
+
+
+def resources(job: JobName, url: Url = None, json: Json = False) -> None:
+    """Tell what a job's ranks hold and send: as the newest probe measured it, and by formula."""
+    screen = Screen()
+    with Client(url) as client:
+        found = client.resources(job)
+    if json:
+        screen.json(found)
+        return
+    measured = "not measured yet" if found.step is None else f"measured at step {found.step:,}"
+    screen.say(f"{found.layout}: {measured}")
+    if found.reason:
+        screen.say(f"No formulas: {found.reason}")
+    memory = [_held(one) for one in found.memory]
+    if memory:
+        screen.table(("HELD BY A RANK", "MEASURED", "BY FORMULA", "FORMULA"), memory)
+    sent = [_sent(one) for one in found.traffic]
+    if sent:
+        screen.out.print()
+        screen.table(("AXIS", "SENT BY RANK 0 PER STEP", "CALLS", "MEASURED", "BY FORMULA", "FORMULA"), sent)
+    if found.step is None:
+        screen.hint(f"The first probe comes with the first steps. See its state with: shardyard show {job}")
+
+
+def _held(one: Held) -> tuple[str, ...]:
+    return one.kind, _between(one.least, one.most), _between(one.low, one.high), _why(one)
+
+
+def _sent(one: Flow) -> tuple[str, ...]:
+    sizes = size(one.bytes) or "", size(one.formula_bytes) or ""
+    return escape(one.axis), one.collective, number(one.calls) or "", *sizes, _why(one)
+
+
+def _why(one: Held | Flow) -> str:
+    return escape(one.formula or one.reason or "")
+
+
+def _between(low: float | None, high: float | None) -> str:
+    """Over all ranks; once, where they are alike to what is shown."""
+    return " – ".join(dict.fromkeys(filter(None, (size(low), size(high)))))

@@ -1,0 +1,145 @@
+"""`shardyard logs`: a job's lines in order, those that match, or those about one of them."""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Annotated, Final
+
+import typer
+
+from ..calls import Level
+from ..client import Client
+from ..errors import InvalidParameter
+from ..models import LogLine
+from .exits import ExitCode
+from .moment import HOW, moment
+from .options import JobName, Json, Rank, Url
+from .screen import Screen
+
+_FOLLOW_S: Final = 0.5
+#: A search rests after so many pages, each of at most 20,000 lines, and says how it goes on.
+_PAGES: Final = 50
+_PAGE: Final = 500
+_FOUND, _AROUND = 1000, 20
+
+Tell = Callable[[LogLine], None]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Which lines are looked for."""
+
+    text: str = ""
+    level: Level | None = None
+    since: float | None = None
+    until: float | None = None
+    rank: int | None = None
+
+    def typed(self) -> str:
+        """As options, for the command that goes on."""
+        given = {"search": self.text or None, "level": self.level, "since": self.since, "until": self.until}
+        given |= {"rank": self.rank}
+        return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in given.items() if value is not None)
+
+
+def logs(  # noqa: PLR0913, PLR0917 - an option each
+    job: JobName,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Stay until the job ends.")] = False,
+    rank: Rank = None,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, max=10_000, help="Begin with the last so many.")] = None,
+    search: Annotated[
+        str, typer.Option("--search", metavar="TEXT", help="Only lines with this text, in upper or lower case.")
+    ] = "",
+    level: Annotated[
+        Level | None, typer.Option("--level", help="Only lines that name an error; or a warning or an error.")
+    ] = None,
+    since: Annotated[
+        float | None, typer.Option("--since", metavar="TIME", parser=moment, help=f"Only lines since {HOW}.")
+    ] = None,
+    until: Annotated[
+        float | None, typer.Option("--until", metavar="TIME", parser=moment, help="Only lines until then.")
+    ] = None,
+    around: Annotated[
+        int | None, typer.Option("--around", metavar="PLACE", min=1, help="Lines about one that a search found.")
+    ] = None,
+    after: Annotated[int, typer.Option("--after", metavar="PLACE", min=0, help="Only lines after this place.")] = 0,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", min=1, max=10_000, help=f"Of a search ({_FOUND}) or --around ({_AROUND}): at most so many."
+        ),
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Print a job's log lines: all in order, those that match, or those about one of them."""
+    screen, wanted = Screen(), _Wanted(search, level, since, until, rank)
+    searches = wanted != _Wanted(rank=rank)
+    _refuse_both({"--follow": follow, "--tail": tail is not None, "--around": around is not None, "a search": searches})
+
+    def tell(line: LogLine) -> None:
+        if json:
+            screen.json(line)
+        else:
+            place = f"{line.n}: " if searches or around is not None else ""
+            screen.line(f"{place}{line.text}" if rank is not None else f"{place}[rank {line.rank}] {line.text}")
+
+    with Client(url) as client:
+        try:
+            if searches:
+                _search(screen, client, job, tell, wanted, after, limit or _FOUND)
+            elif around is not None:
+                _each(tell, client.logs(job, rank=rank, around=around, limit=limit or _AROUND).lines)
+            else:
+                _print(client, client.job(job).id, tell, follow=follow, rank=rank, tail=tail, after=after)
+        except KeyboardInterrupt:
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _refuse_both(given: dict[str, bool]) -> None:
+    """Of these ways to read a log one may be chosen; to follow may begin with a tail."""
+    chosen = [name for name, asked in given.items() if asked]
+    if len(chosen) > 1 and chosen != ["--follow", "--tail"]:
+        told = f"{' and '.join(chosen)} do not go together."
+        raise InvalidParameter(told, remedy="Leave one out; see how with: shardyard logs --help")
+
+
+def _each(tell: Tell, lines: list[LogLine]) -> int:
+    """Tell them; returns the last one's place, 0 without any."""
+    for line in lines:
+        tell(line)
+    return lines[-1].n if lines else 0
+
+
+def _search(screen: Screen, client: Client, job: str, tell: Tell, wanted: _Wanted, after: int, limit: int) -> None:
+    """Until so many were found, the log's end, or a bound: then it says how to go on."""
+    look = partial(client.search_pages, job, wanted.text, level=wanted.level, since=wanted.since, until=wanted.until)
+    found, last, ended = 0, 0, False
+    for page in islice(look(rank=wanted.rank, after=after, limit=min(limit, _PAGE)), _PAGES):
+        lines = page.lines[: limit - found]
+        last = _each(tell, lines) or last
+        found += len(lines)
+        after = last if found == limit else page.looked
+        ended = page.done and found < limit
+        if ended or found == limit:
+            break
+    if last:
+        screen.hint(f"See what stands around one with: shardyard logs {job} --around {last}")
+    else:
+        screen.say("No line was found." if ended else f"No line was found up to place {after:,}.")
+    if not ended:
+        screen.hint(f"More with: shardyard logs {job} {wanted.typed()} --after {after}")
+
+
+def _print(
+    client: Client, job: str, tell: Tell, *, follow: bool, rank: int | None, tail: int | None, after: int
+) -> None:
+    """All lines once, in order. What follows a page is asked for by its last line's place: no gap, nothing twice."""
+    if tail is not None:
+        after = max(after, _each(tell, client.logs(job, rank=rank, tail=tail).lines))
+        if not follow:
+            return
+    for page in client.log_pages(job, rank=rank, after=after, follow=follow, pause_s=_FOLLOW_S):
+        _each(tell, page.lines)

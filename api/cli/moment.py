@@ -1,0 +1,27 @@
+"""A moment as people type it: how long ago, a time of today, a date, or unix seconds."""
+
+import re
+import time
+from datetime import datetime
+
+import typer
+
+HOW = "10m (so long ago; s, m, h, d), 14:30, 2026-01-31T14:30, or unix seconds"
+_AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def moment(text: str, now: float | None = None) -> float:
+    """Unix seconds; what has no zone is local. Raises BadParameter."""
+    now = time.time() if now is None else now
+    ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if ago:
+        return max(0.0, now - float(ago[1]) * _AGO[ago[2]])
+    if re.fullmatch(r"\d{9,}(\.\d+)?", text):
+        return float(text)
+    of_today = re.fullmatch(r"(\d{1,2})(:\d{2}(?::\d{2})?)", text)
+    if of_today:
+        text = f"{datetime.fromtimestamp(now):%Y-%m-%d} {of_today[1]:0>2}{of_today[2]}"
+    try:
+        return max(0.0, datetime.fromisoformat(text).timestamp())
+    except (ValueError, OverflowError, OSError):
+        raise typer.BadParameter(f"{text[:40]!r} is no time: {HOW}.") from None

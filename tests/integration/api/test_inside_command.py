@@ -1,0 +1,94 @@
+"""`shardyard ranks` and `resources` against a served API."""
+
+import json
+from typing import Any
+
+import pytest
+from harness.samples import sample
+
+from shardyard.api.cli.commands import run
+from shardyard.api.client import Client
+
+from .conftest import SPEC, Gang, Plane
+
+
+@pytest.fixture(autouse=True)
+def _asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+
+
+@pytest.fixture
+def job(plane: Plane, client: Client) -> tuple[str, Gang]:
+    train = {**SPEC["train"], "layout": {"data": 4, "tensor": 2}}
+    found = client.submit({**SPEC, "train": train}).id
+    gang = Gang(plane, found)
+    gang.state("running")
+    return found, gang
+
+
+def test_ranks_are_told_by_their_place_and_the_slow_one_is_named(
+    job: tuple[str, Gang], client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, gang = job
+    assert run(["ranks", found]) == 0
+    told = capsys.readouterr()
+    assert told.out == "" and f"shardyard show {found}" in told.err
+    gang.tell(("ranks", sample(8, 10)), ("ranks", sample(8, 20, slow=3)))
+    assert run(["ranks", found]) == 0
+    told = capsys.readouterr()
+    head, *rows = [line.split() for line in told.out.splitlines()]
+    assert head == ["RANK", "DATA", "TENSOR", "STEP", "OWN", "WORK", "WAITING", "RESIDENT", "MEMORY", "NODE"]
+    assert [row[:3] for row in rows] == [[str(rank), str(rank // 2), str(rank % 2)] for rank in range(8)]
+    assert rows[3][3:] == ["200", "ms", "150", "ms", "0.0", "ms", "1.1", "GB", "n", "slow"]
+    assert [row[-1] == "slow" for row in rows] == [rank == 3 for rank in range(8)]
+    assert "step 20" in told.err and "100 ms" in told.err and "\x1b" not in told.out
+    [newest, earlier] = client.ranks(found).items
+    assert told.err.splitlines()[-1] == f"Earlier with: shardyard ranks {found} --before {newest.n}"
+    assert run(["ranks", found, "--slowest", "1"]) == 0
+    assert [row.split()[0] for row in capsys.readouterr().out.splitlines()[1:]] == ["3"]
+    assert run(["ranks", found, "--before", str(newest.n), "--json"]) == 0
+    [item] = json.loads(capsys.readouterr().out)["items"]
+    assert (item["n"], item["step"], item["slow"]) == (earlier.n, 10, None)
+
+
+def test_512_ranks_are_one_page(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    found = client.submit(SPEC).id  # its own layout has two: the axes of so many are not known
+    gang = Gang(plane, found)
+    gang.state("running")
+    gang.tell(("ranks", sample(512, 20, slow=300)))
+    assert run(["ranks", found, "--slowest", "2"]) == 0
+    head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert (head[:2], len(rows), rows[0][0], rows[0][-1]) == (["RANK", "STEP"], 2, "300", "slow")
+    assert run(["ranks", found]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 513
+
+
+PROBE: dict[str, Any] = {
+    "step": 1,
+    "memory": {"parameters": {"min": 3_000_000, "max": 4_200_000}},
+    "traffic": {"tensor": {"all_reduce": {"calls": 12, "elements": 1000, "bytes": 2_500}}},
+}
+
+
+def test_resources_are_measured_beside_the_formula(
+    job: tuple[str, Gang], client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, gang = job
+    gang.tell(("probe", PROBE))
+    assert run(["resources", found]) == 0
+    told = capsys.readouterr()
+    lines = {tuple(line.split()[:2]): line for line in told.out.splitlines() if line}
+    assert "3.0 MB – 4.2 MB" in next(line for line in lines.values() if line.startswith("parameters"))
+    assert "12     2.5 kB" in lines[("tensor", "all_reduce")]
+    known = client.resources(found)
+    for one in [*known.memory, *known.traffic]:
+        assert (one.formula or one.reason or "") in told.out
+    assert "measured at step 1" in told.err
+    assert run(["resources", found, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == known.model_dump(mode="json")
+
+
+def test_resources_before_the_first_probe(job: tuple[str, Gang], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["resources", job[0]]) == 0
+    told = capsys.readouterr()
+    assert "not measured yet" in told.err and told.err.splitlines()[-1].endswith(f"shardyard show {job[0]}")

@@ -1,0 +1,95 @@
+"""`shardyard logs`: what it finds, where it goes on, and what stands around."""
+
+import json
+
+import pytest
+
+from shardyard.api.cli import logs as command
+from shardyard.api.cli.commands import run
+from shardyard.api.client import Client
+
+from .conftest import SPEC, Gang, Plane
+
+
+@pytest.fixture(autouse=True)
+def _asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+
+
+@pytest.fixture
+def job(plane: Plane, client: Client) -> str:
+    """Forty lines of two ranks, every tenth of rank 0 an error, one of rank 1 a warning."""
+    found = client.submit(SPEC).id
+    gang = Gang(plane, found)
+    gang.log(0, 1, *(f"ERROR: bad luck {n}" if n % 10 == 0 else f"line {n}" for n in range(1, 31)))
+    gang.log(1, 1, *(f"Warning: {n}" if n == 5 else f"line {n}" for n in range(1, 11)))
+    return found
+
+
+def test_lines_are_found_by_text_level_and_rank(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["logs", job, "--search", "bad LUCK"]) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [f"{n}: [rank 0] ERROR: bad luck {n}" for n in (10, 20, 30)]
+    assert told.err.splitlines() == [f"See what stands around one with: shardyard logs {job} --around 30"]
+    assert run(["logs", job, "--level", "warning", "--rank", "1"]) == 0
+    assert capsys.readouterr().out == "35: Warning: 5\n"
+    assert run(["logs", job, "--level", "error", "--json"]) == 0
+    assert [json.loads(line)["n"] for line in capsys.readouterr().out.splitlines()] == [10, 20, 30]
+    assert run(["logs", job, "--search", "nobody", "--since", "1h"]) == 0
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "No line was found.\n")
+    assert run(["logs", job, "--until", "2026-01-01"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_search_says_how_it_goes_on(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["logs", job, "--search", "bad luck", "--rank", "0", "--limit", "2"]) == 0
+    told = capsys.readouterr()
+    more = told.err.splitlines()[-1]
+    assert more == f"More with: shardyard logs {job} --search 'bad luck' --rank 0 --after 20"
+    assert run(["logs", job, "--search", "bad luck", "--rank", "0", "--after", "20"]) == 0
+    assert capsys.readouterr().out == "30: ERROR: bad luck 30\n"
+
+
+def test_a_search_rests_after_a_bound(
+    job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_PAGES", 1)
+    monkeypatch.setattr(command, "_PAGE", 1)
+    assert run(["logs", job, "--level", "error"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "10: [rank 0] ERROR: bad luck 10\n"
+    assert told.err.splitlines()[-1] == f"More with: shardyard logs {job} --level error --after 10"
+
+
+def test_what_stands_around_a_line(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["logs", job, "--around", "20", "--limit", "3"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "19: [rank 0] line 19",
+        "20: [rank 0] ERROR: bad luck 20",
+        "21: [rank 0] line 21",
+    ]
+    assert run(["logs", job, "--around", "20"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 20
+    assert run(["logs", job, "--after", "38"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["[rank 1] line 9", "[rank 1] line 10"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--search", "a", "--follow"], "--follow and a search do not go together"),
+        (["--level", "error", "--around", "3"], "--around and a search"),
+        (["--tail", "3", "--around", "3"], "--tail and --around"),
+        (["--since", "soon"], "10m"),
+        (["--level", "loud"], "error"),
+        (["--limit", "0"], "--limit"),
+    ],
+)
+def test_what_does_not_go_says_what_does(
+    job: str, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["logs", job, *arguments]) == 1
+    captured = capsys.readouterr()
+    assert told in " ".join(captured.err.split()) and "shardyard logs --help" in captured.err.splitlines()[-1]
+    assert captured.out == ""

@@ -1,0 +1,97 @@
+"""`shardyard timeline`, `incidents --newest`, `show` and `submit --dry-run` against a served API."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from harness.terminal import Terminal
+
+from shardyard.api.cli.commands import run
+from shardyard.api.client import Client
+
+from .conftest import SPEC, Gang, Plane
+
+
+@pytest.fixture(autouse=True)
+def _asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+
+
+@pytest.fixture
+def job(plane: Plane, client: Client) -> str:
+    """A job that was repaired and trains."""
+    found = client.submit(SPEC).id
+    gang = Gang(plane, found)
+    gang.state("starting")
+    gang.tell(("plan", {"parameters": 1_234_567, "train_tokens": 9000, "validation_tokens": 900}))
+    gang.state("running")
+    gang.steps(1, 3)
+    gang.tell(("incident", {"cause": "rank_lost", "rank": 1, "message": "killed", "step": 3}))
+    gang.state("recovering", "rank_lost")
+    gang.tell(("repair", {"cause": "rank_lost", "rank": 1, "generation": 2, "restored": 3, "step": 4, "seconds": 0.5}))
+    gang.state("running")
+    gang.tell(("incident", {"cause": "loss_spike", "message": "a leap", "step": 5}))
+    return found
+
+
+def test_a_timeline_tells_all_in_order(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["timeline", job]) == 0
+    told = capsys.readouterr()
+    head, *rows = [line.split() for line in told.out.splitlines()]
+    assert head == ["WHEN", "WHAT", "LASTED", "ATTEMPT", "GENERATION", "STEP", "ABOUT"]
+    happened = [row[2] for row in rows]
+    assert happened == [
+        *("queued", "placing", "starting", "running", "incident", "recovering", "repair", "running", "incident"),
+    ]
+    assert rows[4][-4:] == ["3", "rank_lost,", "rank", "1"]
+    assert told.err.splitlines()[-1] == f"See what went wrong with: shardyard incidents {job} --newest"
+    assert run(["timeline", job, "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert (len(body["spans"]), [mark["kind"] for mark in body["marks"]]) == (6, ["incident", "repair", "incident"])
+    assert run(["timeline", "nobody"]) == 1
+    assert "shardyard list" in capsys.readouterr().err
+
+
+def test_on_a_terminal_the_timeline_is_a_line_too(job: str) -> None:
+    with Terminal([sys.executable, "-m", "shardyard.api.cli", "timeline", job], dict(os.environ)) as terminal:
+        assert terminal.ends() == 0
+        line, legend = terminal.text.splitlines()[:2]
+    assert set(line.strip()) <= set("·-=█▒") and len(line) <= 140
+    assert "█ running" in legend and "▒ recovering" in legend
+
+
+def test_incidents_newest_first(job: str, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["incidents", job, "--newest", "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    assert [item["cause"] for item in items] == ["loss_spike", "rank_lost"]
+    assert run(["incidents", job, "--newest", "--before", str(items[0]["n"]), "--json"]) == 0
+    assert [item["cause"] for item in json.loads(capsys.readouterr().out)["items"]] == ["rank_lost"]
+    assert run(["incidents", job, "--before", "9"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].endswith("shardyard incidents --help")
+
+
+def test_show_tells_the_plan_and_its_states(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", job]) == 0
+    told = capsys.readouterr()
+    for expected in ("1,234,567", "9,000 tokens, 900 for validation", "recovering · rank_lost"):
+        assert expected in told.out
+    assert told.err.splitlines()[-1] == f"See all that happened with: shardyard timeline {job}"
+
+
+def test_a_dry_run_tells_what_would_run_and_stores_nothing(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(SPEC))
+    assert run(["submit", str(path), "--dry-run"]) == 0
+    told = capsys.readouterr()
+    assert "data 2  (2 ranks)" in told.out and f"shardyard submit {path}" in told.err
+    assert run(["submit", str(path), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["world_size"] == 2
+    assert client.jobs().items == []
+    path.write_text(yaml.safe_dump({**SPEC, "polcy": 1}))
+    assert run(["submit", str(path), "--dry-run"]) == 1
+    assert "polcy" in capsys.readouterr().err
