@@ -23,7 +23,7 @@ from .shared import SharedReads
 log = logging.getLogger(__name__)
 
 #: Seconds between two looks at the watched jobs' positions.
-POLL_S = 0.2
+POLL_S = 0.1
 #: Seconds of silence after which a comment tells both ends that the connection lives.
 HEARTBEAT_S = 10.0
 #: Milliseconds after which a browser's EventSource comes back.

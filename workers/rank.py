@@ -42,7 +42,7 @@ SPOOL_BYTES: Final = 8 << 20
 #: does not while the trainer says much, which would then wait for its reader.
 GATHER_S: Final = 0.2
 BUSY_S: Final = 1.0
-LINGER_S: Final = 0.4
+LINGER_S: Final = 0.3
 #: After a trainer's end, so long for its last words to be read (a grandchild may hold its pipes open).
 LAST_WORDS_S: Final = 0.5
 MAX_LINE: Final = 8192
