@@ -22,6 +22,7 @@ from .routes import (
     jobs,
     logs,
     nodes,
+    operations,
     outlines,
     ranks,
     schema,
@@ -40,6 +41,7 @@ Submit a job spec (YAML or JSON), watch its events, cancel it. Every refusal is 
 _TAGS = [
     {"name": "jobs", "description": "Submit, list, read and cancel training jobs."},
     {"name": "telemetry", "description": "What a job tells: live events, metrics, logs."},
+    {"name": "checkpoints", "description": "Have the cluster verify or export what a job has saved."},
     {"name": "faults", "description": "Strike running jobs, to see them survive."},
     {"name": "cluster", "description": "The machines that jobs run on."},
     {"name": "service", "description": "Health and schemas."},
@@ -67,7 +69,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     app.state.context = Context(store, settings, Hub(partial(positions, store)), wake or asyncio.Event())
     app.add_middleware(OwnOrigin, loopback=loopback)
     problems.install(app)
-    for part in (jobs, watch, series, logs, story, outlines, traces, faults, nodes, schema, ranks):
+    for part in (jobs, watch, series, logs, story, outlines, operations, traces, faults, nodes, schema, ranks):
         app.include_router(part.router, prefix="/v1", responses=problems.describe("internal_error"))
     app.include_router(health.router)
     app.include_router(dashboard.router)

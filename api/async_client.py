@@ -31,7 +31,7 @@ from .asking import (
 )
 from .async_handle import AsyncJobHandle
 from .async_questions import AsyncQuestions
-from .models import Job, LogHits, Logs, Readiness
+from .models import Job, LogHits, Logs, Operation, Readiness
 
 T = TypeVar("T")
 
@@ -101,6 +101,13 @@ class AsyncClient(AsyncQuestions):
             await asyncio.sleep(0.25)
             found = await self._patiently(partial(self.job, found.id))
         return found
+
+    async def finished(self, operation: Operation) -> Operation:
+        """An operation once it is done or has failed, which the service bounds."""
+        while operation.settled_at is None:
+            await asyncio.sleep(0.5)
+            operation = await self._patiently(partial(self.operation, operation.job, operation.id))
+        return operation
 
     # What a job tells
 

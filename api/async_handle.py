@@ -18,6 +18,8 @@ from .models import (
     LogHits,
     Logs,
     Metrics,
+    Operation,
+    Operations,
     Plan,
     Ranks,
     Timeline,
@@ -96,6 +98,18 @@ class AsyncJobHandle(Job):
     async def checkpoints(self, *, before: int | None = None, limit: int = 100) -> Checkpoints:
         """Its checkpoints, newest first."""
         return await self._client.checkpoints(self.id, before=before, limit=limit)
+
+    async def verify_checkpoint(self, n: int) -> Operation:
+        """Have the cluster see whether a checkpoint (its `n`) is whole."""
+        return await self._client.verify_checkpoint(self.id, n)
+
+    async def export_checkpoint(self, n: int, *, dtype: str = "fp32") -> Operation:
+        """Have the cluster write a checkpoint (its `n`) as a Hugging Face folder beside it."""
+        return await self._client.export_checkpoint(self.id, n, dtype=dtype)
+
+    async def operations(self, *, before: str | None = None, limit: int = 20) -> Operations:
+        """Its verifications and exports, newest first."""
+        return await self._client.operations(self.id, before=before, limit=limit)
 
     async def trace(self, *, steps: int = 3) -> Trace:
         """Record what its ranks do in the next steps."""

@@ -28,6 +28,8 @@ from .models import (
     Metrics,
     Node,
     Nodes,
+    Operation,
+    Operations,
     Outline,
     Outlines,
     Plan,
@@ -131,6 +133,23 @@ def plan(name: str) -> Call[Plan]:
 
 def checkpoints(name: str, before: int | None, limit: int) -> Call[Checkpoints]:
     return Call("GET", _of(name, "/checkpoints"), Checkpoints.model_validate, params={"before": before, "limit": limit})
+
+
+def verify_checkpoint(name: str, n: int, key: str | None) -> Call[Operation]:
+    return Call("POST", _of(name, f"/checkpoints/{n}/verify"), Operation.model_validate, headers=_keyed(key))
+
+
+def export_checkpoint(name: str, n: int, dtype: str, key: str | None) -> Call[Operation]:
+    path = _of(name, f"/checkpoints/{n}/export")
+    return Call("POST", path, Operation.model_validate, params={"dtype": dtype}, headers=_keyed(key))
+
+
+def operation(name: str, operation_id: str) -> Call[Operation]:
+    return Call("GET", _of(name, f"/operations/{_quoted(operation_id)}"), Operation.model_validate)
+
+
+def operations(name: str, before: str | None, limit: int) -> Call[Operations]:
+    return Call("GET", _of(name, "/operations"), Operations.model_validate, params={"before": before, "limit": limit})
 
 
 def ranks(name: str, before: int | None, limit: int) -> Call[Ranks]:

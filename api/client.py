@@ -34,7 +34,7 @@ from .asking import (
     transport,
 )
 from .handle import JobHandle
-from .models import Job, LogHits, Logs, Readiness
+from .models import Job, LogHits, Logs, Operation, Readiness
 from .questions import Questions
 
 __all__ = ["FINAL", "ApiError", "Client", "Event", "JobHandle", "Unreachable", "WaitTimeout", "find_url"]
@@ -107,6 +107,13 @@ class Client(Questions):
             time.sleep(0.25)
             found = self._patiently(partial(self.job, found.id))
         return found
+
+    def finished(self, operation: Operation) -> Operation:
+        """An operation once it is done or has failed, which the service bounds."""
+        while operation.settled_at is None:
+            time.sleep(0.5)
+            operation = self._patiently(partial(self.operation, operation.job, operation.id))
+        return operation
 
     # What a job tells
 

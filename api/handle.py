@@ -21,6 +21,8 @@ from .models import (
     LogHits,
     Logs,
     Metrics,
+    Operation,
+    Operations,
     Plan,
     Ranks,
     Timeline,
@@ -98,6 +100,18 @@ class JobHandle(Job):
     def checkpoints(self, *, before: int | None = None, limit: int = 100) -> Checkpoints:
         """Its checkpoints, newest first."""
         return self._client.checkpoints(self.id, before=before, limit=limit)
+
+    def verify_checkpoint(self, n: int) -> Operation:
+        """Have the cluster see whether a checkpoint (its `n`) is whole."""
+        return self._client.verify_checkpoint(self.id, n)
+
+    def export_checkpoint(self, n: int, *, dtype: str = "fp32") -> Operation:
+        """Have the cluster write a checkpoint (its `n`) as a Hugging Face folder beside it."""
+        return self._client.export_checkpoint(self.id, n, dtype=dtype)
+
+    def operations(self, *, before: str | None = None, limit: int = 20) -> Operations:
+        """Its verifications and exports, newest first."""
+        return self._client.operations(self.id, before=before, limit=limit)
 
     def trace(self, *, steps: int = 3) -> Trace:
         """Record what its ranks do in the next steps."""

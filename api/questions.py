@@ -18,6 +18,8 @@ from .models import (
     Logs,
     Metrics,
     Node,
+    Operation,
+    Operations,
     Outline,
     Plan,
     Preview,
@@ -116,6 +118,30 @@ class Questions(ABC):
     def checkpoints(self, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
         """Complete checkpoints that the job told of before place `before`, newest first."""
         return self._ask(calls.checkpoints(job, before, limit))
+
+    def verify_checkpoint(self, job: str, n: int, *, idempotency_key: str | None = None) -> Operation:
+        """Have the cluster compare the files of a job's checkpoint (its `n`) with their checksums; `finished` waits for what it finds.
+
+        Repeating a call with the same key asks once.
+        """
+        return self._ask(calls.verify_checkpoint(job, n, idempotency_key))
+
+    def export_checkpoint(
+        self, job: str, n: int, *, dtype: str = "fp32", idempotency_key: str | None = None
+    ) -> Operation:
+        """Have the cluster write a job's checkpoint (its `n`) as a Hugging Face folder beside it; `finished` waits for that.
+
+        Repeating a call with the same key asks once.
+        """
+        return self._ask(calls.export_checkpoint(job, n, dtype, idempotency_key))
+
+    def operation(self, job: str, operation: str) -> Operation:
+        """How far a verification or an export is."""
+        return self._ask(calls.operation(job, operation))
+
+    def operations(self, job: str, *, before: str | None = None, limit: int = 20) -> Operations:
+        """Verifications and exports that were asked for before the operation `before`, newest first."""
+        return self._ask(calls.operations(job, before, limit))
 
     def logs(
         self,

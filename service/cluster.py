@@ -18,6 +18,7 @@ from ..workers import journal
 from ..workers.fault import Fault
 from ..workers.forkserver import ForkError
 from ..workers.gang import Supervisor
+from ..workers.operation import Operation, Outcome, perform
 from ..workers.placement import NAMESPACE, Order, rank_name, remove_remains
 from ..workers.trace import Trace
 from . import holdings
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 ANSWER_S: Final = 20.0
 CONNECT_S: Final = 120.0
+#: What nobody waits for any more is ended without patience: Ray ends it with its driver, too.
+END_S: Final = 2.0
 #: Idle Ray workers kept for the next gang on the embedded head: eight ranks and their supervisor.
 WARM_WORKERS: Final = 9
 WARM_FOR_S: Final = 24 * 3600
@@ -117,6 +120,22 @@ class Cluster:
     async def trace(self, gang: str, trace: Trace) -> None:
         """Order a trace of the gang's next steps, which it records once, however often it is ordered. Raises GangLost."""
         await self._ask(gang, lambda supervisor: supervisor.trace.remote(trace.to_json()), ANSWER_S)
+
+    async def perform(self, operation: Operation, node: str | None) -> Outcome:
+        """Have a checkpoint seen to by a task that holds no device, on this node where it lives; ended when the caller is cancelled."""
+        from ray.exceptions import RayError
+
+        self._look_at_head()
+        task = await _in_thread(_begin, ANSWER_S, operation, node)
+        try:
+            outcome: Outcome = await task
+        except RayError as error:
+            raise ClusterError(f"{operation.id}: {error}") from error
+        except asyncio.CancelledError:
+            with contextlib.suppress(ClusterError):
+                await _in_thread(_end, END_S, task)
+            raise
+        return outcome
 
     async def close_gang(self, gang: str) -> None:
         """Clear away whatever is left of a gang; harmless when nothing is."""
@@ -291,6 +310,27 @@ def _make_supervisor(order: Order) -> Any:
         "max_restarts": -1,  # a restarted one goes on where its journal says
     }
     return ray.remote(Supervisor).options(**options).remote(order)
+
+
+def _begin(operation: Operation, node: str | None) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    options: dict[str, Any] = {
+        "name": f"{operation.kind} {operation.id}",
+        "num_cpus": 0,
+        "max_retries": 0,  # the service decides on that
+    }
+    if node is not None:
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
+    alone = ray.remote(max_calls=1)(perform)  # torch's memory goes with the worker
+    return alone.options(**options).remote(operation)
+
+
+def _end(task: Any) -> None:
+    import ray
+
+    ray.cancel(task, force=True)
 
 
 def _find_supervisor(gang: str) -> Any:

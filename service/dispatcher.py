@@ -20,11 +20,13 @@ from .gangs import Cluster
 from .growing import Growth
 from .identity import gang_name, job_of
 from .nodes import fleet
+from .operating import Operating
 from .owner import Owner
 from .settings import Settings
 from .states import HOLDING
 from .store import faults as fault_rows
 from .store import jobs, leases, nodes
+from .store import operations as operation_rows
 from .store import traces as trace_rows
 from .store.engine import Store
 from .store.leases import Lease
@@ -52,6 +54,7 @@ class Dispatcher:
         self.store, self.settings, self.cluster = store, settings, cluster
         self.owner = str(Owner.of_this_process())
         self._growth = Growth()
+        self._operating = Operating(store, settings, cluster, self.owner)
         self._wake = wake or asyncio.Event()
         self._look = asyncio.Event()  # at the nodes: something changed there
         self._running: dict[str, _Running] = {}  # by lease token
@@ -88,6 +91,7 @@ class Dispatcher:
         except ClusterError as error:
             self._connected, self._seen, self._unreachable = False, True, error.message
             log.warning("the cluster does not answer: %s", error)
+            await self._operating.stop()
             return
         now = time.time()
         async with self.store.write() as tx:
@@ -110,6 +114,7 @@ class Dispatcher:
         if self._unreachable is None:
             await self._bury()
             await self._adopt()
+            await self._operating.look()
         admission = await admit(self.store, self.settings, self.owner, self._unreachable)
         self._waiting = admission.waiting
         for lease in admission.leases:
@@ -149,11 +154,12 @@ class Dispatcher:
         if self._buried:
             return
         async with self.store.read() as tx:
-            owners = await leases.owners(tx)
+            owners = {*await leases.owners(tx), *await operation_rows.owners(tx)}
         dead = [text for text in owners if (owner := Owner.parse(text)) is not None and owner.certainly_dead]
         if dead:
             async with self.store.write() as tx:
                 await leases.release_all_of(tx, dead)
+                await operation_rows.release_all_of(tx, dead)
         self._buried = True
 
     async def _adopt(self) -> None:
@@ -185,6 +191,7 @@ class Dispatcher:
             log.error("looking after %s failed", lease.job_id, exc_info=error)
 
     async def _renew(self) -> None:
+        await self._operating.renew()
         tokens = set(self._running)
         if not tokens:
             return
@@ -233,7 +240,7 @@ class Dispatcher:
         running = [each.task for each in self._running.values()]
         for task in running:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(self._operating.stop(), *running, return_exceptions=True)
         if not tokens:
             return
         try:

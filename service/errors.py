@@ -115,6 +115,30 @@ class TraceOpen(ShardyardError):
     code = "trace_open"
 
 
+class CheckpointNotFound(ShardyardError):
+    """The job has told of no checkpoint at this place of its story."""
+
+    code = "checkpoint_not_found"
+
+
+class OperationNotFound(ShardyardError):
+    """The job has no such operation (any more)."""
+
+    code = "operation_not_found"
+
+
+class TooManyOperations(ShardyardError):
+    """So many operations of one job wait or run already."""
+
+    code = "too_many_operations"
+
+
+class ExportUnderway(ShardyardError):
+    """The job exports this checkpoint itself, before it ends."""
+
+    code = "export_underway"
+
+
 class InvalidCursor(ShardyardError):
     """A page's or a stream's cursor is not one that the service gave out."""
 

@@ -1,9 +1,10 @@
-"""What a dispatcher needs of a cluster: start, hear, stop and clear away gangs. Ray's way of it is `cluster.py`."""
+"""What a dispatcher needs of a cluster: start, hear, stop and clear away gangs, see to checkpoints. Ray's way of it is `cluster.py`."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..workers.fault import Fault
+from ..workers.operation import Operation, Outcome
 from ..workers.spike import Bounds
 from ..workers.straggler import Limits
 from ..workers.trace import Trace
@@ -81,6 +82,9 @@ class Cluster(Protocol):
 
     async def trace(self, gang: str, trace: Trace) -> None:
         """Order a trace of the gang's next steps, which it records once, however often it is ordered. Raises GangLost."""
+
+    async def perform(self, operation: Operation, node: str | None) -> Outcome:
+        """Have a checkpoint seen to, on this node where it lives; ended when the caller is cancelled."""
 
     async def close_gang(self, gang: str) -> None:
         """Clear away whatever is left of a gang; harmless when nothing is."""

@@ -21,6 +21,10 @@ def new_trace_id(now: float) -> str:
     return f"trace-{_ulid(now)}"
 
 
+def new_operation_id(now: float) -> str:
+    return f"op-{_ulid(now)}"
+
+
 def _ulid(now: float) -> str:
     number = int(now * 1000) << 80 | secrets.randbits(80)
     return "".join(_DIGITS[number >> shift & 31] for shift in range(125, -1, -5))

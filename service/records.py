@@ -424,6 +424,38 @@ class FaultRecord:
 
 
 @dataclass(frozen=True)
+class OperationRecord:
+    """What `actor` has the cluster do with the checkpoint at place `n` of the job's story. `state`: waiting, running, done or failed.
+
+    Done, it has one of `verified` and `exported` (a mapping as `workers/operation.py` makes it); failed, an `error`: code, message, remedy.
+    """
+
+    id: str
+    job: str
+    kind: str
+    n: int
+    step: int
+    path: str
+    dtype: str | None
+    state: str
+    verified: dict[str, Any] | None
+    exported: dict[str, Any] | None
+    error: dict[str, str] | None
+    actor: str
+    asked_at: datetime
+    started_at: datetime | None
+    settled_at: datetime | None
+
+
+@dataclass(frozen=True)
+class OperationPage:
+    """`next` is the `before` of the next page."""
+
+    items: list[OperationRecord]
+    next: str | None
+
+
+@dataclass(frozen=True)
 class TraceRecord:
     """A trace of `steps` steps that `actor` asked for. `state`: open, done or failed, for which `message` says why.
 

@@ -70,6 +70,11 @@ class Settings(BaseSettings):
     cancel_s: float = Field(3.5, gt=0, description="So long a cancelled gang may take to end by itself.")
     preempt_s: float = Field(600.0, gt=0, description="So long a preempted gang may take to save and end by itself.")
 
+    operations_at_once: int = Field(
+        2, ge=1, le=64, description="Checkpoints that a dispatcher has verified or exported at once."
+    )
+    operation_s: float = Field(14_400.0, gt=0, description="So long verifying or exporting a checkpoint may take.")
+
     @field_validator("storage")
     @classmethod
     def _absolute_address(cls, where: str) -> str:

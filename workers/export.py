@@ -77,6 +77,22 @@ def export(checkpoint: Folder, out: Folder, dtype: str = "fp32", shard_bytes: in
     return Exported(str(out), files, arch.parameters, size)
 
 
+def exported(out: Folder, dtype: str) -> Exported | None:
+    """What an earlier export in `dtype` has left in `out`; None where there is none, or it was cut off."""
+    if not out.has(CONFIG):
+        return None
+    sizes = {name: size for name, size in out.files().items() if name.endswith(".safetensors")}
+    content = sum(size - _header_bytes(out, name) for name, size in sizes.items())
+    return Exported(str(out), len(sizes), content // DTYPES[dtype].itemsize, sum(sizes.values()))
+
+
+def _header_bytes(folder: Folder, name: str) -> int:
+    """What comes before the numbers of a safetensors file: a length, and JSON that is so long."""
+    length = bytearray(8)
+    folder.read_into(name, 0, memoryview(length))
+    return 8 + int.from_bytes(length, "little")
+
+
 def _architecture(checkpoint: Folder, manifest: Manifest) -> Architecture:
     numbers = manifest.training.get("model")
     if numbers is None:

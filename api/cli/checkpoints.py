@@ -1,19 +1,20 @@
-"""`shardyard checkpoints`: which a job has, and whether they are whole. Storage is read from here, where it can be reached."""
+"""`shardyard checkpoints`: which a job has, and whether they are whole. Storage is read from here, or where the job's gangs run."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Final
 
 import typer
 
-from ...strategies.layout import Refusal
 from ...workers.checkpoint.address import is_bucket
-from ...workers.checkpoint.errors import CheckpointError, Damaged
-from ...workers.checkpoint.manifest import MANIFEST, read
-from ...workers.checkpoint.storage import Folder, folder_at
+from ...workers.checkpoint.fate import Fate, fate
 from ..client import Client
-from ..models import Checkpoint
+from ..models import Checkpoint, Operation
 from .exits import ExitCode
 from .options import JobName, Json, Url
 from .screen import Screen, clock, seconds, size
+
+#: Fewer than may wait of one job.
+_AT_ONCE: Final = 10
 
 _COLOURS = {"whole": "green", "damaged": "red", "removed": "dim"}
 
@@ -22,6 +23,10 @@ def checkpoints(
     job: JobName,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare every file with its checksum; exits with 1 where one is damaged.")
+    ] = False,
+    on_cluster: Annotated[
+        bool,
+        typer.Option("--on-cluster", help="Have the cluster verify them: for storage that cannot be read from here."),
     ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many.")] = 20,
     before: Annotated[int | None, typer.Option("--before", min=1, help="Go on after a page.")] = None,
@@ -32,7 +37,8 @@ def checkpoints(
     screen = Screen()
     with Client(url) as client:
         page = client.checkpoints(job, before=before, limit=limit)
-    told = [(one, *fate(one.path, verify=verify)) for one in page.items]
+        fates = _asked(client, job, page.items) if on_cluster else [seen(one.path, verify=verify) for one in page.items]
+    told = [(one, found.verdict, found.why) for one, found in zip(page.items, fates, strict=True)]
     if json:
         items = [{**one.model_dump(mode="json"), "fate": what, "message": why} for one, what, why in told]
         screen.json({"items": items, "next": page.next})
@@ -40,35 +46,31 @@ def checkpoints(
         columns = ("STEP", "TOLD", "SIZE", "TOOK", "TRAINING HELD", "IS", "PATH")
         screen.table(columns, [_row(one, what) for one, what, _ in told])
         _explain(screen, job, [why for _, _, why in told if why], page.next)
+        if verify and not on_cluster and any(what == "unseen" for _, what, _ in told):
+            screen.hint(f"Have those verified where they can be seen: shardyard checkpoints {job} --on-cluster")
     if any(what == "damaged" for _, what, _ in told):
         raise typer.Exit(ExitCode.ERROR)
 
 
-def fate(path: str, *, verify: bool) -> tuple[str, str | None]:
-    """What has become of a checkpoint, and why that is said. `unseen`: from here its storage cannot be read.
-
-    Without `verify` a bucket is not asked, and of a folder only whether it is there.
-    """
-    if is_bucket(path) and not verify:
-        return "unseen", None
-    try:
-        return _fate(folder_at(path), verify)
-    except Damaged as error:
-        return "damaged", str(error)
-    except (CheckpointError, Refusal, OSError) as error:
-        return "unseen", str(error)
+def seen(path: str, *, verify: bool) -> Fate:
+    """What has become of a checkpoint as far as it can be seen from here. Without `verify` a bucket is not asked."""
+    return Fate("unseen") if is_bucket(path) and not verify else fate(path, verify=verify)
 
 
-def _fate(folder: Folder, verify: bool) -> tuple[str, str | None]:
-    shelf = folder_at(folder.where.rpartition("/")[0])
-    if not folder.has(MANIFEST):
-        return ("removed", None) if shelf.folders() else ("unseen", None)
-    if not verify:
-        return "there", None
-    from ...workers.checkpoint.verify import verify as compare  # needs torch
+def _asked(client: Client, job: str, items: Sequence[Checkpoint]) -> list[Fate]:
+    """What the cluster finds, which is asked about some at once."""
+    found: list[Operation] = []
+    for at in range(0, len(items), _AT_ONCE):
+        asked = [client.verify_checkpoint(job, one.n) for one in items[at : at + _AT_ONCE]]
+        found += [client.finished(one) for one in asked]
+    return [_fate(one) for one in found]
 
-    compare(folder, read(folder))
-    return "whole", None
+
+def _fate(ended: Operation) -> Fate:
+    if ended.verified is not None:
+        return Fate(ended.verified.verdict, ended.verified.message)
+    why = f"{ended.error.message} {ended.error.remedy}" if ended.error else None
+    return Fate("unseen", why)
 
 
 def _row(one: Checkpoint, what: str) -> tuple[str, ...]:

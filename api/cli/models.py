@@ -1,4 +1,4 @@
-"""Trained models as files: what needs a checkpoint's folder and no control plane."""
+"""Trained models as files: written here, of a checkpoint's folder and without a control plane, or by the cluster, beside it."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +11,10 @@ from ...strategies.layout import Refusal
 from ...workers.checkpoint.address import address
 from ...workers.checkpoint.errors import CheckpointError
 from ...workers.checkpoint.storage import folder_at
+from ..asking import ApiError
+from ..client import Client
+from ..models import Exported, FieldError
+from .options import Url
 from .screen import Screen, number
 
 
@@ -18,15 +22,60 @@ def export(
     checkpoint: Annotated[
         str,
         typer.Argument(
-            metavar="CHECKPOINT", help="A checkpoint's folder or s3:// URI, or of one that holds them: then the newest."
+            metavar="CHECKPOINT",
+            help="A checkpoint's folder or s3:// URI, or of one that holds them: then the newest. With --on-cluster JOB or JOB@STEP.",
         ),
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; it must be new or empty.")],
+    out: Annotated[
+        Path | None, typer.Argument(metavar="OUT", help="The folder to write; it must be new or empty.")
+    ] = None,
     dtype: Annotated[Literal["fp32", "bf16", "fp16", "fp64"], typer.Option(help="Of the written weights.")] = "fp32",
     shard_size: Annotated[int, typer.Option(min=1, metavar="MB", help="Megabytes per file of weights.")] = 5000,
+    on_cluster: Annotated[
+        bool, typer.Option("--on-cluster", help="Have the cluster write it beside the job's checkpoints; without OUT.")
+    ] = False,
+    url: Url = None,
 ) -> None:
     """Write a checkpoint of any layout as a Hugging Face folder that transformers reads."""
-    found = _newest(checkpoint)
+    if on_cluster is (out is not None):
+        told = "The cluster writes beside the job's checkpoints." if on_cluster else "A folder to write is missing."
+        remedy = "Leave out OUT." if on_cluster else "Name a new one, or let the cluster write with --on-cluster."
+        raise MissingFile(told, field="OUT", remedy=remedy)
+    if out is None:
+        with Client(url) as client:
+            _tell(checkpoint, _on_cluster(client, checkpoint, dtype))
+    else:
+        found = _newest(checkpoint)
+        _tell(found, _here(found, out, dtype, shard_size))
+
+
+def _on_cluster(client: Client, checkpoint: str, dtype: str) -> Exported:
+    job, _, step = checkpoint.partition("@")
+    ended = client.finished(client.export_checkpoint(job, _place(client, job, step), dtype=dtype))
+    if ended.exported is not None:
+        return ended.exported
+    assert ended.error is not None
+    where = FieldError(field="CHECKPOINT", message=ended.error.message, remedy=ended.error.remedy)
+    raise ApiError(ended.error.code, ended.error.message, None, [where])
+
+
+def _place(client: Client, job: str, step: str) -> int:
+    """The `n` of the newest checkpoint of this step, or of all. Raises UnknownCheckpoint."""
+    before: int | None = None
+    while True:
+        page = client.checkpoints(job, before=before, limit=1000 if step else 1)
+        found = next((one.n for one in page.items if step in ("", str(one.step))), None)
+        if found is not None:
+            return found
+        if page.next is None:
+            told = f"{job} has told of no checkpoint" + (f" of step {step}." if step else ".")
+            raise UnknownCheckpoint(
+                told, field="CHECKPOINT", remedy=f"See which there are: shardyard checkpoints {job}"
+            )
+        before = page.next
+
+
+def _here(found: str, out: Path, dtype: str, shard_size: int) -> Exported:
     from ...workers.export import export as write  # needs torch
 
     try:
@@ -35,17 +84,13 @@ def export(
         raise UnknownCheckpoint(str(error), field="CHECKPOINT", remedy="Export another one.") from None
     except OSError as error:
         raise MissingFile(f"{out} cannot be written: {error}", field="OUT", remedy="Name a new folder.") from None
-    Screen().facts(
-        f"{found} as a Hugging Face model",
-        [
-            ("folder", written.path),
-            ("parameters", number(written.parameters)),
-            (
-                "weights",
-                f"{written.bytes:,} bytes of {dtype} in {written.files} file{'s' if written.files > 1 else ''}",
-            ),
-        ],
-    )
+    return Exported(dtype=dtype, **vars(written))
+
+
+def _tell(checkpoint: str, made: Exported) -> None:
+    weights = f"{made.bytes:,} bytes of {made.dtype} in {made.files} file{'s' if made.files > 1 else ''}"
+    told = [("folder", made.path), ("parameters", number(made.parameters)), ("weights", weights)]
+    Screen().facts(f"{checkpoint} as a Hugging Face model", told)
 
 
 def _newest(checkpoint: str) -> str:

@@ -29,6 +29,11 @@ async def after(tx: AsyncConnection, job_id: str, position: int, limit: int) -> 
     return (await tx.execute(statement.order_by(events.c.position).limit(limit))).mappings().all()
 
 
+async def at(tx: AsyncConnection, job_id: str, position: int) -> RowMapping | None:
+    statement = select(events).where(events.c.job_id == job_id, events.c.position == position)
+    return (await tx.execute(statement)).mappings().first()
+
+
 async def newest(tx: AsyncConnection, job_id: str, kind: str) -> RowMapping | None:
     """The last event of a kind."""
     statement = select(events).where(events.c.job_id == job_id, events.c.kind == kind)

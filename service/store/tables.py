@@ -45,6 +45,8 @@ def _job_id(*, primary_key: bool = True) -> Column[str]:
 
 #: Few jobs are elastic: whoever looks for those that may grow passes over all others.
 _ELASTIC = text("elastic_at IS NOT NULL")
+#: A dispatcher looks for these all the time.
+_OPEN = text("settled_at IS NULL")
 
 jobs = Table(
     "jobs",
@@ -192,6 +194,34 @@ trace_parts = Table(
     Column("head", JSON, nullable=False),  # what a summary needs
     Column("body", LargeBinary, nullable=False),  # spans and schedule: JSON, deflated
     ForeignKeyConstraint(["job_id", "trace_id"], ["traces.job_id", "traces.id"], ondelete="CASCADE"),
+)
+
+operations = Table(
+    "operations",
+    METADATA,
+    _job_id(),
+    Column("id", String(40), primary_key=True),  # sorts by the time of asking
+    Column("kind", String(16), nullable=False),  # verify, export
+    Column("n", BigInteger, nullable=False),  # the checkpoint's place in the job's story
+    Column("step", BigInteger, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("out", Text),  # of an export: its folder
+    Column("dtype", String(8)),
+    Column("state", String(8), nullable=False),  # waiting, running, done, failed
+    Column("result", JSON(none_as_null=True)),
+    Column("error", JSON(none_as_null=True)),  # code, message, remedy
+    Column("actor", Text, nullable=False),
+    Column("asked_at", Double, nullable=False),
+    Column("started_at", Double),  # the newest try
+    Column("settled_at", Double),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    # the dispatcher that has it done; nobody else takes it before `free_at`, by the database's clock
+    Column("lease_owner", Text),
+    Column("lease_token", String(40)),
+    Column("free_at", Double, nullable=False, server_default="0"),
+    Column("idempotency_key", String(255)),
+    UniqueConstraint("job_id", "idempotency_key"),
+    Index("ix_operations_open", "id", sqlite_where=_OPEN, postgresql_where=_OPEN),
 )
 
 steps = Table(

@@ -10,6 +10,7 @@ from harness.traces import whole
 from shardyard.service.errors import ClusterError, GangLost
 from shardyard.service.gangs import GangOrder, Node, Pull
 from shardyard.workers.fault import Fault
+from shardyard.workers.operation import Operation, Outcome, perform
 from shardyard.workers.trace import Trace
 
 
@@ -142,6 +143,10 @@ class InProcessCluster:
         if self.lost_orders:
             self.lost_orders -= 1
             raise ClusterError("the answer was lost")
+
+    async def perform(self, operation: Operation, node: str | None) -> Outcome:
+        self._answer()
+        return await asyncio.to_thread(perform, operation)
 
     async def close_gang(self, gang: str) -> None:
         self._answer()

@@ -10,6 +10,7 @@ import pytest
 from shardyard.api.problems import CODES
 from shardyard.service.budget import INFRASTRUCTURE
 from shardyard.service.incidents import HAPPENED
+from shardyard.workers.operation import REMEDIES
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 def test_every_code_and_cause_is_explained_once() -> None:
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
     told = re.findall(r"^### (\w+)$", page, re.MULTILINE)
-    assert sorted(told) == sorted({*CODES, *INFRASTRUCTURE, *HAPPENED, "exception_repeated"})
+    assert sorted(told) == sorted({*CODES, *INFRASTRUCTURE, *HAPPENED, *REMEDIES, "exception_repeated"})
 
 
 @pytest.fixture(scope="module")

@@ -136,6 +136,10 @@ class BucketFolder(Folder):
             for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == last):
                 self.write(file.name, _mapped(file))
 
+    def discard_partial(self, last: str) -> None:
+        if not self.has(last):
+            self.remove_all()
+
     def sweep(self) -> None:
         found = self._ask(self._call, "list_multipart_uploads", Prefix=self._key(""))
         for upload in found.get("Uploads", ()):

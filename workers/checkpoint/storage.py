@@ -4,6 +4,7 @@ Buckets do it in `bucket.py`.
 """
 
 import contextlib
+import glob
 import hashlib
 import os
 import shutil
@@ -95,6 +96,10 @@ class Folder(ABC):
         """
 
     @abstractmethod
+    def discard_partial(self, last: str) -> None:
+        """Remove what somebody who died amid `filled` has left of it. Only where nobody else fills it now."""
+
+    @abstractmethod
     def sweep(self) -> None:
         """Free what writers that died have left below this folder where no verb shows it."""
 
@@ -174,6 +179,10 @@ class LocalFolder(Folder):
             partial.replace(self._path)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+    def discard_partial(self, last: str) -> None:  # noqa: ARG002  (a rename needs no last file)
+        for left in self._path.parent.glob(f".{glob.escape(self.name)}.*.partial"):
+            shutil.rmtree(left, ignore_errors=True)
 
     def sweep(self) -> None:
         """Everything that is written here shows."""

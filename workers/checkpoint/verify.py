@@ -22,7 +22,12 @@ class _Finding:
 
 def verify(path: Folder, manifest: Manifest) -> None:
     """Check all files, in one process. Raises `Damaged`."""
-    _refuse(path, _damaged(path, manifest, manifest.files))
+    _refuse(path, compare(path, manifest))
+
+
+def compare(path: Folder, manifest: Manifest) -> list[str]:
+    """The files that are not as they were saved, in one process. Raises `Unreachable`."""
+    return _damaged(path, manifest, manifest.files)
 
 
 def verify_together(path: Folder) -> Manifest:

@@ -20,6 +20,9 @@ from .conftest import SPEC, Gang, Plane, step
 #: Parameters that are not the caller's: a stream begins after `Last-Event-ID`.
 _BESIDES = {"watchJob": {"after"}}
 
+#: The place of the job's checkpoint in its story: queued, placing, starting, this.
+SAVED = 4
+
 Ask = Callable[[Any, str, str], Any]
 
 #: Of each operation what its method is asked; of the job `job`, which runs, and its trace `trace`.
@@ -61,6 +64,12 @@ ASKED: dict[str, list[Ask]] = {
         lambda client, job, trace: client.trace_spans(job, trace, step=5, ranks=[0], from_us=1, to_us=9000)
     ],
     "downloadTrace": [lambda client, job, trace: client.perfetto(job, trace)],
+    "verifyCheckpoint": [lambda client, job, trace: client.verify_checkpoint(job, SAVED, idempotency_key="v")],
+    "exportCheckpoint": [
+        lambda client, job, trace: client.export_checkpoint(job, SAVED, dtype="bf16", idempotency_key="e")
+    ],
+    "listOperations": [lambda client, job, trace: client.operations(job, before="op-" + "z" * 26, limit=5)],
+    "getOperation": [lambda client, job, trace: an_operation(client, job)],
     "getRanks": [lambda client, job, trace: client.ranks(job, before=9, limit=5)],
     "getResources": [lambda client, job, trace: client.resources(job)],
     "injectFault": [
@@ -80,6 +89,15 @@ ASKED: dict[str, list[Ask]] = {
 }
 
 
+def an_operation(client: Any, job: str) -> Any:
+    """One that was asked for."""
+
+    async def asked() -> Any:
+        return await client.operation(job, (await client.operations(job)).items[0].id)
+
+    return client.operation(job, client.operations(job).items[0].id) if isinstance(client, Client) else asked()
+
+
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"fault_injection": True})
@@ -91,6 +109,7 @@ def told(plane: Plane, client: Client) -> Iterator[tuple[str, str]]:
     job = client.submit({**SPEC, "name": "tiny"}).id
     gang = Gang(plane, job)
     gang.state("starting")
+    gang.tell(("checkpoint", {"step": 10, "path": f"/somewhere/{job}/step-00000010"}))
     gang.tell(("plan", {"parameters": 7, "tokens_per_step": 512, "train_tokens": 9000, "validation_tokens": 900}))
     gang.state("running")
     gang.steps(1, 20)

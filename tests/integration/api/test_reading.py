@@ -1,15 +1,13 @@
 """`compare` and `checkpoints` against a served API and real checkpoints on a disk."""
 
-import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+from harness.shelves import damage, saved
 
 from shardyard.api.cli.commands import run
 from shardyard.api.client import Client
-from shardyard.workers.checkpoint.manifest import File, Manifest, write
 from shardyard.workers.checkpoint.storage import LocalFolder
 
 from .conftest import SPEC, SUMMARY, Gang, Plane
@@ -64,14 +62,6 @@ def test_compare_of_equal_jobs_and_of_too_few(client: Client, capsys: pytest.Cap
     assert "2 to 16 jobs" in capsys.readouterr().err
 
 
-def saved(root: Path, step: int) -> dict[str, Any]:
-    """A whole checkpoint on the disk, and the event that tells of it."""
-    path, content = LocalFolder(str(root / f"step-{step:08d}")), f"weights of step {step}".encode()
-    path.write("rank-00000", memoryview(content))
-    write(path, Manifest(step, {}, {}, {"rank-00000": File(len(content), hashlib.sha256(content).hexdigest(), ())}))
-    return {"step": step, "path": path.where, "bytes": 4_000_000, "seconds": 0.5, "held_s": 0.01}
-
-
 @pytest.fixture
 def told(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
     """A job that told of three checkpoints, of which the first was removed and the second damaged; and their folder."""
@@ -80,10 +70,7 @@ def told(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
     root = tmp_path / "checkpoints" / job.id
     gang.tell(*(("checkpoint", saved(root, step)) for step in (10, 20, 30)))
     LocalFolder(str(root / "step-00000010")).remove_all()
-    damaged = root / "step-00000020" / "rank-00000"
-    content = bytearray(damaged.read_bytes())
-    content[-1] ^= 1
-    damaged.write_bytes(content)
+    damage(root, 20)
     return job.id, root
 
 

@@ -308,6 +308,87 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/checkpoints/{n}/verify": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Verify a checkpoint
+         * @description Have the cluster compare every file with its checksum. Ask for the operation's state until it is done or failed.
+         */
+        readonly post: operations["verifyCheckpoint"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/checkpoints/{n}/export": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        readonly get?: never;
+        readonly put?: never;
+        /**
+         * Export a checkpoint
+         * @description Have the cluster write a Hugging Face folder beside the job's checkpoints: `export-NNNNNNNN`, of other types than fp32 with
+         *     `-bf16` and the like. One that is there already is kept.
+         */
+        readonly post: operations["exportCheckpoint"];
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/operations": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * List what was asked of a job's checkpoints
+         * @description Newest first. A job keeps its last hundred.
+         */
+        readonly get: operations["listOperations"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
+    readonly "/v1/jobs/{job}/operations/{operation}": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read an operation
+         * @description Whether it waits, runs, is done or has failed, and with what result.
+         */
+        readonly get: operations["getOperation"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/trace": {
         readonly parameters: {
             readonly query?: never;
@@ -866,6 +947,25 @@ export interface components {
             readonly ts: number | null;
         };
         /**
+         * Exported
+         * @description A checkpoint's weights as a Hugging Face folder, in the job's own.
+         */
+        readonly Exported: {
+            /** Path */
+            readonly path: string;
+            /** Dtype */
+            readonly dtype: string;
+            /** Files */
+            readonly files: number;
+            /** Parameters */
+            readonly parameters: number;
+            /**
+             * Bytes
+             * @description Of the files of weights.
+             */
+            readonly bytes: number;
+        };
+        /**
          * Fault
          * @description A fault that was asked for. The event `fault` tells when it was struck, and what was done.
          */
@@ -949,6 +1049,11 @@ export interface components {
             readonly layout: string;
             /** Batch */
             readonly batch: string;
+        };
+        /** HTTPValidationError */
+        readonly HTTPValidationError: {
+            /** Detail */
+            readonly detail?: readonly components["schemas"]["ValidationError"][];
         };
         /** Health */
         readonly Health: {
@@ -1416,6 +1521,85 @@ export interface components {
         readonly Nodes: {
             /** Items */
             readonly items: readonly components["schemas"]["Node"][];
+        };
+        /**
+         * Operation
+         * @description Something that the cluster was asked to do with a checkpoint. Both kinds may be asked for again.
+         */
+        readonly Operation: {
+            /** Id */
+            readonly id: string;
+            /** Job */
+            readonly job: string;
+            /**
+             * Kind
+             * @description `verify` or `export`.
+             */
+            readonly kind: string;
+            /**
+             * N
+             * @description The checkpoint's place in the job's story.
+             */
+            readonly n: number;
+            /** Step */
+            readonly step: number;
+            /**
+             * Path
+             * @description The checkpoint's.
+             */
+            readonly path: string;
+            /**
+             * Dtype
+             * @description Of an export's weights.
+             */
+            readonly dtype: string | null;
+            /**
+             * State
+             * @description `waiting`, `running`, `done` or `failed`.
+             */
+            readonly state: string;
+            /** @description When a `verify` is done. */
+            readonly verified: components["schemas"]["Verified"] | null;
+            /** @description When an `export` is done. */
+            readonly exported: components["schemas"]["Exported"] | null;
+            /** @description When it has failed. */
+            readonly error: components["schemas"]["OperationError"] | null;
+            /**
+             * Actor
+             * @description Who asked.
+             */
+            readonly actor: string;
+            /**
+             * Asked At
+             * Format: date-time
+             */
+            readonly asked_at: string;
+            /** Started At */
+            readonly started_at: string | null;
+            /**
+             * Settled At
+             * @description When it was done or failed.
+             */
+            readonly settled_at: string | null;
+        };
+        /** OperationError */
+        readonly OperationError: {
+            /** Code */
+            readonly code: string;
+            /** Message */
+            readonly message: string;
+            /** Remedy */
+            readonly remedy: string;
+        };
+        /**
+         * Operations
+         * @description Operations, newest first; `next` is the `before` of the next request, null at the end.
+         */
+        readonly Operations: {
+            /** Items */
+            readonly items: readonly components["schemas"]["Operation"][];
+            /** Next */
+            readonly next: string | null;
         };
         /**
          * Order
@@ -2161,6 +2345,56 @@ export interface components {
             readonly items: readonly components["schemas"]["Trace"][];
             /** Next */
             readonly next: string | null;
+        };
+        /** ValidationError */
+        readonly ValidationError: {
+            /** Location */
+            readonly loc: readonly (string | number)[];
+            /** Message */
+            readonly msg: string;
+            /** Error Type */
+            readonly type: string;
+            /** Input */
+            readonly input?: unknown;
+            /** Context */
+            readonly ctx?: Record<string, never>;
+        };
+        /**
+         * Verified
+         * @description How a checkpoint was found where gangs run: every file against its checksum.
+         */
+        readonly Verified: {
+            /**
+             * Verdict
+             * @description `whole`, `damaged`, or `removed` (to make room, or by hand).
+             */
+            readonly verdict: string;
+            /**
+             * Message
+             * @description What is damaged.
+             */
+            readonly message: string | null;
+            /**
+             * Damaged
+             * @description Files that are not as they were saved, at most 20 of them.
+             */
+            readonly damaged: readonly string[];
+            /**
+             * Damaged Files
+             * @default 0
+             */
+            readonly damaged_files: number;
+            /**
+             * Files
+             * @description That were compared.
+             * @default 0
+             */
+            readonly files: number;
+            /**
+             * Bytes
+             * @default 0
+             */
+            readonly bytes: number;
         };
         /**
          * Waiting
@@ -4101,6 +4335,247 @@ export interface operations {
                 };
                 content: {
                     readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly verifyCheckpoint: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: {
+                /** @description Any text of your own. The same key and body have one effect and one answer, however often they are sent. */
+                readonly "Idempotency-Key"?: string | null;
+            };
+            readonly path: {
+                readonly job: string;
+                /** @description The checkpoint's place in the job's story: its `n`. */
+                readonly n: number;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 202: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Operation"];
+                };
+            };
+            /** @description `job_not_found`: no such job; `checkpoint_not_found`: no such checkpoint */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `idempotency_conflict`: the idempotency key was used for another body; `too_many_operations`: too many operations of one job */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly exportCheckpoint: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Of the written weights. */
+                readonly dtype?: "fp32" | "bf16" | "fp16" | "fp64";
+            };
+            readonly header?: {
+                /** @description Any text of your own. The same key and body have one effect and one answer, however often they are sent. */
+                readonly "Idempotency-Key"?: string | null;
+            };
+            readonly path: {
+                readonly job: string;
+                /** @description The checkpoint's place in the job's story: its `n`. */
+                readonly n: number;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 202: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Operation"];
+                };
+            };
+            /** @description `job_not_found`: no such job; `checkpoint_not_found`: no such checkpoint */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `idempotency_conflict`: the idempotency key was used for another body; `too_many_operations`: too many operations of one job; `export_underway`: the job exports this checkpoint itself */
+            readonly 409: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly listOperations: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description `next` of the page before. */
+                readonly before?: string | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Operations"];
+                };
+            };
+            /** @description `invalid_cursor`: unknown cursor */
+            readonly 400: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getOperation: {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+                readonly operation: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Operation"];
+                };
+            };
+            /** @description `job_not_found`: no such job; `operation_not_found`: no such operation */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Validation Error */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["HTTPValidationError"];
                 };
             };
             /** @description `internal_error`: internal error */

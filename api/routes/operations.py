@@ -1,0 +1,80 @@
+"""What the cluster is asked to do with a job's checkpoints: verify, export; and how far that is."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from ...service import operations
+from ...service.operations import DTYPE, Wanted
+from ...workers.operation import Dtype
+from ..context import Actor, In, Key
+from ..models import Operation, Operations
+from ..problems import describe
+
+router = APIRouter(tags=["checkpoints"])
+
+N = Annotated[int, Path(ge=1, lt=2**53, description="The checkpoint's place in the job's story: its `n`.")]
+_ASKING = ("job_not_found", "checkpoint_not_found", "idempotency_conflict", "too_many_operations", "invalid_request")
+
+
+@router.post(
+    "/jobs/{job}/checkpoints/{n}/verify",
+    operation_id="verifyCheckpoint",
+    summary="Verify a checkpoint",
+    status_code=202,
+    responses=describe(*_ASKING),
+)
+async def verify(job: str, n: N, context: In, actor: Actor, key: Key = None) -> Operation:
+    """Have the cluster compare every file with its checksum. Ask for the operation's state until it is done or failed."""
+    asked = await operations.ask(context.store, job, Wanted("verify", n), key, actor)
+    context.stir()
+    return Operation.model_validate(asked)
+
+
+@router.post(
+    "/jobs/{job}/checkpoints/{n}/export",
+    operation_id="exportCheckpoint",
+    summary="Export a checkpoint",
+    status_code=202,
+    responses=describe(*_ASKING, "export_underway"),
+)
+async def export(
+    job: str,
+    n: N,
+    context: In,
+    actor: Actor,
+    dtype: Annotated[Dtype, Query(description="Of the written weights.")] = DTYPE,
+    key: Key = None,
+) -> Operation:
+    """Have the cluster write a Hugging Face folder beside the job's checkpoints: `export-NNNNNNNN`, of other types than fp32 with
+    `-bf16` and the like. One that is there already is kept."""
+    asked = await operations.ask(context.store, job, Wanted("export", n, dtype), key, actor)
+    context.stir()
+    return Operation.model_validate(asked)
+
+
+@router.get(
+    "/jobs/{job}/operations",
+    operation_id="listOperations",
+    summary="List what was asked of a job's checkpoints",
+    responses=describe("job_not_found", "invalid_cursor", "invalid_request"),
+)
+async def list_operations(
+    job: str,
+    context: In,
+    before: Annotated[str | None, Query(max_length=80, description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> Operations:
+    """Newest first. A job keeps its last hundred."""
+    return Operations.model_validate(await operations.operations(context.store, job, before=before, limit=limit))
+
+
+@router.get(
+    "/jobs/{job}/operations/{operation}",
+    operation_id="getOperation",
+    summary="Read an operation",
+    responses=describe("job_not_found", "operation_not_found"),
+)
+async def get_operation(job: str, operation: str, context: In) -> Operation:
+    """Whether it waits, runs, is done or has failed, and with what result."""
+    return Operation.model_validate(await operations.operation(context.store, job, operation))

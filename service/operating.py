@@ -1,0 +1,134 @@
+"""Having operations done: a dispatcher takes some that wait, under leases, and gives each to the cluster as one task.
+
+Rules that it keeps: so many at once and no more; no transaction is open while the cluster works; what it said is stored only under the
+lease. A dispatcher's death costs one try: its lease expires and another has it done from the beginning.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from typing import Any, Final
+from uuid import uuid4
+
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ..workers.operation import Outcome, failed
+from . import operations
+from .errors import ClusterError
+from .gangs import Cluster
+from .nodes import fleet, kinds_of
+from .settings import Settings
+from .store import operations as rows
+from .store.engine import AWAY, Store
+from .store.leases import Lease
+
+log = logging.getLogger(__name__)
+
+#: So often one is begun that nobody could finish: workers may be killed for their memory, dispatchers and nodes may die.
+TRIES: Final = 5
+#: Seconds before the next try after a trouble of the cluster or the database.
+BACK_OFF_S: Final = 5.0
+
+
+class Operating:
+    """The operations that one dispatcher has done. Its methods are called in turn, by the dispatcher's loops."""
+
+    def __init__(self, store: Store, settings: Settings, cluster: Cluster, owner: str) -> None:
+        self.store, self.settings, self.cluster, self.owner = store, settings, cluster, owner
+        self._running: dict[str, asyncio.Task[None]] = {}  # by lease token
+
+    async def look(self) -> None:
+        """Begin what waits, as far as there is room."""
+        room = self.settings.operations_at_once - len(self._running)
+        if room <= 0:
+            return
+        async with self.store.read() as tx:
+            waiting = await rows.free(tx, room)
+        for row in waiting:
+            await self._take(row["job_id"], row["id"])
+
+    async def _take(self, job_id: str, operation_id: str) -> None:
+        lease = Lease(job_id, uuid4().hex, self.owner)
+        async with self.store.write() as tx:
+            row = await rows.take(tx, operation_id, lease, self.settings.lease_s, time.time())
+            node = None if row is None else await _node(tx, row["device"])
+        if row is None:
+            return
+        self._running[lease.token] = asyncio.create_task(self._run(row, node), name=operation_id)
+        self._running[lease.token].add_done_callback(lambda done: self._ended(lease.token, done))
+
+    def _ended(self, token: str, task: "asyncio.Task[None]") -> None:
+        self._running.pop(token, None)
+        if not task.cancelled() and (error := task.exception()):  # its lease runs out, and it is tried again
+            log.error("%s failed", task.get_name(), exc_info=error)
+
+    async def _run(self, row: RowMapping, node: str | None) -> None:
+        token, tries = row["lease_token"], row["tries"]
+        try:
+            outcome = await self._perform(row, node)
+        except ClusterError as error:
+            log.warning("%s: %s", row["id"], error)
+            if tries < TRIES:
+                await self._put_back(token, tries, BACK_OFF_S)
+                return
+            outcome = failed("operation_lost", error.message)
+        except asyncio.CancelledError:
+            await self._put_back(token, tries - 1, 0.0)
+            raise
+        await self._settle(token, outcome)
+
+    async def _perform(self, row: RowMapping, node: str | None) -> Outcome:
+        if row["tries"] > TRIES:  # its dispatchers died, each time
+            return failed("operation_lost", f"It was begun {TRIES} times, and none came to its end.")
+        try:
+            async with asyncio.timeout(self.settings.operation_s):
+                return await self.cluster.perform(operations.order_of(row), node)
+        except TimeoutError:
+            return failed("operation_timeout", f"It was not done within {self.settings.operation_s:,.0f} s.")
+
+    async def _settle(self, token: str, outcome: Outcome) -> None:
+        """A database that is away comes back; meanwhile the lease may be lost, which ends this."""
+        state = "failed" if outcome.error else "done"
+        end: dict[str, Any] = {"state": state, "result": outcome.result, "error": outcome.error}
+        while True:
+            try:
+                async with self.store.write() as tx:
+                    await rows.settle(tx, token, end | {"settled_at": time.time()})
+                return
+            except AWAY as error:
+                log.warning("the database does not answer: %s", error)
+            await asyncio.sleep(BACK_OFF_S)
+
+    async def _put_back(self, token: str, tries: int, seconds: float) -> None:
+        """For another try after so long. Without an answer the lease runs out by itself."""
+        try:
+            async with asyncio.timeout(BACK_OFF_S), self.store.write() as tx:
+                await rows.put_back(tx, token, seconds, tries)
+        except (TimeoutError, *AWAY) as error:
+            log.warning("an operation could not be given back: %s", error)
+
+    async def renew(self) -> None:
+        tokens = set(self._running)
+        if not tokens:
+            return
+        async with self.store.write() as tx:
+            held = await rows.renew(tx, tokens, self.settings.lease_s)
+        for token in (tokens - held) & self._running.keys():
+            self._running[token].cancel()
+
+    async def stop(self) -> None:
+        """Give all back: the cluster has gone, or this dispatcher goes."""
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _node(tx: AsyncConnection, device: str | None) -> str | None:
+    """Some node on which gangs of this device run: those reach the storage, which a cluster's head may not."""
+    among = await fleet(tx)
+    able = [row["id"] for row in among.alive if (device or "cpu") in kinds_of(row)]
+    chosen = [node for node in able if node not in among.avoided] or able
+    return random.choice(chosen) if chosen else None

@@ -1,0 +1,73 @@
+"""Checkpoints on a disk, and the events that tell of them, without a job that trained."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from shardyard.workers.checkpoint.manifest import File, Manifest, write
+from shardyard.workers.checkpoint.storage import LocalFolder
+from shardyard.workers.models.presets import PRESETS, Architecture
+
+FILE = "rank-00000"
+
+
+def saved(root: Path, step: int, content: bytes | None = None) -> dict[str, Any]:
+    """A whole checkpoint that holds no tensors."""
+    content = f"weights of step {step}".encode() if content is None else content
+    LocalFolder(str(place(root, step))).write(FILE, memoryview(content))
+    return _told(root, Manifest(step, {}, {}, {FILE: File(len(content), hashlib.sha256(content).hexdigest(), ())}))
+
+
+def saved_model(root: Path, step: int) -> dict[str, Any]:
+    """A whole checkpoint of a small Llama, as one rank saves it."""
+    import torch
+
+    from shardyard.strategies.piece import Piece
+    from shardyard.workers.checkpoint.image import Image
+    from shardyard.workers.models.make import make
+
+    numbers: dict[str, Any] = {**PRESETS["llama"]["nano"], "layers": 1, "vocab": 256}
+    arch = Architecture.model_validate(numbers)
+    torch.manual_seed(step)
+    shares = [
+        Piece(name, tuple(value.shape), (0,) * value.dim(), value.detach(), frozenset())
+        for name, value in make(arch).named_parameters()
+    ]
+    image = Image(shares, torch.device("cpu"))
+    image.take()
+    content = bytes(image.content())
+    LocalFolder(str(place(root, step))).write(FILE, memoryview(content))
+    file = File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.rectangles))
+    return _told(root, Manifest(step, {"model": arch.model_dump(), "tokenizer": "bytes"}, image.tensors, {FILE: file}))
+
+
+def stuck(root: Path, step: int) -> dict[str, Any]:
+    """A checkpoint of which a file is a pipe: who compares it stands there until somebody has written and gone."""
+    place(root, step).mkdir(parents=True)
+    os.mkfifo(place(root, step) / FILE)
+    return _told(root, Manifest(step, {}, {}, {FILE: File(0, hashlib.sha256(b"").hexdigest(), ())}))
+
+
+def unstick(root: Path, step: int) -> None:
+    """The pipe becomes the file that the manifest tells of."""
+    (place(root, step) / FILE).unlink()
+    (place(root, step) / FILE).touch()
+
+
+def damage(root: Path, step: int) -> None:
+    """Flip a bit of its file."""
+    file = place(root, step) / FILE
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def place(root: Path, step: int) -> Path:
+    return root / f"step-{step:08d}"
+
+
+def _told(root: Path, manifest: Manifest) -> dict[str, Any]:
+    path = LocalFolder(str(place(root, manifest.step)))
+    write(path, manifest)
+    return {"step": manifest.step, "path": path.where, "bytes": 4_000_000, "seconds": 0.5, "held_s": 0.01}

@@ -1,0 +1,155 @@
+"""Operations over HTTP, from Python and the command line: asked for once, followed to their end, refused with a remedy."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from harness.shelves import FILE, damage, place, saved, saved_model
+
+from shardyard.api.async_client import AsyncClient
+from shardyard.api.cli.commands import run
+from shardyard.api.client import Client
+from shardyard.service.operating import Operating
+from shardyard.workers.checkpoint.storage import folder_at
+
+from ..inprocess_cluster import InProcessCluster
+from .conftest import SPEC, Gang, Plane
+from .test_submit import problem
+
+
+@pytest.fixture
+def job(plane: Plane, client: Client, tmp_path: Path) -> str:
+    """A job that has told of a checkpoint."""
+    made = client.submit(SPEC).id
+    gang = Gang(plane, made)
+    gang.state("running")
+    gang.tell(("checkpoint", saved(tmp_path / made, 10)))
+    return made
+
+
+def test_an_operation_is_asked_for_once_and_read_until_it_ends(job: str, plane: Plane, client: Client) -> None:
+    base = f"{plane.url}/v1/jobs/{job}"
+    [checkpoint] = client.checkpoints(job).items
+    asked = [
+        httpx2.post(f"{base}/checkpoints/{checkpoint.n}/{what}", headers={"Idempotency-Key": key})
+        for what, key in (("verify", "a"), ("verify", "a"), ("export?dtype=bf16", "b"))
+    ]
+    assert [answer.status_code for answer in asked] == [202] * 3
+    first, again, export = [answer.json() for answer in asked]
+    assert again == first and (first["kind"], first["state"], first["step"], first["n"]) == (
+        "verify",
+        "waiting",
+        10,
+        checkpoint.n,
+    )
+    assert (export["dtype"], export["exported"], export["error"]) == ("bf16", None, None)
+    assert httpx2.get(f"{base}/operations/{export['id']}").json() == export
+    page = httpx2.get(f"{base}/operations?limit=1").json()
+    assert page["items"] == [export]
+    assert httpx2.get(f"{base}/operations?before={page['next']}").json() == {"items": [first], "next": None}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code", "field"),
+    [
+        ("POST", "/nobody/checkpoints/1/verify", 404, "job_not_found", None),
+        ("POST", "/{job}/checkpoints/1/verify", 404, "checkpoint_not_found", "n"),
+        ("POST", "/{job}/checkpoints/99/export", 404, "checkpoint_not_found", "n"),
+        ("POST", "/{job}/checkpoints/0/export", 422, "invalid_request", "n"),
+        ("POST", "/{job}/checkpoints/4/export?dtype=int8", 422, "invalid_request", "dtype"),
+        ("GET", "/{job}/operations?before=nonsense", 400, "invalid_cursor", "before"),
+        ("GET", "/{job}/operations?limit=0", 422, "invalid_request", "limit"),
+        ("GET", "/{job}/operations/op-1", 404, "operation_not_found", "operation"),
+        ("GET", "/{job}/operations/%00", 404, "operation_not_found", "operation"),
+    ],
+)
+def test_refusals(job: str, plane: Plane, method: str, path: str, status: int, code: str, field: str | None) -> None:
+    answer: Any = httpx2.request(method, f"{plane.url}/v1/jobs{path.format(job=job)}")
+    [error, *_] = problem(answer, status, code)["errors"]
+    assert error["field"] == field and error["message"] and error["remedy"]
+
+
+@pytest.fixture
+def shelf(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
+    """A job that has told of four checkpoints, and their folder: of a model, whole, damaged and removed."""
+    made = client.submit(SPEC).id
+    folder = tmp_path / made
+    gang = Gang(plane, made)
+    gang.state("running")
+    gang.tell(("checkpoint", saved_model(folder, 10)), *(("checkpoint", saved(folder, step)) for step in (20, 30, 40)))
+    damage(folder, 30)
+    folder_at(str(place(folder, 40))).remove_all()
+    return made, folder
+
+
+@pytest.fixture
+def operated(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever is asked for is done, as by a dispatcher."""
+    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+    operating = Operating(plane.store, plane.settings, InProcessCluster(), "test")
+
+    async def work() -> None:
+        while True:
+            await operating.look()
+            await asyncio.sleep(0.05)
+
+    async def begin() -> "asyncio.Task[None]":
+        return asyncio.create_task(work())
+
+    async def end() -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await operating.stop()
+
+    task = plane.do(begin())
+    yield
+    plane.do(end())
+
+
+@pytest.mark.usefixtures("operated")
+async def test_both_clients_follow_an_operation_to_its_end(
+    shelf: tuple[str, Path], plane: Plane, client: Client
+) -> None:
+    job, folder = shelf
+    n = {one.step: one.n for one in client.checkpoints(job).items}
+    found = await asyncio.to_thread(lambda: client.finished(client.job(job).verify_checkpoint(n[30])))
+    assert found.state == "done" and found.verified is not None
+    assert (found.verified.verdict, found.verified.damaged, found.verified.damaged_files) == ("damaged", [FILE], 1)
+    async with AsyncClient(plane.url) as other:
+        handle = await other.job(job)
+        made = await other.finished(await handle.export_checkpoint(n[10], dtype="fp16"))
+        assert made.exported is not None and made.exported.path == str(folder / "export-00000010-fp16")
+        failed = await other.finished(await other.export_checkpoint(job, n[40]))
+        assert failed.state == "failed" and failed.error is not None and failed.error.code == "checkpoint_removed"
+        assert [one.id for one in (await handle.operations()).items] == [failed.id, made.id, found.id]
+        assert await other.operation(job, made.id) == made
+
+
+@pytest.mark.usefixtures("operated")
+def test_the_command_line_has_the_cluster_verify_and_export(
+    shelf: tuple[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job, folder = shelf
+    assert run(["checkpoints", job, "--on-cluster", "--json"]) == 1
+    items = json.loads(capsys.readouterr().out)["items"]
+    assert [(one["step"], one["fate"]) for one in items] == [
+        (40, "removed"),
+        (30, "damaged"),
+        (20, "whole"),
+        (10, "whole"),
+    ]
+    assert FILE in items[1]["message"]
+    assert run(["export", f"{job}@10", "--on-cluster", "--dtype", "bf16"]) == 0
+    assert str(folder / "export-00000010-bf16") in capsys.readouterr().out
+    for refused, told in (
+        (["export", job, "--on-cluster"], "was removed"),
+        (["export", f"{job}@11", "--on-cluster"], "no checkpoint of step 11"),
+        (["export", f"{job}@10", str(tmp_path / "out"), "--on-cluster"], "Leave out OUT"),
+        (["export", str(place(folder, 10))], "--on-cluster"),
+    ):
+        assert run(refused) == 1
+        assert told in capsys.readouterr().err, refused

@@ -1,0 +1,144 @@
+"""Asking for operations, over both databases: what is refused leaves nothing behind, one key is one operation, one lease holds."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from shardyard.service import operations
+from shardyard.service.errors import (
+    CheckpointNotFound,
+    ExportUnderway,
+    IdempotencyConflict,
+    InvalidCursor,
+    JobNotFound,
+    OperationNotFound,
+    ShardyardError,
+    TooManyOperations,
+)
+from shardyard.service.operations import KEPT, MOST_OPEN, Wanted, ask
+from shardyard.service.records import Job
+from shardyard.service.store import events, jobs
+from shardyard.service.store import operations as rows
+from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+
+from .conftest import Submit
+
+
+async def told(store: Store, job: Job, *steps: int) -> list[int]:
+    """The places of checkpoints of these steps in the job's story."""
+    place = (await told_position(store, job)) + 1
+    same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
+    async with store.write() as tx:
+        data = [{"step": step, "path": f"/shelf/{job.id}/step-{step:08d}"} for step in steps]
+        await events.append(tx, job.id, [{**same, "data": one} for one in data])
+    return list(range(place, place + len(steps)))
+
+
+async def told_position(store: Store, job: Job) -> int:
+    async with store.read() as tx:
+        row = await jobs.by_id(tx, job.id)
+    assert row is not None
+    return int(row["event_pos"])
+
+
+async def test_what_cannot_be_done_is_refused(store: Store, submit: Submit) -> None:
+    job = await submit(steps=100, checkpoint={"export": True})
+    [early, last] = await told(store, job, 50, 100)
+    cases: list[tuple[str, Wanted, type[ShardyardError], str | None]] = [
+        ("nobody", Wanted("verify", early), JobNotFound, None),
+        (job.id, Wanted("verify", 1), CheckpointNotFound, "n"),  # the story begins with its state
+        (job.id, Wanted("export", last + 1, "fp32"), CheckpointNotFound, "n"),
+        (job.id, Wanted("export", last, "fp32"), ExportUnderway, "n"),
+    ]
+    for name, wanted, kind, field in cases:
+        with pytest.raises(kind) as refused:
+            await ask(store, name, wanted, None, "me")
+        assert (refused.value.field, bool(refused.value.remedy)) == (field, True), wanted
+    assert (await operations.operations(store, job.id)).items == []
+    out = [
+        (await ask(store, job.id, Wanted("export", n, dtype), None, "me")).id
+        for n, dtype in ((early, "fp32"), (last, "bf16"))
+    ]
+    async with store.read() as tx:
+        found = [row["out"] for row in await rows.open_of(tx, job.id)]
+    assert len(out) == 2 and found == [f"/shelf/{job.id}/export-00000050", f"/shelf/{job.id}/export-00000100-bf16"]
+
+
+async def test_one_key_and_one_wish_are_one_operation(store: Store, submit: Submit) -> None:
+    job = await submit()
+    [first, second] = await told(store, job, 10, 20)
+    asked = await asyncio.gather(*(ask(store, job.id, Wanted("verify", first), "key", "me") for _ in range(10)))
+    assert len({one.id for one in asked}) == 1
+    assert (asked[0].state, asked[0].step, asked[0].actor, asked[0].settled_at) == ("waiting", 10, "me", None)
+    with pytest.raises(IdempotencyConflict):
+        await ask(store, job.id, Wanted("verify", second), "key", "me")
+    assert (await ask(store, job.name, Wanted("verify", first), None, "you")).id == asked[0].id
+    [again] = await told(store, job, 10)  # the same step, saved once more: the same folder
+    assert (await ask(store, job.id, Wanted("verify", again), None, "you")).id == asked[0].id
+    await settle(store, job)
+    assert (await ask(store, job.id, Wanted("verify", first), "key", "me")).state == "done"
+    assert (await ask(store, job.id, Wanted("verify", first), None, "you")).id != asked[0].id
+
+
+async def settle(store: Store, job: Job) -> None:
+    """All that waits, as a dispatcher does."""
+    async with store.write() as tx:
+        for row in await rows.free(tx, 100):
+            assert await rows.take(tx, row["id"], Lease(job.id, row["id"], "test"), 60.0, 1.0) is not None
+            end: dict[str, Any] = {"state": "done", "result": {"verdict": "whole"}, "error": None, "settled_at": 2.0}
+            assert await rows.settle(tx, row["id"], end)
+
+
+async def test_a_job_has_so_many_and_keeps_so_many(store: Store, submit: Submit) -> None:
+    job = await submit()
+    places = await told(store, job, *range(1, KEPT + 2 * MOST_OPEN + 1))
+    for at in range(0, len(places), MOST_OPEN):
+        for n in places[at : at + MOST_OPEN]:
+            await ask(store, job.id, Wanted("verify", n), None, "me")
+        with pytest.raises(TooManyOperations):
+            await ask(store, job.id, Wanted("export", places[0], "fp32"), None, "me")
+        await settle(store, job)
+    seen, before, pages = [], None, 0
+    while pages == 0 or before is not None:
+        page = await operations.operations(store, job.id, before=before, limit=50)
+        seen, before, pages = [*seen, *page.items], page.next, pages + 1
+    assert pages == 3 and KEPT < len(seen) <= KEPT + MOST_OPEN
+    assert [one.step for one in seen] == list(range(len(places), len(places) - len(seen), -1))
+    assert seen[0].verified == {"verdict": "whole"} and seen[0].exported is None
+    assert await operations.operation(store, job.name, seen[0].id) == seen[0]
+    with pytest.raises(OperationNotFound):
+        await operations.operation(store, job.id, "op-\0")
+    with pytest.raises(InvalidCursor):
+        await operations.operations(store, job.id, before="nonsense")
+
+
+async def test_one_dispatcher_at_a_time(store: Store, submit: Submit) -> None:
+    job = await submit()
+    [n] = await told(store, job, 10)
+    asked = await ask(store, job.id, Wanted("verify", n), None, "me")
+    mine, yours = Lease(job.id, "mine", "a"), Lease(job.id, "yours", "b")
+
+    async def take(lease: Lease, seconds: float) -> Any:
+        async with store.write() as tx:
+            return await rows.take(tx, asked.id, lease, seconds, time.time())
+
+    first = await take(mine, 0.3)
+    assert (first["state"], first["tries"], first["device"]) == ("running", 1, None)
+    assert await take(yours, 60.0) is None
+    async with store.read() as tx:
+        assert await rows.free(tx, 5) == [] and await rows.owners(tx) == ["a"]
+    await asyncio.sleep(0.4)
+    assert (await take(yours, 60.0))["tries"] == 2
+    end: dict[str, Any] = {"state": "done", "result": {}, "error": None, "settled_at": 2.0}
+    async with store.write() as tx:
+        assert await rows.renew(tx, ["mine", "yours"], 60.0) == {"yours"}
+        assert not await rows.settle(tx, "mine", end)
+        await rows.put_back(tx, "yours", 0.0, 1)
+    assert (await operations.operation(store, job.id, asked.id)).state == "waiting"
+    assert (await take(mine, 60.0))["tries"] == 2
+    async with store.write() as tx:
+        await rows.release_all_of(tx, ["a"])
+    assert (await take(yours, 60.0))["tries"] == 3

@@ -1,0 +1,116 @@
+"""What a user has the cluster do with a checkpoint: see whether it is whole, or write it as a Hugging Face folder.
+
+It is one Ray task where gangs run, so that it reaches the storage as they do; it may be tried again after a death, whatever that left.
+Plain values come in and go out. Imports neither torch nor Ray before it works.
+"""
+
+import traceback
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from .checkpoint.errors import CheckpointError
+from .checkpoint.fate import Fate, fate
+from .checkpoint.storage import folder_at
+
+Kind = Literal["verify", "export"]
+Dtype = Literal["fp32", "bf16", "fp16", "fp64"]
+
+#: Of more damaged files only these are named, and a message has so many characters at most.
+NAMED: Final = 20
+LONGEST: Final = 2000
+
+_AGAIN: Final = "ask again."
+_OTHER: Final = "Take another checkpoint; shardyard checkpoints JOB names them."
+#: code of what may go wrong → what helps.
+REMEDIES: Final = {
+    "checkpoint_removed": _OTHER,
+    "checkpoint_damaged": _OTHER,
+    "checkpoint_unusable": _OTHER,
+    "storage_unreachable": f"See that every node reaches the job's storage, with credentials that may read and write it; then {_AGAIN}",
+    "export_in_the_way": f"Move what lies there away, then {_AGAIN}",
+    "export_failed": f"Make room for it, or mend the storage, then {_AGAIN}",
+    "operation_lost": f"See the cluster's health, and whether a worker was killed for its memory; then {_AGAIN}",
+    "operation_timeout": f"Give the dispatchers a larger SHARDYARD_OPERATION_S, then {_AGAIN}",
+    "operation_failed": f"See the Ray worker's log for the traceback, then {_AGAIN}",
+}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`path` is the checkpoint's folder, `out` an export's, in `dtype`."""
+
+    id: str
+    kind: Kind
+    path: str
+    out: str | None = None
+    dtype: Dtype | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Either the `result`, or the `error` (code, message, remedy)."""
+
+    result: dict[str, Any] | None = None
+    error: dict[str, str] | None = None
+
+
+class _Failed(Exception):
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def perform(operation: Operation) -> Outcome:
+    """Do it. Never raises: whoever ordered it hears what went wrong."""
+    try:
+        return Outcome(_export(operation) if operation.kind == "export" else _verify(operation))
+    except _Failed as error:
+        return failed(error.code, str(error))
+    except CheckpointError as error:
+        return failed(error.code, str(error))
+    except Exception as error:  # an outermost end: this process does nothing else
+        traceback.print_exc()
+        return failed("operation_failed", f"{type(error).__name__}: {error}")
+
+
+def failed(code: str, message: str) -> Outcome:
+    return Outcome(error={"code": code, "message": message[:LONGEST], "remedy": REMEDIES[code]})
+
+
+def _verify(operation: Operation) -> dict[str, Any]:
+    found = fate(operation.path, verify=True)
+    if found.verdict == "unseen":
+        raise _Failed(found.code, str(found.why))
+    why = None if found.why is None else found.why[:LONGEST]
+    told = {"verdict": found.verdict, "message": why, "damaged": list(found.damaged[:NAMED])}
+    return told | {"damaged_files": len(found.damaged), "files": found.files, "bytes": found.bytes}
+
+
+def _export(operation: Operation) -> dict[str, Any]:
+    import torch
+
+    from .export import CONFIG, export, exported
+
+    assert operation.out is not None and operation.dtype is not None
+    torch.set_num_threads(1)  # ranks that train may share the node
+    out = folder_at(operation.out)
+    try:
+        made = exported(out, operation.dtype)
+        if made is None:
+            _refuse(fate(operation.path, verify=False), operation.path)
+            out.discard_partial(CONFIG)
+            made = export(folder_at(operation.path), out, operation.dtype)
+    except CheckpointError:
+        raise
+    except FileExistsError as error:
+        raise _Failed("export_in_the_way", str(error)) from None
+    except OSError as error:
+        raise _Failed("export_failed", f"{out}: {error}") from error
+    return asdict(made) | {"dtype": operation.dtype}
+
+
+def _refuse(found: Fate, path: str) -> None:
+    if found.verdict == "removed":
+        raise _Failed("checkpoint_removed", f"{path} was removed to make room, or by hand.")
+    if found.verdict == "unseen":
+        raise _Failed(found.code, str(found.why))
