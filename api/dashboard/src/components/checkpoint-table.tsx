@@ -3,6 +3,8 @@
 import { Link } from "wouter";
 import { childAddress, type Checkpoint } from "../services/checkpoints";
 import { bytes, duration, integer } from "../services/format";
+import { ofCheckpoint, type Operation } from "../services/operations";
+import { OperationState } from "./operation-state";
 import { TimeAgo } from "./time-ago";
 import "./checkpoint-table.css";
 import "./plain-table.css";
@@ -10,11 +12,13 @@ import "./plain-table.css";
 export interface CheckpointTableProps {
   job: string;
   checkpoints: readonly Checkpoint[];
+  operations: readonly Operation[];
   now: Date;
+  onVerify: (checkpoint: Checkpoint) => void;
   onExport: (checkpoint: Checkpoint) => void;
 }
 
-export function CheckpointTable({ job, checkpoints, now, onExport }: CheckpointTableProps) {
+export function CheckpointTable({ job, checkpoints, operations, now, onVerify, onExport }: CheckpointTableProps) {
   return (
     <table>
       <thead>
@@ -35,7 +39,9 @@ export function CheckpointTable({ job, checkpoints, now, onExport }: CheckpointT
             <td className="right number checkpoint-wide" title={one.held_s === null ? undefined : `held training for ${duration(one.held_s)}`}>{duration(one.seconds)}</td>
             <td className="right checkpoint-ways">
               <Link className="button small" href={childAddress(job, one.path)}>Resume from here…{" "}<OfStep step={one.step} /></Link>{" "}
+              <button className="button small" onClick={() => { onVerify(one); }}>Verify{" "}<OfStep step={one.step} /></button>{" "}
               <button className="button small" onClick={() => { onExport(one); }}>Export…{" "}<OfStep step={one.step} /></button>
+              {ofCheckpoint(operations, one.path).map((each) => <OperationState key={each.id} operation={each} />)}
             </td>
           </tr>
         ))}

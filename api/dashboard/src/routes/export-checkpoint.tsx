@@ -1,14 +1,31 @@
-/** How a checkpoint becomes a Hugging Face folder. Its storage is seen by those who may read it, so they run the command. */
+/** A checkpoint becomes a Hugging Face folder: by the cluster, beside the checkpoints, or by a command where the storage can be read. */
 
+import { useState } from "react";
 import { Confirm } from "../components/confirm";
 import { CopiedText } from "../components/copied-text";
+import { ProblemNotice } from "../components/problem-notice";
 import { exportCommand, type Checkpoint } from "../services/checkpoints";
 import type { Job } from "../services/jobs";
+import { DTYPES, type Dtype } from "../services/operations";
+import "./form.css";
+import { useExport } from "./use-operations";
 
 export function ExportCheckpoint({ job, checkpoint, onDone }: { job: Job; checkpoint: Checkpoint; onDone: () => void }) {
+  const [dtype, setDtype] = useState<Dtype>("fp32");
+  const ask = useExport(job.id, checkpoint.n, onDone);
   return (
-    <Confirm title={`Export step ${checkpoint.step} of ${job.name}`} no="Close" onNo={onDone}>
-      <p>Where this checkpoint’s storage can be read, this writes its weights as a folder that transformers loads:</p>
+    <Confirm title={`Export step ${checkpoint.step} of ${job.name}`} yes="Export" no="Close" harmless busy={ask.isPending} onYes={() => { ask.mutate(dtype); }} onNo={onDone}>
+      <p>The cluster writes its weights beside the checkpoints, as a folder that transformers loads.</p>
+      <div className="form">
+        <label>
+          Weights as
+          <select value={dtype} onChange={(event) => { setDtype(event.target.value as Dtype); }}>
+            {DTYPES.map((name) => <option key={name}>{name}</option>)}
+          </select>
+        </label>
+      </div>
+      {ask.error && <ProblemNotice problem={ask.error} />}
+      <p>Or write it anywhere, where this checkpoint’s storage can be read:</p>
       <CopiedText label="Command" text={exportCommand(checkpoint.path)} />
       <p className="quiet">With checkpoint.export: true in a spec, a job does so by itself after its last step.</p>
     </Confirm>

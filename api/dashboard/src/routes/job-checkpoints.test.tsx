@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { expectAccessible } from "../testing/accessible";
 import { job } from "../testing/jobs";
 import { given, open } from "../testing/plane";
-import { checkpoint } from "../testing/story";
+import { checkpoint, operation } from "../testing/story";
 import { JobCheckpoints } from "./job-checkpoints";
 
 const now = new Date(1_795_000_060_000);
@@ -27,6 +27,77 @@ test("each checkpoint can be gone on from, or exported; earlier ones come when t
   await expectAccessible(dialog);
   await userEvent.click(within(dialog).getByRole("button", { name: "Close" }));
   expect(screen.queryByRole("dialog")).toBeNull();
+});
+
+const CHECKPOINTS = { "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint()], next: null }) };
+
+test("the cluster verifies one, and what it finds is shown when it is done", async () => {
+  const found = { verdict: "damaged", message: "it is damaged", damaged: ["rank-00001.safetensors"], damaged_files: 3, files: 4, bytes: 100 };
+  const told = [[], [operation()], [operation({ state: "running" })], [operation({ state: "done", verified: found })]];
+  let asked = 0;
+  const heard = given({
+    ...CHECKPOINTS,
+    "GET /v1/jobs/job-1/operations": () => Response.json({ items: told[asked === 0 ? 0 : Math.min(asked++, 3)], next: null }),
+    "POST /v1/jobs/job-1/checkpoints/9/verify": () => {
+      asked = 1;
+      return Response.json(operation(), { status: 202 });
+    },
+  });
+  const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
+  await userEvent.click(await screen.findByRole("button", { name: "Verify step 100" }));
+  expect(await screen.findByText("Waiting to be verified…")).toBeTruthy();
+  expect(await screen.findByText("Verifying…", undefined, { timeout: 5000 })).toBeTruthy();
+  expect(await screen.findByText("Damaged: rank-00001.safetensors and 2 more", undefined, { timeout: 5000 })).toBeTruthy();
+  expect(heard.find(({ method }) => method === "POST")?.headers.get("Idempotency-Key")).toMatch(/^page-verify-/);
+  await expectAccessible(container);
+});
+
+test("an export is asked for in its type, and tells where it lies; a refusal is told in the dialog", async () => {
+  const exported = { path: "/data/checkpoints/job-1/export-00000100-bf16", dtype: "bf16", files: 1, parameters: 12, bytes: 24_000_000 };
+  let refused = true;
+  const heard = given({
+    ...CHECKPOINTS,
+    "GET /v1/jobs/job-1/operations": () =>
+      Response.json({ items: refused ? [] : [operation({ kind: "export", state: "done", dtype: "bf16", exported })], next: null }),
+    "POST /v1/jobs/job-1/checkpoints/9/export": () => {
+      if (!refused) return Response.json(operation({ kind: "export" }), { status: 202 });
+      refused = false;
+      return Response.json({ title: "The job exports this checkpoint itself", code: "export_underway" }, { status: 409 });
+    },
+  });
+  open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
+  await userEvent.click(await screen.findByRole("button", { name: "Export… step 100" }));
+  await userEvent.selectOptions(screen.getByRole("combobox", { name: "Weights as" }), "bf16");
+  await userEvent.click(screen.getByRole("button", { name: "Export" }));
+  expect((await screen.findByRole("alert")).textContent).toContain("The job exports this checkpoint itself");
+  await userEvent.click(screen.getByRole("button", { name: "Export" }));
+  expect(await screen.findByText("/data/checkpoints/job-1/export-00000100-bf16")).toBeTruthy();
+  expect(screen.queryByRole("dialog")).toBeNull();
+  expect(heard.filter(({ method }) => method === "POST").map(({ url }) => url.search)).toEqual(["?dtype=bf16", "?dtype=bf16"]);
+});
+
+test("what failed says why and what helps; whole and removed are told", async () => {
+  const error = { code: "storage_unreachable", message: "Nothing of /data can be seen.", remedy: "Mount it, then ask again." };
+  const whole = { verdict: "whole", message: null, damaged: [], damaged_files: 0, files: 4, bytes: 100 };
+  const other = "/data/checkpoints/job-1/step-00000050";
+  given({
+    "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint(), checkpoint({ n: 4, step: 50, path: other })], next: null }),
+    "GET /v1/jobs/job-1/operations": () =>
+      Response.json({
+        items: [
+          operation({ id: "op-4", kind: "export", state: "failed", error }),
+          operation({ id: "op-3", state: "done", verified: whole }),
+          operation({ id: "op-2", state: "done", verified: { ...whole, verdict: "damaged" } }),
+          operation({ id: "op-1", path: other, state: "done", verified: { ...whole, verdict: "removed" } }),
+        ],
+        next: null,
+      }),
+  });
+  open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
+  expect(await screen.findByText("Could not export: Nothing of /data can be seen. Mount it, then ask again.")).toBeTruthy();
+  expect(screen.getByText("Whole: 4 files match their checksums")).toBeTruthy();
+  expect(screen.getByText("Removed")).toBeTruthy();
+  expect(screen.queryByText(/^Damaged/)).toBeNull();
 });
 
 test("none yet is said", async () => {

@@ -1,4 +1,4 @@
-/** A job's checkpoints, a page at a time; each can be gone on from, on any layout, or exported. */
+/** A job's checkpoints, a page at a time; each can be gone on from, on any layout, verified or exported. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
@@ -7,12 +7,15 @@ import { ProblemNotice } from "../components/problem-notice";
 import { listCheckpoints, type Checkpoint } from "../services/checkpoints";
 import { isFinal, type Job } from "../services/jobs";
 import { ExportCheckpoint } from "./export-checkpoint";
+import { useOperations, useVerify } from "./use-operations";
 
 const AT_ONCE = 10;
 const EVERY_MS = 4000;
 
 export function JobCheckpoints({ job, now }: { job: Job; now: Date }) {
   const [exported, toExport] = useState<Checkpoint | null>(null);
+  const operations = useOperations(job.id, isFinal(job.state));
+  const verify = useVerify(job.id);
   const { refetch, ...query } = useInfiniteQuery({
     queryKey: ["checkpoints", job.id],
     queryFn: ({ pageParam, signal }) => listCheckpoints(job.id, pageParam, AT_ONCE, signal),
@@ -29,8 +32,18 @@ export function JobCheckpoints({ job, now }: { job: Job; now: Date }) {
     <section className="plain-table card" aria-labelledby="checkpoints-title" tabIndex={0}>
       <div className="card-head"><h2 id="checkpoints-title">Checkpoints</h2></div>
       {query.error && <ProblemNotice problem={query.error} />}
+      {verify.error && <ProblemNotice problem={verify.error} />}
       {query.data && checkpoints.length === 0 && <p className="pad quiet">None yet. See train.checkpoint.every in the spec.</p>}
-      {checkpoints.length > 0 && <CheckpointTable job={job.id} checkpoints={checkpoints} now={now} onExport={toExport} />}
+      {checkpoints.length > 0 && (
+        <CheckpointTable
+          job={job.id}
+          checkpoints={checkpoints}
+          operations={operations.data ?? []}
+          now={now}
+          onVerify={({ n }) => { verify.mutate(n); }}
+          onExport={toExport}
+        />
+      )}
       {query.hasNextPage && (
         <div className="pad">
           <button className="button" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>Earlier checkpoints</button>

@@ -3,6 +3,7 @@
 import type { Checkpoint } from "../services/checkpoints";
 import type { Incident } from "../services/incidents";
 import type { LifeLine } from "../services/lifeline";
+import type { Operation } from "../services/operations";
 
 export const incident = (changes: Partial<Incident> = {}): Incident => ({
   n: 7,
@@ -33,6 +34,25 @@ export const checkpoint = (changes: Partial<Checkpoint> = {}): Checkpoint => ({
   bytes: 14_600_000,
   seconds: 0.21,
   held_s: 0.01,
+  ...changes,
+});
+
+export const operation = (changes: Partial<Operation> = {}): Operation => ({
+  id: "op-1",
+  job: "job-1",
+  kind: "verify",
+  n: 9,
+  step: 100,
+  path: "/data/checkpoints/job-1/step-00000100",
+  dtype: null,
+  state: "waiting",
+  verified: null,
+  exported: null,
+  error: null,
+  actor: "local",
+  asked_at: "2026-11-22T10:00:00Z",
+  started_at: null,
+  settled_at: null,
   ...changes,
 });
 

@@ -1,0 +1,29 @@
+/** How far the cluster is with a checkpoint, and what it found or wrote. */
+
+import { bytes, integer } from "../services/format";
+import { isOpen, type Operation } from "../services/operations";
+
+const UNDERWAY: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  verify: { waiting: "Waiting to be verified…", running: "Verifying…" },
+  export: { waiting: "Waiting to be exported…", running: "Exporting…" },
+};
+
+export function OperationState({ operation }: { operation: Operation }) {
+  const { kind, state, error, verified, exported } = operation;
+  if (isOpen(operation)) return <div className="operation quiet" role="status">{UNDERWAY[kind]?.[state]}</div>;
+  if (error) return <div className="operation bad" title={error.code}>Could not {kind}: {error.message} {error.remedy}</div>;
+  if (verified) return <Found verified={verified} />;
+  if (exported) return <div className="operation">Exported as {exported.dtype}, {bytes(exported.bytes)}: <code>{exported.path}</code></div>;
+  return null;
+}
+
+function Found({ verified }: { verified: NonNullable<Operation["verified"]> }) {
+  if (verified.verdict === "damaged") return <div className="operation bad">Damaged: {named(verified)}</div>;
+  if (verified.verdict === "removed") return <div className="operation quiet">Removed</div>;
+  return <div className="operation">Whole: {integer(verified.files)} {verified.files === 1 ? "file matches its checksum" : "files match their checksums"}</div>;
+}
+
+function named({ damaged, damaged_files }: NonNullable<Operation["verified"]>): string {
+  const more = damaged_files - damaged.length;
+  return damaged.join(", ") + (more > 0 ? ` and ${integer(more)} more` : "");
+}

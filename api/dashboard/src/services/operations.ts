@@ -1,0 +1,33 @@
+/** What the cluster is asked to do with a job's checkpoints, and how far that is. */
+
+import { get, post, type Schema } from "./http";
+
+export type Operation = Schema<"Operation">;
+
+export const DTYPES = ["fp32", "bf16", "fp16", "fp64"] as const;
+export type Dtype = (typeof DTYPES)[number];
+
+export const isOpen = ({ state }: Operation) => state === "waiting" || state === "running";
+
+/** Newest first, the last hundred. Raises `Problem`. */
+export async function listOperations(job: string, signal?: AbortSignal): Promise<readonly Operation[]> {
+  return (await get("/v1/jobs/{job}/operations", { path: { job }, query: { limit: 100 }, signal })).items;
+}
+
+/** The same key is one operation. Raises `Problem`. */
+export function verifyCheckpoint(job: string, n: number, key: string): Promise<Operation> {
+  return post("/v1/jobs/{job}/checkpoints/{n}/verify", { path: { job, n } }, nothing(key));
+}
+
+/** Into the job's own folder. The same key is one operation. Raises `Problem` (409 `export_underway`). */
+export function exportCheckpoint(job: string, n: number, dtype: Dtype, key: string): Promise<Operation> {
+  return post("/v1/jobs/{job}/checkpoints/{n}/export", { path: { job, n }, query: { dtype } }, nothing(key));
+}
+
+const nothing = (key: string) => ({ type: "application/json", text: "", headers: { "Idempotency-Key": key } }) as const;
+
+/** The newest of each kind that was asked of the checkpoint in this folder. */
+export function ofCheckpoint(all: readonly Operation[], path: string): readonly Operation[] {
+  const mine = all.filter((one) => one.path === path);
+  return ["verify", "export"].flatMap((kind) => mine.find((one) => one.kind === kind) ?? []);
+}
