@@ -97,3 +97,22 @@ def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: Pl
             expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=SLOW)
         finally:
             client.cancel(child)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_verified_and_exported_from_the_page(page: Page, plane: Plane) -> None:
+    with plane.client() as client:
+        ended = client.submit(spec("saved", steps=2, layout={"data": 1}))
+        until(lambda: client.job(ended.id).state == "succeeded", SLOW_S, "its end")
+    page.goto(f"/jobs/{ended.id}")
+    checkpoints = page.get_by_role("region", name="Checkpoints")
+    checkpoints.get_by_role("button", name="Verify step 2").click()
+    expect(checkpoints).to_contain_text("Whole: 1 file matches its checksum", timeout=SLOW)
+    checkpoints.get_by_role("button", name="Export… step 2").click()
+    dialog = page.get_by_role("dialog", name="Export step 2 of saved")
+    assert_accessible(page)
+    dialog.get_by_role("button", name="Export", exact=True).click()
+    expect(dialog).to_be_hidden()
+    expect(checkpoints).to_contain_text("export-00000002", timeout=SLOW)
+    assert (plane.storage / ended.id / "export-00000002" / "config.json").exists()
+    assert_accessible(page)

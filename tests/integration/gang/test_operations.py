@@ -1,14 +1,20 @@
-"""Checkpoints seen to on a real cluster, over both databases: what is found and what is written."""
+"""Checkpoints seen to on a real cluster, over both databases: what is found and written, and whose death costs nothing."""
 
 import asyncio
 import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.shelves import FILE, damage, place, saved, saved_model
+from harness.shelves import FILE, damage, place, saved, saved_model, stuck, unstick
 
 from shardyard.service import jobs, operations
 from shardyard.service.cluster import Cluster
@@ -20,11 +26,15 @@ from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
 from shardyard.service.store import events
 from shardyard.service.store import jobs as job_rows
+from shardyard.service.store import operations as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.schema import upgrade
 from shardyard.workers.checkpoint.storage import folder_at
 from shardyard.workers.export import export
 
+from .conftest import HERE
+
+# ruff: noqa: ASYNC220
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PATIENCE_S = 300.0
@@ -116,3 +126,66 @@ async def test_the_cluster_verifies_and_exports_what_an_ended_job_has_saved(
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
+    database_url: str, cluster: Cluster, settings: Settings, tmp_path: Path
+) -> None:
+    """The checkpoint holds a pipe, at which the task stands as long as the test likes."""
+    quick = settings.model_copy(update={"poll_s": 0.1, "lease_s": 5.0})
+    async with opened(database_url) as store:
+        job, [n] = await ended_job(store, quick, stuck(tmp_path, 10))
+        asked = await ask(store, job, Wanted("verify", n), None, "me")
+        async with dispatching(store, quick, cluster):
+            pipe = await reader_of(place(tmp_path, 10) / FILE)
+            assert (await operations.operation(store, job, asked.id)).state == "running"
+        await until(lambda: left(pipe), "the task's end with its dispatcher, which ended in order")
+        back = await row_of(store, job, asked)
+        assert (back["state"], back["tries"], back["lease_token"]) == ("waiting", 0, None)
+
+        given = json.dumps(
+            {**quick.model_dump(mode="json", exclude={"database_url"}), "database_url": database_url}, default=str
+        )
+        killed = subprocess.Popen([sys.executable, str(HERE / "dispatching.py"), given])
+        try:
+            pipe = await reader_of(place(tmp_path, 10) / FILE)
+        finally:
+            killed.send_signal(signal.SIGKILL)
+            killed.wait()
+        await until(lambda: left(pipe), "the task's end with its dispatcher, which was killed")
+        dead = await row_of(store, job, asked)
+        assert (dead["state"], dead["tries"]) == ("running", 1) and dead["lease_token"]
+
+        unstick(tmp_path, 10)
+        async with dispatching(store, quick, cluster):
+            found = await settled(store, job, asked)
+        assert (found.state, found.verified and found.verified["verdict"]) == ("done", "whole")
+        assert (await row_of(store, job, asked))["tries"] == 2
+
+
+async def row_of(store: Store, job: str, asked: OperationRecord) -> Any:
+    async with store.read() as tx:
+        return await rows.get(tx, job, asked.id)
+
+
+async def reader_of(fifo: Path) -> int:
+    """The writing end of a pipe, once somebody reads it."""
+    found: list[int] = []
+
+    def try_it() -> bool:
+        with contextlib.suppress(OSError):
+            found.append(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(found)
+
+    await until(try_it, "a task that reads the pipe")
+    return found[0]
+
+
+def left(pipe: int) -> bool:
+    """Whether nobody reads any more; then the pipe is closed."""
+    poll = select.poll()
+    poll.register(pipe, 0)
+    gone = any(event & select.POLLERR for _, event in poll.poll(0))
+    if gone:
+        os.close(pipe)
+    return gone
