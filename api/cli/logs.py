@@ -138,7 +138,9 @@ def _print(
 ) -> None:
     """All lines once, in order. What follows a page is asked for by its last line's place: no gap, nothing twice."""
     if tail is not None:
-        after = max(after, _each(tell, client.logs(job, rank=rank, tail=tail).lines))
+        lines = client.logs(job, rank=rank, tail=max(tail, 1)).lines  # who wants none goes on after the last one, too
+        after = max(after, lines[-1].n if lines else 0)
+        _each(tell, lines[-tail:] if tail else [])
         if not follow:
             return
     for page in client.log_pages(job, rank=rank, after=after, follow=follow, pause_s=_FOLLOW_S):

@@ -143,6 +143,9 @@ class Gang:
     def state(self, state: str, reason: str | None = None, message: str | None = None) -> None:
         self.tell(("state", {"state": state, "reason": reason, "message": message}))
 
+    def succeed(self) -> None:
+        self.tell(("summary", SUMMARY), ("state", {"state": "succeeded", "reason": None, "message": None}))
+
     def steps(self, first: int, last: int) -> None:
         self.tell(*(("step", step(number)) for number in range(first, last + 1)))
 

@@ -16,7 +16,7 @@ from shardyard.api.async_handle import AsyncJobHandle
 from shardyard.api.client import ApiError, Client, Event, Unreachable, WaitTimeout
 from shardyard.api.handle import JobHandle
 
-from .conftest import SPEC, SUMMARY, Gang, Plane
+from .conftest import SPEC, Gang, Plane
 
 
 @pytest.fixture
@@ -41,10 +41,6 @@ def test_both_clients_have_one_surface(one: type, other: type) -> None:
     assert ours.keys() == theirs.keys()
     for name, signature in ours.items():
         assert plain(signature) == plain(theirs[name]), name
-
-
-def finish(gang: Gang) -> None:
-    gang.tell(("summary", SUMMARY), ("state", {"state": "succeeded", "reason": None, "message": None}))
 
 
 async def in_thread(work: Any, *arguments: Any) -> Any:
@@ -104,7 +100,7 @@ async def test_a_restarted_control_plane_is_borne_without_gap_or_double(plane: P
     await in_thread(plane.stop)
     await in_thread(plane.start)
     await in_thread(gang.steps, 10, 20)
-    await in_thread(finish, gang)
+    await in_thread(gang.succeed)
     await asyncio.wait_for(following, 240)
     assert steps() == list(range(1, 21))
     assert len({event.cursor for event in events}) == len(events)
@@ -136,7 +132,7 @@ async def test_wait_logs_metrics_and_story(plane: Plane, aclient: AsyncClient) -
     gang = await in_thread(Gang, plane, job.id)
     await in_thread(gang.steps, 1, 20)
     await in_thread(gang.log, 0, 1, "a", "b")
-    await in_thread(finish, gang)
+    await in_thread(gang.succeed)
     ended = await job.wait(240)
     assert [point.step for point in (await ended.metrics()).points] == list(range(1, 21))
     assert [line.text for line in (await ended.logs(tail=1)).lines] == ["b"]

@@ -16,7 +16,7 @@ from shardyard import __version__ as shardyard_version
 from shardyard.api.cli.commands import run
 from shardyard.api.client import Client
 
-from .conftest import SPEC, SUMMARY, Gang, Plane, until
+from .conftest import SPEC, Gang, Plane, until
 
 
 @pytest.fixture
@@ -29,10 +29,6 @@ def spec(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def _asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDYARD_URL", plane.url)
-
-
-def finish(gang: Gang) -> None:
-    gang.tell(("summary", SUMMARY), ("state", {"state": "succeeded", "reason": None, "message": None}))
 
 
 def shardyard(*arguments: str) -> "subprocess.Popen[str]":
@@ -106,7 +102,7 @@ def test_watch_shows_progress_and_the_summary(plane: Plane, client: Client) -> N
             gang.state("running")
             gang.steps(1, 20)
             gang.tell(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0, "tokens": 10}))
-            finish(gang)
+            gang.succeed()
             told, remarks = process.communicate(timeout=120)
         finally:
             process.kill()
@@ -186,7 +182,7 @@ def test_submit_waits_for_the_result(plane: Plane, client: Client, spec: str) ->
     with shardyard("submit", spec, "--wait", "--json") as process:
         try:
             until(lambda: len(client.jobs().items) == 1)
-            finish(Gang(plane, client.job("tiny").id))
+            Gang(plane, client.job("tiny").id).succeed()
             told, _ = process.communicate(timeout=120)
         finally:
             process.kill()
@@ -204,7 +200,7 @@ def test_logs_follow_without_gap_to_the_end(plane: Plane, client: Client) -> Non
             read = [process.stdout.readline() for _ in range(10)]
             gang.log(1, 1, "another rank's")
             gang.log(0, 51, "line 51", "line 52")
-            finish(gang)
+            gang.succeed()
             rest, _ = process.communicate(timeout=120)
         finally:
             process.kill()
@@ -282,7 +278,7 @@ def test_watch_as_json_lines(plane: Plane, client: Client, capsys: pytest.Captur
     job = client.submit(SPEC)
     gang = Gang(plane, job.id)
     gang.steps(1, 2)
-    finish(gang)
+    gang.succeed()
     assert run(["watch", job.id, "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "step"] == [1, 2]

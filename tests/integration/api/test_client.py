@@ -14,7 +14,7 @@ from shardyard.api.asking import Call
 from shardyard.api.client import ApiError, Client, Event, Unreachable, WaitTimeout
 from shardyard.service.spec import JobSpec
 
-from .conftest import SPEC, SUMMARY, Gang, Plane, step, until
+from .conftest import SPEC, Gang, Plane, step, until
 
 
 class Watcher:
@@ -41,10 +41,6 @@ class Watcher:
         assert not self._thread.is_alive()
         assert self.error is None
         return self.events
-
-
-def finish(gang: Gang) -> None:
-    gang.tell(("summary", SUMMARY), ("state", {"state": "succeeded", "reason": None, "message": None}))
 
 
 def test_submit_takes_models_mappings_and_files(client: Client, tmp_path: Path) -> None:
@@ -114,7 +110,7 @@ def test_events_come_live_and_end(plane: Plane, client: Client) -> None:
     gang.steps(1, 3)
     until(lambda: len(watcher.of("step")) == 3)
     gang.steps(4, 20)
-    finish(gang)
+    gang.succeed()
     events = watcher.done()
     assert [event.data["step"] for event in watcher.of("step")] == list(range(1, 21))
     states = [event.data["state"] for event in watcher.of("state")]
@@ -132,7 +128,7 @@ def test_a_stream_resumes_after_any_event(plane: Plane, client: Client, split: i
     for first in (1, 4, 7):
         gang.steps(first, first + 2)
         gang.log(0, first, "a", "b", "c")
-    finish(gang)
+    gang.succeed()
     whole = list(client.events(job.id, logs=True))
     resumed = list(client.events(job.id, whole[split].cursor, logs=True))
     assert [(event.kind, event.data) for event in resumed] == [(e.kind, e.data) for e in whole[split + 1 :]]
@@ -154,7 +150,7 @@ def test_a_restarted_control_plane_is_borne_without_gap_or_double(plane: Plane, 
     plane.stop()
     plane.start()
     gang.steps(10, 20)
-    finish(gang)
+    gang.succeed()
     watcher.done()
     assert [event.data["step"] for event in watcher.of("step")] == list(range(1, 21))
     assert lost
@@ -240,7 +236,7 @@ def test_logs_by_rank_and_place(plane: Plane, client: Client) -> None:
     thread.start()
     until(lambda: len(followed) == 5)
     gang.log(0, 6, "zero 6")
-    finish(gang)
+    gang.succeed()
     thread.join(10)
     assert followed == [f"zero {number}" for number in range(1, 7)]
 
@@ -251,7 +247,7 @@ def test_wait_and_story(plane: Plane, client: Client) -> None:
         client.wait(job.id, 0.1)
     gang = Gang(plane, job.id)
     gang.steps(1, 20)
-    finish(gang)
+    gang.succeed()
     ended = client.wait(job.id, 10)
     assert ended.summary is not None
     assert ended.summary.unigram_loss == 3.0

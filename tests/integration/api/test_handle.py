@@ -10,11 +10,7 @@ import pytest
 from shardyard.api.async_client import AsyncClient
 from shardyard.api.client import Client
 
-from .conftest import SPEC, SUMMARY, Gang, Plane, step, until
-
-
-def finish(gang: Gang) -> None:
-    gang.tell(("summary", SUMMARY), ("state", {"state": "succeeded", "reason": None, "message": None}))
+from .conftest import SPEC, Gang, Plane, step, until
 
 
 def test_a_submitted_job_can_be_waited_for_and_asked(plane: Plane, client: Client) -> None:
@@ -23,7 +19,7 @@ def test_a_submitted_job_can_be_waited_for_and_asked(plane: Plane, client: Clien
     gang.steps(1, 20)
     gang.log(0, 1, "hello")
     gang.tell(("checkpoint", {"step": 20, "path": "/x/step-00000020", "bytes": 9, "seconds": 0.1, "held_s": 0.0}))
-    finish(gang)
+    gang.succeed()
     ended = job.wait(240)
     assert (job.state, ended.state, job.refresh().state) == ("queued", "succeeded", "succeeded")
     assert [event.data["step"] for event in ended.events() if event.kind == "step"] == list(range(1, 21))
@@ -91,7 +87,7 @@ def test_watch_draws_anew_until_the_end(plane: Plane, client: Client) -> None:
     gang.steps(1, 5)
     until(lambda: bool(pages) and "5 of 20" in pages[0].shown[-1], 240)
     gang.steps(6, 20)
-    finish(gang)
+    gang.succeed()
     watching.join(240)
     assert ended[0].state == "succeeded"
     assert "succeeded" in pages[0].shown[-1] and "<svg" in pages[0].shown[-1]
@@ -100,7 +96,7 @@ def test_watch_draws_anew_until_the_end(plane: Plane, client: Client) -> None:
 async def test_watch_awaits_what_it_draws(plane: Plane, client: Client) -> None:
     gang = Gang(plane, client.submit(SPEC).id)
     gang.steps(1, 20)
-    finish(gang)
+    gang.succeed()
     pages: list[Page] = []
 
     def display(value: Any) -> Page:

@@ -93,3 +93,16 @@ def test_what_does_not_go_says_what_does(
     captured = capsys.readouterr()
     assert told in " ".join(captured.err.split()) and "shardyard logs --help" in captured.err.splitlines()[-1]
     assert captured.out == ""
+
+
+def test_a_tail_of_none_is_followed_from_the_end(
+    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = client.submit(SPEC).id
+    gang = Gang(plane, job)
+    gang.log(0, 1, "one", "two", "three")
+    gang.succeed()
+    assert run(["logs", job, "--follow", "--tail", "0"]) == 0
+    assert capsys.readouterr().out == ""
+    assert run(["logs", job, "--follow", "--tail", "2"]) == 0
+    assert capsys.readouterr().out == "[rank 0] two\n[rank 0] three\n"

@@ -11,7 +11,7 @@ from harness.terminal import Terminal
 from shardyard.api.cli.commands import run
 from shardyard.api.client import Client
 
-from .conftest import SPEC, SUMMARY, Gang, Plane, until
+from .conftest import SPEC, Gang, Plane, until
 
 CLI = [sys.executable, "-m", "shardyard.api.cli"]
 
@@ -39,7 +39,7 @@ def test_watch_is_a_live_view(plane: Plane, client: Client, shown: Any) -> None:
         gang.steps(11, 15)
         terminal.shows("15/20", "80 ms own", "last incident", "rank_lost killed", "slowest: rank 1")
         gang.steps(16, 20)
-        gang.tell(("summary", SUMMARY), ("state", {"state": "succeeded", "reason": None, "message": None}))
+        gang.succeed()
         assert terminal.ends() == 0
         terminal.shows("validation loss")
 
