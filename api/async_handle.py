@@ -22,6 +22,7 @@ from .models import (
     Operations,
     Plan,
     Ranks,
+    Story,
     Timeline,
     Trace,
     Traces,
@@ -90,6 +91,10 @@ class AsyncJobHandle(Job):
     async def timeline(self) -> Timeline:
         """In which state it was when."""
         return await self._client.timeline(self.id)
+
+    async def story_page(self, *, before: int | None = None, limit: int = 100) -> Story:
+        """What happened to it, newest first."""
+        return await self._client.story_page(self.id, before=before, limit=limit)
 
     async def plan(self) -> Plan:
         """Sizes of its model, step and corpus."""

@@ -25,6 +25,7 @@ from .models import (
     Preview,
     Ranks,
     Server,
+    Story,
     Template,
     Timeline,
     Trace,
@@ -110,6 +111,10 @@ class AsyncQuestions(ABC):
     async def timeline(self, job: str) -> Timeline:
         """In which state it was when, with its incidents, repairs and changes of layout."""
         return await self._ask(calls.timeline(job))
+
+    async def story_page(self, job: str, *, before: int | None = None, limit: int = 100) -> Story:
+        """What happened to it before place `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
+        return await self._ask(calls.story(job, before, limit))
 
     async def plan(self, job: str) -> Plan:
         """What its gang told before the first step: sizes of model, step and corpus."""

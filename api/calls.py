@@ -36,6 +36,7 @@ from .models import (
     Preview,
     Ranks,
     Server,
+    Story,
     Template,
     Templates,
     Timeline,
@@ -125,6 +126,10 @@ def incidents(name: str, *, after: int, newest: bool, before: int | None, limit:
 
 def timeline(name: str) -> Call[Timeline]:
     return Call("GET", _of(name, "/timeline"), Timeline.model_validate)
+
+
+def story(name: str, before: int | None, limit: int) -> Call[Story]:
+    return Call("GET", _of(name, "/story"), Story.model_validate, params={"before": before, "limit": limit})
 
 
 def plan(name: str) -> Call[Plan]:

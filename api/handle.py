@@ -25,6 +25,7 @@ from .models import (
     Operations,
     Plan,
     Ranks,
+    Story,
     Timeline,
     Trace,
     Traces,
@@ -92,6 +93,10 @@ class JobHandle(Job):
     def timeline(self) -> Timeline:
         """In which state it was when."""
         return self._client.timeline(self.id)
+
+    def story_page(self, *, before: int | None = None, limit: int = 100) -> Story:
+        """What happened to it, newest first."""
+        return self._client.story_page(self.id, before=before, limit=limit)
 
     def plan(self) -> Plan:
         """Sizes of its model, step and corpus."""

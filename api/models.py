@@ -4,7 +4,7 @@ Responses may grow fields: a client ignores what it does not know.
 """
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -323,6 +323,23 @@ class Timeline(_Wire):
     spans: list[Span]
     marks: list[Mark]
     complete: bool = True
+
+
+class StoryEntry(_Wire):
+    """One thing that happened to a job."""
+
+    n: int = Field(description="Its place in the job's story.")
+    ts: float = Field(description="Unix seconds.")
+    attempt: int
+    kind: Literal["state", "checkpoint", "incident", "repair", "relayout", "fault"]
+    data: dict[str, Any] = Field(description="What the event tells; of an incident, not its stacks and last lines.")
+
+
+class Story(_Wire):
+    """What happened, newest first; `next` is the `before` of the next request, null at the end."""
+
+    items: list[StoryEntry]
+    next: int | None = None
 
 
 class Checkpoint(_Wire):

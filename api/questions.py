@@ -25,6 +25,7 @@ from .models import (
     Preview,
     Ranks,
     Server,
+    Story,
     Template,
     Timeline,
     Trace,
@@ -110,6 +111,10 @@ class Questions(ABC):
     def timeline(self, job: str) -> Timeline:
         """In which state it was when, with its incidents, repairs and changes of layout."""
         return self._ask(calls.timeline(job))
+
+    def story_page(self, job: str, *, before: int | None = None, limit: int = 100) -> Story:
+        """What happened to it before place `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
+        return self._ask(calls.story(job, before, limit))
 
     def plan(self, job: str) -> Plan:
         """What its gang told before the first step: sizes of model, step and corpus."""

@@ -408,6 +408,25 @@ class LifeLine:
 
 
 @dataclass(frozen=True)
+class StoryEntry:
+    """One thing that happened to a job, as it was told; an incident's stacks and last lines aside."""
+
+    n: int
+    ts: float
+    attempt: int
+    kind: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StoryPage:
+    """Newest first. `next` is the `before` of the next page; None at the end."""
+
+    items: list[StoryEntry]
+    next: int | None
+
+
+@dataclass(frozen=True)
 class FaultRecord:
     """A fault that `actor` asked for. `settled_at`: when it was struck, or missed with its attempt's end."""
 

@@ -7,8 +7,9 @@ from fastapi import APIRouter, Query
 from ...service import checkpoints as shelf
 from ...service import incidents as service
 from ...service import lifeline
+from ...service import story as told
 from ..context import In
-from ..models import Checkpoints, Incidents, Plan, Timeline
+from ..models import Checkpoints, Incidents, Plan, Story, Timeline
 from ..problems import describe
 
 router = APIRouter(tags=["telemetry"])
@@ -45,6 +46,22 @@ async def incidents(
 async def timeline(job: str, context: In) -> Timeline:
     """In which state the job was when, by attempt and generation, with its incidents, repairs and changes of layout; bounded."""
     return Timeline.model_validate(await lifeline.lifeline(context.store, job))
+
+
+@router.get(
+    "/jobs/{job}/story",
+    operation_id="getStory",
+    summary="Read a job's story",
+    responses=describe("job_not_found", "invalid_request"),
+)
+async def story(
+    job: str,
+    context: In,
+    before: Annotated[int | None, Query(ge=1, lt=2**53, description="Only what was told before this place.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Story:
+    """States, checkpoints, incidents, repairs, changes of layout and faults that were asked for, newest first."""
+    return Story.model_validate(await told.story(context.store, job, before=before, limit=limit))
 
 
 @router.get(

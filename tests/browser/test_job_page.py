@@ -115,12 +115,28 @@ def test_a_million_steps_open_zoom_and_stay_small(
     page.get_by_role("button", name="Earlier incidents").click()
     page.get_by_role("button", name="Earlier checkpoints").click()
     expect(page.get_by_role("region", name="Checkpoints").get_by_role("row")).to_have_count(21)
+    its_story_goes_back_to_its_first_line(page)
     page.get_by_label("Text").fill("number 29")
     expect(page.get_by_role("status").filter(has_text="found")).to_have_text("2 lines found.")
     page.get_by_role("button", name="UserWarning: number 2950").click()
     expect(page.locator("[data-marked]")).to_contain_text("number 2950")
     assert len(sizes) > 8
     assert max(sizes)[0] <= 300_000, max(sizes)
+
+
+def its_story_goes_back_to_its_first_line(page: Page) -> None:
+    """The last 500 events are validations, of which the timeline does not tell."""
+    timeline = page.get_by_role("region", name="Timeline")
+    expect(timeline.get_by_role("listitem")).to_have_count(0)
+    older = timeline.get_by_role("button", name="Older")
+    for count, last in ((50, "990,000"), (50, "490,000"), (27, "running")):
+        older.click()
+        expect(timeline.get_by_role("listitem")).to_have_count(count)
+        expect(timeline.get_by_role("listitem").first).to_contain_text(last)
+    expect(timeline.get_by_text("queued", exact=True)).to_be_visible()
+    expect(older).to_be_hidden()
+    timeline.get_by_role("button", name="Newest").click()
+    expect(timeline.get_by_role("listitem")).to_have_count(0)
 
 
 def shown_step(chart: Locator) -> int:

@@ -34,10 +34,16 @@ def test_the_story_from_its_end_and_as_a_line(plane: Plane, client: Client) -> N
         ("incident", "straggler", rank) for rank in range(3)
     ]
     assert line["complete"] is True
+    told = httpx2.get(f"{plane.url}/v1/jobs/{job}/story", params={"limit": 4}).json()
+    assert [one["data"].get("rank", one["data"].get("state")) for one in told["items"]] == [2, 1, 0, "running"]
+    rest = httpx2.get(f"{plane.url}/v1/jobs/{job}/story", params={"before": told["next"]}).json()
+    assert [one["data"]["state"] for one in rest["items"]] == ["starting", "placing", "queued"]
+    assert rest["next"] is None
 
 
 async def test_a_job_that_is_not_there_has_no_story(api: httpx2.AsyncClient) -> None:
-    problem(await api.get("/v1/jobs/nobody/timeline"), 404, "job_not_found")
+    for about in ("timeline", "story"):
+        problem(await api.get(f"/v1/jobs/nobody/{about}"), 404, "job_not_found")
     problem(await api.get("/v1/jobs/nobody/incidents", params={"newest": True}), 404, "job_not_found")
 
 

@@ -54,6 +54,7 @@ ASKED: dict[str, list[Ask]] = {
         lambda client, job, trace: client.incidents(job, newest=True, before=9),
     ],
     "getTimeline": [lambda client, job, trace: client.timeline(job)],
+    "getStory": [lambda client, job, trace: client.story_page(job, before=9, limit=5)],
     "getPlan": [lambda client, job, trace: client.plan(job)],
     "getCheckpoints": [lambda client, job, trace: client.checkpoints(job, before=9, limit=5)],
     "listOutlines": [lambda client, job, trace: client.outlines([job])],
@@ -177,6 +178,10 @@ async def test_both_clients_read_what_was_told(told: tuple[str, str], plane: Pla
     timeline, plan = job.timeline(), job.plan()
     assert [span.state for span in timeline.spans] == ["queued", "placing", "starting", "running"]
     assert (plan.parameters, plan.train_tokens) == (7, 9000)
+    story = job.story_page(limit=3)
+    whole_story = [*story.items, *job.story_page(before=story.next).items]
+    states = [entry.data["state"] for entry in whole_story if entry.kind == "state"]
+    assert (len(story.items), states) == (3, ["running", "starting", "placing", "queued"])
     hits = job.search_logs(level="error")
     assert [line.text for line in hits.lines] == ["ERROR: out of cheese", "error: none here"]
     assert [line.text for line in job.search_logs("CHEESE", rank=1).lines] == []
@@ -191,7 +196,7 @@ async def test_both_clients_read_what_was_told(told: tuple[str, str], plane: Pla
     async with AsyncClient(plane.url) as other:
         same = await other.job(job.id)
         assert await same.curves(["loss", "lr"], buckets=4) == curves
-        assert (await same.timeline(), await same.plan()) == (timeline, plan)
+        assert (await same.timeline(), await same.plan(), await same.story_page(limit=3)) == (timeline, plan, story)
         assert await same.search_logs(level="error") == hits
         assert await same.logs(around=hits.lines[0].n, limit=3) == around
         assert await other.preview({**SPEC, "train": {**SPEC["train"], "layout": {"data": 4}}}) == preview

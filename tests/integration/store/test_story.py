@@ -3,6 +3,7 @@
 import pytest
 
 from shardyard.service import incidents, jobs, lifeline
+from shardyard.service import story as told_story
 from shardyard.service.admission import admit
 from shardyard.service.errors import JobNotFound
 from shardyard.service.intake import take_in
@@ -119,6 +120,30 @@ async def test_a_long_life_begins_where_all_of_it_is_known(store: Store, placed:
     line = await lifeline.lifeline(store, job.id)
     assert not line.complete
     assert [mark.rank for mark in line.marks] == list(range(50, count))
+
+
+async def test_a_story_is_read_back_to_its_first_line_past_all_that_is_none_of_it(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    evals = [("eval", {"step": n, "loss": 1.0}) for n in range(600)]
+    saved = ("checkpoint", {"step": 1, "path": "/c/1", "bytes": 1, "seconds": 0.1, "held_s": 0.0})
+    hang = incident("hang", 3, stacks=[{"ranks": [0], "stack": "MainThread"}], waiting=[], log=["a line"])
+    await take_in(store, lease, 1, told(state("starting"), state("running"), hang, *evals, saved, repair(2)))
+    for limit in (1, 2, 100):
+        lines, before = [], None
+        while True:
+            page = await told_story.story(store, job.id, before=before, limit=limit)
+            lines += page.items
+            before = page.next
+            if before is None:
+                break
+        about = [line.data["state"] if line.kind == "state" else line.kind for line in lines]
+        assert about == ["repair", "checkpoint", "incident", "running", "starting", "placing", "queued"]
+    assert lines[-1].n == 1
+    assert lines[2].data == {"cause": "hang", "rank": 3, "message": ""}
+    with pytest.raises(JobNotFound):
+        await told_story.story(store, "nobody")
 
 
 async def test_a_job_knows_whose_checkpoint_it_began_with(store: Store, placed: tuple[Job, Lease]) -> None:

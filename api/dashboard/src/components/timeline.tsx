@@ -1,18 +1,29 @@
 /** What happened to a job, newest first: its states, checkpoints, incidents and what followed them. */
 
+import type { ReactNode } from "react";
 import type { Entry } from "../services/events";
 import { bytes, clock, duration, integer } from "../services/format";
 import { StateBadge } from "./state-badge";
 import "./timeline.css";
 
-export function Timeline({ entries }: { entries: readonly Entry[] }) {
+export interface TimelineProps {
+  /** Oldest first. */
+  entries: readonly Entry[];
+  /** When the last of an older part was; null: these are the newest. */
+  until?: Date | null;
+  /** What leads to other parts. */
+  children?: ReactNode;
+}
+
+export function Timeline({ entries, until = null, children }: TimelineProps) {
   return (
     <section className="timeline card" aria-labelledby="timeline-title">
       <div className="card-head">
         <h2 id="timeline-title">Timeline</h2>
+        <span role="status" className="quiet number">{until && `until ${until.toLocaleString()}`}</span>
       </div>
       {entries.length === 0 && <p className="quiet pad">Nothing happened lately.</p>}
-      <ol tabIndex={0} aria-labelledby="timeline-title">
+      <ol key={until?.getTime()} tabIndex={0} aria-labelledby="timeline-title">
         {entries.toReversed().map((entry) => (
           <li key={entry.id} className={`timeline-${entry.kind}`}>
             {entry.at ? (
@@ -24,6 +35,7 @@ export function Timeline({ entries }: { entries: readonly Entry[] }) {
           </li>
         ))}
       </ol>
+      {children}
     </section>
   );
 }

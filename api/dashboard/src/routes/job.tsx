@@ -7,7 +7,6 @@ import { JobFacts, JobSummary } from "../components/job-facts";
 import { JobHead } from "../components/job-head";
 import { ProblemNotice } from "../components/problem-notice";
 import { SpecView } from "../components/spec-view";
-import { Timeline } from "../components/timeline";
 import { getJob, isFinal, type Job } from "../services/jobs";
 import type { Live } from "../services/live";
 import { getPlan } from "../services/plan";
@@ -20,6 +19,7 @@ import { JobLogs } from "./job-logs";
 import { JobParent } from "./job-parent";
 import { JobRanks } from "./job-ranks";
 import { JobResources } from "./job-resources";
+import { JobTimeline } from "./job-timeline";
 import { JobTraces } from "./job-traces";
 import { useLive } from "./use-live";
 import { useNow } from "./use-now";
@@ -79,7 +79,7 @@ function JobView({ job }: { job: Job }) {
         <div className="stack">
           {summary && <JobSummary summary={summary} />}
           <JobFacts job={job} plan={live.plan ?? plan.data ?? null} now={now} />
-          <Timeline entries={live.entries} />
+          <JobTimeline id={job.id} live={live.entries} />
         </div>
       </div>
     </>

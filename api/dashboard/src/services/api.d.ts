@@ -248,6 +248,26 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
+    readonly "/v1/jobs/{job}/story": {
+        readonly parameters: {
+            readonly query?: never;
+            readonly header?: never;
+            readonly path?: never;
+            readonly cookie?: never;
+        };
+        /**
+         * Read a job's story
+         * @description States, checkpoints, incidents, repairs, changes of layout and faults that were asked for, newest first.
+         */
+        readonly get: operations["getStory"];
+        readonly put?: never;
+        readonly post?: never;
+        readonly delete?: never;
+        readonly options?: never;
+        readonly head?: never;
+        readonly patch?: never;
+        readonly trace?: never;
+    };
     readonly "/v1/jobs/{job}/plan": {
         readonly parameters: {
             readonly query?: never;
@@ -2065,6 +2085,46 @@ export interface components {
              * @description Share of the devices' peak FLOP/s, 0 to 1; null where that is not known.
              */
             readonly mfu: number | null;
+        };
+        /**
+         * Story
+         * @description What happened, newest first; `next` is the `before` of the next request, null at the end.
+         */
+        readonly Story: {
+            /** Items */
+            readonly items: readonly components["schemas"]["StoryEntry"][];
+            /** Next */
+            readonly next: number | null;
+        };
+        /**
+         * StoryEntry
+         * @description One thing that happened to a job.
+         */
+        readonly StoryEntry: {
+            /**
+             * N
+             * @description Its place in the job's story.
+             */
+            readonly n: number;
+            /**
+             * Ts
+             * @description Unix seconds.
+             */
+            readonly ts: number;
+            /** Attempt */
+            readonly attempt: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            readonly kind: "state" | "checkpoint" | "incident" | "repair" | "relayout" | "fault";
+            /**
+             * Data
+             * @description What the event tells; of an incident, not its stacks and last lines.
+             */
+            readonly data: {
+                readonly [key: string]: unknown;
+            };
         };
         /**
          * Summary
@@ -4174,6 +4234,59 @@ export interface operations {
                 };
                 content: {
                     readonly "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            /** @description `job_not_found`: no such job */
+            readonly 404: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal_error`: internal error */
+            readonly 500: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readonly getStory: {
+        readonly parameters: {
+            readonly query?: {
+                /** @description Only what was told before this place. */
+                readonly before?: number | null;
+                readonly limit?: number;
+            };
+            readonly header?: never;
+            readonly path: {
+                readonly job: string;
+            };
+            readonly cookie?: never;
+        };
+        readonly requestBody?: never;
+        readonly responses: {
+            /** @description Successful Response */
+            readonly 200: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/json": components["schemas"]["Story"];
                 };
             };
             /** @description `job_not_found`: no such job */

@@ -29,7 +29,7 @@ export function toPoint(wire: StepWire): Point {
   return { step: wire.step, values };
 }
 
-/** So many of a job's events are told again: what is older is in its timeline, incidents and checkpoints. */
+/** So many of a job's events are told again: what is older is in its story, incidents and checkpoints. */
 const EVENTS = 500;
 
 /** A cursor is `events.steps.logs`, three positions; steps go on after the curve. */

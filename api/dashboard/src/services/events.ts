@@ -56,7 +56,8 @@ export const toPlan = (wire: Wire): Plan => ({
   validationTokens: number(wire.validation_tokens),
 });
 
-function toEntry(kind: Entry["kind"], id: string, wire: Wire): Entry {
+/** Of one event. */
+export function toEntry(kind: Entry["kind"], id: string, wire: Wire): Entry {
   const base = { id, at: toDate(wire.ts) };
   switch (kind) {
     case "state":
@@ -95,6 +96,9 @@ function toEntry(kind: Entry["kind"], id: string, wire: Wire): Entry {
       return { ...base, kind, fault: text(wire.fault) ?? "?", rank: number(wire.rank), done: wire.done === true, message: text(wire.message) ?? "" };
   }
 }
+
+/** Its place among the events of its job. A stream's ids are `events.steps.logs`. */
+export const placeOf = (entry: Entry) => Number(entry.id.split(".")[0]);
 
 /** Null for kinds that this dashboard does not show (yet). */
 export function toTold(frame: Frame): Told | null {

@@ -2,7 +2,7 @@
 
 import { EMPTY, merge, type Curve, type Point } from "./curve";
 import type { Curves, Eval } from "./curves";
-import type { Entry, Plan, Told } from "./events";
+import { placeOf, type Entry, type Plan, type Told } from "./events";
 import type { Summary } from "./jobs";
 import type { RankSample } from "./ranks";
 
@@ -50,10 +50,7 @@ function addEval(evals: readonly Eval[], news: Eval): readonly Eval[] {
   return all.length <= EVALS ? all : all.filter((_, at) => (all.length - 1 - at) % 2 === 0);
 }
 
-/** A stream's id is `events.steps.logs`: its first part numbers the events of a job. */
-const position = (entry: Entry) => entry.id.split(".")[0];
-
 function addEntry(entries: readonly Entry[], news: Entry): readonly Entry[] {
-  if (entries.some((known) => position(known) === position(news))) return entries;
+  if (entries.some((known) => placeOf(known) === placeOf(news))) return entries;
   return [...entries, news].slice(-ENTRIES);
 }

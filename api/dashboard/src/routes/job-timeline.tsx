@@ -1,0 +1,41 @@
+/** What happened to a job: live, and from there back to its first line, a page at a time. Only the page that is shown is kept. */
+
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { ProblemNotice } from "../components/problem-notice";
+import { Timeline } from "../components/timeline";
+import { placeOf, type Entry } from "../services/events";
+import { listStory } from "../services/story";
+
+const AT_ONCE = 50;
+
+/** `live`: the newest entries, of which the stream brings more. */
+export function JobTimeline({ id, live }: { id: string; live: readonly Entry[] }) {
+  const [before, goTo] = useState<number | null>(null);
+  const { data, error, isFetching } = useQuery({
+    queryKey: ["story", id, before],
+    queryFn: ({ signal }) => listStory(id, before ?? Number.MAX_SAFE_INTEGER, AT_ONCE, signal),
+    enabled: before !== null,
+    placeholderData: keepPreviousData,
+    staleTime: Infinity, // what has happened stays as it is
+    gcTime: 0,
+  });
+  const older = before === null ? undefined : data;
+  const entries = older?.entries ?? live;
+  const next = before === null ? beforeThe(live[0]) : (data?.next ?? null);
+  return (
+    <Timeline entries={entries} until={older?.entries.at(-1)?.at ?? null}>
+      {error && before !== null && <ProblemNotice problem={error} />}
+      <div className="timeline-ways">
+        {next !== null && <button className="button small" disabled={isFetching} onClick={() => { goTo(next); }}>Older</button>}
+        {before !== null && <button className="button small" onClick={() => { goTo(null); }}>Newest</button>}
+      </div>
+    </Timeline>
+  );
+}
+
+/** Where the next page begins; null before a job's first line. Where the stream told nothing yet, everything lies before. */
+const beforeThe = (oldest: Entry | undefined) => {
+  const place = oldest === undefined ? Number.MAX_SAFE_INTEGER : placeOf(oldest);
+  return place > 1 ? place : null;
+};

@@ -1,0 +1,17 @@
+/** What happened to a job before what its page was told live, a page at a time. */
+
+import { toEntry, type Entry } from "./events";
+import { get } from "./http";
+
+export interface StoryPage {
+  /** Oldest first. */
+  entries: readonly Entry[];
+  /** The place before which the next page begins. */
+  next: number | null;
+}
+
+/** What was told before a place. Raises `Problem`. */
+export async function listStory(id: string, before: number, limit: number, signal?: AbortSignal): Promise<StoryPage> {
+  const { items, next } = await get("/v1/jobs/{job}/story", { path: { job: id }, query: { before, limit }, signal });
+  return { entries: items.map(({ n, ts, kind, data }) => toEntry(kind, `${n}.0.0`, { ...data, ts })).toReversed(), next };
+}
