@@ -1,4 +1,4 @@
-"""A real control plane in a folder of its own, and Debian's Chromium; both are gone when the tests are."""
+"""One real control plane for all files, in a folder of its own, and Debian's Chromium; both are gone when the tests are."""
 
 import contextlib
 import random
@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, expect
 
 from shardyard import Client
 from shardyard.api import control
+from shardyard.api.client import FINAL, ApiError
 
 #: Playwright waits 5 s for what it expects; a page on a machine that does other things too may take longer.
 expect.set_options(timeout=240_000)
@@ -21,19 +22,13 @@ expect.set_options(timeout=240_000)
 DIST = Path(control.__file__).parent / "dashboard" / "dist"
 
 
-@pytest.fixture(scope="module")
-def given() -> dict[str, str]:
-    """Further settings of the control plane."""
-    return {}
-
-
-@pytest.fixture(scope="module")
-def plane(given: dict[str, str]) -> Iterator[Plane]:
-    """`shardyard up`, with a Ray of its own, ready to take jobs."""
+@pytest.fixture(scope="package")
+def shared() -> Iterator[Plane]:
+    """`shardyard up`, with a Ray of its own, ready to take jobs and to strike them; one for all files that a process runs."""
     if not (DIST / "index.html").is_file():
         pytest.fail("the dashboard is not built: run `make dashboard`")
     plane = Plane()
-    plane.given |= {"SHARDYARD_PORT": str(_own_port()), **given}
+    plane.given |= {"SHARDYARD_PORT": str(_own_port()), "SHARDYARD_FAULT_INJECTION": "true"}
     try:
         plane.up()
         with plane.client() as client:
@@ -41,6 +36,23 @@ def plane(given: dict[str, str]) -> Iterator[Plane]:
         yield plane
     finally:
         plane.end()
+
+
+@pytest.fixture(scope="module")
+def plane(shared: Plane) -> Iterator[Plane]:
+    """The control plane; no job outlives the file that submitted it, so that the next one has the devices to itself."""
+    yield shared
+    with shared.client() as client:
+        until(lambda: _ended(client), 240, "an end of all jobs")
+
+
+def _ended(client: Client) -> bool:
+    """Whether no job is left; those that are, are cancelled."""
+    left = [job for job in client.jobs(limit=200).items if job.state not in FINAL]
+    for job in left:
+        with contextlib.suppress(ApiError):  # it may have ended by itself
+            client.cancel(job.id)
+    return not left
 
 
 def _ready(client: Client) -> bool:

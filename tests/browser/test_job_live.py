@@ -16,11 +16,6 @@ SLOW_S = 240
 
 
 @pytest.fixture(scope="module")
-def given() -> dict[str, str]:
-    return {"SHARDYARD_FAULT_INJECTION": "true"}
-
-
-@pytest.fixture(scope="module")
 def job(plane: Plane) -> Iterator[Job]:
     """Two ranks that train for longer than the tests, and save often."""
     with plane.client() as client:

@@ -31,6 +31,8 @@ def test_from_make_up_to_the_first_loss_in_three_clicks(browser: Browser) -> Non
         steps = [page.get_by_role("link", name="New job").first, page.get_by_role("button", name="Submit")]
         expect(steps[0]).to_be_visible()
         opened = time.monotonic()
+        expect(page.get_by_text("No jobs yet")).to_be_visible()
+        expect(page.get_by_text("shardyard submit examples/quickstart.yaml")).to_be_visible()
         for step in steps:
             step.click()
         expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=SLOW)

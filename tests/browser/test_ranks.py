@@ -21,14 +21,6 @@ from shardyard.strategies.layout import Layout
 SLOW_MS = 240_000
 
 
-@pytest.fixture(scope="module", autouse=True)
-def faults() -> Iterator[None]:
-    """The control plane that is started next lets ranks be struck."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SHARDYARD_FAULT_INJECTION", "true")
-        yield
-
-
 @pytest.fixture
 def page(browser: Browser, url: str) -> Iterator[Page]:
     """A fresh page of the dashboard; what it complains of on its console fails the test."""
