@@ -14,7 +14,7 @@ export interface Lane {
   y: number;
   /** Of the training thread, some within others. */
   spans: readonly Span[];
-  /** The same, as they are drawn: apart, and those with a letter. */
+  /** The same, as they are drawn: apart, with what lies between them, and those with a letter. */
   drawn: readonly Span[];
   marked: readonly Span[];
   /** What was sent beside the training thread. */
@@ -54,16 +54,16 @@ function byPipeline(ranks: readonly RankSpans[]): [number | null, RankSpans[]][]
   return [...groups].toSorted(([one], [other]) => (one ?? 0) - (other ?? 0)).map(([number, of]) => [number, of.toSorted((a, b) => (a.place ?? a.rank) - (b.place ?? b.rank))]);
 }
 
-const measured = ({ rank }: RankSpans, spans: readonly Span[]) =>
-  lane(`rank ${rank}`, rank, spans.filter((span) => span.lane === 0), spans.filter((span) => span.lane !== 0));
+const measured = ({ rank, rest }: RankSpans, spans: readonly Span[]) =>
+  lane(`rank ${rank}`, rank, spans.filter((span) => span.lane === 0), rest, spans.filter((span) => span.lane !== 0));
 
 const ideal = (ranks: readonly RankSpans[]) => ranks.filter((rank) => rank.ideal.length > 0).map((rank) => lane(`ideal ${rank.rank}`, rank.rank, rank.ideal));
 
-const lane = (name: string, rank: number, spans: readonly Span[], background: readonly Span[] = []): Omit<Lane, "y"> => ({
+const lane = (name: string, rank: number, spans: readonly Span[], rest: Span | null = null, background: readonly Span[] = []): Omit<Lane, "y"> => ({
   name,
   rank,
   spans,
-  drawn: apart(spans),
+  drawn: apart(rest === null ? spans : [rest, ...spans]),
   marked: outermost(spans),
   background,
 });

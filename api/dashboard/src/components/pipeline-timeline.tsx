@@ -43,7 +43,8 @@ export function PipelineTimeline({ whole, detail, bubble, onStretch }: PipelineT
     if (drag.move(event)) return;
     const y = event.clientY - (picture.current?.getBoundingClientRect().top ?? 0);
     const lane = lanes.rows.find((row) => y >= row.y && y < row.y + PITCH);
-    const span = lane && spanAt(y < lane.y + LANE ? lane.spans : lane.background, timeAt(event.clientX));
+    const time = timeAt(event.clientX);
+    const span = lane && (y < lane.y + LANE ? (spanAt(lane.spans, time) ?? spanAt(lane.drawn, time)) : spanAt(lane.background, time));
     choose(lane && span ? { lane, span } : null);
   };
   const onKeyDown = (event: KeyboardEvent) => {
@@ -95,7 +96,7 @@ const bubbleInWords = (measured: number, ideal: number | null) =>
 
 /** Of what there is. */
 function Legend({ whole }: { whole: StepSpans }) {
-  const there = useMemo(() => new Set(whole.ranks.flatMap(({ spans }) => spans.map(({ category }) => lookOf(category).name))), [whole]);
+  const there = useMemo(() => new Set(whole.ranks.flatMap(({ spans, rest }) => [...spans, ...(rest ? [rest] : [])].map(({ category }) => lookOf(category).name))), [whole]);
   return (
     <ul className="lanes-legend" aria-label="Legend">
       {LOOKS.filter(({ name }) => there.has(name)).map(({ name, label, height, letter }) => (

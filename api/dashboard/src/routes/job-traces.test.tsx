@@ -69,6 +69,17 @@ test("the pointer tells the span below it", async () => {
   expect(told()).toContain("Rank 0 · backward 0");
 });
 
+test("what lies between the spans is the rank's other work, where none is missing", async () => {
+  const ranks = spansWire().ranks.slice(0, 1).map((first) => ({ ...first, began_us: 0, spans: first.spans.slice(2, 3) }));
+  const { unmount } = show({ [`GET ${TRACES}/trace-1/spans`]: () => Response.json(spansWire({ ranks })) });
+  fireEvent.pointerMove(await screen.findByRole("application"), { clientX: 92 + 808 * 0.75, clientY: 22 + 8 });
+  expect(told()).toBe("Rank 0 · between spans · Other own work · 10.0 ms, 10.0 ms after the step's begin");
+  unmount();
+  show({ [`GET ${TRACES}/trace-1/spans`]: () => Response.json(spansWire({ ranks, dropped: 1 })) });
+  fireEvent.pointerMove(await screen.findByRole("application"), { clientX: 92 + 808 * 0.75, clientY: 22 + 8 });
+  expect(told()).toBe("");
+});
+
 test("where spans were left out, a closer look asks for them", async () => {
   const { heard } = show({ [`GET ${TRACES}/trace-1/spans`]: ({ url }) => Response.json(spansWire({ dropped: url.searchParams.has("to_us") ? 0 : 1234 })) });
   expect(await screen.findByText(/The 1,234 shortest spans in view are not drawn/)).toBeTruthy();

@@ -57,6 +57,8 @@ export interface RankSpans {
   pipeline: number | null;
   place: number | null;
   spans: readonly Span[];
+  /** What it did between the spans; null where some are missing. */
+  rest: Span | null;
   ideal: readonly Span[];
 }
 
@@ -93,9 +95,10 @@ const toSummary = (wire: Schema<"TraceSummary">): Summary => ({
   ranks: wire.ranks.map(({ rank, seconds, own_s, waited_s, sums }) => ({ rank, seconds, own: own_s, waited: waited_s, sums })),
 });
 
-function toSpans(wire: Schema<"TraceSpans">): StepSpans {
+/** `all`: no span is missing. */
+function toSpans(wire: Schema<"TraceSpans">, all: boolean): StepSpans {
   const category = (index: number) => wire.categories[index] ?? "other";
-  const ranks = wire.ranks.map(({ rank, pipeline, place, spans, ideal }): RankSpans => ({
+  const ranks = wire.ranks.map(({ rank, pipeline, place, began_us, length_us, spans, ideal }): RankSpans => ({
     rank,
     pipeline,
     place,
@@ -108,6 +111,7 @@ function toSpans(wire: Schema<"TraceSpans">): StepSpans {
       microbatch,
       stage,
     })),
+    rest: all ? { lane: 0, category: "other", name: "between spans", start: began_us, length: length_us, microbatch: null, stage: null } : null,
     ideal: ideal.map(([kind, stage, microbatch, start, length]) => ({ lane: 0, category: category(kind), name: category(kind), start, length, microbatch, stage })),
   }));
   return { step: wire.step, length: wire.length_us, ranks, dropped: wire.dropped };
@@ -135,7 +139,8 @@ export type Stretch = readonly [number, number] | null;
 /** Raises `Problem`. */
 export async function getSpans(job: string, trace: string, step: number, stretch: Stretch, signal?: AbortSignal): Promise<StepSpans> {
   const query = { step, ...(stretch && { from_us: Math.floor(stretch[0]), to_us: Math.ceil(stretch[1]) }) };
-  return toSpans(await get("/v1/jobs/{job}/traces/{trace}/spans", { path: { job, trace }, query, signal }));
+  const wire = await get("/v1/jobs/{job}/traces/{trace}/spans", { path: { job, trace }, query, signal });
+  return toSpans(wire, stretch === null && wire.dropped === 0);
 }
 
 export const perfettoAddress = (job: string, trace: string) =>
