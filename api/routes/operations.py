@@ -73,7 +73,7 @@ async def list_operations(
     "/jobs/{job}/operations/{operation}",
     operation_id="getOperation",
     summary="Read an operation",
-    responses=describe("job_not_found", "operation_not_found"),
+    responses=describe("job_not_found", "operation_not_found", "invalid_request"),
 )
 async def get_operation(job: str, operation: str, context: In) -> Operation:
     """Whether it waits, runs, is done or has failed, and with what result."""

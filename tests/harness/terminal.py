@@ -1,6 +1,6 @@
 """A command on a real terminal: what it shows, and keys that are pressed."""
 
-import contextlib
+import codecs
 import fcntl
 import os
 import re
@@ -24,6 +24,7 @@ class Terminal:
         self._master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.raw = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode  # a read may end amid a character
         settings = {**environment, "TERM": "xterm-256color"}
         for name in ("COLUMNS", "LINES"):  # the terminal's own size counts
             settings.pop(name, None)
@@ -61,6 +62,8 @@ class Terminal:
         """Wait for the command's end; its exit code."""
         for _ in self._reading():
             if self.process.poll() is not None:
+                while self._read(0):
+                    pass
                 return self.process.returncode
         raise AssertionError(f"it did not end; shown was:\n{self.text[-4000:]}")
 
@@ -68,7 +71,16 @@ class Terminal:
         end = time.monotonic() + _PATIENCE_S
         while time.monotonic() < end:
             yield
-            ready, _, _ = select.select([self._master], [], [], 0.05)
-            with contextlib.suppress(OSError):  # the command has closed its side
-                self.raw += os.read(self._master, 65536).decode(errors="replace") if ready else ""
+            self._read(0.05)
         yield
+
+    def _read(self, wait_s: float) -> bool:
+        """Take what comes within so many seconds; whether anything came."""
+        if not select.select([self._master], [], [], wait_s)[0]:
+            return False
+        try:
+            told = os.read(self._master, 65536)
+        except OSError:  # the command has closed its side
+            return False
+        self.raw += self._decode(told)
+        return bool(told)

@@ -1070,11 +1070,6 @@ export interface components {
             /** Batch */
             readonly batch: string;
         };
-        /** HTTPValidationError */
-        readonly HTTPValidationError: {
-            /** Detail */
-            readonly detail?: readonly components["schemas"]["ValidationError"][];
-        };
         /** Health */
         readonly Health: {
             /** Status */
@@ -2405,19 +2400,6 @@ export interface components {
             readonly items: readonly components["schemas"]["Trace"][];
             /** Next */
             readonly next: string | null;
-        };
-        /** ValidationError */
-        readonly ValidationError: {
-            /** Location */
-            readonly loc: readonly (string | number)[];
-            /** Message */
-            readonly msg: string;
-            /** Error Type */
-            readonly type: string;
-            /** Input */
-            readonly input?: unknown;
-            /** Context */
-            readonly ctx?: Record<string, never>;
         };
         /**
          * Verified
@@ -4682,13 +4664,13 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Validation Error */
+            /** @description `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["HTTPValidationError"];
+                    readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `internal_error`: internal error */
