@@ -8,9 +8,7 @@ UI_SOURCES = $(shell find $(UI)/src $(UI)/public 2>/dev/null) $(wildcard $(UI)/*
 NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-fund --no-audit --no-update-notifier
 
 .DEFAULT_GOAL := help
-# The parts of `test` run one after the other, and the first that fails is the last.
-.NOTPARALLEL:
-.PHONY: help venv dashboard client demo docs up down test lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos bench bench-recovery bench-engines bench-trace bench-page screenshots gpu-check clean
+.PHONY: help venv dashboard client demo docs up down ready checks test test-all lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos timing bench bench-recovery bench-engines bench-trace bench-search bench-page screenshots gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +26,25 @@ up: .venv/.installed-run dashboard ## Start the embedded control plane (API, dis
 down: .venv/.installed-run ## Stop the embedded control plane and its Ray
 	$(BIN)/shardyard down
 
-test: venv dashboard tools system-deps lint types layers dashboard-check ## All checks and all tests that need no GPU; JOBS=2 runs two files of tests at a time
-	$(BIN)/python -m pytest -m "not gpu and not whole" $(if $(JOBS),-n $(JOBS) --dist loadfile --no-loadscope-reorder) --durations=25 $(PYTEST_ARGS)
+ready: ## Everything that the tests need, set up side by side
+	@$(MAKE) --no-print-directory -j4 --output-sync=target venv dashboard tools system-deps
+
+checks: ## lint, types, layers and the dashboard's own checks
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint types layers dashboard-check
+
+# Two processes of tests beside each other (JOBS): files that share a Ray head or a control plane stay in one (tests/conftest.py).
+JOBS ?= 2
+PYTEST = $(BIN)/python -m pytest
+# What strikes or fills the machine may take longer.
+PATIENT = SHARDYARD_TEST_PATIENCE_S=240 $(PYTEST) -o timeout=900
+BESIDE = -n $(JOBS) --dist loadgroup --no-loadscope-reorder --durations=25 --junitxml=build/tests.xml
+
+test: ready checks ## All checks, and every test of the core, in at most fifteen minutes on two cores
+	$(PYTEST) -m "not gpu and not full and not timing" $(BESIDE) --maxfail=5 --session-timeout=2700 --budgets=hold $(PYTEST_ARGS)
+
+test-all: ready checks ## All checks and all tests that need no GPU: the whole grids, chaos, nodes, a newcomer; then the timed ones, alone
+	SHARDYARD_HANGS=2 $(PATIENT) -m "not gpu and not timing" $(BESIDE) $(PYTEST_ARGS)
+	$(MAKE) --no-print-directory timing
 
 lint: venv ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -73,12 +88,15 @@ SEED ?= 0
 N ?= 120
 PAIRS ?= 30
 parity: venv ## Every layout against a single process, N more and PAIRS of a checkpoint's writer and reader drawn by SEED
-	PARITY_SEED=$(SEED) PARITY_COUNT=$(N) PARITY_PAIRS=$(PAIRS) $(BIN)/python -m pytest tests/parity -m "not gpu" $(PYTEST_ARGS)
+	PARITY_SEED=$(SEED) PARITY_COUNT=$(N) PARITY_PAIRS=$(PAIRS) $(PYTEST) tests/parity -m "not gpu and not timing" $(PYTEST_ARGS)
+
+timing: venv ## The tests whose assertion is a time or a measured share of one; run it on a machine that does nothing else
+	$(PATIENT) -m "timing and not gpu" $(PYTEST_ARGS)
 
 chaos: venv ## N faults (20), drawn by SEED, struck at running jobs of six layouts (or FAULTS at LAYOUT); ten hangs, each to be explained; nodes killed and cut off
-	CHAOS_SEED=$(SEED) CHAOS_COUNT=$(if $(findstring command,$(origin N)),$(N),20) CHAOS_FAULTS="$(FAULTS)" CHAOS_LAYOUT=$(LAYOUT) $(BIN)/python -m pytest tests/acceptance/test_chaos.py $(PYTEST_ARGS)
-	SHARDYARD_HANGS=10 $(BIN)/python -m pytest tests/integration/gang/test_hang.py $(PYTEST_ARGS)
-	SHARDYARD_NODES=1 $(BIN)/python -m pytest tests/integration/gang/test_nodes.py tests/integration/gang/test_cut_node.py tests/acceptance/test_elastic.py $(PYTEST_ARGS)
+	CHAOS_SEED=$(SEED) CHAOS_COUNT=$(if $(findstring command,$(origin N)),$(N),20) CHAOS_FAULTS="$(FAULTS)" CHAOS_LAYOUT=$(LAYOUT) $(PATIENT) tests/acceptance/test_chaos.py $(PYTEST_ARGS)
+	SHARDYARD_HANGS=10 $(PATIENT) tests/integration/gang/test_hang.py $(PYTEST_ARGS)
+	$(PATIENT) tests/integration/gang/test_nodes.py tests/integration/gang/test_cut_node.py tests/acceptance/test_elastic.py $(PYTEST_ARGS)
 
 bench-recovery: venv ## From a rank's SIGKILL to the next step, beside Ray Train; what snapshots and checkpoints cost
 	$(BIN)/python tests/bench/recovery.py $(BENCH_ARGS)
@@ -91,6 +109,9 @@ bench-engines: venv ## Tokens/s of our strategies beside DDP, FSDP2, torch's ten
 
 bench-trace: venv ## What a trace costs while it is recorded, and what tracing costs while nobody asks for it
 	$(BIN)/python tests/bench/trace_cost.py $(BENCH_ARGS)
+
+bench-search: venv ## How long a list of jobs takes beside ten clients that search a log
+	$(BIN)/python tests/bench/log_search.py $(BENCH_ARGS)
 
 bench-page: venv dashboard system-deps ## Whether the scripts of a job page that streams for half an hour keep growing
 	$(BIN)/python tests/bench/page_memory.py $(BENCH_ARGS)
@@ -110,7 +131,7 @@ clean: ## Remove all that make made: .venv, tools, builds, caches
 	@$(PYTHON) deploy/setup/environment.py $*
 
 # npm ci begins by removing node_modules and vite by emptying dist: the stamps inside say that the last run came to its end.
-$(UI)/node_modules/.installed: $(UI)/package.json $(UI)/package-lock.json | .venv/.installed-run
+$(UI)/node_modules/.installed: $(UI)/package.json $(UI)/package-lock.json
 	$(NPM) ci --silent
 	@touch $@
 
@@ -118,5 +139,5 @@ $(UI)/dist/.built: $(UI)/node_modules/.installed $(UI_SOURCES)
 	$(NPM) run --silent build
 	@touch $@
 
-.tools/helm: constraints.txt deploy/setup/helm.py | .venv/.installed-run
+.tools/helm: constraints.txt deploy/setup/helm.py | .venv/.installed-dev
 	@$(BIN)/python deploy/setup/helm.py

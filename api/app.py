@@ -13,8 +13,8 @@ from ..service.store.engine import Store
 from ..service.store.positions import positions
 from . import openapi, problems
 from .context import Context
-from .errors import RemoteRefused
-from .origin import LOOPBACK, OwnOrigin
+from .http.authentication import Authenticated, Authenticator
+from .origin import LOOPBACK, AllowedHosts, OwnOrigin
 from .routes import (
     dashboard,
     faults,
@@ -27,6 +27,7 @@ from .routes import (
     ranks,
     schema,
     series,
+    session,
     story,
     traces,
     watch,
@@ -49,14 +50,9 @@ _TAGS = [
 
 
 def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = None) -> FastAPI:
-    """The HTTP API over an open store, which the caller closes. `wake` rings a dispatcher here. Raises `RemoteRefused`."""
-    loopback = settings.host in LOOPBACK
-    if not loopback and not settings.insecure_allow_remote:
-        raise RemoteRefused(
-            f"host {settings.host} would open the API to other machines, and it has no authentication.",
-            field="host",
-            remedy="Use 127.0.0.1, or set SHARDYARD_INSECURE_ALLOW_REMOTE=true behind a proxy that authenticates.",
-        )
+    """The HTTP API over an open store, which the caller closes. `wake` rings a dispatcher here."""
+    open_to_all = settings.insecure_allow_remote and settings.host not in LOOPBACK
+    authenticator = None if open_to_all else Authenticator(settings)
     app = FastAPI(
         title="Shardyard",
         version=__version__,
@@ -64,13 +60,16 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
         openapi_tags=_TAGS,
         lifespan=_lifespan,
         redirect_slashes=False,
+        docs_url=None,  # FastAPI's own page runs scripts of another host: see routes/dashboard.py
         redoc_url=None,
     )
-    app.state.context = Context(store, settings, Hub(partial(positions, store)), wake or asyncio.Event())
-    app.add_middleware(OwnOrigin, loopback=loopback)
+    hub = Hub(partial(positions, store))
+    app.state.context = Context(store, settings, hub, wake or asyncio.Event(), authenticator)
+    app.add_middleware(Authenticated, authenticator=authenticator)
+    app.add_middleware(OwnOrigin, hosts=AllowedHosts(settings))  # the outermost: it answers before all others
     problems.install(app)
-    for part in (jobs, watch, series, logs, story, outlines, operations, traces, faults, nodes, schema, ranks):
-        app.include_router(part.router, prefix="/v1", responses=problems.describe("internal_error"))
+    for part in (jobs, watch, series, logs, story, outlines, operations, traces, faults, nodes, schema, ranks, session):
+        app.include_router(part.router, prefix="/v1", responses=problems.describe())
     app.include_router(health.router)
     app.include_router(dashboard.router)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]  # FastAPI's documented way

@@ -31,6 +31,7 @@ from .asking import (
 )
 from .async_handle import AsyncJobHandle
 from .async_questions import AsyncQuestions
+from .client_token import BearerToken
 from .models import Job, LogHits, Logs, Operation, Readiness
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ class AsyncClient(AsyncQuestions):
     """Talks to one control plane. Use as an asynchronous context manager or `await` its `close`.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
+    `token`: the access token; None takes `SHARDYARD_TOKEN`, the file of `SHARDYARD_TOKEN_PATH`, or the data folder's own.
     `timeout_s`: for each answer. `tries`: of each question. `patience_s`: how long `events` and `wait` bear an unreachable control plane.
     """
 
@@ -47,6 +49,7 @@ class AsyncClient(AsyncQuestions):
         self,
         url: str | None = None,
         *,
+        token: str | None = None,
         timeout_s: float = 30.0,
         patience_s: float = 300.0,
         tries: int = len(PAUSES) + 1,
@@ -54,7 +57,7 @@ class AsyncClient(AsyncQuestions):
         self._given, self._patience_s, self._tries = url, patience_s, tries
         self.url = find_url(url)
         check_url(self.url)
-        self._http = httpx2.AsyncClient(**transport(self.url, url, timeout_s))
+        self._http = httpx2.AsyncClient(**transport(self.url, url, timeout_s), auth=BearerToken(token))
 
     async def __aenter__(self) -> Self:
         return self

@@ -25,6 +25,7 @@ from .models import (
     Preview,
     Ranks,
     Server,
+    SignInCode,
     Story,
     Template,
     Timeline,
@@ -244,6 +245,10 @@ class AsyncQuestions(ABC):
     async def server(self) -> Server:
         """Its version, and what an operator has allowed."""
         return await self._ask(calls.server())
+
+    async def sign_in_code(self) -> SignInCode:
+        """A code that signs a browser in once: the fragment of a page's address, `#code=…`."""
+        return await self._ask(calls.sign_in_code())
 
     async def templates(self) -> list[Template]:
         """Specs to begin with, the simplest first."""

@@ -36,6 +36,7 @@ from .models import (
     Preview,
     Ranks,
     Server,
+    SignInCode,
     Story,
     Template,
     Templates,
@@ -197,6 +198,10 @@ def job_schema() -> Call[dict[str, Any]]:
 
 def server() -> Call[Server]:
     return Call("GET", "/v1/server", Server.model_validate)
+
+
+def sign_in_code() -> Call[SignInCode]:
+    return Call("POST", "/v1/session/code", SignInCode.model_validate)
 
 
 def templates() -> Call[list[Template]]:

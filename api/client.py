@@ -33,6 +33,7 @@ from .asking import (
     find_url,
     transport,
 )
+from .client_token import BearerToken
 from .handle import JobHandle
 from .models import Job, LogHits, Logs, Operation, Readiness
 from .questions import Questions
@@ -46,6 +47,7 @@ class Client(Questions):
     """Talks to one control plane. Use as a context manager or call `close`.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
+    `token`: the access token; None takes `SHARDYARD_TOKEN`, the file of `SHARDYARD_TOKEN_PATH`, or the data folder's own.
     `timeout_s`: for each answer. `tries`: of each question. `patience_s`: how long `events` and `wait` bear an unreachable control plane.
     """
 
@@ -53,6 +55,7 @@ class Client(Questions):
         self,
         url: str | None = None,
         *,
+        token: str | None = None,
         timeout_s: float = 30.0,
         patience_s: float = 300.0,
         tries: int = len(PAUSES) + 1,
@@ -60,7 +63,7 @@ class Client(Questions):
         self._given, self._patience_s, self._tries = url, patience_s, tries
         self.url = find_url(url)
         check_url(self.url)
-        self._http = httpx2.Client(**transport(self.url, url, timeout_s))
+        self._http = httpx2.Client(**transport(self.url, url, timeout_s), auth=BearerToken(token))
 
     def __enter__(self) -> Self:
         return self

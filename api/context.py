@@ -1,4 +1,4 @@
-"""What a route may reach: the store, the settings, the hub of watchers, and who is asking."""
+"""What a route may reach: the store, the settings, the hub of watchers, who may ask, and who is asking."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from fastapi import Depends, Header, Request
 
 from ..service.settings import Settings
 from ..service.store.engine import Store
+from .http.authentication import Authenticator
 from .stream import Hub
 
 
@@ -19,6 +20,7 @@ class Context:
     settings: Settings
     hub: Hub
     wake: asyncio.Event
+    authenticator: Authenticator | None  # None: something in front of this server authenticates
 
     def stir(self) -> None:
         """Jobs changed: a dispatcher in this process need not wait for its next look."""
@@ -30,9 +32,9 @@ def _context(request: Request) -> Context:
     return found
 
 
-def _actor() -> str:
-    """Who asks. On loopback there is one user: the machine's."""
-    return "local"
+def _actor(request: Request) -> str:
+    """The name of who asks, as it stands in a job's story."""
+    return str(request.state.actor.name)
 
 
 In = Annotated[Context, Depends(_context)]

@@ -14,15 +14,19 @@ DEFAULT_URL = "http://127.0.0.1:8400"
 
 @dataclass(frozen=True)
 class Control:
-    """A control plane: its address, its process, and when that started (unix seconds), because pids come back."""
+    """A control plane: its address, its process, and when that started (unix seconds), because pids come back.
+
+    `token_path`: the file with its access token; None where the token's text was given to it.
+    """
 
     url: str
     pid: int
     started: float
+    token_path: str | None = None
 
     @classmethod
-    def of_this_process(cls, url: str) -> Self:
-        return cls(url, os.getpid(), psutil.Process().create_time())
+    def of_this_process(cls, url: str, token_path: str | None = None) -> Self:
+        return cls(url, os.getpid(), psutil.Process().create_time(), token_path)
 
     @property
     def process(self) -> psutil.Process | None:
@@ -39,8 +43,11 @@ def read(data_dir: Path) -> Control | None:
     """The living control plane of a data folder, None when there is none."""
     try:
         record = json.loads((data_dir / "control.json").read_text())
-        control = Control(str(record["url"]), int(record["pid"]), float(record["started"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        token_path = record.get("token_path")
+        control = Control(
+            str(record["url"]), int(record["pid"]), float(record["started"]), token_path and str(token_path)
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return control if control.process else None
 
@@ -49,7 +56,9 @@ def write(data_dir: Path, control: Control) -> None:
     """Tell where this control plane listens. A reader sees the old record or the new one, never half of it."""
     path = data_dir / "control.json"
     draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(asdict(control)))
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(json.dumps(asdict(control)))
     draft.replace(path)
 
 

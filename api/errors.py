@@ -68,10 +68,36 @@ class SpecFileMissing(ShardyardError):
     code = "missing_file"
 
 
-class RemoteRefused(ShardyardError):
-    """The API would be open to other machines, without authentication."""
+class TokenUnreadable(ShardyardError):
+    """The file of the access token cannot be read, or cannot be trusted."""
 
-    code = "remote_refused"
+    code = "token_unreadable"
+
+    def __init__(self, path: Path, why: str, *, own: bool) -> None:
+        super().__init__(
+            f"The access token cannot be taken from {path}. {why}.",
+            remedy="Make a new one with: shardyard token --rotate"
+            if own
+            else "Correct SHARDYARD_TOKEN_PATH, or the file.",
+        )
+
+
+class WeakToken(ShardyardError):
+    """A token that was given is no token, or could be guessed."""
+
+    code = "weak_token"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"What {where} holds cannot be an access token.",
+            remedy="Use 32 to 512 letters, digits, and -._~+/ in one line, such as: openssl rand -hex 32",
+        )
+
+
+class Unauthenticated(ShardyardError):
+    """The request carries no token or session of this control plane."""
+
+    code = "unauthenticated"
 
 
 class AlreadyRunning(ShardyardError):

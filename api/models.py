@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from ..strategies.layout import Layout
 from ..workers.fault import Kind
 from . import frames
 
@@ -74,7 +75,7 @@ class Job(_Wire):
     reason: str | None = Field(None, description="Code of why the job is in this state.")
     message: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
-    spec: dict[str, Any] = Field(default_factory=dict)
+    spec: dict[str, Any] = Field(default_factory=dict, title="Submitted spec")  # else generators call it `JobSpec` too
     layout: str = Field("", description="The layout in words, such as `data 2 (ZeRO-1) × tensor 2`.")
     batch: str = Field("", description="The batch maths in words.")
     world_size: int = 1
@@ -741,6 +742,37 @@ class Server(_Wire):
 
     version: str
     fault_injection: bool = Field(description="Faults may be struck at running jobs (SHARDYARD_FAULT_INJECTION).")
+    authentication: bool = Field(True, description="Whether it asks for an access token.")
+
+
+class LayoutChange(BaseModel):
+    """The layout that a job goes on with."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    layout: Layout
+
+
+class SignIn(BaseModel):
+    """What signs a browser in: one of the two."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+    token: str | None = Field(None, max_length=1024, description="The access token.")
+    code: str | None = Field(None, max_length=1024, description="Of `shardyard open`; good once.")
+
+
+class Session(_Wire):
+    """A browser's session; its cookie comes with the answer."""
+
+    seconds: int = Field(description="Until it ends.")
+
+
+class SignInCode(_Wire):
+    """A code that signs a browser in once, in the fragment of a page's address: `#code=…`."""
+
+    code: str
+    seconds: int = Field(description="Until it expires.")
 
 
 class Health(_Wire):
@@ -748,12 +780,16 @@ class Health(_Wire):
 
 
 class Check(_Wire):
+    """One thing that the API needs."""
+
     ok: bool
+    code: str | None = Field(None, description="What is wrong, as in a refusal's `code`.")
     message: str | None = None
+    remedy: str | None = None
 
 
 class Readiness(_Wire):
-    """Whether this API can do its work: `status` is `ready` or `unready`."""
+    """Whether this API can do its work: `status` is `ready`, `degraded` (it serves what is stored) or `unready`."""
 
     status: str
     checks: dict[str, Check]

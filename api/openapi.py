@@ -12,7 +12,13 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from ..service.spec import JobSpec
-from .models import FaultRequest, Problem
+from .models import FaultRequest, LayoutChange, Problem, SignIn
+
+_TOKEN = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "The access token, which `shardyard token` prints. A browser that has signed in sends a cookie instead.",
+}
 
 
 def document(app: FastAPI) -> dict[str, Any]:
@@ -22,10 +28,12 @@ def document(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes
         )
         schemas = made.setdefault("components", {}).setdefault("schemas", {})
-        for model in (JobSpec, FaultRequest, Problem):
+        for model in (JobSpec, FaultRequest, LayoutChange, SignIn, Problem):
             described = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas |= described.pop("$defs", {})
             schemas[model.__name__] = described
+        made["components"]["securitySchemes"] = {"token": _TOKEN}
+        made["security"] = [{"token": []}]
         app.openapi_schema = made
     return app.openapi_schema
 

@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from ..service.errors import ShardyardError
-from ..service.store.engine import AWAY
 from .errors import InvalidDocument
 from .models import FieldError, Problem
 from .remedies import parameter_errors
@@ -26,6 +25,7 @@ CODES: dict[str, tuple[int, str]] = {
     "invalid_encoding": (400, "The body is not UTF-8"),
     "invalid_syntax": (400, "The body is not well-formed"),
     "invalid_cursor": (400, "Unknown cursor"),
+    "unauthenticated": (401, "Not signed in"),
     "foreign_origin": (403, "Asked from another site"),
     "faults_disabled": (403, "Fault injection is not enabled"),
     "not_found": (404, "No such page"),
@@ -54,10 +54,30 @@ CODES: dict[str, tuple[int, str]] = {
     "empty_corpus": (422, "The corpus is empty"),
     "too_many_ranks": (422, "More ranks than devices"),
     "unknown_checkpoint": (422, "Nothing to resume from"),
+    "resume_mismatch": (422, "Not a continuation of the checkpoint"),
     "internal_error": (500, "Internal error"),
     "cluster_unreachable": (503, "The cluster does not answer"),
     "database_unreachable": (503, "The database does not answer"),
+    "database_busy": (503, "The database is busy"),
+    "database_read_only": (503, "The database is read-only"),
+    "database_full": (503, "The database's disk is full"),
+    "database_missing": (503, "The database does not exist"),
+    "database_denied": (503, "The database refuses its user"),
+    "database_corrupt": (503, "The database is damaged"),
+    "database_failed": (503, "The database failed"),
+    "schema_missing": (503, "The database has no schema"),
+    "schema_too_old": (503, "The database's schema is too old"),
+    "schema_too_new": (503, "The database's schema is too new"),
+    "schema_unknown": (503, "The database has another program's schema"),
+    "schema_damaged": (503, "The database lacks a table or column"),
+    "too_many_searches": (503, "Too many searches at once"),
+    "search_too_slow": (503, "The search took too long"),
 }
+
+#: What any route may answer while the database cannot serve.
+DATABASE = tuple(code for code in CODES if code.startswith(("database_", "schema_")))
+#: What every route below `/v1` may answer.
+_EVERYWHERE = ("unauthenticated", "foreign_origin", "internal_error", *DATABASE)
 
 _BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
@@ -67,8 +87,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ShardyardError, _shardyard_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_exception)
-    for away in AWAY:
-        app.add_exception_handler(away, _database_away)
     app.add_exception_handler(ClientDisconnect, _nobody)
     app.add_exception_handler(Exception, _internal_error)
 
@@ -97,10 +115,21 @@ def response(
     return JSONResponse(content, body.status, headers=dict(headers or {}), media_type="application/problem+json")
 
 
+def refusal(request: Request, error: ShardyardError) -> Response:
+    """The answer to a request that may not go on, or cannot. The error's code is one of `CODES`."""
+    if isinstance(error, InvalidDocument):
+        return response(request, error.code, error.message, error.errors)
+    errors = [FieldError(field=error.field, message=error.message, remedy=error.remedy)]
+    headers = {"WWW-Authenticate": "Bearer"} if error.code == "unauthenticated" else {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    return response(request, error.code, error.message, errors, headers=headers)
+
+
 def describe(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI `responses` for the codes that a route may answer with."""
+    """OpenAPI `responses` for the codes that a route may answer with, and for those that every route may."""
     described: dict[int | str, dict[str, Any]] = {}
-    for code in codes:
+    for code in dict.fromkeys((*codes, *_EVERYWHERE)):
         status, title = CODES[code]
         content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
         entry = described.setdefault(status, {"description": "", "content": content})
@@ -113,10 +142,7 @@ async def _shardyard_error(request: Request, error: Exception) -> Response:
     if error.code not in CODES:
         log.error("an error of the service that no user caused", exc_info=error)
         return await _internal_error(request, error)
-    if isinstance(error, InvalidDocument):
-        return response(request, error.code, error.message, error.errors)
-    errors = [FieldError(field=error.field, message=error.message, remedy=error.remedy)]
-    return response(request, error.code, error.message, errors)
+    return refusal(request, error)
 
 
 async def _invalid_request(request: Request, error: Exception) -> Response:
@@ -149,12 +175,6 @@ def _methods(request: Request) -> str:
         if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), request.url.path):
             found |= {method.upper() for method in operations}
     return ", ".join(sorted(found))
-
-
-async def _database_away(request: Request, error: Exception) -> Response:
-    log.error("the database did not answer %s %s", request.method, request.url.path, exc_info=error)
-    errors = [FieldError(message="The database does not answer.", remedy="Try again soon; the job queue is kept.")]
-    return response(request, "database_unreachable", errors[0].message, errors, headers={"Retry-After": "2"})
 
 
 async def _nobody(_request: Request, _error: Exception) -> Response:

@@ -5,26 +5,30 @@ Whatever ends here, gangs live on while jobs are active: the next control plane 
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from fastapi import FastAPI
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
 
 from ..service import jobs
 from ..service.cluster import Cluster
+from ..service.data_folder import PRIVATE_UMASK, close_to_others, make_private
 from ..service.dispatcher import Dispatcher
-from ..service.errors import ClusterError
+from ..service.errors import ClusterError, DatabaseBusy, DatabaseError, DatabaseUnreachable
 from ..service.head import Head
 from ..service.settings import Settings
 from ..service.states import HOLDING
 from ..service.store.engine import Store
 from ..service.store.schema import upgrade
 from . import control
+from .access_token import sign_in_link
 from .app import create_app
 from .errors import AlreadyRunning
+from .http.authentication import Authenticator
 from .server import listen, serving, url_of
 
 log = logging.getLogger(__name__)
@@ -32,8 +36,13 @@ log = logging.getLogger(__name__)
 Tell = Callable[[str], None]
 
 
-def run_control_plane(settings: Settings, port: int | None, tell: Tell) -> int:
-    """API, dispatcher and embedded Ray until a signal. Raises `AlreadyRunning`, `PortTaken`. Returns the exit code."""
+def run_control_plane(settings: Settings, port: int | None, tell: Tell, tell_link: Tell) -> int:
+    """API, dispatcher and embedded Ray until a signal. Returns the exit code.
+
+    `tell_link` gets an address that signs a browser in once.
+    Raises `AlreadyRunning`, `PortTaken`, `DataFolderOpen`, `TokenUnreadable`, `WeakToken`.
+    """
+    _close_to_others(settings, keeps=True)
     lock = control.Lock(settings.data_dir)
     if not lock.take():
         running = control.read(settings.data_dir)
@@ -42,26 +51,43 @@ def run_control_plane(settings: Settings, port: int | None, tell: Tell) -> int:
         settings = settings.model_copy(update={"local_files": True})
     _log_to_stderr()
     try:
-        return asyncio.run(_control_plane(settings, port, tell))
+        return asyncio.run(_control_plane(settings, port, tell, tell_link))
     finally:
         lock.release()
 
 
 def run_api(settings: Settings, port: int | None, tell: Tell) -> int:
-    """The API alone until a signal."""
+    """The API alone until a signal. Raises `PortTaken`, `DataFolderOpen`, `TokenUnreadable`, `WeakToken`."""
+    _close_to_others(settings, keeps=settings.token is None and settings.token_path is None)
     _log_to_stderr()
     return asyncio.run(_api(settings, port, tell))
 
 
 def run_dispatcher(settings: Settings, tell: Tell) -> int:
-    """The dispatcher alone until a signal."""
+    """The dispatcher alone until a signal. Raises `DataFolderOpen`."""
+    _close_to_others(settings, keeps=settings.ray_address is None)
     _log_to_stderr()
     return asyncio.run(_dispatcher(settings, tell))
 
 
 def migrate(settings: Settings) -> None:
-    """Bring the database to this version's schema."""
+    """Bring the database to this version's schema. Raises `DataFolderOpen`."""
+    _close_to_others(settings, keeps=False)
     asyncio.run(upgrade(settings.database))
+
+
+def _close_to_others(settings: Settings, *, keeps: bool) -> None:
+    """What this process and all that it starts write is this user's alone, and so is what lies there from before.
+
+    `keeps`: the process keeps something in the data folder beside the database. A pod keeps nothing in its own.
+    """
+    os.umask(PRIVATE_UMASK)
+    database = make_url(settings.database)
+    file = Path(database.database or "") if database.get_backend_name() == "sqlite" else None
+    if keeps or (file is not None and file.is_relative_to(settings.data_dir)):
+        make_private(settings.data_dir)
+    if file is not None:
+        close_to_others(file.with_name(file.name + ending) for ending in ("", "-wal", "-shm"))
 
 
 def active_jobs(settings: Settings) -> int:
@@ -82,19 +108,22 @@ def end_ray(settings: Settings) -> bool:
     return there
 
 
-async def _control_plane(settings: Settings, port: int | None, tell: Tell) -> int:
+async def _control_plane(settings: Settings, port: int | None, tell: Tell, tell_link: Tell) -> int:
     stop = _signals()
     await upgrade(settings.database)
     store, cluster, wake = Store(settings.database), Cluster(settings), asyncio.Event()
+    app, authenticator = _app(settings, store, wake)
     listener = listen(settings.host, settings.port if port is None else port, exactly=port is not None)
-    me = control.Control.of_this_process(url_of(listener))
+    me = control.Control.of_this_process(url_of(listener), authenticator.token_path if authenticator else None)
     try:
         async with (
-            serving(create_app(settings, store, wake), listener) as server,
+            serving(app, listener) as server,
             _dispatching(Dispatcher(store, settings, cluster, wake)) as dispatcher,
         ):
             control.write(settings.data_dir, me)
             tell(f"Shardyard runs at {me.url}. Stop it with Ctrl-C, or: shardyard down")
+            if authenticator:
+                tell_link(sign_in_link(me.url, authenticator.keys.code(os.geteuid())))
             await asyncio.wait([stop, server, dispatcher], return_when=asyncio.FIRST_COMPLETED)
             broken = [task for task in (server, dispatcher) if task.done()]
         control.remove(settings.data_dir, me)
@@ -105,29 +134,50 @@ async def _control_plane(settings: Settings, port: int | None, tell: Tell) -> in
         await store.close()
 
 
+def _app(settings: Settings, store: Store, wake: asyncio.Event | None = None) -> tuple[FastAPI, Authenticator | None]:
+    """The app, with the token that it asks for read or made."""
+    app = create_app(settings, store, wake)
+    authenticator: Authenticator | None = app.state.context.authenticator
+    if authenticator:
+        authenticator.load()
+    return app, authenticator
+
+
 async def _api(settings: Settings, port: int | None, tell: Tell) -> int:
     stop = _signals()
-    store = Store(settings.database)
-    app = create_app(settings, store)
-    listener = listen(settings.host, settings.port if port is None else port, exactly=True)
-    async with serving(app, listener) as server:
-        tell(f"The API listens at {url_of(listener)}.")
-        await asyncio.wait([stop, server], return_when=asyncio.FIRST_COMPLETED)
-        broken = server.done()
-    await store.close()
-    return int(broken)
+    async with _opened(settings) as store:
+        app, authenticator = _app(settings, store)
+        listener = listen(settings.host, settings.port if port is None else port, exactly=True)
+        async with serving(app, listener) as server:
+            tell(f"The API listens at {url_of(listener)}.")
+            if authenticator and authenticator.token_path:
+                tell(f"Its access token is in {authenticator.token_path}.")
+            await asyncio.wait([stop, server], return_when=asyncio.FIRST_COMPLETED)
+            return int(server.done())
 
 
 async def _dispatcher(settings: Settings, tell: Tell) -> int:
     stop = _signals()
-    store, cluster = Store(settings.database), Cluster(settings)
-    async with _dispatching(Dispatcher(store, settings, cluster)) as dispatcher:
-        tell("The dispatcher runs.")
-        await asyncio.wait([stop, dispatcher], return_when=asyncio.FIRST_COMPLETED)
-        broken = dispatcher.done()
-    await _disconnect(cluster)
-    await store.close()
+    async with _opened(settings) as store:
+        cluster = Cluster(settings)
+        async with _dispatching(Dispatcher(store, settings, cluster)) as dispatcher:
+            tell("The dispatcher runs.")
+            await asyncio.wait([stop, dispatcher], return_when=asyncio.FIRST_COMPLETED)
+            broken = dispatcher.done()
+        await _disconnect(cluster)
     return int(broken)
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Store]:
+    """The settings' database. Raises DatabaseError where somebody must act first; one that does not answer may come back."""
+    store = Store(settings.database)
+    try:
+        with suppress(DatabaseUnreachable, DatabaseBusy):
+            await store.check()
+        yield store
+    finally:
+        await store.close()
 
 
 @asynccontextmanager
@@ -168,7 +218,7 @@ async def _active_jobs(settings: Settings) -> int:
     store = Store(settings.database)
     try:
         return await _count_active(store)
-    except SQLAlchemyError:  # a database that was never migrated, or that is away
+    except DatabaseError:  # it was never migrated, or cannot serve
         return 0
     finally:
         await store.close()

@@ -25,6 +25,7 @@ from .models import (
     Preview,
     Ranks,
     Server,
+    SignInCode,
     Story,
     Template,
     Timeline,
@@ -244,6 +245,10 @@ class Questions(ABC):
     def server(self) -> Server:
         """Its version, and what an operator has allowed."""
         return self._ask(calls.server())
+
+    def sign_in_code(self) -> SignInCode:
+        """A code that signs a browser in once: the fragment of a page's address, `#code=…`."""
+        return self._ask(calls.sign_in_code())
 
     def templates(self) -> list[Template]:
         """Specs to begin with, the simplest first."""

@@ -26,6 +26,7 @@ class Server(uvicorn.Server):
             log_level="warning",
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # who asks is read off the connection, and not off what a request says of it
             timeout_graceful_shutdown=_GRACE_S,
         )
         super().__init__(config)
@@ -64,7 +65,8 @@ def listen(host: str, port: int, *, exactly: bool = False) -> socket.socket:
     """A listening socket on `port`, or the next free one unless `exactly`. Raises `PortTaken`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in [port] if exactly or port == 0 else range(port, min(port + _MORE_PORTS, 65536)):
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sets TCP_NODELAY where a socket names TCP; without it each answer on a kept connection waits 40 ms for an ACK.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, candidate))

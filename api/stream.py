@@ -17,6 +17,8 @@ from fastapi.sse import format_sse_event
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
+from ..service.errors import DatabaseError
+from ..service.failure_log import FailureLog
 from ..service.records import Cursor, Tail, TailItem
 from .shared import SharedReads
 
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two looks at the watched jobs' positions.
 POLL_S = 0.1
+#: Seconds before the next try where the database cannot serve.
+_AWAY_S = 1.0
 #: Seconds of silence after which a comment tells both ends that the connection lives.
 HEARTBEAT_S = 10.0
 #: Milliseconds after which a browser's EventSource comes back.
@@ -121,13 +125,17 @@ class Hub:
                 watch.close()
 
     async def _poll(self) -> None:
+        failures = FailureLog(log)
         while True:
             await asyncio.sleep(self._interval_s)
             try:
                 positions = await self._positions(tuple(self._watches))
-            except Exception:  # an outermost loop: a database that is away comes back
-                log.warning("the positions of watched jobs could not be read", exc_info=True)
-                await asyncio.sleep(1.0)
+            except DatabaseError:  # logged by the store
+                await asyncio.sleep(_AWAY_S)
+                continue
+            except Exception as error:  # an outermost loop
+                failures.failed(type(error).__name__, "the positions of watched jobs could not be read", error)
+                await asyncio.sleep(_AWAY_S)
                 continue
             for job, position in positions.items():
                 if self._seen.get(job) != position:
@@ -156,7 +164,12 @@ class EventStream(StreamingResponse):
         cursor = self._cursor
         while not watch.closed:
             watch.clear()
-            batch = await self._hub.batch(self._job, cursor, self._scope, self._read)
+            try:
+                batch = await self._hub.batch(self._job, cursor, self._scope, self._read)
+            except DatabaseError:  # logged by the store; the stream goes on where it was when it has passed
+                await watch.wait(_AWAY_S)
+                yield format_sse_event(comment="the database does not serve")
+                continue
             cursor = batch.cursor
             if batch.text:
                 yield batch.text

@@ -79,7 +79,7 @@ def _table(schema: Schema, body: Schema, path: str = "") -> list[str]:
 
 
 def _default(schema: Schema, field: Schema) -> str:
-    if _referred(schema, field) and isinstance(field.get("default"), dict):
+    if _referred(schema, field) and isinstance(field.get("default", {}), dict):
         return "its own defaults"
     return "" if "default" not in field else f"`{_yaml(field['default'])}`"
 

@@ -20,7 +20,7 @@ from ..workers.spike import Bounds
 from ..workers.straggler import Limits
 from ..workers.trace import Trace
 from . import forms
-from .errors import ClusterError, GangLost, LeaseLost
+from .errors import ClusterError, DatabaseError, GangLost, LeaseLost
 from .gangs import Cluster, GangOrder
 from .identity import gang_name
 from .intake import Taken, take_in
@@ -30,7 +30,7 @@ from .recovery import lose_attempt
 from .settings import Settings
 from .states import State
 from .store import attempts, jobs, leases
-from .store.engine import AWAY, Store
+from .store.engine import Store
 from .store.leases import Lease
 
 log = logging.getLogger(__name__)
@@ -192,12 +192,12 @@ class Attempt:
         while True:
             try:
                 return await ask()
-            except (ClusterError, *AWAY) as error:
+            except (ClusterError, DatabaseError) as error:
                 tries = None if tries is None else tries - 1
                 if tries == 0:
                     raise
-                away = "cluster" if isinstance(error, ClusterError) else "database"
-                log.warning("%s: the %s does not answer: %s", self.lease.job_id, away, error)
+                if isinstance(error, ClusterError):  # the store logs what the database does
+                    log.warning("%s: the cluster does not answer: %s", self.lease.job_id, error)
             await asyncio.sleep(back_off_s)
             back_off_s = min(2 * back_off_s, _LAST_BACK_OFF_S)
 

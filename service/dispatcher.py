@@ -15,7 +15,8 @@ from uuid import uuid4
 from . import faults, traces
 from .admission import admit
 from .attempt import Attempt
-from .errors import ClusterError, LeaseLost
+from .errors import ClusterError, DatabaseError, LeaseLost
+from .failure_log import FailureLog
 from .gangs import Cluster
 from .growing import Growth
 from .identity import gang_name, job_of
@@ -187,6 +188,8 @@ class Dispatcher:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, LeaseLost):
             log.info("%s", error)
+        elif isinstance(error, DatabaseError):
+            log.warning("looking after %s ends: %s", lease.job_id, error)
         elif error is not None:  # its lease runs out, and the job is taken up again where the database says it is
             log.error("looking after %s failed", lease.job_id, exc_info=error)
 
@@ -246,21 +249,26 @@ class Dispatcher:
         try:
             async with asyncio.timeout(_RELEASE_S), self.store.write() as tx:
                 await leases.release(tx, tokens)
-        except Exception:  # the outermost end: without it, the leases run out by themselves
-            log.warning("the leases could not be given back", exc_info=True)
+        except (TimeoutError, DatabaseError) as error:  # then the leases expire
+            log.warning("the leases could not be given back: %s", error)
 
 
 async def _forever(
     work: Callable[[], Awaitable[None]], every_s: Callable[[], float], bell: asyncio.Event | None = None
 ) -> None:
     """Work again after so many seconds, or as soon as the bell rings."""
-    bell = bell or asyncio.Event()
+    bell, failures = bell or asyncio.Event(), FailureLog(log)
     while True:
         bell.clear()
         try:
             await work()
-        except Exception:  # an outermost loop: a database that is away comes back
-            log.exception("the dispatcher's %s failed; it goes on", work.__name__)
+        except DatabaseError:  # logged by the store; whatever it is, work goes on once it has passed
+            pass
+        except Exception as error:  # an outermost loop
+            failures.failed(type(error).__name__, f"the dispatcher's {work.__name__} failed; it goes on", error)
+        else:
+            for cause in failures.failing:
+                failures.works(cause, f"The dispatcher's {work.__name__} works again [{cause}].")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(every_s()):
                 await bell.wait()

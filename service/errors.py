@@ -7,6 +7,8 @@ class ShardyardError(Exception):
     """Something that a user or operator can act on. `field` is dotted from the spec's root: `train.layout.tensor`."""
 
     code: ClassVar[str] = "error"
+    #: Seconds after which the same request may succeed; None: not before somebody acts.
+    retry_after_s: ClassVar[int | None] = None
 
     def __init__(self, message: str, *, field: str | None = None, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -49,6 +51,12 @@ class UnknownCheckpoint(ShardyardError):
     """`resume_from` names neither a job with a complete checkpoint nor a complete checkpoint's folder."""
 
     code = "unknown_checkpoint"
+
+
+class ResumeMismatch(ShardyardError):
+    """A checkpoint cannot be gone on from with these data, or leaves no step to train."""
+
+    code = "resume_mismatch"
 
 
 class IdempotencyConflict(ShardyardError):
@@ -149,6 +157,155 @@ class InvalidDatabase(ShardyardError):
     """The database's URL or schema is not one that this version can use."""
 
     code = "invalid_database"
+
+
+class DataFolderOpen(ShardyardError):
+    """Other users may read or change the data folder, and its permissions cannot be taken from them."""
+
+    code = "data_folder_open"
+
+
+class DatabaseError(ShardyardError):
+    """The database cannot serve. This class is for what none of its subclasses names.
+
+    Whether a transaction that was being committed is stored is not known. `detail` has the driver's own words, which may name hosts,
+    users and paths: for logs and terminals, never for answers.
+    """
+
+    code = "database_failed"
+    retry_after_s: ClassVar[int | None] = 5
+    says: ClassVar[str] = "The database failed."
+    cure: ClassVar[str] = "The server's log has the driver's words. Look at the database's own log and its disk."
+
+    def __init__(self, detail: str = "", *, says: str | None = None, cure: str | None = None) -> None:
+        super().__init__(says or self.says, remedy=cure or self.cure)
+        self.detail = detail
+
+
+class DatabaseUnreachable(DatabaseError):
+    """Nothing answers at the database's address, or the connection broke."""
+
+    code = "database_unreachable"
+    retry_after_s = 2
+    says = "The database does not answer."
+    cure = "Try again soon; what is stored is kept. Operators: see whether the server of SHARDYARD_DATABASE_URL runs and is reached."
+
+
+class DatabaseBusy(DatabaseError):
+    """The database has no connection to give, or another transaction held it up for too long."""
+
+    code = "database_busy"
+    retry_after_s = 2
+    says = "The database is busy: it has no connection to give, or took too long."
+    cure = "Try again soon. Operators: raise its limit of connections, or see what holds it up."
+
+
+class DatabaseReadOnly(DatabaseError):
+    """The database can be read and not written."""
+
+    code = "database_read_only"
+    retry_after_s = 10
+    says = "The database is read-only, so nothing can be stored."
+    cure = (
+        "Operators: point SHARDYARD_DATABASE_URL at the primary, not a replica, unset default_transaction_read_only,"
+        " or give this user write access to the SQLite file and its folder."
+    )
+
+
+class DatabaseFull(DatabaseError):
+    """The disk of the database is full."""
+
+    code = "database_full"
+    retry_after_s = 10
+    says = "The disk of the database is full, so nothing can be stored."
+    cure = "Operators: make room on it. What is stored is kept, and jobs go on by themselves afterwards."
+
+
+class DatabaseMissing(DatabaseError):
+    """There is no database of this name, or no file at this path."""
+
+    code = "database_missing"
+    retry_after_s = None
+    says = "The database does not exist."
+    cure = "Operators: see whether SHARDYARD_DATABASE_URL names the right one. A new one is created with: shardyard migrate"
+
+
+class DatabaseDenied(DatabaseError):
+    """The database refuses this user, its password, or what it tried."""
+
+    code = "database_denied"
+    retry_after_s = None
+    says = "The database refuses its user."
+    cure = "Operators: see whether the user and password of SHARDYARD_DATABASE_URL are right, and its rights on the database."
+
+
+class DatabaseCorrupt(DatabaseError):
+    """The database's file is damaged, or is no database."""
+
+    code = "database_corrupt"
+    retry_after_s = None
+    says = "The database is damaged, or is not a database."
+    cure = "Operators: stop the control plane and restore the database from a backup, or name another file."
+
+
+class SchemaMissing(DatabaseError):
+    """The database has no tables yet."""
+
+    code = "schema_missing"
+    says = "The database has no schema yet."
+    cure = "Operators: create its tables with: shardyard migrate"
+
+
+class SchemaTooOld(DatabaseError):
+    """The database's schema is older than this version needs."""
+
+    code = "schema_too_old"
+    cure = "Operators: bring it up to date with: shardyard migrate"
+
+
+class SchemaTooNew(DatabaseError):
+    """The database's schema is newer than this version knows."""
+
+    code = "schema_too_new"
+    cure = "Operators: install the Shardyard version that migrated it, or a newer one, wherever an API or a dispatcher runs."
+
+
+class SchemaUnknown(DatabaseError):
+    """The database has a schema of another program."""
+
+    code = "schema_unknown"
+    retry_after_s = None
+    cure = "Operators: name a database of Shardyard's own in SHARDYARD_DATABASE_URL."
+
+
+class SchemaDamaged(DatabaseError):
+    """A table or column is missing though the schema's revision is the right one."""
+
+    code = "schema_damaged"
+    retry_after_s = None
+    says = "The database lacks a table or column that its schema's revision has."
+    cure = "Operators: somebody changed its tables by hand; restore them, or the database from a backup."
+
+
+class TooManySearches(ShardyardError):
+    """This process searches as many logs as it may."""
+
+    code = "too_many_searches"
+    retry_after_s = 2
+
+    def __init__(self) -> None:
+        super().__init__("Too many logs are being searched.", remedy="Try again in a few seconds.")
+
+
+class SearchTooSlow(ShardyardError):
+    """The database did not get through a small part of a log in time."""
+
+    code = "search_too_slow"
+    retry_after_s = 10
+
+    def __init__(self) -> None:
+        remedy = "Try again later, or search for a shorter text."
+        super().__init__("The database did not get through any part of the log in time.", remedy=remedy)
 
 
 class ClusterError(ShardyardError):

@@ -37,6 +37,7 @@ from .records import (
     Tail,
     TailItem,
 )
+from .resumed_data import check_resumed_data
 from .settings import Settings
 from .spec import JobSpec
 from .states import FINAL, State
@@ -58,7 +59,7 @@ async def submit(
     """Check the spec against layout, files and cluster, and store it as `queued`.
 
     False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile,
-    EmptyCorpus, TooManyRanks, UnknownCheckpoint, IdempotencyConflict; then nothing is stored.
+    EmptyCorpus, TooManyRanks, UnknownCheckpoint, ResumeMismatch, IdempotencyConflict; then nothing is stored.
     """
     if idempotency_key is not None:
         async with store.read() as tx:
@@ -97,7 +98,7 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec) -> tuple[dict
     async with store.read() as tx:
         machines = [nodes.machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
         source = await _find(tx, spec.train.resume_from) if spec.train.resume_from else None
-    resume = await asyncio.to_thread(_resume, settings, spec.train.resume_from, source)
+    resume = await asyncio.to_thread(_resume, settings, spec.train, source)
     preflight.check_ranks(spec, checked, machines, settings.max_ranks)
     now = time.time()
     row = {
@@ -126,14 +127,18 @@ def _refuse_null_characters(value: Any, field: str = "") -> None:
         _refuse_null_characters(part, f"{field}.{name}".lstrip("."))
 
 
-def _resume(settings: Settings, wanted: str | None, source: RowMapping | None) -> str | None:
-    """The checkpoint that is meant by `wanted`, of which `source` is the job of that id or name."""
-    if wanted is None:
+def _resume(settings: Settings, train: TrainSpec, source: RowMapping | None) -> str | None:
+    """The checkpoint that is meant by `resume_from`, of which `source` is the job of that id or name."""
+    if train.resume_from is None:
         return None
-    if source is not None:
-        root = TrainSpec.model_validate(source["spec"]["train"]).checkpoints(settings.storage, source["id"])
-        return preflight.resume_from_job(source["id"], source["checkpoint"], root, settings)
-    return preflight.resume_from_path(wanted, settings)
+    saved_by = None if source is None else TrainSpec.model_validate(source["spec"]["train"])
+    if source is not None and saved_by is not None:
+        root = saved_by.checkpoints(settings.storage, source["id"])
+        found = preflight.resume_from_job(source["id"], source["checkpoint"], root, settings)
+    else:
+        found = preflight.resume_from_path(train.resume_from, settings)
+    check_resumed_data(train, found, saved_by, settings.local_files)
+    return found
 
 
 async def cancel(store: Store, job_id: str, actor: str) -> Job:

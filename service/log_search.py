@@ -1,36 +1,92 @@
-"""Finds lines in a job's log, a stretch of it at a time: each question looks through a bounded number of lines, and says how far it came.
+"""Finds lines in a job's log, a stretch of it at a time: each question looks through a bounded part, and says how far it came.
 
-A log may have any length. So nobody waits for a whole one, and none is ever loaded: who has not found enough asks again after the place
-that was reached.
+A log may have any length, so no request looks through a whole one, and none is ever loaded: a client that has not found enough asks again
+after the place that was reached. A request is bounded in lines, bytes and seconds. It looks at one part after the other, and at the clock
+in between. A search has a connection of its own: others read and write meanwhile.
 """
 
-from typing import Final
+import time
+from dataclasses import dataclass, field
 
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .errors import SearchTooSlow
 from .jobs import existing, line_of
 from .records import LogHits, LogPage
 from .store import log_search as rows
 from .store import logs as log_rows
 from .store.engine import Store
-from .store.log_search import Level, Wanted
+from .store.log_search import Level, Size, Span, Wanted
 
 __all__ = ["Level", "Wanted", "around", "search"]
 
-#: Lines that one question looks through.
-STRETCH: Final = 20_000
+#: What one question looks through: at most this, ...
+STRETCH = Size(lines=20_000, bytes=32 << 20)
+#: ... and no further part after so many seconds.
+STRETCH_S = 0.5
+#: What one statement looks through.
+PART = Size(lines=2_000, bytes=1 << 20)
+#: Seconds after which a statement that still runs is interrupted.
+LIMIT_S = 5.0
 
 
 async def search(store: Store, job: str, wanted: Wanted, *, after: int = 0, limit: int = 100) -> LogHits:
-    """Lines of a job (id or name) that match, after position `after`, in order. Raises JobNotFound."""
-    async with store.read() as tx:
+    """Lines of a job (id or name) that match, after position `after`, in order.
+
+    Raises JobNotFound, TooManySearches, and SearchTooSlow where not even one part was looked through in time.
+    """
+    scan = _Scan(wanted, limit, after)
+    try:
+        async with store.search(LIMIT_S) as tx:
+            await scan.run(tx, job)
+    except TimeoutError:
+        if scan.looked == after:
+            raise SearchTooSlow from None
+    return LogHits([line_of(each) for each in scan.found], scan.looked, scan.last, scan.done)
+
+
+@dataclass
+class _Scan:
+    """One question's walk along a log."""
+
+    wanted: Wanted
+    limit: int
+    looked: int  # all up to this position
+    last: int = 0  # the log's last position
+    done: bool = False
+    found: list[RowMapping] = field(default_factory=list)
+
+    async def run(self, tx: AsyncConnection, job: str) -> None:
         row = await existing(tx, job)
-        if "\0" in wanted.text:  # which no stored line has, and no database takes
-            return LogHits([], max(row["log_pos"], after), row["log_pos"], True)
-        reach = await rows.reach(tx, row["id"], wanted.rank, after, STRETCH)
-        end = row["log_pos"] if reach is None else reach
-        found = await rows.matching(tx, row["id"], wanted, after, end, limit + 1)
-    lines = [line_of(each) for each in found[:limit]]
-    looked = lines[-1].n if len(found) > limit else max(end, after)
-    return LogHits(lines, looked, row["log_pos"], len(found) <= limit and reach is None)
+        self.last = row["log_pos"]
+        if "\0" in self.wanted.text:  # which no stored line has, and no database takes
+            self._end()
+            return
+        left, end = STRETCH, time.monotonic() + STRETCH_S
+        while (size := await self._part(tx, row["id"], Size(*map(min, PART, left)))) is not None:
+            left -= size
+            if left.empty or time.monotonic() > end:
+                return
+
+    async def _part(self, tx: AsyncConnection, job_id: str, most: Size) -> Size | None:
+        """Look through the next part; its size, or None where the log has ended or enough was found."""
+        part = await rows.next_part(tx, job_id, self.wanted.rank, Span(self.looked, self.last), most)
+        if part is None:
+            self._end()
+            return None
+        span, size = part
+        room = self.limit - len(self.found)
+        hits = await rows.matching(tx, job_id, self.wanted, span, room + 1)
+        self.found += hits[:room]
+        if len(hits) > room:  # what lies beyond is for the next question
+            self.looked = self.found[-1]["position"]
+            return None
+        self.looked = span.until
+        return size
+
+    def _end(self) -> None:
+        self.looked, self.done = max(self.looked, self.last), True
 
 
 async def around(store: Store, job: str, position: int, *, rank: int | None = None, limit: int = 100) -> LogPage:

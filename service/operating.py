@@ -16,12 +16,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.operation import Outcome, failed
 from . import operations
-from .errors import ClusterError
+from .errors import ClusterError, DatabaseError
 from .gangs import Cluster
 from .nodes import fleet, kinds_of
 from .settings import Settings
 from .store import operations as rows
-from .store.engine import AWAY, Store
+from .store.engine import Store
 from .store.leases import Lease
 
 log = logging.getLogger(__name__)
@@ -97,16 +97,15 @@ class Operating:
                 async with self.store.write() as tx:
                     await rows.settle(tx, token, end | {"settled_at": time.time()})
                 return
-            except AWAY as error:
-                log.warning("the database does not answer: %s", error)
-            await asyncio.sleep(BACK_OFF_S)
+            except DatabaseError:  # the store has logged it
+                await asyncio.sleep(BACK_OFF_S)
 
     async def _put_back(self, token: str, tries: int, seconds: float) -> None:
         """For another try after so long. Without an answer the lease runs out by itself."""
         try:
             async with asyncio.timeout(BACK_OFF_S), self.store.write() as tx:
                 await rows.put_back(tx, token, seconds, tries)
-        except (TimeoutError, *AWAY) as error:
+        except (TimeoutError, DatabaseError) as error:
             log.warning("an operation could not be given back: %s", error)
 
     async def renew(self) -> None:

@@ -1,10 +1,10 @@
 """The environment is read here and nowhere else, once, into one frozen value that is passed on."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ..workers.checkpoint.address import Address, is_bucket, refuse_unreachable
 from .budget import BackOff
@@ -45,9 +45,20 @@ class Settings(BaseSettings):
     max_ranks: int | None = Field(None, ge=1, description="Devices the cluster may grow to; unset: it does not grow.")
 
     url: str | None = Field(None, description="The API that client and CLI ask; unset: the data folder's own.")
+    token: SecretStr | None = Field(
+        None, description="The access token, of the server and of client and CLI; unset: the data folder's, in `token`."
+    )
+    token_path: Path | None = Field(None, description="File with the access token, such as a mounted Secret.")
     host: str = "127.0.0.1"
     port: int = Field(8400, ge=0, le=65535)
-    insecure_allow_remote: bool = Field(False, description="Serve beyond loopback, without authentication.")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default_factory=tuple,
+        description="Names under which the API is asked beyond loopback, with commas between; `*.example.com`, or `*` for any. "
+        "IP addresses and the machine's own name always are.",
+    )
+    insecure_allow_remote: bool = Field(
+        False, description="Beyond loopback the API asks for no token: something in front of it authenticates."
+    )
     local_files: bool = Field(False, description="The API sees the trainers' files, so it checks that they exist.")
 
     fault_injection: bool = Field(False, description="Users may strike faults at running jobs, to see them survive.")
@@ -81,7 +92,17 @@ class Settings(BaseSettings):
         refuse_unreachable(where)
         return where if is_bucket(where) else str(Path(where).expanduser().absolute())
 
-    @field_validator("data_dir", "cache", "ray_auth_token_path")
+    @field_validator("token")
+    @classmethod
+    def _unset_where_empty(cls, token: SecretStr | None) -> SecretStr | None:
+        return token if token and token.get_secret_value().strip() else None
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _by_commas(cls, names: Any) -> Any:
+        return [name.strip().lower() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
+
+    @field_validator("data_dir", "cache", "ray_auth_token_path", "token_path")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()

@@ -1,6 +1,6 @@
 """The job spec: what a user submits. The training itself (`train`) is the workers' `TrainSpec`. Imports no torch and no Ray."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -11,6 +11,13 @@ Label = Annotated[
 ]
 LabelValue = Annotated[str, StringConstraints(max_length=255)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
+
+
+def _keys_by_pattern(schema: dict[str, Any]) -> None:
+    """A mapping's schema as the server holds it: other keys are refused. (pydantic's `patternProperties` lets them through.)"""
+    [(pattern, value)] = schema.pop("patternProperties").items()
+    schema["propertyNames"] = {**schema.get("propertyNames", {}), "pattern": pattern}
+    schema["additionalProperties"] = value
 
 
 class _Part(BaseModel):
@@ -74,11 +81,13 @@ class Policy(_Part):
         description="Seconds without progress, or five median steps if that is longer, after which a gang that lives counts as "
         "hung: every rank is examined, the culprit named, and the gang repaired. null: never.",
     )
+    # A factory, so that the schema shows no object as the default of what may be null: generators of clients drop such a field's parents.
     straggler: StragglerPolicy | None = Field(
-        StragglerPolicy(), description="When a rank that slows the gang is named in an incident. null: never."
+        default_factory=StragglerPolicy,
+        description="When a rank that slows the gang is named in an incident. null: never.",
     )
     loss_spike: LossSpikePolicy | None = Field(
-        LossSpikePolicy(), description="When a leap of the loss is told as an incident. null: never."
+        default_factory=LossSpikePolicy, description="When a leap of the loss is reported as an incident. null: never."
     )
     spares: int = Field(
         0,
@@ -104,7 +113,7 @@ class JobSpec(_Part):
     train: TrainSpec
     resources: Resources = Resources()
     policy: Policy = Policy()
-    labels: dict[Label, LabelValue] = Field(default_factory=dict, max_length=64)
+    labels: dict[Label, LabelValue] = Field(default_factory=dict, max_length=64, json_schema_extra=_keys_by_pattern)
 
     @property
     def device(self) -> Literal["auto", "cpu", "cuda"]:

@@ -1,6 +1,7 @@
 """Gradient norm and clipping over every mesh axis: each rectangle of each parameter counts exactly once (Pascanu et al., 1211.5063)."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -8,6 +9,9 @@ import torch.distributed as dist
 from .mesh import Mesh
 from .piece import Piece
 from .waiting import waited
+
+#: Added to the norm before dividing by it, as torch's `clip_grad_norm_` does.
+_EPSILON: Final = 1e-6
 
 
 def sum_over_ranks(
@@ -34,6 +38,11 @@ def _square_sum(gradients: Sequence[torch.Tensor], device: torch.device) -> torc
     # Offloaded parameters leave their gradients on the host.
     norms = torch.stack([norm.to(device) for norm in torch._foreach_norm(list(gradients), 2)])
     return norms.double().square().sum()
+
+
+def clip_factor(norm: float, limit: float | None) -> float:
+    """What gradients of this global norm are multiplied by, so that it becomes at most `limit` (None: none), as in `clip_grad_norm_`."""
+    return 1.0 if limit is None else min(1.0, limit / (norm + _EPSILON))
 
 
 def scale_gradients(pieces: Sequence[Piece], factor: float) -> None:

@@ -5,8 +5,12 @@ fp8 is bf16 in which the blocks' linear layers multiply in 8 bits (`fp8.py`).
 """
 
 from dataclasses import asdict, dataclass
+from typing import Final
 
 import torch
+
+#: From the highest loss scale 24 halvings lead to the lowest. Gradients that still overflow 16 batches later do so whatever the scale is.
+MAX_SKIPPED: Final = 40
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,12 @@ PRECISIONS = {
 class LossScale:
     """Dynamic loss scale: halved when a gradient overflows (the step is skipped), doubled after `interval` good steps.
 
-    It never falls below `floor` and never ends a run; at the floor steps go on being skipped and reported.
+    It never falls below `floor`. After `MAX_SKIPPED` skipped steps in a row it is exhausted.
     """
 
     scale: float = 2.0**16
     good_steps: int = 0
+    skipped: int = 0  # steps in a row
     interval: int = 2000
     floor: float = 1.0
     ceiling: float = 2.0**24
@@ -53,18 +58,26 @@ class LossScale:
         if overflow:
             self.scale = max(self.floor, self.scale / 2)
             self.good_steps = 0
+            self.skipped += 1
             return
+        self.skipped = 0
         self.good_steps += 1
         if self.good_steps >= self.interval:
             self.scale = min(self.ceiling, self.scale * 2)
             self.good_steps = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no loss scale helps."""
+        return self.skipped >= MAX_SKIPPED
 
     def state(self) -> dict[str, float]:
         return asdict(self)
 
     def restore(self, state: dict[str, float]) -> None:
         """Continue from what `state` gave."""
-        self.scale, self.good_steps = float(state["scale"]), int(state["good_steps"])
+        self.scale = float(state["scale"])
+        self.good_steps, self.skipped = int(state["good_steps"]), int(state["skipped"])
 
 
 def loss_scale_for(precision: Precision) -> LossScale | None:

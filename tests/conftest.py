@@ -1,13 +1,48 @@
-"""What tests of several floors share."""
+"""What tests of several floors share, and which of them run one after the other in one process."""
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from harness.bucket import Buckets, running_buckets
+from harness.budgets import BUDGETS, BudgetKeeper
+from harness.patience import PATIENCE_S
+from harness.plane import Plane, all_ended, running_plane, until
 from harness.postgres import Postgres, running_postgres
 
+HERE = Path(__file__).parent
 BUCKET = "checkpoints"
+
+#: Folders whose tests share what is slow to start, and so one process: a Ray head for gangs, a control plane for what is seen from outside.
+#: Every other file is a group of its own.
+TOGETHER = {"integration/gang": "gang", "acceptance": "plane", "browser": "plane"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--budgets", choices=("hold", "write"), help="hold the files' time budgets, or write them anew")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--budgets") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(BudgetKeeper(config.getoption("--budgets")))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Group the tests for `--dist loadgroup`, the dearest groups first, so that no process is left with a long one at the end."""
+    cost: dict[str, float] = {}
+    for file, seconds in BUDGETS.items():
+        cost[_group(Path(file))] = cost.get(_group(Path(file)), 0.0) + seconds
+    groups = {item: _group(item.path.relative_to(HERE.parent)) for item in items}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: (-cost.get(groups[item], 0.0), groups[item]))
+
+
+def _group(file: Path) -> str:
+    folder = file.parent.relative_to("tests").as_posix()
+    return TOGETHER.get(folder) or file.as_posix()
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +65,18 @@ def prefix(buckets: Buckets, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in buckets.environment.items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def shared_plane(buckets: Buckets) -> Iterator[Plane]:
+    """`shardyard up` with a Ray of its own, which lets faults be asked for and whose workers have the credentials of a bucket."""
+    with running_plane(SHARDYARD_FAULT_INJECTION="true", **buckets.environment) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def plane(shared_plane: Plane) -> Iterator[Plane]:
+    """The control plane that all files share; no job outlives the file that submitted it, so that the next one has all devices."""
+    yield shared_plane
+    with shared_plane.client() as client:
+        until(lambda: all_ended(client), PATIENCE_S, "an end of all jobs")

@@ -1,4 +1,4 @@
-"""Where numbers that are not finite come from: the step is run once more, and every rank looks at its own before they mix with the others'.
+"""Numbers that are not finite end a run. The step is run once more, and every rank looks at its own before they mix with the others'.
 
 Reduced gradients say little: a NaN of one rank is everybody's by then. Each rank reports the first module whose output is not finite,
 else the first parameter whose gradient is not, in the order of the passes. Numbers travel forward through a pipeline's stages and back,
@@ -17,6 +17,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from ..strategies.piece import parameters
+from ..strategies.precision import LossScale
 from .build import Built
 from .hang import in_words
 
@@ -44,6 +45,26 @@ class Blame:
         """For the incident."""
         accused = {"rank": self.ranks[0]} if self.ranks else {}
         return accused | {"ranks": list(self.ranks), "parameter": self.parameter}
+
+
+class Diverged(ArithmeticError):
+    """Loss or gradient are no longer finite numbers."""
+
+    remedy = "lower optimizer.lr, add schedule.warmup, or look at the data"
+
+    def __init__(self, what: str, first: Blame) -> None:
+        super().__init__(f"{what}, {first.message}: {self.remedy}")
+        self.facts = first.facts
+
+
+class Overflowed(Diverged):
+    """fp16 gradients overflow, and no loss scale helps."""
+
+    remedy = "set precision to bf16 or fp32, lower optimizer.lr, or look at the data"
+
+    def __init__(self, scale: LossScale, first: Blame) -> None:
+        how_often = f"fp16 gradients overflowed in {scale.skipped} steps in a row"
+        super().__init__(f"{how_often}, at last with a loss scale of {scale.scale:g}", first)
 
 
 def blame(built: Built, once_more: Callable[[], object]) -> Blame:

@@ -72,9 +72,9 @@ def _check_tokens(tokens: Tokens, model: ModelSpec) -> None:
             f"{model.vocab} is less than the tokenizer's {tokens.vocab} tokens.",
             f"Use {tokens.vocab} or more, or leave it out.",
         )
-    keys: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(keys, tokens.key)
-    different = [rank for rank, key in enumerate(keys) if key != keys[0]]
+    orders = [tokens.order] * dist.get_world_size()
+    dist.all_gather_object(orders, tokens.order)
+    different = [rank for rank, order in enumerate(orders) if order != orders[0]]
     if different:
         raise Refusal(
             "data.source",

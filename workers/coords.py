@@ -15,7 +15,9 @@ class Coords:
     master_port: int
     master_fd: int | None = None  # rank 0 only: the store's listening socket, open since before the port was told
     generation: int = 1
-    interface: str | None = None  # network interface for gloo and NCCL; None: their own choice
+    interface: str | None = (
+        None  # network interface for gloo and NCCL where the node's environment names none; None: their own choice
+    )
     device: Literal["cpu", "cuda"] = "cpu"
     timeout_s: float = 600.0  # of every collective
     slots: tuple[int, ...] = ()  # descriptors of the rank's snapshot memory (`slots.py`)

@@ -1,7 +1,7 @@
 """Process groups: how ranks find each other, on gloo for CPUs and NCCL for GPUs. One generation forms them once."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -15,12 +15,17 @@ from .coords import Coords
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
+def name_interface(interface: str | None, env: MutableMapping[str, str]) -> None:
+    """Have gloo and NCCL use the network interface of the node's address; what the operator set in the node's environment wins."""
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        if interface and not env.get(name):
+            env[name] = interface
+
+
 @contextmanager
 def formed(coords: Coords) -> Iterator[torch.device]:
     """The world's process group for the coordinates that a gang gave; yields this rank's device."""
-    if coords.interface:
-        os.environ["GLOO_SOCKET_IFNAME"] = coords.interface
-        os.environ["NCCL_SOCKET_IFNAME"] = coords.interface
+    name_interface(coords.interface, os.environ)
     timeout = timedelta(seconds=coords.timeout_s)
     store = TCPStore(
         coords.master_host,

@@ -46,7 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
     device = _device(options.device)
     out: Path = options.out.resolve()
     checkpoints = train.checkpoints(str(out / "checkpoints"), name)
-    run = Run(job=name, train=train, device=device, checkpoints=checkpoints, cache=out / "cache")
+    run = Run(
+        job=name, train=train, device=device, checkpoints=checkpoints, cache=out / "cache", resume=train.resume_from
+    )
     if options.trace:
         if options.trace[0] > train.steps:
             parser.error(f"--trace {options.trace[0]}: there are {train.steps} steps")

@@ -4,7 +4,7 @@ import hashlib
 import math
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..strategies.clip import scale_gradients, sum_over_ranks
+from ..strategies.clip import clip_factor, scale_gradients, sum_over_ranks
 from ..strategies.clock import clock_of
 from ..strategies.context import share
 from ..strategies.mesh import REPLICA, make_mesh
@@ -21,13 +21,14 @@ from ..strategies.precision import LossScale
 from ..strategies.spans import SPANS
 from ..strategies.waiting import ASIDE, OWN_TIME, Lap
 from . import snapshot
-from .blame import Blame, blame
+from .blame import Diverged, Overflowed, blame
 from .build import Built, build
 from .checkpoint.errors import CheckpointError
 from .checkpoint.restore import restore
 from .checkpoint.storage import folder_at
 from .coords import Coords
 from .copies import Bell
+from .data.position import Position
 from .ending import Asked, Ending, agreed, votes
 from .events import plain
 from .footprint import Footprint
@@ -48,15 +49,6 @@ from .words import in_words
 
 #: What a loop knows of its past and tells at its end.
 _OWN = ("began_at", "first_loss", "last_loss", "validation_loss", "trained_s", "first_step_s")
-
-
-class Diverged(ArithmeticError):
-    """Loss or gradient are no longer finite numbers."""
-
-    def __init__(self, loss: float, norm: float, first: Blame) -> None:
-        remedy = "lower optimizer.lr, add schedule.warmup, or look at the data"
-        super().__init__(f"loss {loss}, gradient norm {norm}, {first.message}: {remedy}")
-        self.facts = first.facts
 
 
 def train(run: Run, coords: Coords, tell: Tell, asked: Asked) -> None:
@@ -106,6 +98,7 @@ class Loop:
         self.spec = built.run.train
         self.leads = torch.distributed.get_rank() == 0
         self.step_tokens = self.spec.global_batch * self.spec.data.seq_len
+        self.position = Position(built.tokens.order, self.spec.global_batch)
         self.rates = _rates(built)
         self.first_loss: float | None = None
         self.last_loss: float | None = None
@@ -205,7 +198,7 @@ class Loop:
         record: dict[str, Any] = {"step": step, "step_s": seconds, **own}
         if self.leads:
             record |= {"loss": loss, "lr": lr, "grad_norm": norm, "loss_scale": scale, "skipped": skipped}
-            record |= {"tokens": step * self.step_tokens, **self.rates.of(self.step_tokens, seconds)}
+            record |= {"tokens": self.position.tokens(step), **self.rates.of(self.step_tokens, seconds)}
         if self.snapshots.due(step):
             self.recent.withhold()
         self.tell("step", record)
@@ -220,7 +213,7 @@ class Loop:
         return lr
 
     def _batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._share(self.built.tokens.batch(step - 1, self._rows()))
+        return self._share(self.built.tokens.batch(self.position.first_sample(step), self._rows()))
 
     def _share(self, pair: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """This context rank's positions of inputs and targets, on its device."""
@@ -247,14 +240,20 @@ class Loop:
         self.tracing.agree(traces, step)
         loss, norm = loss / factor, math.sqrt(squares) / factor if math.isfinite(squares) else math.inf
         skipped = _overflowed(scale, squares)
+        self._refuse_to_diverge(step, loss, norm, skipped)
         if not skipped:
-            if not math.isfinite(loss) or not math.isfinite(norm):
-                raise Diverged(loss, norm, blame(self.built, partial(self._once_more, step)))
-            limit = self.spec.optimizer.clip_norm
-            shrink = 1.0 if limit is None or norm <= limit else limit / norm
             with SPANS.within("optimizer", "clip"):
-                scale_gradients(pieces, shrink / factor)
+                scale_gradients(pieces, clip_factor(norm, self.spec.optimizer.clip_norm) / factor)
         return loss, norm if math.isfinite(norm) else None, skipped, None if scale is None else factor
+
+    def _refuse_to_diverge(self, step: int, loss: float, norm: float, skipped: bool) -> None:
+        """Raises `Diverged` where numbers are not finite; of fp16 only when skipped steps have not helped. All ranks alike."""
+        scale = self.built.loss.scale
+        passing = skipped and scale is not None and not scale.exhausted
+        if passing or (math.isfinite(loss) and math.isfinite(norm)):
+            return
+        first = blame(self.built, partial(self._once_more, step))
+        raise Overflowed(scale, first) if skipped and scale else Diverged(f"loss {loss}, gradient norm {norm}", first)
 
     def _once_more(self, step: int) -> None:
         """The passes of a step whose update was not made."""
@@ -294,12 +293,13 @@ class Loop:
         return [*pieces, *optimizer_pieces(pieces, self.built.optimizer)]
 
     def _training(self, step: int) -> dict[str, Any]:
-        """What restores optimizer and loss scale, beside the pieces."""
+        """What restores optimizer, loss scale and the position in the data, beside the pieces."""
         scale = self.built.loss.scale
         return {
             "step": step,
             "updates": updates_done(self.built.optimizer),
             "loss_scale": None if scale is None else scale.state(),
+            "data": self.position.state(step),
         }
 
     def _saved(self, step: int) -> dict[str, Any]:
@@ -330,15 +330,21 @@ class Loop:
             self.saving.newest = facts["checkpoint"]
             self.recent.tell_again(facts["told"])
             self.snapshots.copy(self.memory.restore)
+            self._locate(facts["training"], own=True)
             return self._continue(facts["training"])
         run = self.built.run
         resume = None if run.resume is None else folder_at(run.resume)
-        training = restore(folder_at(run.checkpoints), resume, self._all_pieces(), self.saving.warn)
+        training = restore(folder_at(run.checkpoints), resume, self._all_pieces(), self.saving.warn, self._locate)
         if training is None:
             return 0
         if self.leads and self.memory.again and training.get("told_in") == self._attempt:
             self.recent.tell_again(training["told"])
         return self._continue(training)
+
+    def _locate(self, training: Mapping[str, Any], own: bool) -> None:
+        """Find the samples with which to go on. Raises `Refusal` where the data are not those of this state."""
+        restart = self.spec.resume_data == "restart" and not own
+        self.position.restore(training["step"], training["data"], restart)
 
     def _continue(self, training: dict[str, Any]) -> int:
         """The pieces have their values: let the rest follow."""

@@ -14,7 +14,7 @@ from .spec import OptimizerSpec, ScheduleSpec
 
 
 def make_optimizer(pieces: Sequence[Piece], spec: OptimizerSpec, on_host: float = 0.0) -> torch.optim.Optimizer:
-    """AdamW or SGD over `pieces`; weight decay on matrices only. The share `on_host` is updated on the host."""
+    """AdamW or SGD over `pieces`; only matrices decay, embeddings and the head among them. The share `on_host` is updated on the host."""
     if on_host:
         return HostOptimizer(pieces, on_host, lambda some: make_optimizer(some, spec))
     groups = [
@@ -61,11 +61,15 @@ def set_updates_done(optimizer: torch.optim.Optimizer, updates: int) -> None:
 
 
 def learning_rate(step: int, steps: int, peak: float, spec: ScheduleSpec) -> float:
-    """The rate of the 1-based `step` of `steps`: linear warm-up to `peak`, then down to `min_ratio · peak` at the last step."""
-    if step <= spec.warmup:
-        return peak * step / spec.warmup
+    """The rate of the 1-based `step` of `steps`: up in `warmup` equal parts to `peak`, then down to `min_ratio · peak` at the last step.
+
+    Step `warmup` has the peak; without a warm-up step 1 has it.
+    """
+    top = max(1, spec.warmup)
+    if step <= top:
+        return peak * step / top
     if spec.name == "constant":
         return peak
-    done = (step - spec.warmup) / max(1, steps - spec.warmup)
+    done = (step - top) / (steps - top)
     left = 1 - done if spec.name == "linear" else (1 + math.cos(math.pi * done)) / 2
     return peak * (spec.min_ratio + (1 - spec.min_ratio) * left)

@@ -120,7 +120,9 @@ class ModelSpec(_Part):
 
 
 class DataSpec(_Part):
-    """Where the text comes from and how it is cut: windows of `seq_len` tokens, each predicting its next token."""
+    """Where the text comes from and how it is cut: windows of `seq_len` tokens, each predicting its next token. Documents are joined with a
+    separator after each, and attention crosses from one into the next.
+    """
 
     source: Literal["python-stdlib", "text"] = Field(
         "python-stdlib", description="`python-stdlib` needs no download; `text` reads `files`."
@@ -152,18 +154,24 @@ class OptimizerSpec(_Part):
     beta1: Finite = Field(0.9, ge=0, lt=1)
     beta2: Finite = Field(0.95, ge=0, lt=1)
     eps: Finite = Field(1e-8, gt=0)
-    weight_decay: Finite = Field(0.1, ge=0, description="Applied to matrices only, not to norms and biases.")
+    weight_decay: Finite = Field(
+        0.1, ge=0, description="Applied to matrices, embeddings and the head among them; not to norms and biases."
+    )
     clip_norm: Finite | None = Field(
-        1.0, gt=0, description="Global gradient norm above which gradients are scaled down; null: never."
+        1.0,
+        gt=0,
+        description="Global gradient norm above which gradients are scaled by clip_norm / (norm + 1e-6), as torch does; null: never.",
     )
 
 
 class ScheduleSpec(_Part):
-    """Learning rate over steps: linear warm-up, then `name` down to `min_ratio × lr` at the last step."""
+    """Learning rate over steps: linear warm-up to the peak, `optimizer.lr`, then `name` down to `min_ratio × lr` at the last step."""
 
     name: Literal["cosine", "linear", "constant"] = "cosine"
-    warmup: int = Field(0, ge=0, description="Steps of linear warm-up.")
-    min_ratio: Finite = Field(0.1, ge=0, le=1)
+    warmup: int = Field(
+        0, ge=0, description="Steps of linear warm-up, of which the last has the peak; 0 and 1: step 1 has the peak."
+    )
+    min_ratio: Finite = Field(0.1, ge=0, le=1, description="The last step's rate over the peak; constant ignores it.")
 
 
 class LossSpec(_Part):
@@ -269,6 +277,17 @@ class TrainSpec(_Part):
     resume_from: Address | None = Field(
         None, max_length=4096, description="A job (id or name) or a checkpoint's path or s3:// URI, of any layout."
     )
+    resume_data: Literal["continue", "restart"] = Field(
+        "continue",
+        description="With resume_from: `continue` goes on with the sample after the checkpoint's last one; another corpus, tokenizer, "
+        "data.seq_len, data.validation or seed is refused. `restart` begins with the first sample and keeps weights, optimizer and step.",
+    )
+
+    @model_validator(mode="after")
+    def _resumes_what_it_restarts(self) -> "TrainSpec":
+        if self.resume_data == "restart" and self.resume_from is None:
+            raise ValueError("resume_data: restart needs resume_from: a job or a checkpoint to go on from")
+        return self
 
     def checkpoints(self, default: str, job: str) -> str:
         """The address of the job's own folder, where the spec names none below `default`."""

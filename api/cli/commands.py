@@ -13,6 +13,7 @@ from ..client import ApiError
 from ..errors import InvalidDocument
 from ..models import FieldError
 from . import (
+    access,
     checkpoints,
     compare,
     completion,
@@ -52,7 +53,7 @@ _PANELS = {
     ),
     "Faults": (faults.chaos,),
     "Models": (models.export,),
-    "Control plane": (plane.up, plane.down, plane.api, plane.dispatcher, plane.migrate),
+    "Control plane": (plane.up, plane.down, access.open_, access.token, plane.api, plane.dispatcher, plane.migrate),
     "Shell": (completion.completion,),
 }
 for _panel, _commands in _PANELS.items():
@@ -81,6 +82,7 @@ _NEXT = {
     "invalid_spec": "See what a spec holds with: shardyard schema",
     "too_many_ranks": "See the cluster's devices with: shardyard nodes",
     "idempotency_conflict": "Submit it under a new key with: shardyard submit SPEC",
+    "unauthenticated": "See your token with: shardyard token  (SHARDYARD_TOKEN, SHARDYARD_TOKEN_PATH)",
     "not_shardyard": "Ask another address with: shardyard --help  (--url, SHARDYARD_URL)",
 }
 

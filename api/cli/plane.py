@@ -14,6 +14,7 @@ import typer
 from ...service.errors import ShardyardError
 from ...service.settings import Settings
 from .. import control
+from ..access_token import sign_in_link
 from ..client import Client
 from ..errors import AlreadyRunning, DidNotStart
 from .options import Json
@@ -43,11 +44,12 @@ def up(
             screen.json({"url": found.url, "pid": found.pid})
         else:
             screen.out.print(f"The control plane runs at {found.url} (pid {found.pid}); its log is {_log(settings)}.")
+            screen.link(_sign_in(found.url))
             screen.hint("Stop it with: shardyard down")
         return
     from ..process import run_control_plane
 
-    raise typer.Exit(run_control_plane(settings, port, screen.say))
+    raise typer.Exit(run_control_plane(settings, port, screen.say, screen.link))
 
 
 def down(
@@ -110,6 +112,7 @@ class Borrowed:
         began = time.monotonic()
         self._found = _start(self._settings, None)
         self._screen.say(f"It runs at {self._found.url} after {time.monotonic() - began:.1f} s.")
+        self._screen.link(_sign_in(self._found.url))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
@@ -156,6 +159,11 @@ def _await_ready(settings: Settings, process: "subprocess.Popen[bytes]") -> cont
 def _ready(url: str) -> bool:
     with Client(url) as client:
         return client.alive() and client.readiness().status == "ready"
+
+
+def _sign_in(url: str) -> str:
+    with Client(url) as client:
+        return sign_in_link(url, client.sign_in_code().code)
 
 
 def _stop(found: control.Control) -> bool:

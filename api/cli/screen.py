@@ -40,6 +40,14 @@ class Screen:
         """A remark: not a result, so not on stdout."""
         self.err.print(escape(text))
 
+    def link(self, address: str) -> None:
+        """An address that signs a browser in once, in one piece to be clicked. Only a terminal sees it: others may read a log."""
+        if self.err.is_terminal:
+            self.err.print(f"Open the dashboard: {escape(address)}", soft_wrap=True)
+            self.say("The link signs you in once, within ten minutes. Make another with: shardyard open")
+        else:
+            self.say("Open the dashboard with: shardyard open")
+
     def hint(self, text: str) -> None:
         self.err.print(escape(text), style="bold")
 

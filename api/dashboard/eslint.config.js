@@ -14,6 +14,7 @@ export default tseslint.config(
       "max-lines-per-function": ["error", { max: 70, skipBlankLines: true, skipComments: true }],
     },
   },
+  { files: ["public/docs/*.js"], languageOptions: { globals: { fetch: "readonly", location: "readonly", SwaggerUIBundle: "readonly" } } },
   { files: ["**/*.test.{ts,tsx}"], rules: { "max-lines-per-function": "off" } },
   hooks.configs.flat["recommended-latest"] ?? hooks.configs.flat.recommended,
 );

@@ -1,4 +1,4 @@
-"""The dashboard's files: one page, which finds its own way at each of its addresses, and assets, which never change."""
+"""The dashboard's files: one page, which finds its own way at each of its addresses; assets, which never change; the API's description."""
 
 from pathlib import Path
 
@@ -16,6 +16,10 @@ _PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+#: Swagger UI's style sheet draws its arrows itself.
+_DOCS_HEADERS = _PAGE_HEADERS | {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"
+}
 _ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 
 
@@ -26,11 +30,18 @@ _ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Con
 @router.get("/jobs")
 @router.get("/jobs/{rest:path}")
 async def page() -> Response:
-    index = DIST / "index.html"
-    if not index.is_file():
-        told = "The dashboard is not built: run `make dashboard`, then load this page again.\nThe API is at /docs.\n"
-        return PlainTextResponse(told)
-    return FileResponse(index, headers=_PAGE_HEADERS)
+    return _page("index.html", _PAGE_HEADERS)
+
+
+@router.get("/docs")
+async def docs() -> Response:
+    """The API's description, to be read and tried: Swagger UI over `/openapi.json`."""
+    return _page("docs/index.html", _DOCS_HEADERS)
+
+
+@router.get("/docs/{name}")
+async def docs_file(name: str) -> Response:
+    return _file(f"docs/{name}", {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"})
 
 
 @router.get("/assets/{name:path}")
@@ -41,6 +52,14 @@ async def asset(name: str) -> Response:
 @router.get("/favicon.svg")
 async def favicon() -> Response:
     return _file("favicon.svg", {"Cache-Control": "no-cache"})
+
+
+def _page(name: str, headers: dict[str, str]) -> Response:
+    path = DIST / name
+    if not path.is_file():
+        said = "The dashboard is not built: run `make dashboard`, then load this page again.\nThe API is at /openapi.json.\n"
+        return PlainTextResponse(said)
+    return FileResponse(path, headers=headers)
 
 
 def _file(name: str, headers: dict[str, str]) -> Response:

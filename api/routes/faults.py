@@ -1,10 +1,6 @@
 """Faults that a user strikes running jobs with, where the server lets them."""
 
-from typing import Any
-
 from fastapi import APIRouter, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 
 from ...service import faults
 from .. import body
@@ -15,16 +11,7 @@ from ..problems import describe
 
 router = APIRouter(tags=["faults"])
 
-_BODY = {
-    "required": True,
-    "content": {
-        kind: {
-            "schema": {"$ref": "#/components/schemas/FaultRequest"},
-            "examples": {"a rank's death": {"value": {"kind": "kill-rank", "rank": 2}}},
-        }
-        for kind in ("application/json", "application/yaml")
-    },
-}
+_BODY = body.described("FaultRequest", "a rank's death", {"kind": "kill-rank", "rank": 2})
 
 
 @router.post(
@@ -50,16 +37,8 @@ _BODY = {
 async def inject(job: str, request: Request, context: In, actor: Actor, key: Key = None) -> Fault:
     """Ask for a fault, only where `SHARDYARD_FAULT_INJECTION` allows it. It strikes once; the event `fault` says when."""
     form = body.format_of(request)
-    wanted = _read(parse(await body.read(request), form))
-    asked = await faults.ask(context.store, context.settings, job, wanted, key, actor)
+    wanted = body.validated(FaultRequest, parse(await body.read(request), form))
+    fault = faults.Wanted(wanted.kind, wanted.rank, wanted.by_ms, wanted.for_s)
+    asked = await faults.ask(context.store, context.settings, job, fault, key, actor)
     context.stir()
     return Fault.model_validate(asked)
-
-
-def _read(document: Any) -> faults.Wanted:
-    try:
-        wanted = FaultRequest.model_validate(document)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in found]) from None
-    return faults.Wanted(wanted.kind, wanted.rank, wanted.by_ms, wanted.for_s)

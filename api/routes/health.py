@@ -1,26 +1,31 @@
 """Health: `/healthz` says that the process lives, `/readyz` that it can do its work.
 
-An API whose cluster is away still serves what is stored and takes jobs into the queue: it is `degraded`, not unready.
+An API whose cluster is away still serves what is stored and takes jobs into the queue: it is `degraded`, not unready. So is one whose
+database can only be read.
 """
 
 import asyncio
-import logging
 from datetime import UTC, datetime
+from typing import Any
 
 from fastapi import APIRouter, Response
 
 from ...service import nodes
+from ...service.errors import DatabaseError, DatabaseUnreachable
 from ..context import Context, In
 from ..models import Check, Health, Readiness
 
 router = APIRouter(tags=["service"])
-log = logging.getLogger(__name__)
 
-#: Seconds that the database may take to answer.
-_DATABASE_S = 5.0
+#: Seconds that the database may take to answer: less than a probe waits for us.
+_DATABASE_S = 3.0
 
 
-@router.get("/healthz", operation_id="health", summary="Is the process alive?")
+#: Probes carry no token; the answers name no job and no machine.
+_OPEN: dict[str, Any] = {"security": []}
+
+
+@router.get("/healthz", operation_id="health", summary="Is the process alive?", openapi_extra=_OPEN)
 async def healthz() -> Health:
     return Health(status="ok")
 
@@ -29,23 +34,36 @@ async def healthz() -> Health:
     "/readyz",
     operation_id="readiness",
     summary="Can it do its work?",
-    responses={503: {"model": Readiness, "description": "The database does not answer."}},
+    responses={
+        503: {"model": Readiness, "description": "The database cannot serve, or its schema is not this version's."}
+    },
+    openapi_extra=_OPEN,
 )
 async def readyz(answer: Response, context: In) -> Readiness:
-    """`ready`; `degraded` without a dispatcher that sees the cluster; `unready` (503) without the database."""
+    """`ready`; `degraded` without a dispatcher that sees the cluster, or a database that can be written; `unready` (503) without one."""
     try:
         async with asyncio.timeout(_DATABASE_S):
             cluster = await _cluster(context)
-    except Exception:  # whatever a driver raises, the answer is the same; the details are for the log
-        log.warning("the database does not answer", exc_info=True)
+    except (TimeoutError, DatabaseError) as error:
         answer.status_code = 503
-        database, cluster = (
-            Check(ok=False, message="The database does not answer."),
-            Check(ok=False, message="Unknown."),
-        )
-        return Readiness(status="unready", checks={"database": database, "cluster": cluster})
-    status = "ready" if cluster.ok else "degraded"
-    return Readiness(status=status, checks={"database": Check(ok=True), "cluster": cluster})
+        checks = {"database": _failed(_cause(context, error)), "cluster": Check(ok=False, message="Unknown.")}
+        return Readiness(status="unready", checks=checks)
+    unwritable = context.store.unwritable
+    database = Check(ok=True) if unwritable is None else _failed(unwritable)
+    status = "ready" if cluster.ok and database.ok else "degraded"
+    return Readiness(status=status, checks={"database": database, "cluster": cluster})
+
+
+def _cause(context: Context, error: TimeoutError | DatabaseError) -> DatabaseError:
+    if isinstance(error, DatabaseError):
+        return error
+    silent = DatabaseUnreachable(f"no answer within {_DATABASE_S:g} s")
+    context.store.failed(silent)
+    return silent
+
+
+def _failed(error: DatabaseError) -> Check:
+    return Check(ok=False, code=error.code, message=error.message, remedy=error.remedy)
 
 
 async def _cluster(context: Context) -> Check:

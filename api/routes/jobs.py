@@ -32,28 +32,8 @@ _EXAMPLE: dict[str, Any] = {
         "global_batch": 16,
     },
 }
-_BODY = {
-    "required": True,
-    "content": {
-        kind: {"schema": {"$ref": "#/components/schemas/JobSpec"}, "examples": {"quickstart": {"value": _EXAMPLE}}}
-        for kind in ("application/json", "application/yaml")
-    },
-}
-_LAYOUT_BODY = {
-    "required": True,
-    "content": {
-        kind: {
-            "schema": {
-                "type": "object",
-                "required": ["layout"],
-                "additionalProperties": False,
-                "properties": {"layout": {"$ref": "#/components/schemas/Layout"}},
-            },
-            "examples": {"tensor": {"value": {"layout": {"data": 2, "tensor": 2, "zero": 1}}}},
-        }
-        for kind in ("application/json", "application/yaml")
-    },
-}
+_BODY = body.described("JobSpec", "quickstart", _EXAMPLE)
+_LAYOUT_BODY = body.described("LayoutChange", "tensor", {"layout": {"data": 2, "tensor": 2, "zero": 1}})
 _OF_THE_SPEC = (
     "invalid_encoding",
     "invalid_syntax",

@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 
 from ...service import jobs, log_search
 from ...service.log_search import Level, Wanted
 from ..context import In
+from ..disconnect import while_connected
 from ..models import LogHits, Logs
 from ..problems import describe
 
@@ -55,14 +56,16 @@ def _wanted(
     "/jobs/{job}/logs/search",
     operation_id="searchLogs",
     summary="Search a job's logs",
-    responses=describe("job_not_found", "invalid_request"),
+    responses=describe("job_not_found", "invalid_request", "too_many_searches", "search_too_slow"),
 )
 async def search_logs(
+    request: Request,
     job: str,
     context: In,
     wanted: Annotated[Wanted, Depends(_wanted)],
     after: Annotated[Place, Query(description="Look on after this place.")] = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> LogHits:
-    """Look through the next 20,000 lines, or until `limit` are found. `looked` says how far that was."""
-    return LogHits.model_validate(await log_search.search(context.store, job, wanted, after=after, limit=limit))
+    """Look through the next 20,000 lines, or 32 MiB, or for half a second, or until `limit` are found. `looked` says how far that was."""
+    searching = log_search.search(context.store, job, wanted, after=after, limit=limit)
+    return LogHits.model_validate(await while_connected(request, searching))

@@ -34,7 +34,8 @@ async def schema() -> SchemaResponse:
 @router.get("/server", operation_id="getServer", summary="What the control plane allows")
 async def server(context: In) -> Server:
     """Its version, and what an operator has allowed."""
-    return Server(version=__version__, fault_injection=context.settings.fault_injection)
+    asks = context.authenticator is not None
+    return Server(version=__version__, fault_injection=context.settings.fault_injection, authentication=asks)
 
 
 @router.get("/templates", operation_id="listTemplates", summary="Specs to begin with")

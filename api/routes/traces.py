@@ -104,7 +104,7 @@ async def spans(
     responses={
         200: {
             "description": "Chrome trace JSON, gzip.",
-            "content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}},
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
         **_READING,
     },
@@ -113,4 +113,4 @@ async def download(job: str, trace: str, context: In) -> StreamingResponse:
     """All steps, ranks and spans in one file for <https://ui.perfetto.dev> or chrome://tracing."""
     pieces = await perfetto.document(context.store, job, trace)
     name = {"Content-Disposition": f'attachment; filename="{trace}.json.gz"'}
-    return StreamingResponse(pieces, media_type="application/gzip", headers=name)
+    return StreamingResponse(pieces, media_type="application/octet-stream", headers=name)

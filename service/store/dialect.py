@@ -1,11 +1,11 @@
-"""The two things that SQLite and PostgreSQL say differently: an insert that may meet its own row, and the clock.
+"""What SQLite and PostgreSQL say differently: an insert that may meet its own row, the clock, a text's bytes and what stands in it.
 
 Leases compare times of the database's clock alone, so that dispatchers whose own clocks differ still agree.
 """
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Double, Table, literal_column
+from sqlalchemy import ColumnElement, Double, LargeBinary, Table, cast, collate, func, literal_column
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -30,3 +30,24 @@ def unix_begin(tx: AsyncConnection) -> ColumnElement[float]:
     if tx.dialect.name == "postgresql":
         return literal_column("extract(epoch from statement_timestamp())::double precision", Double)
     return unix_now(tx)
+
+
+def ascii_lower(tx: AsyncConnection, text: ColumnElement[str]) -> ColumnElement[str]:
+    """`text` with A to Z in lower case and all else as it is, whatever the database's locale."""
+    if tx.dialect.name == "postgresql":
+        return func.lower(collate(text, "C"))
+    return func.lower(text)
+
+
+def contains(tx: AsyncConnection, text: ColumnElement[str], part: str) -> ColumnElement[bool]:
+    """Whether `part` stands in `text`, literally. LIKE's time would grow with the length of both multiplied: seconds for long lines."""
+    find = func.strpos if tx.dialect.name == "postgresql" else func.instr
+    found: ColumnElement[bool] = find(text, part) > 0
+    return found
+
+
+def octets(tx: AsyncConnection, text: ColumnElement[str]) -> ColumnElement[int]:
+    """Bytes of `text` in UTF-8."""
+    if tx.dialect.name == "postgresql":
+        return func.octet_length(text)
+    return func.length(cast(text, LargeBinary))

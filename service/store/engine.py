@@ -1,113 +1,202 @@
 """The way to the database: one `Store` per process; its transactions wait for nothing but the database.
 
-SQLite gets exactly one connection (same throughput as several, a twentieth of their worst latency), WAL, and
-`BEGIN IMMEDIATE` for writers, so that a write never fails half-way for want of the lock.
+Whatever a driver raises leaves here as a `DatabaseError`, and is logged here alone: once a minute per cause, and once when it has passed.
 """
 
 import asyncio
-import sqlite3
+import logging
+import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import event, text
-from sqlalchemy.engine import URL, Connection, make_url
-from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy import text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from ..errors import InvalidDatabase
+from ..errors import DatabaseError, DatabaseFull, DatabaseReadOnly, InvalidDatabase, SchemaDamaged, TooManySearches
+from ..failure_log import FailureLog
+from . import sqlite
+from .database_errors import explained
+from .revision import RevisionCheck
 
-#: What a database that is away makes SQLAlchemy raise. Whether a commit was done before is not known then.
-AWAY = (OperationalError, InterfaceError, PoolTimeout)
+log = logging.getLogger(__name__)
 
-#: Seconds that SQLite waits for another process' write before it gives up.
-BUSY_S = 30
+#: Connections of a process on which SQLite is read: one long read holds up no other.
+READERS: Final = 2
+#: Searches that a process runs at once, each on a connection of its own; others wait for their turn. SQLite searches in this process:
+#: on two cores, two searches find no more in a second than one, and leave lists no core.
+SEARCHES: Final = 2 if len(os.sched_getaffinity(0)) > 2 else 1
+#: Seconds that a search waits for its turn.
+SEARCH_TURN_S = 10.0
+#: Seconds for which a write that was refused for want of room or right marks the database as not writable.
+_UNWRITABLE_S: Final = 60.0
+#: What reads may not notice: only a write says that it has passed.
+_WRITES_ONLY: Final = (DatabaseReadOnly, DatabaseFull)
+
+
+@dataclass(frozen=True)
+class _Engines:
+    """PostgreSQL has one pool for reads and writes."""
+
+    writing: AsyncEngine
+    reading: AsyncEngine
+    searching: AsyncEngine
 
 
 class Store:
-    """Opens transactions. `read()` and `write()` commit at their end and roll back when their body raises."""
+    """Opens transactions. They commit at their end and roll back when their body raises.
+
+    All raise a `DatabaseError` where the database cannot serve, or its schema is not this version's; then nothing is read or written.
+    """
 
     def __init__(self, url: str) -> None:
-        self.engine = make_engine(url)
+        """Connects to nothing yet. Raises InvalidDatabase."""
+        self._url = parse(url)
+        self._engines = _engines(self._url)
+        self._revision = RevisionCheck()
+        self._failures = FailureLog(log)
+        self._searches = asyncio.Semaphore(SEARCHES)
+        self._refused: tuple[float, DatabaseError] | None = None  # when a write was refused, and why
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._engines.writing.dialect.name
+
+    @property
+    def unwritable(self) -> DatabaseError | None:
+        """Why the last write was refused, if that was for want of room or right, and lately."""
+        if self._refused is None or time.monotonic() - self._refused[0] > _UNWRITABLE_S:
+            return None
+        return self._refused[1]
+
+    def read(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A transaction that only reads."""
+        return self._transaction(self._engines.reading)
+
+    def write(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A transaction that may write."""
+        return self._transaction(self._engines.writing, writes=True)
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
-        async with self.engine.begin() as connection:
-            yield connection
+    async def search(self, limit_s: float) -> AsyncIterator[AsyncConnection]:
+        """A transaction that only reads, for what may take seconds: others do not wait for it.
 
-    @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncConnection]:
-        async with self.engine.connect() as connection:
-            await connection.execution_options(shardyard_write=True)
-            async with connection.begin():
-                yield connection
+        Raises TooManySearches, and TimeoutError when it is interrupted after `limit_s`.
+        """
+        try:
+            async with asyncio.timeout(SEARCH_TURN_S):
+                await self._searches.acquire()
+        except TimeoutError:
+            raise TooManySearches from None
+        try:
+            async with self._transaction(self._engines.searching) as tx, asyncio.timeout(limit_s):
+                if self.dialect == "postgresql":  # should the cancellation of a statement not reach the server
+                    await tx.execute(text(f"SET LOCAL statement_timeout = {int(limit_s * 1000) + 1000}"))
+                yield tx
+        finally:
+            self._searches.release()
 
-    async def ping(self) -> None:
-        """Raises SQLAlchemy's error when the database does not answer."""
-        async with self.read() as tx:
-            await tx.execute(text("SELECT 1"))
+    async def check(self) -> None:
+        """Raises the DatabaseError that stands between this version and its database."""
+        async with self.read():
+            return
+
+    def failed(self, error: DatabaseError) -> None:
+        """Log a failure. Transactions of this store do so themselves."""
+        detail = f" {error.detail}" if error.detail else ""
+        where = self._url.render_as_string(hide_password=True)
+        self._failures.failed(error.code, f"{error.message} [{error.code}, {where}]{detail}")
 
     async def close(self) -> None:
-        await self.engine.dispose()
+        for engine in {self._engines.writing, self._engines.reading, self._engines.searching}:
+            await engine.dispose()
+
+    @asynccontextmanager
+    async def _transaction(self, engine: AsyncEngine, *, writes: bool = False) -> AsyncIterator[AsyncConnection]:
+        try:
+            async with engine.begin() as tx:
+                await self._revision.check(tx)
+                yield tx
+        except SQLAlchemyError as error:
+            known = explained(error, self._url)
+            if known is None:
+                raise
+            if isinstance(known, SchemaDamaged):
+                known = await self._misfit(engine) or known
+            self._note(known, writes)
+            raise known from error
+        except DatabaseError as error:
+            self._note(error, writes)
+            raise
+        if writes:
+            self._refused = None
+        self._works(writes)
+
+    async def _misfit(self, engine: AsyncEngine) -> DatabaseError | None:
+        """A table that is missing may be the work of a migration since the last check."""
+        self._revision.forget()
+        try:
+            async with engine.begin() as tx:
+                await self._revision.check(tx)
+        except DatabaseError as error:
+            return error
+        except SQLAlchemyError as error:
+            return explained(error, self._url)
+        return None
+
+    def _note(self, error: DatabaseError, writes: bool) -> None:
+        if writes and isinstance(error, _WRITES_ONLY):
+            self._refused = time.monotonic(), error
+        self.failed(error)
+
+    def _works(self, writes: bool) -> None:
+        for cause in self._failures.failing:
+            if writes or cause not in {kind.code for kind in _WRITES_ONLY}:
+                self._failures.works(cause, f"The database works again [{cause}].")
 
 
-def make_engine(url: str) -> AsyncEngine:
-    """An engine for one of the two databases that pass the same tests. Raises InvalidDatabase for any other."""
-    parsed = _parse(url)
-    if parsed.drivername == "postgresql+psycopg":
-        patience = {"connect_timeout": 10}
-        return create_async_engine(parsed, pool_size=10, max_overflow=10, pool_pre_ping=True, connect_args=patience)
-    if parsed.database and parsed.database != ":memory:":
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_async_engine(parsed, pool_size=1, max_overflow=0, pool_timeout=60, connect_args={"timeout": BUSY_S})
-    event.listen(engine.sync_engine, "connect", _prepare_sqlite)
-    event.listen(engine.sync_engine, "begin", _begin_sqlite)
-    event.listen(engine.sync_engine, "invalidate", _abandon_sqlite)
-    return engine
-
-
-def _parse(url: str) -> URL:
+def parse(url: str) -> URL:
+    """The URL of one of the two databases that pass the same tests. Raises InvalidDatabase for any other."""
     remedy = "Use sqlite+aiosqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME."
     try:
         parsed = make_url(url)
     except ArgumentError:
         raise InvalidDatabase("The database URL cannot be read.", field="database_url", remedy=remedy) from None
-    if parsed.drivername in ("sqlite+aiosqlite", "postgresql+psycopg"):
+    if parsed.drivername == "postgresql+psycopg":
         return parsed
-    raise InvalidDatabase(f"{parsed.drivername} is not a supported database.", field="database_url", remedy=remedy)
+    if parsed.drivername != "sqlite+aiosqlite":
+        says = f"{parsed.drivername} is not a supported database."
+    elif parsed.database in (None, "", ":memory:") or "uri" in parsed.query:
+        says = "A SQLite database must be a file, named by its path."
+    else:
+        return parsed
+    raise InvalidDatabase(says, field="database_url", remedy=remedy)
 
 
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # the driver must not begin transactions of its own: see _begin_sqlite
-    cursor = connection.cursor()
-    for pragma in (f"busy_timeout={BUSY_S * 1000}", "synchronous=NORMAL", "foreign_keys=ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    _use_wal(connection, cursor)
-    cursor.close()
+def writing_engine(url: URL) -> AsyncEngine:
+    """For migrations, which create what is missing."""
+    return _postgresql(url, 1, 0) if url.drivername.startswith("postgresql") else sqlite.engine(url, "create")
 
 
-def _use_wal(connection: Any, cursor: Any) -> None:
-    """Of several who change a new file's journal mode at the same moment, SQLite refuses some at once, whatever their time-out."""
-    last = time.monotonic() + BUSY_S
-    while True:
-        try:
-            cursor.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > last:
-                raise
-        connection.run_async(lambda _: asyncio.sleep(0.02))
+def _engines(url: URL) -> _Engines:
+    if url.drivername.startswith("postgresql"):
+        both = _postgresql(url, 10, 10)
+        return _Engines(both, both, _postgresql(url, SEARCHES, 0))
+    reading, searching = (sqlite.engine(url, "read", connections) for connections in (READERS, SEARCHES))
+    return _Engines(sqlite.engine(url, "write"), reading, searching)
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    write = connection.get_execution_options().get("shardyard_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-
-def _abandon_sqlite(connection: Any, _record: Any, _error: BaseException | None) -> None:
-    """Before the connection of a cancelled task is closed: a cursor that is still referred to would keep its lock."""
-    with suppress(ValueError, sqlite3.Error):  # it is closed already
-        connection.rollback()
+def _postgresql(url: URL, connections: int, more: int) -> AsyncEngine:
+    patience = {"connect_timeout": 10}
+    try:
+        return create_async_engine(
+            url, pool_size=connections, max_overflow=more, pool_pre_ping=True, connect_args=patience
+        )
+    except ModuleNotFoundError as error:
+        says = f"PostgreSQL needs the package {error.name}, which is not installed."
+        raise InvalidDatabase(says, field="database_url", remedy="pip install 'shardyard[postgres]'") from None

@@ -1,13 +1,15 @@
 """SQL that looks for lines in the table `logs`: always between two positions, so that its cost is known beforehand."""
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from .dialect import ascii_lower, contains, octets
 from .tables import logs
 
 Level = Literal["error", "warning"]
@@ -15,6 +17,7 @@ Level = Literal["error", "warning"]
 #: What a line says that is of a level, whatever wrote it: Python's logging, a traceback, a C++ library. A level has those above it too.
 _ERROR: Final = ("error", "critical", "fatal", "exception", "traceback")
 _WORDS: Final[dict[Level, tuple[str, ...]]] = {"error": _ERROR, "warning": (*_ERROR, "warn")}
+_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 @dataclass(frozen=True)
@@ -28,18 +31,44 @@ class Wanted:
     until: float | None = None
 
 
-async def reach(tx: AsyncConnection, job_id: str, rank: int | None, after: int, count: int) -> int | None:
-    """The position of the `count`-th line after a position, None where there are fewer."""
-    mine = _mine(job_id, rank)
-    statement = select(logs.c.position).where(*mine, logs.c.position > after).order_by(logs.c.position)
-    return (await tx.execute(statement.offset(count - 1).limit(1))).scalar_one_or_none()
+class Size(NamedTuple):
+    """How much of a log."""
+
+    lines: int
+    bytes: int
+
+    def __sub__(self, other: "Size") -> "Size":
+        return Size(self.lines - other.lines, self.bytes - other.bytes)
+
+    @property
+    def empty(self) -> bool:
+        return self.lines <= 0 or self.bytes <= 0
 
 
-async def matching(
-    tx: AsyncConnection, job_id: str, wanted: Wanted, after: int, until: int, limit: int
-) -> Sequence[RowMapping]:
-    inside = and_(*_mine(job_id, wanted.rank), logs.c.position > after, logs.c.position <= until)
-    statement = select(logs).where(inside, *_filters(wanted)).order_by(logs.c.position).limit(limit)
+class Span(NamedTuple):
+    """Positions after `after` up to `until`."""
+
+    after: int
+    until: int
+
+
+async def next_part(
+    tx: AsyncConnection, job_id: str, rank: int | None, span: Span, most: Size
+) -> tuple[Span, Size] | None:
+    """The first lines of `span`, at most so many, and no more than one beyond so many bytes; None where there are none."""
+    size = octets(tx, logs.c.text).label("size")
+    inside = and_(*_mine(job_id, rank), *_within(span))
+    lines = select(logs.c.position, size).where(inside).order_by(logs.c.position).limit(most.lines).subquery()
+    before = (func.sum(lines.c.size).over(order_by=lines.c.position) - lines.c.size).label("before")
+    counted = select(lines, before).subquery()
+    sums = select(func.max(counted.c.position), func.count(), func.sum(counted.c.size))
+    last, count, total = (await tx.execute(sums.where(counted.c.before < most.bytes))).one()
+    return None if last is None else (Span(span.after, last), Size(count, int(total)))
+
+
+async def matching(tx: AsyncConnection, job_id: str, wanted: Wanted, span: Span, limit: int) -> Sequence[RowMapping]:
+    inside = and_(*_mine(job_id, wanted.rank), *_within(span))
+    statement = select(logs).where(inside, *_filters(tx, wanted)).order_by(logs.c.position).limit(limit)
     return (await tx.execute(statement)).mappings().all()
 
 
@@ -53,13 +82,17 @@ def _mine(job_id: str, rank: int | None) -> list[ColumnElement[bool]]:
     return [logs.c.job_id == job_id, *([] if rank is None else [logs.c.rank == rank])]
 
 
-def _filters(wanted: Wanted) -> list[ColumnElement[bool]]:
-    lower: ColumnElement[Any] = func.lower(logs.c.text)
+def _within(span: Span) -> list[ColumnElement[bool]]:
+    return [logs.c.position > span.after, logs.c.position <= span.until]
+
+
+def _filters(tx: AsyncConnection, wanted: Wanted) -> list[ColumnElement[bool]]:
+    lower = ascii_lower(tx, logs.c.text)
     filters: list[ColumnElement[bool]] = []
     if wanted.text:
-        filters.append(lower.contains(wanted.text.lower(), autoescape=True))
+        filters.append(contains(tx, lower, wanted.text.translate(_LOWER)))
     if wanted.level is not None:
-        filters.append(or_(*(lower.contains(word) for word in _WORDS[wanted.level])))
+        filters.append(or_(*(contains(tx, lower, word) for word in _WORDS[wanted.level])))
     if wanted.since is not None:
         filters.append(logs.c.ts >= wanted.since)
     if wanted.until is not None:

@@ -1,6 +1,5 @@
 """The schema is brought up to date by Alembic's migrations, in one transaction, by one process at a time."""
 
-from pathlib import Path
 from typing import Any
 
 from alembic import command
@@ -9,7 +8,10 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, text
 
-from .engine import Store
+from ..errors import SchemaTooOld
+from .database_errors import translated
+from .engine import Store, parse, writing_engine
+from .revision import MIGRATIONS, refuse_misfit
 from .tables import METADATA
 
 #: Any number, the same in every process that migrates.
@@ -17,20 +19,32 @@ _LOCK = 7_382_945_102
 
 
 async def upgrade(url: str) -> None:
-    """Bring the database to this version's schema; harmless when repeated or done by several processes at once."""
-    store = Store(url)
+    """Bring the database to this version's schema; harmless when repeated or done by several processes at once.
+
+    Raises DatabaseError; SchemaTooNew and SchemaUnknown, without touching it, for a schema that is none of this version's.
+    """
+    parsed = parse(url)
+    engine = writing_engine(parsed)
     try:
-        async with store.write() as tx:
-            if tx.dialect.name == "postgresql":
-                await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-            await tx.run_sync(_upgrade)
+        with translated(parsed):
+            async with engine.begin() as tx:
+                if tx.dialect.name == "postgresql":
+                    await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+                await tx.run_sync(_upgrade)
     finally:
-        await store.close()
+        await engine.dispose()
 
 
 def _upgrade(connection: Connection) -> None:
+    heads = MigrationContext.configure(connection).get_current_heads()
+    try:
+        if heads:
+            refuse_misfit(", ".join(sorted(heads)))
+            return
+    except SchemaTooOld:
+        pass
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes |= {"connection": connection, "metadata": METADATA}
     command.upgrade(config, "head")
 

@@ -1,10 +1,9 @@
-"""Control planes for the tests. Whatever happens, nothing of them stays."""
+"""Control planes of a test's own. Whatever happens, nothing of them stays."""
 
 from collections.abc import Iterator
 
 import pytest
-from harness.bucket import Buckets
-from harness.plane import Plane, running_plane
+from harness.plane import Plane
 
 
 @pytest.fixture
@@ -15,13 +14,3 @@ def fresh_plane() -> Iterator[Plane]:
         yield plane
     finally:
         plane.end()
-
-
-@pytest.fixture(scope="module")
-def plane(buckets: Buckets) -> Iterator[Plane]:
-    """A control plane that the tests of a module share; its workers have the credentials of a bucket."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in buckets.environment.items():
-            patch.setenv(name, value)
-        with running_plane() as plane:
-            yield plane

@@ -15,6 +15,7 @@ import pytest
 from harness.campaign import Campaign, measure
 from harness.cast import actors, trainers
 from harness.chaos import FINAL, SAVE_EVERY, Fault, drawn, possible
+from harness.patience import PATIENCE_S
 from harness.plane import Plane, spec, until
 from harness.postgres import Postgres
 from harness.stage import Stage, a_stage
@@ -39,6 +40,7 @@ LAYOUTS: list[dict[str, Any]] = [
 STEPS = 60 + 20 * EACH
 
 
+@pytest.mark.full
 @pytest.mark.timeout(1800 + 120 * (len(FAULTS) or COUNT))
 def test_no_fault_is_seen_in_the_numbers(postgres: Postgres, capsys: pytest.CaptureFixture[str]) -> None:
     def tell(text: str) -> None:
@@ -99,9 +101,9 @@ def _difference(curve: list[Any], whole: list[Any]) -> str:
 def _nothing_is_left(stage: Stage) -> None:
     """No rank, no placement group, no device; after the control plane's end no process, and so no port."""
     plane = stage.plane
-    until(lambda: not _cast(stage), 240, f"the end of {_cast(stage)}")
+    until(lambda: not _cast(stage), PATIENCE_S, f"the end of {_cast(stage)}")
     with plane.client() as client:
-        until(lambda: sum(node.cpu_used for node in client.nodes()) < 1e-6, 240, "all devices to be free")
+        until(lambda: sum(node.cpu_used for node in client.nodes()) < 1e-6, PATIENCE_S, "all devices to be free")
     stage.cleared()
 
 
@@ -129,7 +131,7 @@ def _step(plane: Plane, job: str) -> int | None:
 def _outcome(plane: Plane, job: str) -> tuple[Any, Any, list[float]]:
     """The curve, each step once; the last checkpoint's values; and when each step was done. Its files then go."""
     with plane.client() as client:
-        done = client.wait(job, timeout_s=240)
+        done = client.wait(job, timeout_s=PATIENCE_S)
         assert (done.state, done.attempt) == ("succeeded", 1), f"{done.state}, attempt {done.attempt}: {done.message}"
         points = client.metrics(job, max_points=10_000).points
     assert [point.step for point in points] == list(range(1, STEPS + 1)), "steps are missing or came twice"

@@ -1,17 +1,15 @@
 """An elastic job loses half of its devices, goes on with the others from memory, and takes as many again when they are there."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from harness.nodes import Nodes, running_nodes
+from harness.patience import PATIENCE_S
 from harness.plane import Plane, spec, until
 
 from shardyard.api.client import Client
 
-#: `make chaos` sets it: nodes take half a minute to start.
-MORE = bool(os.environ.get("SHARDYARD_NODES"))
 #: More than the job will reach; the learning rate does not depend on it.
 ENDLESS = 100_000
 SAME: dict[str, Any] = {
@@ -34,7 +32,7 @@ def nodes() -> Iterator[Nodes]:
 @pytest.fixture
 def plane(nodes: Nodes) -> Iterator[Plane]:
     plane = Plane()
-    plane.given = nodes.settings | {"SHARDYARD_CPU_RANKS_PER_CORE": "2"}
+    plane.given |= nodes.settings | {"SHARDYARD_CPU_RANKS_PER_CORE": "2"}
     try:
         plane.up()
         yield plane
@@ -44,14 +42,14 @@ def plane(nodes: Nodes) -> Iterator[Plane]:
 
 def trains(client: Client, job: str, ranks: int, steps: int) -> int:
     """Wait until it trains on so many ranks and has told so many more steps; returns the last."""
-    until(lambda: (now := client.job(job)).world_size == ranks and now.state == "running", 240, f"{ranks} ranks")
+    until(lambda: (now := client.job(job)).world_size == ranks and now.state == "running", PATIENCE_S, f"{ranks} ranks")
     before = client.job(job).progress
     since = 0 if before is None else before.step
-    until(lambda: (now := client.job(job).progress) is not None and now.step >= since + steps, 240, "steps")
+    until(lambda: (now := client.job(job).progress) is not None and now.step >= since + steps, PATIENCE_S, "steps")
     return since + steps
 
 
-@pytest.mark.skipif(not MORE, reason="make chaos")
+@pytest.mark.full
 @pytest.mark.timeout(1500)
 def test_a_job_goes_on_with_fewer_replicas_and_grows_again(plane: Plane, nodes: Nodes) -> None:
     with plane.client() as client:
@@ -63,7 +61,7 @@ def test_a_job_goes_on_with_fewer_replicas_and_grows_again(plane: Plane, nodes: 
         nodes.add_node(1)
         last = trains(client, job, 4, 5)
         client.cancel(job)
-        done = client.wait(job, timeout_s=240)
+        done = client.wait(job, timeout_s=PATIENCE_S)
         assert (done.state, done.attempt, done.restarts) == ("cancelled", 3, 0)
         points = client.metrics(job, max_points=10_000).points
         assert [point.step for point in points[:last]] == list(range(1, last + 1))

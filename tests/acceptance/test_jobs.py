@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from harness.patience import PATIENCE_S
 from harness.plane import Plane, spec, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -36,7 +37,7 @@ def _of(process: psutil.Process, plane: Plane) -> bool:
 def test_trains_to_the_end_and_tells_every_step_once(plane: Plane) -> None:
     with plane.client() as client:
         job = client.submit(spec("four-ranks", steps=12, layout={"data": 2, "tensor": 2, "zero": 1}))
-        done = client.wait(job.id, timeout_s=240)
+        done = client.wait(job.id, timeout_s=PATIENCE_S)
         assert done.state == "succeeded", done.message
         points = client.metrics(job.id).points
         assert [point.step for point in points] == list(range(1, 13))
@@ -60,10 +61,12 @@ def test_the_gang_and_torchrun_train_the_same_bits(plane: Plane, tmp_path: Path)
         "127.0.0.1:0",
     ]
     command += ["-m", "shardyard.workers.local", str(file), "--json", "--out", str(tmp_path)]
-    out = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=240, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    ).stdout
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     with plane.client() as client:
-        job = client.wait(client.submit(document).id, timeout_s=240)
+        job = client.wait(client.submit(document).id, timeout_s=PATIENCE_S)
         stored = client.metrics(job.id).points
     assert [point.loss for point in stored] == [e["data"]["loss"] for e in events if e["kind"] == "step"]
 
@@ -71,12 +74,12 @@ def test_the_gang_and_torchrun_train_the_same_bits(plane: Plane, tmp_path: Path)
 def test_cancel_ends_a_running_job_and_leaves_nothing(plane: Plane) -> None:
     with plane.client() as client:
         job = client.submit(spec("endless", steps=1_000_000, layout={"data": 4}))
-        until(lambda: client.job(job.id).state == "running", 120, "the job to run")
+        until(lambda: client.job(job.id).state == "running", PATIENCE_S, "the job to run")
         assert trainers(plane)
         client.cancel(job.id)
-        until(lambda: client.job(job.id).state == "cancelled", 60, "cancelled")
-        until(lambda: not trainers(plane), 60, "trainers and actors to be gone")
-        until(lambda: all(node.cpu_used == 0 for node in client.nodes()), 60, "devices to be free")
+        until(lambda: client.job(job.id).state == "cancelled", PATIENCE_S, "cancelled")
+        until(lambda: not trainers(plane), PATIENCE_S, "trainers and actors to be gone")
+        until(lambda: all(node.cpu_used == 0 for node in client.nodes()), PATIENCE_S, "devices to be free")
 
 
 RAISES = """
@@ -106,34 +109,34 @@ def test_a_rank_that_raises_fails_the_job_with_its_story(plane: Plane, tmp_path:
     document = spec("raises")
     document["train"]["model"] = {"import": "cheese:make", "code": str(tmp_path)}
     with plane.client() as client:
-        job = client.wait(client.submit(document).id, timeout_s=240)
+        job = client.wait(client.submit(document).id, timeout_s=PATIENCE_S)
         assert job.state == "failed"
         assert job.reason == "exception"
         for part in ("RuntimeError: the cheese is finished", "rank 1", "Traceback", "cheese.py"):
             assert part in job.message, job.message
-        until(lambda: not trainers(plane), 60, "trainers and actors to be gone")
-        assert client.wait(client.submit(spec("after-it", steps=2)).id, timeout_s=240).state == "succeeded"
+        until(lambda: not trainers(plane), PATIENCE_S, "trainers and actors to be gone")
+        assert client.wait(client.submit(spec("after-it", steps=2)).id, timeout_s=PATIENCE_S).state == "succeeded"
 
 
 def test_a_job_saves_in_a_bucket_and_another_one_resumes_it(plane: Plane) -> None:
     uri = "s3://checkpoints/jobs"
     with plane.client() as client:
         first = client.submit(spec("in-a-bucket", steps=4, checkpoint={"every": 2, "keep": 1, "uri": uri}))
-        done = client.wait(first.id, timeout_s=240)
+        done = client.wait(first.id, timeout_s=PATIENCE_S)
         assert done.state == "succeeded", done.message
         assert done.summary is not None and done.summary.checkpoint == f"{uri}/{first.id}/step-00000004"
         second = client.submit(spec("from-a-bucket", steps=6, layout={"tensor": 2}, resume_from="in-a-bucket"))
-        assert client.wait(second.id, timeout_s=240).state == "succeeded"
+        assert client.wait(second.id, timeout_s=PATIENCE_S).state == "succeeded"
         assert [point.step for point in client.metrics(second.id).points] == [5, 6]
         assert client.incidents(first.id).items == client.incidents(second.id).items == []
 
 
 def test_resumes_a_job_on_another_layout(plane: Plane) -> None:
     with plane.client() as client:
-        first = client.wait(client.submit(spec("part-one", steps=4)).id, timeout_s=240)
+        first = client.wait(client.submit(spec("part-one", steps=4)).id, timeout_s=PATIENCE_S)
         assert first.state == "succeeded", first.message
         second = client.submit(spec("part-two", steps=6, layout={"tensor": 2}, resume_from="part-one"))
-        done = client.wait(second.id, timeout_s=240)
+        done = client.wait(second.id, timeout_s=PATIENCE_S)
         assert done.state == "succeeded", done.message
         assert [point.step for point in client.metrics(second.id).points] == [5, 6]
 
@@ -146,7 +149,7 @@ def test_what_the_models_print_is_in_the_logs(plane: Plane, tmp_path: Path) -> N
     document = spec("chatty", steps=1)
     document["train"]["model"] = {"import": "chatty:make", "code": str(tmp_path)}
     with plane.client() as client:
-        job = client.wait(client.submit(document).id, timeout_s=240)
+        job = client.wait(client.submit(document).id, timeout_s=PATIENCE_S)
         for rank in (0, 1):
             texts = [line.text for line in client.logs(job.id, rank=rank).lines]
             assert f"hello from rank {rank}" in texts

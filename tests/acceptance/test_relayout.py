@@ -1,29 +1,31 @@
 """A running job takes another layout: it saves, makes room, and goes on from its next step on the same curve."""
 
 import pytest
-from harness.plane import Plane, spec, until
+from harness.patience import PATIENCE_S
+from harness.plane import Plane, endless, trained
 
 from shardyard.api.client import ApiError
 
-STEPS = 120
+SAME = {"precision": "fp64"}
 
 
 def test_a_running_job_goes_on_with_another_layout(plane: Plane) -> None:
-    same = {"precision": "fp64", "checkpoint": {"final": False}, "steps": STEPS}
     with plane.client() as client:
-        whole = client.submit(spec("whole-layout", layout={"data": 2, "zero": 1}, **same))
-        assert client.wait(whole.id, timeout_s=240).state == "succeeded"
-        job = client.submit(spec("new-layout", layout={"data": 2, "zero": 1}, **same))
-        until(lambda: (found := client.job(job.id).progress) is not None and found.step >= 3, 120, "three steps")
+        job = client.submit(endless("new-layout", layout={"data": 2, "zero": 1}, **SAME))
+        trained(client, job.id, 3)
         with pytest.raises(ApiError) as refused:
             client.relayout(job.id, {"tensor": 3})
         assert refused.value.errors[0].field == "train.layout.tensor"
         asked = client.relayout(job.id, {"tensor": 2})
         assert (asked.state, asked.layout) == ("preempting", "tensor 2")
-        done = client.wait(job.id, timeout_s=240)
-        assert (done.state, done.attempt, done.restarts, done.world_size) == ("succeeded", 2, 0, 2), done.message
+        trained(client, job.id, 3, attempt=2)
+        client.cancel(job.id)
+        done = client.wait(job.id, timeout_s=PATIENCE_S)
+        assert (done.state, done.attempt, done.restarts, done.world_size) == ("cancelled", 2, 0, 2), done.message
         points = client.metrics(job.id, max_points=10_000).points
-        assert [point.step for point in points] == list(range(1, STEPS + 1))
+        assert [point.step for point in points] == list(range(1, len(points) + 1))
+        whole = client.submit(endless("whole-layout", layout={"data": 2, "zero": 1}, steps=len(points), **SAME))
+        assert client.wait(whole.id, timeout_s=PATIENCE_S).state == "succeeded"
         curve = [point.loss for point in client.metrics(whole.id, max_points=10_000).points]
         assert [point.loss for point in points] == pytest.approx(curve, rel=1e-9)
         events = list(client.events(job.id))

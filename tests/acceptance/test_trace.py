@@ -7,35 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.plane import Plane, running_plane, spec, until
+from harness.patience import PATIENCE_S
+from harness.plane import Plane, spec, until
 
 SLOW, SLOW_MS, STEPS = 3, 100, 5
 #: What must not be overlooked, per step.
 FELT_MS = 50.0
 
 
-@pytest.fixture(scope="module")
-def struck() -> Iterator[Plane]:
-    """A control plane that lets faults be asked for."""
-    with running_plane(SHARDYARD_FAULT_INJECTION="true") as plane:
-        yield plane
-
-
-@pytest.mark.slow
-def test_a_trace_names_the_slow_rank(struck: Plane) -> None:
+@pytest.mark.timing
+def test_a_trace_names_the_slow_rank(plane: Plane) -> None:
     layout = {"pipeline": 2, "data": 2, "zero": 1, "micro_batch": 1}
-    with struck.client() as client:
+    with plane.client() as client:
         job = client.submit(spec("traced", steps=1_000_000, layout=layout, checkpoint={"final": False}))
         until(
             lambda: (seen := client.job(job.id)).state == "running" or seen.finished_at is not None,
-            240,
+            PATIENCE_S,
             "the job to run",
         )
         assert client.job(job.id).state == "running", client.job(job.id)
         client.inject_fault(job.id, "slow-rank", rank=SLOW, by_ms=SLOW_MS, for_s=600)
-        until(lambda: any(event.kind == "fault" for event in client.events(job.id)), 60, "the rank to be slow")
+        until(lambda: any(event.kind == "fault" for event in client.events(job.id)), PATIENCE_S, "the rank to be slow")
         trace = client.trace(job.id, steps=STEPS).id
-        until(lambda: client.traces(job.id).items[0].state != "open", 120, "the trace")
+        until(lambda: client.traces(job.id).items[0].state != "open", PATIENCE_S, "the trace")
         found = client.trace_summary(job.id, trace)
         assert found.trace.state == "done", found.trace
         assert len(found.steps) == STEPS and [rank.rank for rank in found.ranks] == [0, 1, 2, 3]
@@ -46,26 +40,27 @@ def test_a_trace_names_the_slow_rank(struck: Plane) -> None:
         document = json.loads(gzip.decompress(client.perfetto(job.id, trace)))
         assert {one["pid"] for one in document["traceEvents"]} == {0, 1, 2, 3}
         client.cancel(job.id)
-        assert client.wait(job.id, timeout_s=120).state == "cancelled"
+        assert client.wait(job.id, timeout_s=PATIENCE_S).state == "cancelled"
         losses = [point.loss for point in client.metrics(job.id).points]
         assert len(losses) > STEPS and all(loss is not None for loss in losses)
 
 
 @pytest.fixture(scope="module")
-def job(struck: Plane) -> Iterator[str]:
+def job(plane: Plane) -> Iterator[str]:
     """Two stages, four micro-batches, steps without end."""
     layout = {"pipeline": 2, "schedule": "1f1b", "micro_batch": 2}
-    with struck.client() as client:
+    with plane.client() as client:
         endless = client.submit(spec("piped", steps=1_000_000, layout=layout, eval={}, checkpoint={"final": False}))
-        until(lambda: (client.job(endless.id).cursor.split(".")[1]) not in ("0", "1"), 240, "the job's second step")
+        until(
+            lambda: (client.job(endless.id).cursor.split(".")[1]) not in ("0", "1"), PATIENCE_S, "the job's second step"
+        )
         yield endless.id
         client.cancel(endless.id)
 
 
-@pytest.mark.slow
-def test_the_command_records_steps_that_add_up(struck: Plane, job: str, tmp_path: Path) -> None:
+def test_the_command_records_steps_that_add_up(plane: Plane, job: str, tmp_path: Path) -> None:
     file = tmp_path / "steps.json.gz"
-    done = struck.run("trace", job, "--steps", "3", "-o", str(file), "--json")
+    done = plane.run("trace", job, "--steps", "3", "-o", str(file), "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["trace"]["state"] == "done" and found["trace"]["parts"] == 6
@@ -92,13 +87,17 @@ def measured(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one for one in told if one["ph"] == "X" and (one["pid"], one["tid"]) not in ideal]
 
 
-@pytest.mark.slow
-def test_fifty_milliseconds_are_seen(struck: Plane, job: str) -> None:
-    with struck.client() as client:
+@pytest.mark.timing
+def test_fifty_milliseconds_are_seen(plane: Plane, job: str) -> None:
+    with plane.client() as client:
         fault = client.inject_fault(job, "slow-rank", rank=1, by_ms=FELT_MS, for_s=600)
-        until(lambda: any(event.data.get("id") == fault.id for event in client.story(client.job(job))), 60, "the fault")
+        until(
+            lambda: any(event.data.get("id") == fault.id for event in client.story(client.job(job))),
+            PATIENCE_S,
+            "the fault",
+        )
         trace = client.trace(job, steps=3)
-        until(lambda: client.traces(job).items[0].state != "open", 120, "the trace")
+        until(lambda: client.traces(job).items[0].state != "open", PATIENCE_S, "the trace")
         found = client.trace_summary(job, trace.id)
         assert found.trace.state == "done", found.trace.message
         assert found.slowest_rank == 1 and 1000 * (found.slower_by_s or 0) > 0.6 * FELT_MS

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from harness.plane import Plane
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 
 
+@pytest.mark.full
 def test_the_tutorial_works_as_written(plane: Plane, tmp_path: Path) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.chromium import chromium  # noqa: E402
+from harness.page import signed_in  # noqa: E402
 from harness.plane import Plane, running_plane, until  # noqa: E402
 
 MODULE = '''
@@ -88,7 +89,7 @@ def measure(plane: Plane, minutes: float, every: float) -> list[Look]:
     with plane.client() as client, chromium() as browser:
         job = client.submit(spec(folder)).id
         until(lambda: getattr(client.job(job).progress, "step", 0) > 20, 240, "a job that trains")
-        page = browser.new_page()
+        page = signed_in(browser, client.url, plane.token).new_page()
         tools = page.context.new_cdp_session(page)
         tools.send("Performance.enable")
         page.goto(f"{client.url}/jobs/{job}")

@@ -61,7 +61,7 @@ async def turn(plane: Plane, job: str, pages: int, seconds: float) -> Told:
     told, counting = Told(pages), asyncio.Event()
     after = f"0.{since.step}.0" if since else "0.0.0"
     first = [asyncio.Event() for _ in range(pages)]
-    open_ = [asyncio.create_task(_page(url.hostname, url.port, job, after, told, counting, one)) for one in first]
+    open_ = [asyncio.create_task(_page(plane, url.netloc, job, after, told, counting, one)) for one in first]
     async with asyncio.timeout(120):
         await asyncio.gather(*(one.wait() for one in first))
     await asyncio.sleep(SETTLE_S)
@@ -80,12 +80,14 @@ async def turn(plane: Plane, job: str, pages: int, seconds: float) -> Told:
 
 
 async def _page(
-    host: Any, port: Any, job: str, after: str, told: Told, counting: asyncio.Event, first: asyncio.Event
+    plane: Plane, netloc: str, job: str, after: str, told: Told, counting: asyncio.Event, first: asyncio.Event
 ) -> None:
     """A page's stream, read as cheaply as can be: two hundred readers share this process."""
+    host, _, port = netloc.partition(":")
     reader, writer = await asyncio.open_connection(host, port)
     try:
-        writer.write(f"GET /v1/jobs/{job}/events?after={after} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+        request = f"GET /v1/jobs/{job}/events?after={after} HTTP/1.1\r\nHost: {netloc}\r\n"
+        writer.write(f"{request}Authorization: Bearer {plane.token}\r\n\r\n".encode())
         step = False
         while line := await reader.readline():
             if line.startswith(b"event:"):

@@ -78,7 +78,7 @@ def _turn(engine: Any, tokens: Any, first: int, steps: int) -> dict[str, Any]:
     """Steps `first`, `first + 1`, … from a common start until all that they sent has arrived."""
     import torch.distributed as dist
 
-    batches = [tokens.batch(step, engine.rows) for step in range(first, first + steps)]
+    batches = [tokens.batch(step * tokens.global_batch, engine.rows) for step in range(first, first + steps)]
     dist.barrier()
     began, worked = time.perf_counter(), time.process_time()
     losses = [engine.step(*batch) for batch in batches]

@@ -18,6 +18,7 @@ ROOT: Final = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.chromium import chromium  # noqa: E402
+from harness.page import signed_in  # noqa: E402
 from harness.plane import running_plane, until  # noqa: E402
 
 from shardyard import Client  # noqa: E402
@@ -83,11 +84,10 @@ def pages(jobs: Mapping[str, str]) -> list[tuple[str, str, str | None]]:
     return [("job", job, None), *inside, ("compare", f"/compare?{both}", None)]
 
 
-def take(browser: Browser, url: str, jobs: Mapping[str, str]) -> None:
+def take(browser: Browser, url: str, token: str, jobs: Mapping[str, str]) -> None:
     for scheme in ("light", "dark"):
-        context = browser.new_context(
-            base_url=url, viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme, reduced_motion="reduce"
-        )
+        looks: Any = {"color_scheme": scheme, "reduced_motion": "reduce"}
+        context = signed_in(browser, url, token, viewport={"width": WIDTH, "height": HEIGHT}, **looks)
         page = context.new_page()
         for name, address, heading in pages(jobs):
             page.goto(address)
@@ -103,7 +103,7 @@ def main() -> None:
     with running_plane(SHARDYARD_FAULT_INJECTION="true") as plane, plane.client() as client:
         jobs = train(client)
         with chromium() as browser:
-            take(browser, client.url, jobs)
+            take(browser, client.url, plane.token, jobs)
         for job in jobs.values():
             with suppress(ApiError):  # on a fast machine it has ended
                 client.cancel(job)

@@ -5,14 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 from harness.page import RECORDER, assert_accessible, opened
+from harness.patience import PATIENCE_MS, PATIENCE_S
 from harness.plane import Plane, spec, until
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard.api.models import Job
-
-#: Milliseconds, and seconds, for what the cluster must do first; it may share its cores with other tests.
-SLOW = 240_000
-SLOW_S = 240
 
 
 @pytest.fixture(scope="module")
@@ -22,30 +19,28 @@ def job(plane: Plane) -> Iterator[Job]:
         found = client.submit(
             spec("patient", steps=1_000_000, checkpoint={"every": 100, "keep": 500}, eval={"every": 50, "batches": 1})
         )
-        until(lambda: client.job(found.id).checkpoint is not None, SLOW_S, "a checkpoint")
+        until(lambda: client.job(found.id).checkpoint is not None, PATIENCE_S, "a checkpoint")
         yield found
         client.cancel(found.id)
 
 
 @pytest.fixture
-def page(browser: Browser, url: str) -> Iterator[Page]:
+def page(browser: Browser, url: str, token: str) -> Iterator[Page]:
     """A fresh page; what it complains of on its console fails the test."""
-    with opened(browser, url) as page:
+    with opened(browser, url, token) as page:
         yield page
 
 
-@pytest.mark.slow
 def test_a_page_that_is_opened_anew_goes_on_without_a_gap(page: Page, job: Job) -> None:
     page.add_init_script(RECORDER)
     page.goto(f"/jobs/{job.id}")
     for _ in range(3):
-        page.wait_for_function("() => window.steps.length > 15", timeout=SLOW)
+        page.wait_for_function("() => window.steps.length > 15", timeout=PATIENCE_MS)
         told, steps = page.evaluate("[window.told, window.steps]")
         assert steps == list(range(told + 1, told + 1 + len(steps)))
         page.reload()
 
 
-@pytest.mark.slow
 def test_a_rank_is_killed_from_the_page_and_its_story_read(page: Page, job: Job) -> None:
     page.goto(f"/jobs/{job.id}")
     page.get_by_role("button", name="Inject a fault…").click()
@@ -55,16 +50,15 @@ def test_a_rank_is_killed_from_the_page_and_its_story_read(page: Page, job: Job)
     dialog.get_by_role("button", name="Strike").click()
     expect(dialog).to_be_hidden()
     story = page.get_by_role("article").filter(has_text="rank_lost").first
-    expect(story).to_contain_text("Rank 1", timeout=SLOW)
-    expect(story).to_contain_text("The gang was repaired in place as generation 2", timeout=SLOW)
+    expect(story).to_contain_text("Rank 1", timeout=PATIENCE_MS)
+    expect(story).to_contain_text("The gang was repaired in place as generation 2", timeout=PATIENCE_MS)
     expect(page.get_by_role("list", name="Budgets")).to_contain_text("1 of 20")
     expect(page.get_by_role("region", name="Timeline")).to_contain_text("kill-rank")
     expect(page.get_by_role("region", name="Life of the job")).to_contain_text("generation 2")
-    expect(page.locator(".job-head .state-badge")).to_have_text("running", timeout=SLOW)
+    expect(page.locator(".job-head .state-badge")).to_have_text("running", timeout=PATIENCE_MS)
     assert_accessible(page)
 
 
-@pytest.mark.slow
 def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: Plane, job: Job) -> None:
     page.goto(f"/jobs/{job.id}")
     page.get_by_role("link", name=re.compile("Resume from here")).first.click()
@@ -82,32 +76,32 @@ def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: Pl
     assert child != job.id
     with plane.client() as client:
         try:
-            until(lambda: client.job(child).progress is not None, SLOW_S, "a step of it")
+            until(lambda: client.job(child).progress is not None, PATIENCE_S, "a step of it")
             progress = client.job(child).progress
             assert progress is not None and progress.step > step
             assert client.job(child).parent == job.id
             diff = page.get_by_role("region", name="Differences of the specs")
             expect(diff).to_contain_text("train.layout.tensor")
             expect(diff.get_by_role("link", name="patient")).to_be_visible()
-            expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=SLOW)
+            expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=PATIENCE_MS)
         finally:
             client.cancel(child)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_checkpoint_is_verified_and_exported_from_the_page(page: Page, plane: Plane) -> None:
     with plane.client() as client:
         ended = client.submit(spec("saved", steps=2, layout={"data": 1}))
-        until(lambda: client.job(ended.id).state == "succeeded", SLOW_S, "its end")
+        until(lambda: client.job(ended.id).state == "succeeded", PATIENCE_S, "its end")
     page.goto(f"/jobs/{ended.id}")
     checkpoints = page.get_by_role("region", name="Checkpoints")
     checkpoints.get_by_role("button", name="Verify step 2").click()
-    expect(checkpoints).to_contain_text("Whole: 1 file matches its checksum", timeout=SLOW)
+    expect(checkpoints).to_contain_text("Whole: 1 file matches its checksum", timeout=PATIENCE_MS)
     checkpoints.get_by_role("button", name="Export… step 2").click()
     dialog = page.get_by_role("dialog", name="Export step 2 of saved")
     assert_accessible(page)
     dialog.get_by_role("button", name="Export", exact=True).click()
     expect(dialog).to_be_hidden()
-    expect(checkpoints).to_contain_text("export-00000002", timeout=SLOW)
+    expect(checkpoints).to_contain_text("export-00000002", timeout=PATIENCE_MS)
     assert (plane.storage / ended.id / "export-00000002" / "config.json").exists()
     assert_accessible(page)

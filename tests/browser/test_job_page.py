@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness.page import SHOTS, assert_accessible, opened
+from harness.page import SHOTS, assert_accessible, opened, signed_in
+from harness.patience import PATIENCE_S
 from harness.plane import until
 from harness.served import HIGH, MILLION, SPIKE, Placed, Served, store_million
 from playwright.sync_api import Browser, Locator, Page, Response, expect
 
-#: Seconds for what a page asks; it may share its cores with other tests.
-SLOW_S = 240
+pytestmark = pytest.mark.full  # a million steps take a while to be stored
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def sizes() -> list[tuple[int, str]]:
 @pytest.fixture
 def page(browser: Browser, stage: Served, sizes: list[tuple[int, str]]) -> Iterator[Page]:
     """A fresh page; what it complains of on its console fails the test."""
-    with opened(browser, stage.url) as page:
+    with opened(browser, stage.url, stage.token) as page:
         page.on("response", lambda answer: _weigh(answer, sizes))
         yield page
 
@@ -91,7 +91,6 @@ def million(stage: Served) -> Placed:
     return placed
 
 
-@pytest.mark.slow
 def test_a_million_steps_open_zoom_and_stay_small(
     page: Page, stage: Served, million: Placed, sizes: list[tuple[int, str]]
 ) -> None:
@@ -100,13 +99,13 @@ def test_a_million_steps_open_zoom_and_stay_small(
     page.goto(f"{stage.url}/jobs/{million.id}")
     expect(page.locator(".chart canvas")).to_have_count(6)
     expect(page.get_by_role("figure", name=re.compile("Loss scale"))).to_be_visible()
-    until(lambda: bool(curves), SLOW_S, "the curves")
+    until(lambda: bool(curves), PATIENCE_S, "the curves")
     whole = curves[-1]
     assert whole["last_step"] == MILLION and max(whole["series"]["loss"]["high"]) == HIGH
     page.get_by_label("Steps", exact=True).fill(str(SPIKE - 100))
     page.get_by_label("to", exact=True).fill(str(SPIKE + 100))
     page.get_by_role("button", name="Zoom").click()
-    until(lambda: page.wait_for_timeout(50) is None and len(curves) > 1, SLOW_S, "the range in full")
+    until(lambda: page.wait_for_timeout(50) is None and len(curves) > 1, PATIENCE_S, "the range in full")
     part = curves[-1]
     assert part["width"] == 1 and part["series"]["loss"]["mean"][part["starts"].index(SPIKE)] == HIGH
     expect(page).to_have_url(re.compile(f"from={SPIKE - 100}&to={SPIKE + 100}"))
@@ -145,7 +144,6 @@ def shown_step(chart: Locator) -> int:
     return int(text.replace(",", ""))
 
 
-@pytest.mark.slow
 def test_a_range_drawn_in_one_chart_is_that_of_all(page: Page, stage: Served, million: Placed) -> None:
     page.goto(f"{stage.url}/jobs/{million.id}?log=1&smooth=0.5")
     expect(page.get_by_label("Log axis")).to_be_checked()
@@ -169,7 +167,7 @@ def test_a_range_drawn_in_one_chart_is_that_of_all(page: Page, stage: Served, mi
     for at in range(6):
         until(
             lambda at=at: low - 5000 <= shown_step(charts.nth(at)) <= low + 15_000,
-            SLOW_S,
+            PATIENCE_S,
             f"chart {at} to begin at {low}",
         )  # type: ignore[misc]
     page.reload()
@@ -179,12 +177,11 @@ def test_a_range_drawn_in_one_chart_is_that_of_all(page: Page, stage: Served, mi
     expect(page.get_by_role("slider", name="Smoothing")).to_have_value("0.5")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_the_page_is_fit_to_be_seen(browser: Browser, stage: Served, million: Placed, scheme: Any, width: int) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
-    context = browser.new_context(base_url=stage.url, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context = signed_in(browser, stage.url, stage.token, viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     page.goto(f"/jobs/{million.id}?smooth=0.6")
     expect(page.locator(".chart canvas")).to_have_count(6)

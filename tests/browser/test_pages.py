@@ -10,17 +10,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from harness.page import SHOTS, assert_accessible, opened
+from harness.page import SHOTS, assert_accessible, opened, signed_in
+from harness.patience import PATIENCE_MS, PATIENCE_S
 from harness.plane import Plane, spec, until
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard import Client
 from shardyard.api.client import FINAL, ApiError
 from shardyard.api.models import Job
-
-#: Milliseconds, and seconds, for what the cluster must do first; it may share its cores with other tests.
-SLOW = 240_000
-SLOW_S = 240
 
 
 @pytest.fixture
@@ -30,9 +27,9 @@ def refusals() -> list[str]:
 
 
 @pytest.fixture
-def page(browser: Browser, url: str, refusals: list[str]) -> Iterator[Page]:
+def page(browser: Browser, url: str, token: str, refusals: list[str]) -> Iterator[Page]:
     """A fresh page of the dashboard; what else it complains of on its console fails the test."""
-    with opened(browser, url, refusals=refusals) as page:
+    with opened(browser, url, token, refusals=refusals) as page:
         yield page
 
 
@@ -46,7 +43,7 @@ def pair(plane: Plane) -> Iterator[tuple[Job, Job]]:
             made.append(client.submit({**wanted, "labels": {"race": name}}))
         try:
             for job in made:
-                until(partial(trains, client, job), SLOW_S, f"steps of {job.name}")
+                until(partial(trains, client, job), PATIENCE_S, f"steps of {job.name}")
             yield made[0], made[1]
         finally:
             for job in made:
@@ -58,7 +55,6 @@ def trains(client: Client, job: Job) -> bool:
     return progress is not None and progress.step > 40
 
 
-@pytest.mark.slow
 def test_from_the_first_page_to_the_first_loss_in_three_clicks(page: Page, plane: Plane) -> None:
     page.goto("/")
     clicks = [page.get_by_role("link", name="New job").first, page.get_by_role("button", name="Submit")]
@@ -70,12 +66,12 @@ def test_from_the_first_page_to_the_first_loss_in_three_clicks(page: Page, plane
     with plane.client() as client:
         job = page.url.rpartition("/")[2]
         try:
-            expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=SLOW)
-            expect(page.get_by_role("figure", name=re.compile("[Ll]oss")).first).to_be_visible(timeout=SLOW)
+            expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=PATIENCE_MS)
+            expect(page.get_by_role("figure", name=re.compile("[Ll]oss")).first).to_be_visible(timeout=PATIENCE_MS)
         finally:
             with contextlib.suppress(ApiError):  # it may have ended by itself
                 client.cancel(job)
-        until(lambda: client.job(job).state in FINAL, SLOW_S, "room for the next jobs")
+        until(lambda: client.job(job).state in FINAL, PATIENCE_S, "room for the next jobs")
 
 
 def test_a_wrong_spec_is_told_while_it_is_written(page: Page, refusals: list[str]) -> None:
@@ -97,19 +93,17 @@ def test_a_wrong_spec_is_told_while_it_is_written(page: Page, refusals: list[str
     expect(findings).to_be_hidden()
 
 
-@pytest.mark.slow
 def test_the_cluster_says_who_holds_it(page: Page, pair: tuple[Job, Job]) -> None:
     page.goto("/cluster")
     node = page.get_by_role("article")
     for job in pair:
         holder = node.get_by_role("listitem").filter(has_text=job.name)
-        expect(holder).to_contain_text("2 ranks", timeout=SLOW)
+        expect(holder).to_contain_text("2 ranks", timeout=PATIENCE_MS)
         expect(holder).to_contain_text("running")
     node.get_by_role("link", name="hare").click()
     expect(page).to_have_url(re.compile(f"/jobs/{pair[1].id}$"))
 
 
-@pytest.mark.slow
 def test_a_machine_is_cordoned_and_its_jobs_go_on(page: Page, plane: Plane, pair: tuple[Job, Job]) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.goto("/cluster")
@@ -147,7 +141,6 @@ def test_a_machine_is_cordoned_and_its_jobs_go_on(page: Page, plane: Plane, pair
             client.uncordon(client.nodes()[0].id)
 
 
-@pytest.mark.slow
 def test_two_jobs_are_compared(page: Page, pair: tuple[Job, Job]) -> None:
     page.goto("/?label=race%3Dtortoise")
     rows = page.get_by_role("row")
@@ -174,20 +167,20 @@ def test_two_jobs_are_compared(page: Page, pair: tuple[Job, Job]) -> None:
     expect(page.get_by_role("row").filter(has_text="train.optimizer.lr")).to_be_visible()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_every_page_is_fit_to_be_seen(
-    browser: Browser, url: str, pair: tuple[Job, Job], scheme: Any, width: int
+    browser: Browser, url: str, token: str, pair: tuple[Job, Job], scheme: Any, width: int
 ) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     both = "&".join(f"job={job.id}" for job in pair)
     pages = {"jobs": "/", "new": "/new", "cluster": "/cluster", "compare": f"/compare?{both}"}
-    context = browser.new_context(base_url=url, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context = signed_in(browser, url, token, viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     for name, address in pages.items():
         page.goto(address)
-        expect(page.locator(SHOWN[name]).first).to_be_visible(timeout=SLOW)
+        expect(page.locator(SHOWN[name]).first).to_be_visible(timeout=PATIENCE_MS)
         page.screenshot(path=SHOTS / f"{name}-{scheme}-{width}.png", full_page=True, animations="disabled")
         assert_accessible(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
@@ -198,7 +191,6 @@ def test_every_page_is_fit_to_be_seen(
 SHOWN = {"jobs": ".sparkline", "new": ".facts", "cluster": ".node-card-holders", "compare": ".chart canvas"}
 
 
-@pytest.mark.slow
 def test_the_pages_are_walked_by_keyboard(page: Page) -> None:
     page.goto("/")
     expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()  # until then a key meets an empty page
@@ -213,7 +205,6 @@ def test_the_pages_are_walked_by_keyboard(page: Page) -> None:
     expect(page).to_have_title("Cluster · Shardyard")
 
 
-@pytest.mark.slow
 def test_jobs_are_cancelled_together(page: Page, pair: tuple[Job, Job]) -> None:
     page.goto("/?state=running")
     for job in pair:
@@ -225,4 +216,4 @@ def test_jobs_are_cancelled_together(page: Page, pair: tuple[Job, Job]) -> None:
     expect(dialog).to_be_hidden()
     page.goto("/?state=cancelled")
     for job in pair:
-        expect(page.get_by_role("link", name=job.name)).to_be_visible(timeout=SLOW)
+        expect(page.get_by_role("link", name=job.name)).to_be_visible(timeout=PATIENCE_MS)

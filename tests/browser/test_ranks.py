@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from harness.page import SHOTS, assert_accessible, opened
+from harness.patience import PATIENCE_MS, PATIENCE_S
 from harness.plane import Plane, spec, until
 from playwright.sync_api import Browser, Page, expect
 
@@ -18,28 +19,26 @@ from shardyard.service.store import rank_samples
 from shardyard.service.store.engine import Store
 from shardyard.strategies.layout import Layout
 
-SLOW_MS = 240_000
-
 
 @pytest.fixture
-def page(browser: Browser, url: str) -> Iterator[Page]:
+def page(browser: Browser, url: str, token: str) -> Iterator[Page]:
     """A fresh page of the dashboard; what it complains of on its console fails the test."""
-    with opened(browser, url, height=1600) as page:
+    with opened(browser, url, token, height=1600) as page:
         yield page
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_slowed_rank_is_seen_among_the_ranks(page: Page, plane: Plane) -> None:
     quiet = {"eval": {"batches": 1}, "checkpoint": {"final": False}, "snapshot": {"every": 0}}
     with plane.client() as client:
         job = client.submit(spec("slowed", steps=1_000_000, layout={"data": 4, "zero": 1}, **quiet))
         page.goto(f"/jobs/{job.id}")
         ranks = page.get_by_role("region", name="Ranks")
-        expect(ranks.get_by_role("gridcell")).to_have_count(4, timeout=SLOW_MS)
+        expect(ranks.get_by_role("gridcell")).to_have_count(4, timeout=PATIENCE_MS)
         client.inject_fault(job.id, "slow-rank", rank=2, by_ms=200, for_s=600)
 
         expect(ranks.get_by_text(re.compile(r"^rank 2 computes \d+ ms longer than its peers$"))).to_be_visible(
-            timeout=SLOW_MS
+            timeout=PATIENCE_MS
         )
         slow = ranks.get_by_role("gridcell", name=re.compile("^rank 2, data 2, .*longer than its peers"))
         expect(slow).to_have_class(re.compile("slow"))
@@ -47,7 +46,7 @@ def test_the_slowed_rank_is_seen_among_the_ranks(page: Page, plane: Plane) -> No
         expect(ranks.get_by_role("region", name="Rank 2")).to_contain_text("data 2 on")
         page.keyboard.press("ArrowLeft")
         expect(ranks.get_by_role("region", name="Rank 1")).to_be_visible()
-        until(lambda: _samples(client, job.id) > 2, 240, "three samples")
+        until(lambda: _samples(client, job.id) > 2, PATIENCE_S, "three samples")
         expect(ranks.get_by_role("slider", name="Sample")).to_be_visible()
 
         resources = page.get_by_role("region", name="Memory and traffic")
@@ -85,13 +84,12 @@ async () => {
 """
 
 
-@pytest.mark.slow
 def test_512_ranks_with_2000_samples_are_looked_at_bit_by_bit(page: Page, plane: Plane) -> None:
     sizes: dict[str, int] = {}
     page.on("response", lambda answer: sizes.update({answer.url: int(answer.headers.get("content-length", 0))}))
     with plane.client() as client:
         job = client.cancel(client.submit(spec("large", steps=1)).id)
-        client.wait(job.id, 240)
+        client.wait(job.id, PATIENCE_S)
     with ThreadPoolExecutor(1) as thread:  # this one has Playwright's loop
         thread.submit(asyncio.run, _fill(plane, job.id)).result()
     page.goto(f"/jobs/{job.id}")

@@ -9,13 +9,12 @@ from playwright.sync_api import Browser, Page, expect
 
 
 @pytest.fixture
-def page(browser: Browser, url: str) -> Iterator[Page]:
+def page(browser: Browser, url: str, token: str) -> Iterator[Page]:
     """A fresh page of the dashboard; what it complains of on its console fails the test."""
-    with opened(browser, url) as page:
+    with opened(browser, url, token) as page:
         yield page
 
 
-@pytest.mark.slow
 def test_a_running_pipelines_step_is_traced_from_its_page(page: Page, plane: Plane) -> None:
     layout = {"pipeline": 2, "schedule": "1f1b", "micro_batch": 2}
     with plane.client() as client:

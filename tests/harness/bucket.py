@@ -18,8 +18,9 @@ from typing import Any
 
 from harness.plane import until
 
+from .patience import PATIENCE_S
+
 WEED = Path(sys.executable).with_name("weed")
-START_S = 120
 LOOPBACK = "127.0.0.1"
 #: Each part of the server listens twice.
 PARTS = ("master", "volume", "filer", "s3")
@@ -145,7 +146,7 @@ class Buckets:
             return process.poll() is not None
 
         with contextlib.suppress(AssertionError):
-            until(asked, START_S, "the S3 server")
+            until(asked, PATIENCE_S, "the S3 server")
         return process.poll() is None
 
 
@@ -177,7 +178,7 @@ def make_bucket(buckets: Buckets, name: str) -> None:
     system = s3fs.S3FileSystem(
         key=key, secret=secret, endpoint_url=buckets.environment["AWS_ENDPOINT_URL"], skip_instance_cache=True
     )
-    until(lambda: _made(system, name), START_S, f"the bucket {name}")
+    until(lambda: _made(system, name), PATIENCE_S, f"the bucket {name}")
 
 
 def _made(system: Any, name: str) -> bool:

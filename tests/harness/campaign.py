@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .chaos import Fault
+from .patience import PATIENCE_S
 from .plane import until
 from .stage import Stage
 
@@ -69,7 +70,7 @@ class Campaign:
                 )
             return now is None or now > since
 
-        until(got_on, 240, what)
+        until(got_on, PATIENCE_S, what)
         return now
 
     def _strike(self, stage: Stage, job: str, fault: Fault, step: int) -> bool:

@@ -12,11 +12,11 @@ import psutil
 from .cast import actors, trainers
 from .damage import cut, flip, newest_checkpoint
 from .nodes import Node
+from .patience import PATIENCE_S
 from .plane import Plane, until
 from .stage import Stage
 
 FINAL = ("succeeded", "failed", "cancelled")
-PATIENCE_S = 240
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from shardyard.service.head import WARM_MODULES, marked
 from shardyard.workers.rank import NODE_FOLDER
 
 from .network import Network
+from .patience import PATIENCE_S
 from .plane import until
 
-START_S = 240.0
 TRIES = 4
 #: A dead node is missed after about five seconds (its port refuses), a silent one after a minute, with networks of their own after 25
 #: seconds: a machine under load is no dead one.
@@ -146,7 +146,7 @@ class Nodes:
         ip = self._ip(number)
         for _ in range(TRIES):
             node = self._begin(number, cpus, ip)
-            until(lambda node=node: _started(node) or node.process.poll() is not None, START_S, "a Ray node")  # type: ignore[misc]
+            until(lambda node=node: _started(node) or node.process.poll() is not None, PATIENCE_S, "a Ray node")  # type: ignore[misc]
             if node.process.poll() is None:
                 return node
             log = (node.folder / "ray.log").read_text()
@@ -241,7 +241,7 @@ def _mark(process: psutil.Process) -> str:
 
 
 def _end(node: Node) -> None:
-    until(lambda: not _killed(node), 240, f"the end of {node}")
+    until(lambda: not _killed(node), PATIENCE_S, f"the end of {node}")
     _reap(node.process)
 
 

@@ -3,8 +3,9 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, BrowserContext, Page
 
 ROOT = Path(__file__).parents[2]
 #: Where screenshots lie, to be looked at.
@@ -44,11 +45,19 @@ window.fetch = async (...call) => {
 """
 
 
+def signed_in(browser: Browser, url: str, token: str, **options: Any) -> BrowserContext:
+    """A fresh window of a browser that the control plane at `url` knows."""
+    context = browser.new_context(base_url=url, **options)
+    answer = context.request.post(f"{url}/v1/session", data={"token": token})
+    assert answer.ok, answer.text()
+    return context
+
+
 @contextlib.contextmanager
-def opened(browser: Browser, url: str, height: int = 1000, refusals: Sequence[str] = ()) -> Iterator[Page]:
+def opened(browser: Browser, url: str, token: str, height: int = 1000, refusals: Sequence[str] = ()) -> Iterator[Page]:
     """A fresh page, 1280 wide. `refusals`: what it may complain of; Chromium tells each answer that is one."""
     complaints: list[str] = []
-    context = browser.new_context(base_url=url, viewport={"width": 1280, "height": height})
+    context = signed_in(browser, url, token, viewport={"width": 1280, "height": height})
     page = context.new_page()
     page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(f"uncaught: {error}"))

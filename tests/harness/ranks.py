@@ -12,13 +12,14 @@ import numpy as np
 from shardyard.workers.ending import Ending
 from shardyard.workers.spec import Run, TrainSpec
 
+from .patience import PATIENCE_S
+
 PRELOAD = [
     "torch",
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",
     "shardyard.workers.loop",
 ]
-TIMEOUT_S = 240
 
 Result = dict[str, Any]
 
@@ -88,9 +89,9 @@ def _collect(pipes: list[Any]) -> list[Any]:
     results: list[Any] = [None] * len(pipes)
     waiting = {pipe: rank for rank, pipe in enumerate(pipes)}
     while waiting:
-        ready = multiprocessing.connection.wait(list(waiting), TIMEOUT_S)
+        ready = multiprocessing.connection.wait(list(waiting), PATIENCE_S)
         if not ready:
-            raise TimeoutError(f"ranks {sorted(waiting.values())} gave no result within {TIMEOUT_S} s")
+            raise TimeoutError(f"ranks {sorted(waiting.values())} gave no result within {PATIENCE_S} s")
         for pipe in ready:
             rank = waiting.pop(pipe)
             try:
@@ -124,12 +125,14 @@ def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
     from shardyard.workers.groups import BACKENDS
 
     torch.set_num_threads(1)
-    store = dist.TCPStore("127.0.0.1", port, None, is_master=False, timeout=timedelta(seconds=120))
+    store = dist.TCPStore("127.0.0.1", port, None, is_master=False, timeout=timedelta(seconds=PATIENCE_S))
     device = torch.device("cpu")
     if kind == "cuda":
         device = torch.device("cuda", rank)
         torch.cuda.set_device(device)
-    dist.init_process_group(BACKENDS[kind], store=store, rank=rank, world_size=world, timeout=timedelta(seconds=120))
+    dist.init_process_group(
+        BACKENDS[kind], store=store, rank=rank, world_size=world, timeout=timedelta(seconds=PATIENCE_S)
+    )
     return device
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import text
 
+from shardyard.api.access_token import token_file
 from shardyard.api.app import create_app
 from shardyard.api.server import listen, serving, url_of
 from shardyard.service import jobs
@@ -20,7 +21,9 @@ from shardyard.service.spec import JobSpec
 from shardyard.service.store import nodes, rollups
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
-from shardyard.service.store.schema import upgrade
+
+from .databases import migrated_sqlite
+from .patience import PATIENCE_S
 
 MILLION = 1_000_000
 #: The step of the million whose loss is `HIGH`.
@@ -60,11 +63,10 @@ class Served:
         ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True)
         self._thread.start()
-        assert ready.wait(60)
+        assert ready.wait(PATIENCE_S)
 
     async def _serve(self, ready: threading.Event) -> None:
-        await upgrade(self.settings.database)
-        self.store = Store(self.settings.database)
+        self.store = Store(migrated_sqlite(self.settings.database))
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         listener = listen("127.0.0.1", 0, exactly=True)
         self.url = url_of(listener)
@@ -73,11 +75,18 @@ class Served:
             await self._stop.wait()
         await self.store.close()
 
+    @property
+    def token(self) -> str:
+        """The access token, which the server makes when it is first asked for."""
+        file = token_file(self.settings)
+        file.make()
+        return file.read()
+
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(20)
 
-    def do(self, work: Coroutine[Any, Any, Any], patience_s: float = 300) -> Any:
+    def do(self, work: Coroutine[Any, Any, Any], patience_s: float = PATIENCE_S) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(patience_s)
 
     def placed(self, spec: dict[str, Any]) -> "Placed":

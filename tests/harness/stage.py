@@ -11,6 +11,7 @@ import psutil
 
 from .disk import SmallDisk
 from .machines import Machines, running_machines
+from .patience import PATIENCE_S
 from .plane import Plane, until
 from .postgres import Postgres
 
@@ -35,10 +36,10 @@ class Stage:
             self.machines.plug_in(node)
         assert self.plane.process is not None
         self.plane.process.terminate()
-        self.plane.process.wait(240)  # reaped here: `down` would wait for what stays a zombie of ours
-        done = self.plane.run("down", "--force", timeout=240)
+        self.plane.process.wait(PATIENCE_S)  # reaped here: `down` would wait for what stays a zombie of ours
+        done = self.plane.run("down", "--force", timeout=PATIENCE_S)
         assert done.returncode == 0, done.stderr
-        until(lambda: not self._remains(), 240, f"the end of {self._remains()}")
+        until(lambda: not self._remains(), PATIENCE_S, f"the end of {self._remains()}")
 
     def _remains(self) -> list[psutil.Process]:
         return self.plane.processes() + self.machines.processes(lost=True)
@@ -52,10 +53,10 @@ def a_stage(postgres: Postgres) -> Iterator[Stage]:
         if disk is not None:
             stack.callback(disk.end)
         machines = stack.enter_context(running_machines())  # they see the disk, and end before it
-        url = postgres.new_database()
+        url = postgres.empty_database()  # `up` migrates it
         stack.callback(postgres.drop, url)
         plane = Plane()
-        plane.given = {"SHARDYARD_DATABASE_URL": url} | machines.settings
+        plane.given |= {"SHARDYARD_DATABASE_URL": url} | machines.settings
         plane.given |= {"SHARDYARD_STORAGE": str(disk.folder)} if disk else {}
         stack.callback(plane.end)
         plane.up()

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-_PATIENCE_S = 240.0
+from .patience import PATIENCE_S
+
 _STEERING = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>()][0-9A-B]?")
 
 
@@ -41,7 +42,7 @@ class Terminal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
         self.process.kill()
-        self.process.wait(60)
+        self.process.wait(PATIENCE_S)
         os.close(self._master)
 
     @property
@@ -68,7 +69,7 @@ class Terminal:
         raise AssertionError(f"it did not end; shown was:\n{self.text[-4000:]}")
 
     def _reading(self) -> Iterator[None]:
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             yield
             self._read(0.05)

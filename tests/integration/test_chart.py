@@ -4,6 +4,7 @@ import gzip
 import importlib.util
 import itertools
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -323,6 +324,76 @@ def test_the_head_can_serve_ray_clients() -> None:
     assert int(parameters["runtime-env-agent-port"]) > 0
 
 
+def test_rays_command_keeps_its_quotes(tmp_path: Path) -> None:
+    """KubeRay gives it as one variable, in which resources and labels are quoted."""
+    for cluster in of_kind(render({}), "RayCluster"):
+        for pod in templates(cluster):
+            container = pod["spec"]["containers"][0]
+            shell = container["command"][container["command"].index("--") + 1 :]
+            given = """printf '[%s]' --labels='a=b c' "--resources={\\"x\\": 1}" """
+            env = {**os.environ, "KUBERAY_GEN_RAY_START_CMD": given}
+            done = subprocess.run(
+                [*shell, *container["args"]], env=env, capture_output=True, text=True, timeout=20, check=True
+            )
+            assert done.stdout == """[--labels=a=b c][--resources={"x": 1}]"""
+
+
+def selected(peer: Manifest, labels: Manifest) -> bool:
+    """Whether a NetworkPolicy peer means a pod of the policy's namespace with these labels."""
+    assert peer.keys() == {"podSelector"}, "of this namespace"
+    selector = peer["podSelector"]
+    asked = {"In": lambda e: labels.get(e["key"]) in e["values"], "NotIn": lambda e: labels.get(e["key"]) not in e["values"],
+             "Exists": lambda e: e["key"] in labels, "DoesNotExist": lambda e: e["key"] not in labels}  # fmt: skip
+    matched = selector.get("matchLabels", {}).items() <= labels.items()
+    return matched and all(asked[e["operator"]](e) for e in selector.get("matchExpressions", []))
+
+
+def test_users_code_on_ray_does_not_reach_the_api(objects: list[Manifest]) -> None:
+    policies = [one for one in of_kind(objects, "NetworkPolicy") if one["metadata"]["name"].endswith("-api")]
+    for policy in policies:
+        [rule] = policy["spec"]["ingress"]
+        assert [port["port"] for port in rule["ports"]] == ["http"]
+        for cluster in of_kind(objects, "RayCluster"):
+            for pod in templates(cluster):  # KubeRay adds the label
+                labels = {**pod["metadata"]["labels"], "ray.io/cluster": cluster["metadata"]["name"]}
+                assert not any(selected(peer, labels) for peer in rule["from"])
+        assert any(selected(peer, {"app": "a client of the namespace"}) for peer in rule["from"])
+
+
+def test_who_reaches_the_api_is_the_operators_choice() -> None:
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}
+
+    def rules(api_from: list[Manifest]) -> list[Manifest]:
+        objects = render({"networkPolicy": {"apiFrom": api_from}})
+        [policy] = [one for one in of_kind(objects, "NetworkPolicy") if one["metadata"]["name"].endswith("-api")]
+        return policy["spec"].get("ingress", [])  # type: ignore[no-any-return]
+
+    assert rules([]) == []
+    assert [rule["from"] for rule in rules([peer])] == [[peer]]
+
+
+def test_a_drain_leaves_one_that_serves() -> None:
+    def budgets(values: Manifest) -> dict[str, Manifest]:
+        objects = render(values)
+        deployments = {one["metadata"]["name"]: one["spec"] for one in of_kind(objects, "Deployment")}
+        found = {one["metadata"]["name"]: one["spec"] for one in of_kind(objects, "PodDisruptionBudget")}
+        for name, budget in found.items():
+            assert budget["selector"] == deployments[name]["selector"]
+        return found
+
+    assert {name: one["maxUnavailable"] for name, one in budgets({}).items()} == {"train-shardyard-api": 1}
+    assert budgets({"api": {"replicas": 1}}) == {}  # or its node could never be drained
+    assert budgets({"api": {"podDisruptionBudget": {"maxUnavailable": None}}}) == {}
+    two = budgets({"dispatcher": {"replicas": 2, "podDisruptionBudget": {"maxUnavailable": "50%"}}})
+    assert two["train-shardyard-dispatcher"]["maxUnavailable"] == "50%"
+
+
+def test_kuberay_is_asked_for_in_the_version_that_takes_a_token_of_ones_own() -> None:
+    """`authOptions.secretName` is there since 1.6.0."""
+    for page in (CHART / "README.md", CHART / "values.yaml", ROOT / "docs" / "how-to" / "cluster.md"):
+        assert set(re.findall(r"(\d+\.\d+\.\d+) or newer", page.read_text())) == {"1.6.0"}, page.name
+
+
 def test_passwords_stand_in_secrets_alone() -> None:
     objects = render(VALUES["own secret, Redis"])
     holders = {one["kind"] for one in objects if PASSWORD in json.dumps(one)}
@@ -399,6 +470,8 @@ def test_a_changed_setting_rolls_the_pods() -> None:
         ({"storage": {"create": False}}, "storage/existingClaim"),
         ({"storage": {"uri": "s3://me:geheim@bucket"}}, "storage/uri"),
         ({"image": {"tag": "not a tag"}}, "image/tag"),
+        ({"api": {"podDisruptionBudget": {"maxUnavailable": 0}}}, "api/podDisruptionBudget/maxUnavailable"),
+        ({"dispatcher": {"podDisruptionBudget": {"maxUnavailable": "none"}}}, "podDisruptionBudget/maxUnavailable"),
     ],
 )
 def test_wrong_values_are_refused(values: Manifest, said: str) -> None:
@@ -407,14 +480,9 @@ def test_wrong_values_are_refused(values: Manifest, said: str) -> None:
     assert said in done.stderr
 
 
-def test_notes_tell_how_to_reach_the_api_and_warn() -> None:
+def test_notes_tell_how_to_reach_the_api() -> None:
     notes = run_helm("install", "train", str(CHART), "--dry-run=client", "--namespace", "ml", values={}).stdout
     assert "port-forward service/train-shardyard-api" in notes
-    assert "WARNING" not in notes
-    open_to_all = run_helm(
-        "install", "train", str(CHART), "--dry-run=client", values={"networkPolicy": {"enabled": False}}
-    )
-    assert "WARNING" in open_to_all.stdout
 
 
 @pytest.fixture(scope="module")

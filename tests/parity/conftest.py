@@ -22,33 +22,26 @@ SPEC: dict[str, Any] = {
 }
 
 
-#: Grids that are long: `make test` takes every third of their cases, `make parity` all of them.
-LONG = (
-    "test_alike",
-    "test_blame",
-    "test_bubble",
-    "test_combinations",
-    "test_context",
-    "test_experts",
-    "test_formulas",
-    "test_fp8",
-    "test_own_time",
-    "test_pipeline",
-    "test_savings",
-    "test_trace",
-    "test_traffic",
-)
+HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all but every third case of the long grids as `whole`. Their order is the files' own, so it is the same every time."""
-    seen: dict[str, int] = {}
-    for item in items:
-        if item.path.stem in LONG and item.path.parent == Path(__file__).parent and hasattr(item, "callspec"):
-            name = item.nodeid.partition("[")[0]
-            seen[name] = seen.get(name, 0) + 1
-            if seen[name] % 3 != 1:
-                item.add_marker(pytest.mark.whole)
+    """Mark as `full` what `core.txt` does not name. Raises UsageError for a line that names nothing in a file that was collected."""
+    lines = [line for line in (HERE / "core.txt").read_text().splitlines() if not line.startswith("#")]
+    unused = set(lines)
+    here = [item for item in items if item.path.parent == HERE]
+    for item in here:
+        function, _, _ = item.name.partition("[")
+        names = {item.path.name, f"{item.path.name}::{function}", f"{item.path.name}::{item.name}"}
+        unused -= names
+        if names.isdisjoint(lines):
+            item.add_marker(pytest.mark.full)
+    whole = (
+        {item.path.name for item in here} if len(here) > len(lines) else set()
+    )  # a run of a few tests proves nothing of the others
+    wrong = sorted(line for line in unused if line.partition("::")[0] in whole)
+    if wrong:
+        raise pytest.UsageError(f"tests/parity/core.txt names tests that are not there: {', '.join(wrong)}")
 
 
 @pytest.fixture(scope="session")

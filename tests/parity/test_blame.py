@@ -36,9 +36,10 @@ def failed(rank: int, world: int, port: int, orders: str, what: str, struck: int
     """Train until a rank's gradient or output, in block 1, is not finite any more; returns what was raised."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.strategies.piece import parameters
+    from shardyard.workers.blame import Diverged
     from shardyard.workers.build import build
     from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import Diverged, Loop
+    from shardyard.workers.loop import Loop
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))

@@ -95,6 +95,7 @@ NEAR = 0.05
 SKEW = 0.005
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("schedule", "pipeline"), SLEEPING)
 def test_sleeping_blocks_leave_the_simulated_bubble(
     schedule: str, pipeline: int, root: Path, make_spec: Make, sleeper: Make

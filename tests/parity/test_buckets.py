@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from harness.bucket import Buckets
+from harness.patience import PATIENCE_S
 from harness.plane import until
 from harness.ranks import group, train, train_rank
-
-WAIT_S = 240
 
 
 def with_a_server_that_dies(
@@ -34,7 +32,7 @@ def with_a_server_that_dies(
         if rank == 0 and kind == "step" and data["step"] in (3, 5):
             loop.saving.wait()
             (signs / f"waits-{data['step']}").touch()
-            until((signs / f"goes-{data['step']}").exists, WAIT_S, "the test")
+            until((signs / f"goes-{data['step']}").exists, PATIENCE_S, "the test")
 
     loop = Loop(build(run, make_mesh(run.train.layout, group(rank, world, port))), tell, lambda: False)
     loop.run()
@@ -47,15 +45,14 @@ def in_a_bucket(rank: int, world: int, port: int, orders: str, environment: dict
 
 
 def kill_and_start(buckets: Buckets, signs: Path) -> None:
-    until((signs / "waits-3").exists, WAIT_S, "step 3")
+    until((signs / "waits-3").exists, PATIENCE_S, "step 3")
     buckets.kill()
     (signs / "goes-3").touch()
-    until((signs / "waits-5").exists, WAIT_S, "step 5")
+    until((signs / "waits-5").exists, PATIENCE_S, "step 5")
     buckets.start()
     (signs / "goes-5").touch()
 
 
-@pytest.mark.whole
 def test_a_dead_server_costs_one_checkpoint_and_another_layout_goes_on(
     root: Path, tmp_path: Path, make_spec: Callable[..., Any], prefix: str, buckets: Buckets
 ) -> None:

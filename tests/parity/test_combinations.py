@@ -27,7 +27,6 @@ COMPILED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.whole
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling for a CPU needs a C++ compiler")
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled(name: str, root: Path, make_spec: Make, one_process: Make) -> None:

@@ -13,7 +13,6 @@ from .test_layouts import assert_equal
 Make = Callable[..., Any]
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(shutil.which("g++") is None, reason="compiling for a CPU needs a C++ compiler"),
 ]
 

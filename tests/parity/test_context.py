@@ -97,7 +97,6 @@ def test_what_saves_memory_changes_nothing(
     _assert_equal(train(make_spec(layout, **savings), root), one_process(make_spec({})))
 
 
-@pytest.mark.slow
 def test_compiled_blocks_change_nothing(root: Path, make_spec: Make, one_process: Make) -> None:
     _assert_equal(train(make_spec({**BOTH, "zero": 1}, compile=True), root), one_process(make_spec({})))
 

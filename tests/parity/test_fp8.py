@@ -81,7 +81,6 @@ def test_losses_follow_bf16(root: Path, make_spec: Make) -> None:
     }
 
 
-@pytest.mark.whole
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling for a CPU needs a C++ compiler")
 def test_compiled_blocks_multiply_in_fp8_too(alone: Any, root: Path, make_spec: Make) -> None:
     found = train(make_spec({"data": 2, "micro_batch": 4}, precision="fp8", compile=True), root, work=_exact)

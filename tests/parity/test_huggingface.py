@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.published import MODELS, publish
 from harness.ranks import group, spawn, train
 
 from .test_layouts import assert_equal
@@ -18,21 +19,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 Make = Callable[..., Any]
 
-SMALL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "vocab_size": 256,
-}
-GROUPED = {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 64}
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("Llama", {**GROUPED, "rope_theta": 5000.0}),
-    "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 40, "vocab_size": 256}),
-    "mistral": ("Mistral", {**GROUPED, "head_dim": 16, "sliding_window": 32}),
-    "qwen2": ("Qwen2", {**GROUPED, "tie_word_embeddings": True}),
-    "qwen3": ("Qwen3", {**GROUPED, "head_dim": 12}),
-}
 #: Transformers computes RMSNorm and rotary angles in float32, whatever the model's dtype; only GPT-2 is float64 throughout.
 EXACT = {name: 1e-10 if name == "gpt2" else 1e-5 for name in MODELS}
 TOKENS = np.random.default_rng(5).integers(0, 256, (4, 32))
@@ -40,26 +26,8 @@ TOKENS = np.random.default_rng(5).integers(0, 256, (4, 32))
 
 @pytest.fixture(scope="session")
 def published(root: Path) -> Callable[[str], Path]:
-    """The folder of a small random model, every parameter (biases and norms too) away from its usual first value."""
-
-    def folder(name: str, dtype: str = "float64") -> Path:
-        import torch
-        import transformers
-
-        path = root / f"{name}-{dtype}"
-        if not path.exists():
-            kind, numbers = MODELS[name]
-            torch.manual_seed(3)
-            config = getattr(transformers, f"{kind}Config")(**numbers)
-            suffix = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
-            model = getattr(transformers, kind + suffix)(config).to(getattr(torch, dtype))
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter.add_(torch.randn_like(parameter) * 0.1)
-            model.save_pretrained(path, max_shard_size="20KB")
-        return path
-
-    return folder
+    """`published(name, dtype)`: the folder of that model."""
+    return lambda name, dtype="float64": publish(root, name, dtype)
 
 
 def theirs(folder: Path, dtype: str = "float64") -> Any:

@@ -37,6 +37,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("name", CASES)
 def test_the_others_wait_for_the_slow_rank(name: str, root: Path, make_spec: Make) -> None:
     layout, changes, where = CASES[name]

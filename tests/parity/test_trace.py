@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from harness.models import LLAMA, MIXTURE
+from harness.patience import PATIENCE_S
 from harness.ranks import group, spawn
 
 from shardyard.workers.spec import Run, TrainSpec
@@ -72,6 +73,7 @@ def of_kind(events: list[tuple[str, dict[str, Any]]], kind: str) -> list[dict[st
     return [data for told, data in events if told == kind]
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("name", CASES)
 def test_categories_make_up_the_step(name: str, root: Path, make_spec: Make) -> None:
     layout, changes = CASES[name]
@@ -138,6 +140,7 @@ def pipelines(events: list[dict[str, Any]]) -> None:
         assert event["sums"]["receive"] > 0
 
 
+@pytest.mark.timing
 def test_the_slow_rank_is_the_one_named(root: Path, make_spec: Make) -> None:
     from shardyard.workers.trace import own_seconds, slowest_rank
 
@@ -150,6 +153,7 @@ def test_the_slow_rank_is_the_one_named(root: Path, make_spec: Make) -> None:
     assert median(late - soon for late, soon in zip(slow, fast, strict=True)) > SLOW_S / 2, (fast, slow)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("world", [2, 3])
 def test_clocks_that_differ_are_found_to_within_their_error(world: int) -> None:
     found = spawn(_offset, world)
@@ -174,7 +178,7 @@ def test_torchrun_writes_a_file_of_all_ranks(tmp_path: Path, make_spec: Make) ->
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
     torchrun += ["--rdzv-endpoint", "127.0.0.1:0", "-m", "shardyard.workers.local"]
     command = [sys.executable, *torchrun, str(file), "--device", "cpu", "--out", str(tmp_path), "--trace", "2:20"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     path = tmp_path / "spec-trace.json"
     assert f"traced [2, 3, 4]: {path}" in done.stdout
     slices = [one for one in json.loads(path.read_text())["traceEvents"] if one["ph"] == "X"]

@@ -63,7 +63,7 @@ SECONDS = {"gpipe": 0.1, "1f1b": 0.1, "interleaved": 0.1, "zbv": 0.15}
 NEAR = 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 @pytest.mark.timeout(600)
 def test_the_bubble_of_a_trace_is_the_simulated_one_and_schedules_have_their_order(root: Path, make_spec: Make) -> None:
     (root / "code").mkdir()

@@ -158,3 +158,31 @@ def test_the_image_is_built_from_pinned_bases_and_dependencies(dockerfile: docke
 
 def test_the_image_has_the_tested_python(dockerfile: dockerfile_parse.DockerfileParser) -> None:
     assert dockerfile.baseimage.startswith("python:3.11-")
+
+
+def test_a_login_shell_of_the_image_finds_its_commands(
+    dockerfile: dockerfile_parse.DockerfileParser, tmp_path: Path
+) -> None:
+    """KubeRay's ENABLE_LOGIN_SHELL; /etc/profile sets a PATH of its own, and reads /etc/profile.d."""
+    written = [re.search(r"echo '(.*)' > /etc/profile\.d/(\w+\.sh)", run) for run in instructions(dockerfile, "RUN")]
+    [(line, name)] = [found.groups() for found in written if found]
+    (tmp_path / name).write_text(f"{line}\n")
+    [path] = re.findall(r"PATH=([^:]+):\$PATH HOME=", " ".join(instructions(dockerfile, "ENV")))
+    alone = [
+        "unshare",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        'mount --bind "$0" /etc/profile.d && exec "$@"',
+        str(tmp_path),
+    ]
+    for shell in ("bash", "sh"):
+        asked = [*alone, shell, "-lc", "echo $PATH"]
+        done = subprocess.run(
+            asked, env={"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=30, check=False
+        )
+        if "unshare" in done.stderr:
+            pytest.skip(done.stderr)
+        assert done.stdout.split(":")[0] == path, done.stderr
+        assert "/usr/bin" in done.stdout

@@ -14,7 +14,7 @@ from .errors import CheckpointError, Damaged, Unreachable
 from .storage import Folder
 
 MANIFEST: Final = "manifest.json"
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 
 class Rectangle(NamedTuple):
@@ -100,12 +100,19 @@ def _body(content: bytes, path: Folder) -> dict[str, Any]:
         body = None
     told = body.pop("sha256", None) if isinstance(body, dict) else None
     if isinstance(body, dict) and told is None and body.get("format") == 1:
-        raise CheckpointError(f"{path} has format 1, of an older version; this version reads {FORMAT}: save it anew.")
+        raise _other_format(path, 1)
     if not isinstance(body, dict) or told != digest(body):
         raise Damaged(f"{path} is damaged: {MANIFEST} does not match its checksum; use an older checkpoint.")
     if body.get("format") != FORMAT:
-        raise CheckpointError(f"{path} has format {body.get('format')}, this version reads {FORMAT}.")
+        raise _other_format(path, body.get("format"))
     return body
+
+
+def _other_format(path: Folder, found: object) -> CheckpointError:
+    age = "an older" if isinstance(found, int) and found < FORMAT else "another"
+    return CheckpointError(
+        f"{path} has format {found}, of {age} version, and this version reads {FORMAT}; go on with the version that saved it."
+    )
 
 
 def _manifest(body: Mapping[str, Any]) -> Manifest:

@@ -5,7 +5,7 @@ Storage that gives no answer is no damage: it is asked again for a while, and no
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import torch.distributed as dist
@@ -20,6 +20,8 @@ from .verify import verify_together
 
 T = TypeVar("T")
 
+#: Checks the training state before any tensor is read; the second argument is whether the checkpoint is the job's own. Raises to refuse.
+Accept = Callable[[Mapping[str, Any], bool], None]
 #: Tells of an incident: its cause and what there is to say.
 Warn = Callable[[str, str], None]
 
@@ -27,12 +29,15 @@ Warn = Callable[[str, str], None]
 BACK_OFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
 
-def restore(root: Folder, resume: Folder | None, pieces: Sequence[Piece], warn: Warn) -> dict[str, Any] | None:
-    """Fill `pieces` and return the training state; None: from the start. Collective. Raises `CheckpointError`."""
+def restore(
+    root: Folder, resume: Folder | None, pieces: Sequence[Piece], warn: Warn, accept: Accept
+) -> dict[str, Any] | None:
+    """Fill `pieces` and return the training state; None: from the start. Collective. Raises `CheckpointError`, and as `accept` does."""
     found = _patiently(lambda: _found(root, resume, warn), warn)
     if found is None:
         return None
-    path, manifest = found
+    path, manifest, own = found
+    accept(manifest.training, own)
     fill(path, manifest, pieces)
     return dict(manifest.training)
 
@@ -51,7 +56,8 @@ def _patiently(ask: Callable[[], T], warn: Warn) -> T:
     return ask()
 
 
-def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Manifest] | None:
+def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Manifest, bool] | None:
+    """A checkpoint, and whether it is the job's own."""
     damaged: list[Damaged] = []
     found = _newest_whole(root, damaged)
     instead = str(found[0]) if found else str(resume) if resume else "the start"
@@ -59,8 +65,8 @@ def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Man
         warn(error.code, f"{str(error).partition(';')[0]}; training goes on from {instead}.")
     if found is None and resume is not None:
         (path,) = _as_first_rank_sees(resume, lambda: [newest(resume) or resume])
-        return path, verify_together(path)
-    return found
+        return path, verify_together(path), False
+    return None if found is None else (*found, True)
 
 
 def _newest_whole(root: Folder, damaged: list[Damaged]) -> tuple[Folder, Manifest] | None:

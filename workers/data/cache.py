@@ -38,11 +38,12 @@ Stamp = tuple[int, ...]  # what the file system says changes with a file's conte
 
 
 class TokenFile(BaseModel):
-    """The description of a token file: `tokens` ids of `dtype`, all below `vocab`, in `path`."""
+    """The description of a token file: `tokens` ids of `dtype`, all below `vocab`, in `path`. `tokenizer`: the digest of its maker."""
 
     model_config = ConfigDict(frozen=True)
 
     key: str
+    tokenizer: str
     path: Path
     dtype: str
     vocab: int
@@ -118,7 +119,13 @@ def _write(files: list[Source], tokenizer: Tokenizer, path: Path, before: list[S
     if before != [_stamp(source.path) for source in files]:
         raise DataError("corpus_changed", "A file of the corpus changed while it was read.", "Start again.")
     found = TokenFile(
-        key=path.stem, path=path, dtype=dtype, vocab=tokenizer.vocab, tokens=tokens, sha256=digest.hexdigest()
+        key=path.stem,
+        tokenizer=tokenizer.digest,
+        path=path,
+        dtype=dtype,
+        vocab=tokenizer.vocab,
+        tokens=tokens,
+        sha256=digest.hexdigest(),
     )
     write_whole(path.with_suffix(".json"), [found.model_dump_json(exclude={"path"}).encode()])
     return found

@@ -1,9 +1,9 @@
 """Windows of tokens in an order that every rank can compute for itself.
 
-The rule: the tokens of a step are a function of (corpus, seed, step, global batch) alone. Windows of `seq_len` inputs
-start at multiples of `seq_len`; each position's target is the token after it, so a window reads one token of the next.
-Sample i = step · global_batch + row runs over epochs, and each epoch is a permutation of all windows, so ranks share
-nothing, a resumed run goes on where it was, and a step costs what its rows cost.
+The rule: a sample's tokens are a function of (corpus, seed, sample) alone. Windows of `seq_len` inputs start at multiples of
+`seq_len`; each position's target is the token after it, so a window reads one token of the next. Samples run over epochs, and
+each epoch is a permutation of all windows, so ranks share nothing, a run goes on with any sample, whatever its global batch
+(`position.py`), and a step costs what its rows cost.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from ..spec import DataSpec
 from .cache import TokenFile, prepare
 from .errors import DataError
 from .order import permute
+from .position import SampleOrder
 from .unigram import unigram_loss
 
 Rows = slice | Sequence[int] | NDArray[np.integer[Any]]
@@ -28,16 +29,18 @@ Pair = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """A corpus split in two and cut into windows. `key` names its content: ranks with another read other text."""
+    """A corpus split in two and cut into windows. Ranks with another `order` read other text."""
 
-    key: str
+    order: SampleOrder
     vocab: int
-    seq_len: int
-    seed: int
     global_batch: int
     unigram_loss: float  # nats per token, of the validation split
     train: NDArray[Any]
     held_out: NDArray[Any]
+
+    @property
+    def seq_len(self) -> int:
+        return self.order.seq_len
 
     @property
     def train_tokens(self) -> int:
@@ -55,10 +58,10 @@ class Tokens:
     def validation_windows(self) -> int:
         return _windows(len(self.held_out), self.seq_len)
 
-    def batch(self, step: int, rows: Rows) -> Pair:
-        """Inputs and targets [rows, seq_len] (int64): those rows of the global batch of `step`, which counts from 0."""
-        samples = step * self.global_batch + self._rows(rows)
-        return self._read(self.train, self._order(samples, self.train_windows, f"train/{self.seed}"))
+    def batch(self, first: int, rows: Rows) -> Pair:
+        """Inputs and targets [rows, seq_len] (int64): those rows of the global batch that begins with the sample `first`."""
+        samples = first + self._rows(rows)
+        return self._read(self.train, self._windows_of(samples, self.train_windows, f"train/{self.order.seed}"))
 
     def validation(self, batch_index: int, rows: Rows) -> Pair:
         """Inputs and targets [rows, seq_len] (int64) of a validation batch: the same ones for every seed and step.
@@ -66,7 +69,7 @@ class Tokens:
         Batches are spread over the whole split; after `validation_windows` samples they begin again in another order.
         """
         samples = batch_index * self.global_batch + self._rows(rows)
-        return self._read(self.held_out, self._order(samples, self.validation_windows, "validation"))
+        return self._read(self.held_out, self._windows_of(samples, self.validation_windows, "validation"))
 
     def _rows(self, rows: Rows) -> NDArray[np.int64]:
         chosen = range(*rows.indices(self.global_batch)) if isinstance(rows, slice) else rows
@@ -75,7 +78,7 @@ class Tokens:
             raise IndexError(f"rows {numbers.min()}..{numbers.max()} of a global batch of {self.global_batch}")
         return numbers
 
-    def _order(self, samples: NDArray[np.int64], windows: int, key: str) -> NDArray[np.int64]:
+    def _windows_of(self, samples: NDArray[np.int64], windows: int, key: str) -> NDArray[np.int64]:
         """The window of each sample."""
         epochs, positions = np.divmod(samples, windows)
         chosen = np.empty_like(positions)
@@ -99,10 +102,8 @@ def open_tokens(spec: DataSpec, cache: Path, *, seed: int, global_batch: int) ->
     _check_lengths(file, train_tokens, spec)
     ids = file.map()
     return Tokens(
-        key=file.key,
+        order=SampleOrder(file.key, file.tokenizer, spec.seq_len, spec.validation, seed),
         vocab=file.vocab,
-        seq_len=spec.seq_len,
-        seed=seed,
         global_batch=global_batch,
         unigram_loss=unigram_loss(file, train_tokens, cache),
         train=ids[:train_tokens],

@@ -9,23 +9,26 @@ import { JobsPage } from "./routes/jobs";
 import { NewJobPage } from "./routes/new-job";
 import { NotFoundPage } from "./routes/not-found";
 import { RouteChange } from "./routes/route-change";
+import { SignedIn } from "./routes/sign-in";
 import { TopBar } from "./routes/top-bar";
 
 export function App({ client }: { client: QueryClient }) {
   return (
     <QueryClientProvider client={client}>
-      <a className="skip" href="#content">Skip to the content</a>
-      <TopBar />
-      <RouteChange>
-        <Switch>
-          <Route path="/"><JobsPage /></Route>
-          <Route path="/new"><NewJobPage /></Route>
-          <Route path="/cluster"><ClusterPage /></Route>
-          <Route path="/compare"><ComparePage /></Route>
-          <Route path="/jobs/:id">{({ id }) => <JobPage key={id} id={decodeURIComponent(id)} />}</Route>
-          <Route><NotFoundPage /></Route>
-        </Switch>
-      </RouteChange>
+      <SignedIn>
+        <a className="skip" href="#content">Skip to the content</a>
+        <TopBar />
+        <RouteChange>
+          <Switch>
+            <Route path="/"><JobsPage /></Route>
+            <Route path="/new"><NewJobPage /></Route>
+            <Route path="/cluster"><ClusterPage /></Route>
+            <Route path="/compare"><ComparePage /></Route>
+            <Route path="/jobs/:id">{({ id }) => <JobPage key={id} id={decodeURIComponent(id)} />}</Route>
+            <Route><NotFoundPage /></Route>
+          </Switch>
+        </RouteChange>
+      </SignedIn>
     </QueryClientProvider>
   );
 }

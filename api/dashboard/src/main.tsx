@@ -1,15 +1,23 @@
-/** Puts the app on the page. */
+/** Puts the app on the page, signed in where the address brings a code. */
 
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./app";
-import { makeClient } from "./services/query-client";
+import { BAD_LINK, makeClient } from "./services/query-client";
+import { signIn, takeCode } from "./services/session";
 import "./theme.css";
 
 const root = document.getElementById("root");
 if (root === null) throw new Error("index.html has no #root");
-createRoot(root).render(
-  <StrictMode>
-    <App client={makeClient()} />
-  </StrictMode>,
-);
+
+const client = makeClient();
+const show = () => {
+  createRoot(root).render(
+    <StrictMode>
+      <App client={client} />
+    </StrictMode>,
+  );
+};
+const code = takeCode();
+if (code === null) show();
+else void signIn({ code }).catch((error: unknown) => { client.setQueryData(BAD_LINK, error); }).finally(show);

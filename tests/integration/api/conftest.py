@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from harness.databases import migrated_sqlite
+from harness.patience import PATIENCE_S
 
 from shardyard.api.app import create_app
 from shardyard.api.client import Client
@@ -20,7 +22,6 @@ from shardyard.service.settings import Settings
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
-from shardyard.service.store.schema import upgrade
 
 SPEC: dict[str, Any] = {
     "name": "tiny",
@@ -29,22 +30,32 @@ SPEC: dict[str, Any] = {
 }
 
 
+#: The access token of the tests' control planes, and how a request carries it.
+TOKEN = "a-token-of-the-tests-" + "0123456789" * 3
+SIGNED = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def ask(method: str, url: str, **given: Any) -> httpx2.Response:
+    """One request of the token's holder."""
+    return httpx2.request(method, url, **{"timeout": PATIENCE_S, **given, "headers": SIGNED | given.get("headers", {})})
+
+
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings whose data folder is the test's own; other SHARDYARD_ variables are not seen."""
     monkeypatch.delenv("SHARDYARD_URL", raising=False)
     monkeypatch.delenv("SHARDYARD_DATABASE_URL", raising=False)
     monkeypatch.setenv("SHARDYARD_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("SHARDYARD_TOKEN", TOKEN)
     return Settings(local_files=True)
 
 
 @pytest.fixture
 async def api(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of the app in this process."""
-    await upgrade(settings.database)
-    store = Store(settings.database)
+    """A client of the app in this process, which has the token."""
+    store = Store(migrated_sqlite(settings.database))
     transport = httpx2.ASGITransport(create_app(settings, store), raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=SIGNED) as client:
         yield client
     await store.close()
 
@@ -65,7 +76,7 @@ class Plane:
         ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True)
         self._thread.start()
-        assert ready.wait(20)
+        assert ready.wait(PATIENCE_S)
 
     def stop(self) -> None:
         if self._thread is not None:
@@ -79,8 +90,7 @@ class Plane:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
 
     async def _serve(self, ready: threading.Event) -> None:
-        await upgrade(self.settings.database)
-        self.store = Store(self.settings.database)
+        self.store = Store(migrated_sqlite(self.settings.database))
         self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self.app = create_app(self.settings, self.store)
         port = int(self.url.rpartition(":")[2]) if self.url else 0
@@ -105,11 +115,11 @@ def plane(settings: Settings) -> Iterator[Plane]:
 
 @pytest.fixture
 def client(plane: Plane) -> Iterator[Client]:
-    with Client(plane.url, patience_s=20) as opened:
+    with Client(plane.url, patience_s=PATIENCE_S) as opened:
         yield opened
 
 
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
+def until(true: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     """Wait until something is true."""
     end = time.monotonic() + seconds
     while not true():

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from harness.patience import PATIENCE_S
 
 from shardyard.api.async_client import AsyncClient
 from shardyard.api.async_handle import AsyncJobHandle
@@ -21,7 +22,7 @@ from .conftest import SPEC, Gang, Plane
 
 @pytest.fixture
 async def aclient(plane: Plane) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(plane.url, patience_s=60) as opened:
+    async with AsyncClient(plane.url, patience_s=PATIENCE_S) as opened:
         yield opened
 
 
@@ -48,7 +49,7 @@ async def in_thread(work: Any, *arguments: Any) -> Any:
     return await asyncio.to_thread(work, *arguments)
 
 
-async def until(true: Any, seconds: float = 240) -> None:
+async def until(true: Any, seconds: float = PATIENCE_S) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not become true in time"
@@ -101,10 +102,10 @@ async def test_a_restarted_control_plane_is_borne_without_gap_or_double(plane: P
     await in_thread(plane.start)
     await in_thread(gang.steps, 10, 20)
     await in_thread(gang.succeed)
-    await asyncio.wait_for(following, 240)
+    await asyncio.wait_for(following, PATIENCE_S)
     assert steps() == list(range(1, 21))
     assert len({event.cursor for event in events}) == len(events)
-    ended = await job.wait(240)
+    ended = await job.wait(PATIENCE_S)
     assert ended.state == "succeeded"
     resumed = [event async for event in ended.events(events[7].cursor)]
     assert [event.cursor for event in resumed] == [event.cursor for event in events[8:]]
@@ -113,7 +114,7 @@ async def test_a_restarted_control_plane_is_borne_without_gap_or_double(plane: P
 async def test_many_streams_in_one_loop(plane: Plane, aclient: AsyncClient) -> None:
     jobs = [await aclient.submit({**SPEC, "name": f"n{number}"}) for number in range(5)]
     streams = [asyncio.create_task(anext(job.events())) for job in jobs]
-    first = await asyncio.wait_for(asyncio.gather(*streams), 240)
+    first = await asyncio.wait_for(asyncio.gather(*streams), PATIENCE_S)
     assert [event.data["state"] for event in first] == ["queued"] * 5
 
 
@@ -133,7 +134,7 @@ async def test_wait_logs_metrics_and_story(plane: Plane, aclient: AsyncClient) -
     await in_thread(gang.steps, 1, 20)
     await in_thread(gang.log, 0, 1, "a", "b")
     await in_thread(gang.succeed)
-    ended = await job.wait(240)
+    ended = await job.wait(PATIENCE_S)
     assert [point.step for point in (await ended.metrics()).points] == list(range(1, 21))
     assert [line.text for line in (await ended.logs(tail=1)).lines] == ["b"]
     pages = [page async for page in aclient.log_pages(job.id, follow=True)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from harness.patience import PATIENCE_S
 
 from shardyard import __version__ as shardyard_version
 from shardyard.api.cli.commands import run
@@ -103,7 +104,7 @@ def test_watch_shows_progress_and_the_summary(plane: Plane, client: Client) -> N
             gang.steps(1, 20)
             gang.tell(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0, "tokens": 10}))
             gang.succeed()
-            told, remarks = process.communicate(timeout=120)
+            told, remarks = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -128,7 +129,7 @@ def test_interrupting_watch_leaves_the_job(plane: Plane, client: Client) -> None
         try:
             until(lambda: plane.app.state.context.hub.watched == 1)
             process.send_signal(signal.SIGINT)
-            _, remarks = process.communicate(timeout=120)
+            _, remarks = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 130
@@ -141,7 +142,7 @@ def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: st
         try:
             until(lambda: plane.app.state.context.hub.watched == 1)
             process.send_signal(signal.SIGINT)
-            told, remarks = process.communicate(timeout=120)
+            told, remarks = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 103
@@ -159,7 +160,7 @@ def test_the_second_interrupt_leaves_the_job(plane: Plane, client: Client, spec:
             until(lambda: client.job("tiny").state == "cancelling")
             time.sleep(0.3)
             process.send_signal(signal.SIGINT)
-            _, remarks = process.communicate(timeout=120)
+            _, remarks = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 130
@@ -183,7 +184,7 @@ def test_submit_waits_for_the_result(plane: Plane, client: Client, spec: str) ->
         try:
             until(lambda: len(client.jobs().items) == 1)
             Gang(plane, client.job("tiny").id).succeed()
-            told, _ = process.communicate(timeout=120)
+            told, _ = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -201,7 +202,7 @@ def test_logs_follow_without_gap_to_the_end(plane: Plane, client: Client) -> Non
             gang.log(1, 1, "another rank's")
             gang.log(0, 51, "line 51", "line 52")
             gang.succeed()
-            rest, _ = process.communicate(timeout=120)
+            rest, _ = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -370,7 +371,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_closed_pipe_is_no_traceback(client: Client) -> None:
     client.submit(SPEC)
     command = f"{sys.executable} -m shardyard.api.cli schema | head -c 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert "Traceback" not in done.stderr
 
 
@@ -381,7 +382,7 @@ def test_colours_need_a_terminal_and_consent(client: Client, monkeypatch: pytest
         for colour, expected in ((None, True), ("1", False)):
             environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"} | ({"NO_COLOR": colour} if colour else {})
             command = [sys.executable, "-m", "shardyard.api.cli", "list"]
-            subprocess.run(command, stdout=slave, env=environment, timeout=120, check=True)
+            subprocess.run(command, stdout=slave, env=environment, timeout=PATIENCE_S, check=True)
             shown = os.read(master, 65536).decode()
             assert ("\x1b[33mcancelled" in shown) is expected
     finally:

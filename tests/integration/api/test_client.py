@@ -9,12 +9,13 @@ from typing import Any
 import httpx2
 import pytest
 import yaml
+from harness.patience import PATIENCE_S
 
 from shardyard.api.asking import Call
 from shardyard.api.client import ApiError, Client, Event, Unreachable, WaitTimeout
 from shardyard.service.spec import JobSpec
 
-from .conftest import SPEC, Gang, Plane, step, until
+from .conftest import SIGNED, SPEC, Gang, Plane, ask, step, until
 
 
 class Watcher:
@@ -170,7 +171,10 @@ def test_patience_ends(plane: Plane) -> None:
 def test_a_watcher_that_goes_away_is_forgotten(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC)
     hub = plane.app.state.context.hub
-    with httpx2.Client(timeout=60) as http, http.stream("GET", f"{plane.url}/v1/jobs/{job.id}/events") as answer:
+    with (
+        httpx2.Client(timeout=PATIENCE_S, headers=SIGNED) as http,
+        http.stream("GET", f"{plane.url}/v1/jobs/{job.id}/events") as answer,
+    ):
         assert answer.headers["content-type"].startswith("text/event-stream")
         next(answer.iter_lines())
         until(lambda: hub.watched == 1)
@@ -182,7 +186,7 @@ def test_last_event_id_goes_before_after(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC)
     client.cancel(job.id)
     address = f"{plane.url}/v1/jobs/{job.id}/events?after=0.0.0"
-    text = httpx2.get(address, headers={"Last-Event-ID": "1.0.0"}, timeout=60).text
+    text = ask("GET", address, headers={"Last-Event-ID": "1.0.0"}, timeout=PATIENCE_S).text
     assert text.count("event: state") == 1
     assert '"cancelled"' in text
     assert text.rstrip().endswith("id: 2.0.0")
@@ -190,7 +194,10 @@ def test_last_event_id_goes_before_after(plane: Plane, client: Client) -> None:
 
 def test_a_server_that_stops_does_not_wait_for_watchers(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC)
-    with httpx2.Client(timeout=60) as http, http.stream("GET", f"{plane.url}/v1/jobs/{job.id}/events") as answer:
+    with (
+        httpx2.Client(timeout=PATIENCE_S, headers=SIGNED) as http,
+        http.stream("GET", f"{plane.url}/v1/jobs/{job.id}/events") as answer,
+    ):
         next(answer.iter_lines())
         began = time.monotonic()
         plane.stop()
@@ -269,7 +276,8 @@ def test_nodes_and_readiness(plane: Plane, client: Client) -> None:
 
 def test_a_sender_that_goes_away_hurts_nobody(plane: Plane, client: Client, caplog: pytest.LogCaptureFixture) -> None:
     host, port = plane.url.removeprefix("http://").split(":")
-    head = "POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    told = {"Host": "127.0.0.1", **SIGNED, "Content-Type": "application/json", "Content-Length": "100"}
+    head = "POST /v1/jobs HTTP/1.1\r\n" + "".join(f"{name}: {text}\r\n" for name, text in told.items()) + "\r\n{"
     with socket.create_connection((host, int(port)), timeout=5) as sender:
         sender.sendall(head.encode())
         time.sleep(0.2)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.api.cli.commands import run
 from shardyard.api.client import Client
@@ -31,7 +32,7 @@ def completed(words: list[str], url: str, **more: str) -> list[str]:
     asked = {"_SHARDYARD_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
     command = [sys.executable, "-m", "shardyard.api.cli"]
     settings = {**os.environ, **asked, "SHARDYARD_URL": url, **more}
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.stderr == ""
     return done.stdout.split()
 
@@ -45,19 +46,19 @@ def test_bash_completes_names_of_jobs(plane: Plane, client: Client, path: str) -
     bash = [shutil.which("bash") or "bash", "--norc", "-c", script]
 
     def answered() -> bool:
-        done = subprocess.run(bash, env=settings, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(bash, env=settings, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert done.stderr == ""
         return done.stdout.split() == ["tiny-one", "tiny-two"]
 
-    until(answered, 240)  # a machine under load may need longer than a shell is let wait
+    until(answered)  # a machine under load may need longer than a shell is let wait
 
 
 def test_ids_commands_and_options(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC)
-    until(lambda: completed(["shardyard", "show", job.id[:8]], plane.url) == [job.id], 240)
+    until(lambda: completed(["shardyard", "show", job.id[:8]], plane.url) == [job.id])
     assert completed(["shardyard", "che"], plane.url) == ["checkpoints"]
     assert completed(["shardyard", "checkpoints", "--ver"], plane.url) == ["--verify"]
-    until(lambda: completed(["shardyard", "compare", "tiny", "ti"], plane.url) == ["tiny"], 240)
+    until(lambda: completed(["shardyard", "compare", "tiny", "ti"], plane.url) == ["tiny"])
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -68,11 +69,11 @@ def test_other_shells_ask_in_their_own_way(shell: str, plane: Plane, client: Cli
     command = [sys.executable, "-m", "shardyard.api.cli"]
 
     def answered() -> bool:
-        done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert done.stderr == ""
         return "tiny" in done.stdout
 
-    until(answered, 240)
+    until(answered)
 
 
 def test_without_a_server_nothing_is_completed_and_nothing_said(

@@ -11,7 +11,7 @@ from shardyard.api.cli.commands import run
 from shardyard.api.client import ApiError, Client
 from shardyard.service.settings import Settings
 
-from .conftest import SPEC, Gang, Plane
+from .conftest import SPEC, Gang, Plane, ask
 from .test_submit import problem
 
 
@@ -86,7 +86,7 @@ def test_a_fault_is_asked_for_once_by_its_key(harmed: Plane, client: Client) -> 
 )
 def test_refused_faults(harmed: Plane, client: Client, body: Any, status: int, code: str, field: str) -> None:
     job, _ = running(harmed, client)
-    answer = httpx2.post(f"{harmed.url}/v1/jobs/{job}/faults", json=body)
+    answer = ask("POST", f"{harmed.url}/v1/jobs/{job}/faults", json=body)
     [error, *_] = problem(answer, status, code)["errors"]
     assert error["field"] == field and error["message"] and error["remedy"]
 
@@ -103,10 +103,10 @@ def test_other_formats_and_sites_are_kept_out(harmed: Plane, client: Client) -> 
     job, _ = running(harmed, client)
     path = f"{harmed.url}/v1/jobs/{job}/faults"
     body = json.dumps({"kind": "kill-supervisor"})
-    problem(httpx2.post(path, content=body, headers={"Content-Type": "text/plain"}), 415, "unsupported_media_type")
+    problem(ask("POST", path, content=body, headers={"Content-Type": "text/plain"}), 415, "unsupported_media_type")
     foreign = {"Content-Type": "application/json", "Origin": "http://evil.example"}
-    problem(httpx2.post(path, content=body, headers=foreign), 403, "foreign_origin")
-    assert httpx2.post(path, content=body, headers={"Content-Type": "application/yaml"}).status_code == 202
+    problem(ask("POST", path, content=body, headers=foreign), 403, "foreign_origin")
+    assert ask("POST", path, content=body, headers={"Content-Type": "application/yaml"}).status_code == 202
 
 
 def test_the_command_line(

@@ -6,6 +6,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.api.async_client import AsyncClient
 from shardyard.api.client import Client
@@ -20,7 +21,7 @@ def test_a_submitted_job_can_be_waited_for_and_asked(plane: Plane, client: Clien
     gang.log(0, 1, "hello")
     gang.tell(("checkpoint", {"step": 20, "path": "/x/step-00000020", "bytes": 9, "seconds": 0.1, "held_s": 0.0}))
     gang.succeed()
-    ended = job.wait(240)
+    ended = job.wait(PATIENCE_S)
     assert (job.state, ended.state, job.refresh().state) == ("queued", "succeeded", "succeeded")
     assert [event.data["step"] for event in ended.events() if event.kind == "step"] == list(range(1, 21))
     assert [line.text for line in ended.logs().lines] == ["hello"]
@@ -85,10 +86,10 @@ def test_watch_draws_anew_until_the_end(plane: Plane, client: Client) -> None:
     watching.start()
     gang = Gang(plane, job.id)
     gang.steps(1, 5)
-    until(lambda: bool(pages) and "5 of 20" in pages[0].shown[-1], 240)
+    until(lambda: bool(pages) and "5 of 20" in pages[0].shown[-1], PATIENCE_S)
     gang.steps(6, 20)
     gang.succeed()
-    watching.join(240)
+    watching.join(PATIENCE_S)
     assert ended[0].state == "succeeded"
     assert "succeeded" in pages[0].shown[-1] and "<svg" in pages[0].shown[-1]
 

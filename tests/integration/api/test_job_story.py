@@ -6,7 +6,7 @@ from shardyard import __version__
 from shardyard.api.client import Client
 from shardyard.service.settings import Settings
 
-from .conftest import SPEC, Gang, Plane
+from .conftest import SPEC, Gang, Plane, ask
 from .test_faults import harmed
 from .test_submit import problem
 
@@ -21,22 +21,22 @@ def test_the_story_from_its_end_and_as_a_line(plane: Plane, client: Client) -> N
     gang.tell(*(("incident", {"cause": "straggler", "rank": rank, "message": f"rank {rank}"}) for rank in range(3)))
 
     def newest(**params: object) -> dict[str, object]:
-        return httpx2.get(f"{plane.url}/v1/jobs/{job}/incidents", params={"newest": True, **params}).json()  # type: ignore[no-any-return]
+        return ask("GET", f"{plane.url}/v1/jobs/{job}/incidents", params={"newest": True, **params}).json()  # type: ignore[no-any-return]
 
     page = newest(limit=2)
     assert [one["rank"] for one in page["items"]] == [2, 1]  # type: ignore[attr-defined]
     rest = newest(limit=2, before=page["next"])
     assert ([one["rank"] for one in rest["items"]], rest["next"]) == ([0], None)  # type: ignore[attr-defined]
-    line = httpx2.get(f"{plane.url}/v1/jobs/{job}/timeline").json()
+    line = ask("GET", f"{plane.url}/v1/jobs/{job}/timeline").json()
     assert [span["state"] for span in line["spans"]][-2:] == ["starting", "running"]
     assert line["spans"][-1]["ended"] is None and line["spans"][-1]["generation"] == 1
     assert [(mark["kind"], mark["about"], mark["rank"]) for mark in line["marks"]] == [
         ("incident", "straggler", rank) for rank in range(3)
     ]
     assert line["complete"] is True
-    told = httpx2.get(f"{plane.url}/v1/jobs/{job}/story", params={"limit": 4}).json()
+    told = ask("GET", f"{plane.url}/v1/jobs/{job}/story", params={"limit": 4}).json()
     assert [one["data"].get("rank", one["data"].get("state")) for one in told["items"]] == [2, 1, 0, "running"]
-    rest = httpx2.get(f"{plane.url}/v1/jobs/{job}/story", params={"before": told["next"]}).json()
+    rest = ask("GET", f"{plane.url}/v1/jobs/{job}/story", params={"before": told["next"]}).json()
     assert [one["data"]["state"] for one in rest["items"]] == ["starting", "placing", "queued"]
     assert rest["next"] is None
 
@@ -48,19 +48,23 @@ async def test_a_job_that_is_not_there_has_no_story(api: httpx2.AsyncClient) -> 
 
 
 async def test_the_server_says_what_it_allows(api: httpx2.AsyncClient, settings: Settings) -> None:
-    assert (await api.get("/v1/server")).json() == {"version": __version__, "fault_injection": False}
+    assert (await api.get("/v1/server")).json() == {
+        "version": __version__,
+        "fault_injection": False,
+        "authentication": True,
+    }
 
 
 def test_where_faults_are_allowed_the_server_says_so(harmed: Plane) -> None:
-    assert httpx2.get(f"{harmed.url}/v1/server").json()["fault_injection"] is True
+    assert ask("GET", f"{harmed.url}/v1/server").json()["fault_injection"] is True
 
 
 def test_the_plan_is_the_newest(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC).id
-    assert set(httpx2.get(f"{plane.url}/v1/jobs/{job}/plan").json().values()) == {None}
+    assert set(ask("GET", f"{plane.url}/v1/jobs/{job}/plan").json().values()) == {None}
     gang = Gang(plane, job)
     gang.tell(*(("plan", {"parameters": number, "tokens_per_step": 512, "layout": {}}) for number in (1, 2)))
-    told = httpx2.get(f"{plane.url}/v1/jobs/{job}/plan").json()
+    told = ask("GET", f"{plane.url}/v1/jobs/{job}/plan").json()
     assert (told["parameters"], told["tokens_per_step"], told["train_tokens"]) == (2, 512, None)
 
 
@@ -74,7 +78,7 @@ def test_curves_come_in_columns_and_the_stream_goes_on_after_them(plane: Plane, 
     gang.state("running")
     gang.steps(1, 10)
     gang.tell(("eval", {"step": 10, "loss": 0.5}))
-    told = httpx2.get(f"{plane.url}/v1/jobs/{job}/curves", params={"names": "loss, grad_norm,loss_scale,mfu"}).json()
+    told = ask("GET", f"{plane.url}/v1/jobs/{job}/curves", params={"names": "loss, grad_norm,loss_scale,mfu"}).json()
     assert (told["width"], told["starts"], told["last_step"]) == (1, list(range(1, 11)), 10)
     assert told["series"] == {
         "loss": {"mean": [float(f"{5 / n:.6g}") for n in range(1, 11)], "low": None, "high": None},
@@ -85,7 +89,7 @@ def test_curves_come_in_columns_and_the_stream_goes_on_after_them(plane: Plane, 
     gang.state("succeeded")
     following = [event.data["step"] for event in client.events(job, told["cursor"]) if event.kind == "step"]
     assert following == [11, 12]
-    part = httpx2.get(f"{plane.url}/v1/jobs/{job}/curves", params={"from": 3, "to": 6, "buckets": 2}).json()
+    part = ask("GET", f"{plane.url}/v1/jobs/{job}/curves", params={"from": 3, "to": 6, "buckets": 2}).json()
     assert (part["width"], part["starts"], part["series"]["loss"]["high"]) == (4, [1, 5], [5.0, 1.0])
 
 
@@ -110,13 +114,13 @@ def test_logs_are_searched_and_shown_about_a_hit(plane: Plane, client: Client) -
     gang.log(0, 0, *(f"line {n}" for n in range(40)))
     gang.log(1, 0, "Traceback (most recent call last):")
     url = f"{plane.url}/v1/jobs/{job}/logs"
-    told = httpx2.get(f"{url}/search", params={"text": "LINE 3", "limit": 4}).json()
+    told = ask("GET", f"{url}/search", params={"text": "LINE 3", "limit": 4}).json()
     assert [one["text"] for one in told["lines"]] == ["line 3", "line 30", "line 31", "line 32"]
     assert (told["looked"], told["last"], told["done"]) == (33, 41, False)
-    told = httpx2.get(f"{url}/search", params={"text": "line 3", "limit": 4, "after": told["looked"]}).json()
+    told = ask("GET", f"{url}/search", params={"text": "line 3", "limit": 4, "after": told["looked"]}).json()
     assert len(told["lines"]) == 4 and not told["done"]
-    [hit] = httpx2.get(f"{url}/search", params={"level": "error", "rank": 1}).json()["lines"]
-    about = httpx2.get(url, params={"around": hit["n"], "limit": 6}).json()
+    [hit] = ask("GET", f"{url}/search", params={"level": "error", "rank": 1}).json()["lines"]
+    about = ask("GET", url, params={"around": hit["n"], "limit": 6}).json()
     assert [one["n"] for one in about["lines"]] == [38, 39, 40, 41]
     for params in ({"level": "loud"}, {"text": "x" * 256}, {"limit": 501}):
-        assert httpx2.get(f"{url}/search", params=params).status_code == 422
+        assert ask("GET", f"{url}/search", params=params).status_code == 422

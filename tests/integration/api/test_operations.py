@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from harness.shelves import FILE, damage, place, saved, saved_model
 
@@ -17,7 +16,7 @@ from shardyard.service.operating import Operating
 from shardyard.workers.checkpoint.storage import folder_at
 
 from ..inprocess_cluster import InProcessCluster
-from .conftest import SPEC, Gang, Plane
+from .conftest import SPEC, Gang, Plane, ask
 from .test_submit import problem
 
 
@@ -35,7 +34,7 @@ def test_an_operation_is_asked_for_once_and_read_until_it_ends(job: str, plane: 
     base = f"{plane.url}/v1/jobs/{job}"
     [checkpoint] = client.checkpoints(job).items
     asked = [
-        httpx2.post(f"{base}/checkpoints/{checkpoint.n}/{what}", headers={"Idempotency-Key": key})
+        ask("POST", f"{base}/checkpoints/{checkpoint.n}/{what}", headers={"Idempotency-Key": key})
         for what, key in (("verify", "a"), ("verify", "a"), ("export?dtype=bf16", "b"))
     ]
     assert [answer.status_code for answer in asked] == [202] * 3
@@ -47,10 +46,10 @@ def test_an_operation_is_asked_for_once_and_read_until_it_ends(job: str, plane: 
         checkpoint.n,
     )
     assert (export["dtype"], export["exported"], export["error"]) == ("bf16", None, None)
-    assert httpx2.get(f"{base}/operations/{export['id']}").json() == export
-    page = httpx2.get(f"{base}/operations?limit=1").json()
+    assert ask("GET", f"{base}/operations/{export['id']}").json() == export
+    page = ask("GET", f"{base}/operations?limit=1").json()
     assert page["items"] == [export]
-    assert httpx2.get(f"{base}/operations?before={page['next']}").json() == {"items": [first], "next": None}
+    assert ask("GET", f"{base}/operations?before={page['next']}").json() == {"items": [first], "next": None}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_an_operation_is_asked_for_once_and_read_until_it_ends(job: str, plane: 
     ],
 )
 def test_refusals(job: str, plane: Plane, method: str, path: str, status: int, code: str, field: str | None) -> None:
-    answer: Any = httpx2.request(method, f"{plane.url}/v1/jobs{path.format(job=job)}")
+    answer: Any = ask(method, f"{plane.url}/v1/jobs{path.format(job=job)}")
     [error, *_] = problem(answer, status, code)["errors"]
     assert error["field"] == field and error["message"] and error["remedy"]
 

@@ -13,7 +13,7 @@ from shardyard.service.identity import gang_name
 from shardyard.service.spec import JobSpec
 from shardyard.service.store import nodes
 
-from .conftest import SPEC, Gang, Plane
+from .conftest import SPEC, Gang, Plane, ask
 from .test_submit import REFUSED, problem, stored, train
 
 # Outlines
@@ -29,7 +29,7 @@ def test_outlines_of_many_jobs_are_one_answer(plane: Plane, client: Client) -> N
         gang.steps(1, steps)
     long, short = ids
     silent = client.submit({**SPEC, "name": "silent"}).id
-    answer = httpx2.get(f"{plane.url}/v1/outlines", params={"job": [long, silent, short, "job-nobody", "a\0b"]}).json()
+    answer = ask("GET", f"{plane.url}/v1/outlines", params={"job": [long, silent, short, "job-nobody", "a\0b"]}).json()
     assert [item["job"] for item in answer["items"]] == [long, short]
     first, second = answer["items"]
     assert first["width"] == 1 and len(first["low"]) == 20 and first["low"] == first["high"]

@@ -4,14 +4,14 @@ import gzip
 import json
 from typing import Any
 
-import httpx2
 import pytest
+from harness.patience import PATIENCE_S
 from harness.traces import crowded, part, whole
 
 from shardyard.api.async_client import AsyncClient
 from shardyard.api.client import ApiError, Client
 
-from .conftest import SPEC, Gang, Plane
+from .conftest import SPEC, Gang, Plane, ask
 from .test_submit import problem
 
 
@@ -76,7 +76,7 @@ def test_no_answer_is_large(running: tuple[str, Gang], plane: Plane, client: Cli
     gang.tell(*(("trace", crowded(trace, rank, 5)) for rank in range(64)))
     gang.tell(*(("trace", part(trace, rank, step)) for rank in range(64) for step in range(6, 25)))
     base = f"{plane.url}/v1/jobs/{job}/traces/{trace}"
-    answers = [httpx2.get(base + path, timeout=60) for path in ("", "?step=5", "/spans", "/spans?step=24")]
+    answers = [ask("GET", base + path, timeout=PATIENCE_S) for path in ("", "?step=5", "/spans", "/spans?step=24")]
     assert [answer.status_code for answer in answers] == [200] * 4
     assert max(len(answer.content) for answer in answers) <= 300_000
     spans = client.trace_spans(job, trace)
@@ -105,7 +105,7 @@ def test_no_answer_is_large(running: tuple[str, Gang], plane: Plane, client: Cli
 def test_refusals(
     running: tuple[str, Gang], plane: Plane, method: str, path: str, status: int, code: str, field: str | None
 ) -> None:
-    answer = httpx2.request(method, f"{plane.url}/v1/jobs{path.format(job=running[0])}")
+    answer = ask(method, f"{plane.url}/v1/jobs{path.format(job=running[0])}")
     [error, *_] = problem(answer, status, code)["errors"]
     assert error["field"] == field and error["message"] and error["remedy"]
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 import yaml
+from harness.patience import PATIENCE_S
 
 from shardyard.api import control
 from shardyard.api.client import Client
@@ -127,7 +128,7 @@ def test_run_needs_no_control_plane_to_refuse_a_bad_spec(folder: Path) -> None:
     assert not (folder / "control.log").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_run_starts_what_it_needs_and_stops_it(folder: Path, somebody_else: None) -> None:
     done = shardyard("run", "--json", str(folder.parent / "tiny.yaml"))
     job = json.loads(done.stdout)
@@ -139,9 +140,12 @@ def test_run_starts_what_it_needs_and_stops_it(folder: Path, somebody_else: None
     assert ours(folder) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_up_die_up_down(folder: Path) -> None:
+    folder.mkdir(mode=0o755)
     first = json.loads(shardyard("up", "--detach", "--json").stdout)
+    open_to_others = [path.name for path in (folder, *folder.iterdir()) if path.stat().st_mode & 0o077]
+    assert open_to_others == [] and (folder / "token").is_file()
     assert first["url"].startswith("http://127.0.0.1:")
     assert "already running" in shardyard("up", code=1).stderr
     assert "already running" in shardyard("up", "--detach", code=1).stderr
@@ -151,7 +155,7 @@ def test_up_die_up_down(folder: Path) -> None:
     (folder.parent / "long.yaml").write_text(yaml.safe_dump({**TINY, "name": "long", "train": train}))
     shardyard("submit", str(folder.parent / "long.yaml"))
     with Client() as client:
-        until(lambda: client.job("long").progress is not None, 60)
+        until(lambda: client.job("long").progress is not None, PATIENCE_S)
         os.kill(first["pid"], signal.SIGKILL)
         until(lambda: control.read(folder) is None)
         assert "shardyard up" in shardyard("list", code=1).stderr

@@ -34,9 +34,10 @@ def work(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
 
 
 def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
-    """The real training loop, which says in `folder` what its process is. Before a step it is stuck while `{rank}.stuck` is there, after
-    as many steps as are written in it, and sleeps for the seconds in `{rank}.slow` while that is, and flips a bit of its parameters
-    when `{rank}.flip` is.
+    """The real training loop, which says in `folder` what its process is.
+
+    What a test puts there happens before a step: while `{rank}.stuck` is there the rank is stuck, once this process has done as many steps
+    as are written in it; while `{rank}.slow` is, it sleeps for the seconds in it; when `{rank}.flip` is, it flips a bit of its parameters.
     """
     from shardyard.workers.spec import Run
 
@@ -48,7 +49,7 @@ def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
 
     def stop_or_stick() -> Any:
         if stuck.exists() and next(asked) >= int(stuck.read_text() or 0):
-            _stick()
+            _stick(stuck)
         if slow.exists():
             time.sleep(float(slow.read_text()))
         if flip.exists():
@@ -76,10 +77,10 @@ def _flip_a_bit(built: Any) -> None:
     value.detach().view(torch.uint8).view(-1)[3] ^= 1
 
 
-def _stick() -> None:
+def _stick(while_there: Path) -> None:
     print("this rank is stuck", flush=True)
-    while True:
-        time.sleep(0.1)
+    while while_there.exists():
+        time.sleep(0.02)
 
 
 def _form_group(coords: Coords) -> Any:

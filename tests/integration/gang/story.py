@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 from harness.owners import rank_actors
+from harness.patience import PATIENCE_S
 
 from shardyard.service.cluster import Cluster
 from shardyard.service.errors import ClusterError
@@ -27,7 +28,9 @@ def order(name: str, ranks: int = 4, **run: Any) -> GangOrder:
     return GangOrder(f"shardyard-{name}-1", run, ranks, 1, "cpu", time.time())
 
 
-async def follow(cluster: Cluster, gang: str, after: int = 0, until: Any = None, timeout_s: float = 240) -> list[Event]:
+async def follow(
+    cluster: Cluster, gang: str, after: int = 0, until: Any = None, timeout_s: float = PATIENCE_S
+) -> list[Event]:
     """Events after `after` until the final state, or until `until(event)` holds."""
     events: list[Event] = []
     deadline = time.monotonic() + timeout_s
@@ -84,7 +87,7 @@ def lives(pid: int) -> bool:
         return False
 
 
-async def gone(pids: list[int], within_s: float = 5.0) -> bool:
+async def gone(pids: list[int], within_s: float = PATIENCE_S) -> bool:
     deadline = time.monotonic() + within_s
     while any(lives(pid) for pid in pids):
         if time.monotonic() > deadline:
@@ -108,7 +111,7 @@ async def standing_by(gang: str) -> str:
     import ray
     from ray.exceptions import RayActorError
 
-    async with asyncio.timeout(240):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             with contextlib.suppress(RayActorError):  # the supervisor may be starting anew
                 (spare,) = (await ray.get_actor(gang).status.remote())["spares"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from harness.patience import PATIENCE_S
 
 from shardyard.service.cluster import Cluster
 from shardyard.service.errors import ClusterError, GangLost
@@ -23,7 +24,7 @@ from .conftest import HERE, embedded
 from .story import follow, gone, is_step, lives, order, pids, states
 
 # ruff: noqa: ASYNC220, ASYNC240
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]  # a head of their own
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ async def test_ranks_without_a_supervisor_end_themselves(cluster: Cluster, tmp_p
     await handle.begin.remote()
     await follow(cluster, name, until=is_step(2))
     ray.kill(handle, no_restart=True)
-    assert await gone(pids(tmp_path, 2), within_s=15)
+    assert await gone(pids(tmp_path, 2), within_s=PATIENCE_S)
     with pytest.raises(GangLost):
         await cluster.pull(name, 0, 0.0)
     await cluster.close_gang(name)
@@ -112,7 +113,7 @@ async def test_a_dead_head_is_an_error_and_the_next_connect_starts_another(
     assert json.loads((settings.data_dir / "cluster.json").read_text())["address"] != record["address"]
     with pytest.raises(GangLost):
         await cluster.pull(gang.name, 0, 0.0)
-    assert await gone(processes, within_s=240)
+    assert await gone(processes, within_s=PATIENCE_S)
 
 
 async def test_shut_down_leaves_nothing(cluster: Cluster, settings: Settings, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from shardyard.service.cluster import Cluster
 from shardyard.service.settings import Settings
 
 from .story import closed, follow, gone, is_step, pids
-from .test_nodes import LAYOUT, MORE, places, told_as_unbroken, told_of_the_node
+from .test_nodes import LAYOUT, places, told_as_unbroken, told_of_the_node
 from .test_repair import train_order, unbroken
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(not MORE, reason="make chaos"),
+    pytest.mark.full,
     pytest.mark.skipif(not Network.possible(), reason="network namespaces need root and `ip`"),
 ]
 

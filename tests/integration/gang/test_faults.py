@@ -68,6 +68,7 @@ def is_slow(event: Event) -> bool:
     return bool(event["kind"] == "step" and event["data"]["step_s_max"] >= SLOW_S)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 async def test_each_fault_is_struck_once_and_nobody_sees_it_in_the_numbers(cluster: Cluster, tmp_path: Path) -> None:
     whole = Struck(cluster, ordered("spared", tmp_path / "whole").name)

@@ -17,8 +17,8 @@ from .test_repair import curve, is_running, parameters, train_order, unbroken
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LAYOUT = {"data": 2, "tensor": 2}
-#: `make chaos` draws ten.
-SEEDS = int(os.environ.get("SHARDYARD_HANGS", "2"))
+#: A stuck rank; `make test-all` also stops one, and `make chaos` draws ten.
+SEEDS = int(os.environ.get("SHARDYARD_HANGS") or 1)
 HANG_S = 4.0
 
 
@@ -82,9 +82,9 @@ def _understood(incident: dict[str, Any], rank: int, how: str) -> None:
     if how == "stopped":
         assert "stopped" in incident["message"] and "Thread 0x" in "\n".join(incident["log"]), incident
         return
-    # The rank never entered its next step, whose first collective is its tensor group's.
-    first = max(waits, key=lambda wait: float(wait["seconds"]))
+    # The rank never entered its next step, whose first collective is its tensor group's. Which of those who wait came first is chance.
     pair = [rank // 2 * 2, rank // 2 * 2 + 1]
-    assert (first["group"], first["members"]) == ("tensor", pair) and first["seq"] > 0, incident["waiting"]
-    assert f"{first['op']} {first['seq']} of the tensor group (ranks {pair[0]}, {pair[1]})" in incident["message"]
+    assert any((wait["group"], wait["members"]) == ("tensor", pair) and wait["seq"] > 0 for wait in waits), waits
+    said = [f"{wait['op']} {wait['seq']} of the {wait['group']} group (ranks {wait['members'][0]}, " for wait in waits]
+    assert any(words in incident["message"] for words in said), (incident["message"], said)
     assert "_stick" in stacks and "this rank is stuck" in incident["log"]

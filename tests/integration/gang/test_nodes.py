@@ -1,12 +1,12 @@
 """A gang that loses a node goes on in place on another one, from copies of its snapshots, and nobody sees it in the numbers."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness.nodes import Node, Nodes, running_nodes
+from harness.patience import PATIENCE_S
 
 from shardyard.service.cluster import Cluster
 from shardyard.service.settings import Settings
@@ -19,8 +19,6 @@ from .test_repair import assert_no_told_step_was_lost, curve, facts, parameters,
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LAYOUT = {"data": 2, "tensor": 2}
-#: `make chaos` sets it.
-MORE = bool(os.environ.get("SHARDYARD_NODES"))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,7 @@ async def places(gang: str) -> tuple[int, list[str]]:
     return status["pid"], [rank["node"] for rank in status["ranks"]]
 
 
-@pytest.mark.skipif(not MORE, reason="make chaos")
+@pytest.mark.full
 async def test_a_killed_node_costs_no_step_and_no_bit(cluster: Cluster, nodes: Nodes, tmp_path: Path) -> None:
     whole = await unbroken(cluster, "whole", tmp_path / "whole", LAYOUT)
     broken = train_order("broken", tmp_path / "broken", LAYOUT)
@@ -65,7 +63,7 @@ async def test_a_killed_node_costs_no_step_and_no_bit(cluster: Cluster, nodes: N
     await closed(cluster, broken.name, pids(tmp_path / "broken"))
 
 
-@pytest.mark.skipif(not MORE, reason="make chaos")
+@pytest.mark.full
 async def test_a_supervisor_may_die_with_its_node_and_ranks(cluster: Cluster, nodes: Nodes, tmp_path: Path) -> None:
     import ray
     from ray.util.placement_group import placement_group_table
@@ -77,7 +75,7 @@ async def test_a_supervisor_may_die_with_its_node_and_ranks(cluster: Cluster, no
     broken = train_order("headless", tmp_path / "broken", LAYOUT)
     run = Order(broken.name, broken.run, 4, 2, "cpu", broken.submitted_at, 0.5, "entries:train", repairs=5)
     group = reserve(run)
-    assert group.wait(60)
+    assert group.wait(PATIENCE_S)
     places_of = set(placement_group_table(group)["bundles_to_node_id"].values())
     lost = next(node for node in nodes.nodes[1:] if node.id in places_of)
     there = NodeAffinitySchedulingStrategy(lost.id, soft=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 from harness.shelves import FILE, damage, place, saved, saved_model, stuck, unstick
 
 from shardyard.service import jobs, operations
@@ -28,7 +29,6 @@ from shardyard.service.store import events
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import operations as rows
 from shardyard.service.store.engine import Store
-from shardyard.service.store.schema import upgrade
 from shardyard.workers.checkpoint.storage import folder_at
 from shardyard.workers.export import export
 
@@ -37,12 +37,9 @@ from .conftest import HERE
 # ruff: noqa: ASYNC220
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PATIENCE_S = 300.0
-
 
 @contextlib.asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Store]:
-    await upgrade(url)
     store = Store(url)
     try:
         yield store
@@ -91,6 +88,7 @@ async def settled(store: Store, job: str, asked: OperationRecord) -> OperationRe
     return await operations.operation(store, job, asked.id)
 
 
+@pytest.mark.full  # seven tasks, each of which imports torch
 async def test_the_cluster_verifies_and_exports_what_an_ended_job_has_saved(
     database_url: str, cluster: Cluster, settings: Settings, tmp_path: Path
 ) -> None:
@@ -128,6 +126,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
+@pytest.mark.parametrize("database_url", ["postgresql", pytest.param("sqlite", marks=pytest.mark.full)], indirect=True)
 async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
     database_url: str, cluster: Cluster, settings: Settings, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ def entry() -> str:
     return "entries:train"
 
 
+@pytest.mark.full
 async def test_samples_come_while_it_trains_and_at_its_end(cluster: Cluster, tmp_path: Path) -> None:
     quiet = {"eval": {}, "checkpoint": {"final": False}, "snapshot": {"every": 0}}
     gang = train_order("sampled", tmp_path, {"data": 2, "tensor": 2}, steps=100_000, **quiet)

@@ -93,6 +93,7 @@ async def test_a_trace_is_whole_and_told_once(cluster: Cluster, tmp_path: Path) 
     await closed(cluster, order.name, pids(tmp_path))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 async def test_who_dies_amid_a_trace_ends_it_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
     order = endless("torn", tmp_path, {"data": 4, "zero": 1})

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from harness.patience import PATIENCE_S
 from harness.postgres import Postgres
 
 from shardyard.service import faults, jobs, nodes, traces
@@ -24,7 +25,6 @@ from shardyard.service.states import FINAL, State
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
-from shardyard.service.store.schema import upgrade
 
 from ..inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 
@@ -66,7 +66,7 @@ async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:
     return job
 
 
-async def until(store: Store, job: Job, holds: Callable[[Job], bool], seconds: float = 240.0) -> Job:
+async def until(store: Store, job: Job, holds: Callable[[Job], bool], seconds: float = PATIENCE_S) -> Job:
     async with asyncio.timeout(seconds):
         while not holds(now := await jobs.get_job(store, job.id)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -99,7 +99,7 @@ async def told_faults(store: Store, job: Job) -> list[tuple[str, bool, str]]:
     return [(data["id"], data["done"], data["asked_by"]) for data in told]
 
 
-async def eventually(holds: Callable[[], bool], seconds: float = 240.0) -> None:
+async def eventually(holds: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -481,7 +481,7 @@ async def test_a_gang_is_told_which_nodes_are_cordoned(
 ) -> None:
     cluster.machines.append(replace(cluster.machines[0], id="node-2"))
     async with dispatching(store, settings, cluster):
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(PATIENCE_S):
             while len(await nodes.all_nodes(store, settings)) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await nodes.cordon(store, settings, "node-1", None, "", "tester")
@@ -527,7 +527,6 @@ async def test_gangs_of_another_control_plane_are_left_alone(
 async def restartable(postgres: Postgres) -> AsyncIterator[Store]:
     """A store on PostgreSQL, whose server the test may restart."""
     url = postgres.new_database()
-    await upgrade(url)
     opened = Store(url)
     yield opened
     await opened.close()
@@ -545,12 +544,12 @@ async def test_a_database_that_restarts_is_waited_for(
     async with dispatching(store, settings, cluster):
         for _ in range(2):
             seen = (await jobs.get_job(store, job.id)).cursor.step
-            await until(store, job, lambda now, seen=seen: now.cursor.step > seen + 10, seconds=240)
+            await until(store, job, lambda now, seen=seen: now.cursor.step > seen + 10, seconds=PATIENCE_S)
             await asyncio.to_thread(postgres.restart)
         told = len(cluster.living[f"shardyard-{job.id}-1"].history)
-        await until(store, job, lambda now: now.cursor.step > told, seconds=240)
+        await until(store, job, lambda now: now.cursor.step > told, seconds=PATIENCE_S)
         await jobs.cancel(store, job.id, "tester")
-        job = await until(store, job, lambda now: now.state in FINAL, seconds=240)
+        job = await until(store, job, lambda now: now.state in FINAL, seconds=PATIENCE_S)
     stored = await steps(store, job)
     assert stored == list(range(1, len(stored) + 1))
 

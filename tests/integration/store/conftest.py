@@ -1,10 +1,11 @@
 """Jobs to try the store with."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.postgres import Postgres
 
 from shardyard.service import jobs
 from shardyard.service.records import Job
@@ -13,6 +14,18 @@ from shardyard.service.spec import JobSpec
 from shardyard.service.store.engine import Store
 
 Submit = Callable[..., Awaitable[Job]]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database of each kind that was never migrated."""
+    if request.param == "sqlite":
+        yield f"sqlite+aiosqlite:///{tmp_path}/shardyard.db"
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    url = server.empty_database()
+    yield url
+    server.drop(url)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.service import jobs, nodes
 from shardyard.service.admission import admit
@@ -101,7 +102,7 @@ async def test_the_next_cordon_lasts_twice_as_long_and_needs_new_faults(
     for _ in range(3):
         (event,) = await faulty("node-1", rules=rules)
         lasted.append(event["until"])
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while (await seen(store, settings))["node-1"].cordon is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     told = [(one.until - one.since).total_seconds() for one in await nodes.history(store) if one.until is not None]

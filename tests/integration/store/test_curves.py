@@ -25,6 +25,8 @@ from .test_intake import AT_ONCE, placed, state, step, told
 
 __all__ = ["placed"]  # a fixture
 
+#: Batches and steps that take long, for one more level of roll-ups.
+MORE = [(1, 300), (7, 2500)]
 Losses = dict[int, float | None]
 
 
@@ -42,11 +44,15 @@ def bounds(told: Curves) -> list[tuple[int, float | None, float | None]]:
     return list(zip(told.starts, loss.low or loss.mean, loss.high or loss.mean, strict=True))
 
 
-@pytest.mark.parametrize("batch", [1, 7, 500])
-async def test_they_hold_the_extremes_of_each_bucket(store: Store, placed: tuple[Job, Lease], batch: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "count"),
+    [(1, 120), (7, 300), (500, 2500), *(pytest.param(*more, marks=pytest.mark.full) for more in MORE)],
+)
+async def test_they_hold_the_extremes_of_each_bucket(
+    store: Store, placed: tuple[Job, Lease], batch: int, count: int
+) -> None:
     job, lease = placed
     rng = random.Random(batch)
-    count = 300 if batch == 1 else 2500
     losses: Losses = {n: None if rng.random() < 0.1 else float(rng.randint(1, 9999)) for n in range(1, count + 1)}
     said = told(state("starting"), state("running"), *(step(n, loss) for n, loss in losses.items()))  # type: ignore[arg-type]
     for at in range(0, len(said), batch):
@@ -96,11 +102,11 @@ async def test_numbers_that_no_step_had_are_left_out_and_odd_ones_stop_nobody(
         await curves.curves(store, "nobody", ["loss"])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_spike_among_a_million_steps_is_told_in_a_small_answer_at_once(store: Store, submit: Submit) -> None:
     job = await submit(steps=MILLION)
     await store_million(store, job.id)
-    if store.engine.dialect.name == "postgresql":
+    if store.dialect == "postgresql":
         async with store.write() as tx:
             await tx.execute(text("ANALYZE"))
 

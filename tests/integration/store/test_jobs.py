@@ -15,6 +15,7 @@ from shardyard.service.errors import (
     JobEnded,
     JobNotFound,
     MissingFile,
+    ResumeMismatch,
     ShardyardError,
     TooManyRanks,
     UnknownCheckpoint,
@@ -175,6 +176,20 @@ async def test_resuming_finds_the_newest_complete_checkpoint(
         async with store.read() as tx:
             row = await jobs.job_rows.by_id(tx, job.id)
         assert row is not None and row["resume"] == newest
+
+
+async def test_a_job_that_cannot_go_on_in_another_ones_data_is_refused(
+    store: Store, settings: Settings, spec: Spec, submit: Submit
+) -> None:
+    source = await submit(name="source")
+    async with store.write() as tx:
+        await jobs.job_rows.set_columns(tx, source.id, {"checkpoint": "/far/away/step-00000020"})
+    with pytest.raises(ResumeMismatch) as refused:
+        await submit(resume_from="source", data={"seq_len": 128})
+    assert refused.value.field == "train.data.seq_len"
+    assert "resume_data: restart" in (refused.value.remedy or "")
+    await submit(resume_from="source", data={"seq_len": 128}, resume_data="restart")
+    await submit(resume_from="source", global_batch=8)
 
 
 async def _fill_steps(store: Store, job_id: str, losses: dict[int, float | None]) -> None:

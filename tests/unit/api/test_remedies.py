@@ -84,3 +84,42 @@ def test_the_published_schema_accepts_what_is_accepted() -> None:
     jsonschema.validate(spec(layout={"data": 2}, model={"import": "a:b"}), job_schema())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(spec(layuot={}), job_schema())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "good"),
+    [
+        ("team", "search", True),
+        ("a.b/c_d-e", "", True),
+        ("a" * 63, "x" * 255, True),
+        ("", "x", False),
+        ("a b", "x", False),
+        ("-a", "x", False),
+        ("a" * 64, "x", False),
+        ("a", "x" * 256, False),
+        ("a", 1, False),
+    ],
+)
+def test_a_label_is_to_the_schema_what_it_is_to_the_server(key: str, value: Any, good: bool) -> None:
+    document = {**spec(), "labels": {key: value}}
+    if good:
+        read_spec(document)
+    else:
+        findings(document)
+    assert jsonschema.Draft202012Validator(job_schema()).is_valid(document) is good
+
+
+def test_what_may_be_null_has_no_object_as_its_default() -> None:
+    """Generators of clients drop such a field, and everything that holds it."""
+    found = []
+
+    def look(node: Any, path: str) -> None:
+        if isinstance(node, dict):
+            if {"type": "null"} in node.get("anyOf", []) and isinstance(node.get("default"), dict):
+                found.append(path)
+            for name, inner in node.items():
+                look(inner, f"{path}/{name}")
+
+    look(job_schema(), "")
+    assert found == []
+    assert read_spec(spec()).policy.straggler is not None

@@ -3,7 +3,12 @@
 import asyncio
 from collections.abc import Collection
 
+import pytest
+from harness.patience import PATIENCE_S
+
+from shardyard.api import stream
 from shardyard.api.stream import EventStream, Hub
+from shardyard.service.errors import DatabaseError, DatabaseUnreachable, SchemaTooNew
 from shardyard.service.records import Cursor, Tail, TailItem
 from shardyard.service.states import State
 
@@ -104,6 +109,25 @@ async def test_a_stream_tells_everything_and_ends_after_the_final_state() -> Non
     assert hub.watched == 0
 
 
+async def test_a_stream_outlives_a_database_that_cannot_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_AWAY_S", 0.0)
+    item = TailItem("step", 1.0, {"step": 1}, Cursor(0, 1, 0))
+    answers: list[Tail | DatabaseError] = [
+        DatabaseUnreachable(),
+        SchemaTooNew(),
+        Tail([item], Cursor(0, 1, 0), State.SUCCEEDED, True),
+    ]
+
+    async def read(cursor: Cursor) -> Tail:
+        answer = answers.pop(0)
+        if isinstance(answer, DatabaseError):
+            raise answer
+        return answer
+
+    text = b"".join(await _sent(EventStream(Hub(Positions(), 0.01), "a", read, Cursor()), asyncio.Event())).decode()
+    assert text.count("event: step") == 1 and text.endswith("id: 0.1.0\n\n") and "event: end" in text
+
+
 async def test_a_watcher_that_leaves_frees_everything() -> None:
     async def read(cursor: Cursor) -> Tail:
         return Tail([], cursor, State.RUNNING, False)
@@ -144,14 +168,14 @@ async def test_watchers_at_the_same_place_share_one_read() -> None:
     positions.value["a"] = 1
     hub = Hub(positions, 0.01)
     async with hub.watch("a") as first:
-        assert await first.wait(60)  # from now on the poller knows the job
+        assert await first.wait(PATIENCE_S)  # from now on the poller knows the job
         watching = [
             asyncio.create_task(_sent(EventStream(hub, "a", read, Cursor()), asyncio.Event())) for _ in range(50)
         ]
         for step in (2, 3):
             await asyncio.sleep(0.1)
             positions.value["a"] = step
-        told = await asyncio.wait_for(asyncio.gather(*watching), 60)
+        told = await asyncio.wait_for(asyncio.gather(*watching), PATIENCE_S)
     assert {b"".join(sent) for sent in told} == {b"".join(told[0])}
     assert [b"".join(told[0]).count(f'"step":{n},'.encode()) for n in (1, 2, 3)] == [1, 1, 1]
     assert len(asked) < 25  # of several hundred
@@ -169,12 +193,12 @@ async def test_a_read_from_before_the_news_is_not_shared_after_them() -> None:
 
     hub = Hub(positions, 0.01)
     async with hub.watch("a") as watch:
-        assert await watch.wait(60)
+        assert await watch.wait(PATIENCE_S)
         slow = asyncio.create_task(hub.batch("a", Cursor(), None, read))
-        await asyncio.wait_for(slow_begun.wait(), 60)
+        await asyncio.wait_for(slow_begun.wait(), PATIENCE_S)
         watch.clear()
         positions.value["a"] = 1
-        assert await watch.wait(60)
+        assert await watch.wait(PATIENCE_S)
         fresh = await hub.batch("a", Cursor(), None, read)
         goes_on.set()
         await slow
@@ -192,7 +216,7 @@ async def test_a_read_that_fails_is_forgotten() -> None:
 
     hub = Hub(Positions(), 0.01)
     async with hub.watch("a") as watch:
-        assert await watch.wait(60)
+        assert await watch.wait(PATIENCE_S)
         failed = await asyncio.gather(*(hub.batch("a", Cursor(), None, read) for _ in range(3)), return_exceptions=True)
         assert [type(error) for error in failed] == [ConnectionError] * 3
         assert (await hub.batch("a", Cursor(), None, read)).done

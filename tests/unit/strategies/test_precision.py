@@ -1,6 +1,6 @@
 """The loss scale falls on overflow, grows after good steps, keeps its bounds and comes back from its state."""
 
-from shardyard.strategies.precision import PRECISIONS, LossScale, loss_scale_for
+from shardyard.strategies.precision import MAX_SKIPPED, PRECISIONS, LossScale, loss_scale_for
 
 
 def test_halves_on_overflow_and_never_below_the_floor() -> None:
@@ -24,8 +24,19 @@ def test_never_above_the_ceiling() -> None:
     assert scale.scale == 2.0**24
 
 
+def test_is_exhausted_by_skipped_steps_in_a_row_that_leave_it_tries_at_the_floor() -> None:
+    scale = LossScale(scale=2.0**24)
+    tried = []
+    while not scale.exhausted:
+        tried.append(scale.scale)
+        scale.update(overflow=True)
+    assert (len(tried), tried.count(scale.floor)) == (MAX_SKIPPED, 16)
+    scale.update(overflow=False)
+    assert not scale.exhausted and scale.skipped == 0
+
+
 def test_continues_from_its_state() -> None:
-    first, second = LossScale(scale=8.0, good_steps=5), LossScale()
+    first, second = LossScale(scale=8.0, good_steps=5, skipped=3), LossScale()
     second.restore(first.state())
     assert second == first
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.workers import forkserver
 from shardyard.workers.coords import Coords
@@ -49,7 +50,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, owner: int) -> Iterator[Path]
     (root / "code" / "trainers.py").write_text(ENTRY)
     yield root
     os.kill(owner, signal.SIGKILL)
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + PATIENCE_S
     while list(root.glob("fork-*/s")):
         assert time.monotonic() < deadline, "the server outlives its owner"
         time.sleep(0.05)
@@ -62,9 +63,9 @@ class Run:
         paths = [str(root / "code"), *filter(None, [os.environ.get("PYTHONPATH")])]
         env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         self.fork = forkserver.connect(root, owner, env)
-        self.fork.settimeout(60)
+        self.fork.settimeout(PATIENCE_S)
         self.control, theirs = socket.socketpair()
-        self.control.settimeout(60)
+        self.control.settimeout(PATIENCE_S)
         (self.out, out), (self.err, err) = os.pipe(), os.pipe()
         request = forkserver.Request(env | {"COLOUR": "blue"}, str(root), f"trainers:{entry}")
         self.bell, rings = socket.socketpair()

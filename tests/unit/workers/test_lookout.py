@@ -1,6 +1,8 @@
 import asyncio
 from typing import Any
 
+from harness.patience import PATIENCE_S
+
 from shardyard.workers.lookout import leases_kept
 from shardyard.workers.member import Member
 
@@ -24,7 +26,7 @@ class Heard:
 async def test_every_living_rank_hears_of_its_supervisor_again_and_again_while_one_does_not_answer() -> None:
     living, silent, dead = Heard(), Heard(answers=False), Heard()
     members = [Member(0, actor=living), Member(1, actor=silent), Member(2, actor=dead, lost=True), Member(3)]
-    async with asyncio.timeout(60), leases_kept(members, lease_s=0.03):
+    async with asyncio.timeout(PATIENCE_S), leases_kept(members, lease_s=0.03):
         for actor in (living, silent):
             for _ in range(3):
                 await actor.changed.wait()

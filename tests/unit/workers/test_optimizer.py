@@ -24,7 +24,24 @@ def test_warms_up_and_falls_to_the_ratio() -> None:
 
 @pytest.mark.parametrize(("name", "halfway"), [("linear", 0.5), ("cosine", 0.5), ("constant", 1.0)])
 def test_halfway(name: str, halfway: float) -> None:
-    assert learning_rate(10, 20, 1.0, ScheduleSpec(name=name, min_ratio=0.0)) == pytest.approx(halfway)
+    assert learning_rate(11, 21, 1.0, ScheduleSpec(name=name, min_ratio=0.0)) == pytest.approx(halfway)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine", "constant"])
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_without_a_warm_up_the_first_step_has_the_peak(name: str, warmup: int) -> None:
+    spec = ScheduleSpec(name=name, warmup=warmup, min_ratio=0.1)
+    assert learning_rate(1, 20, 3.0, spec) == 3.0
+    assert learning_rate(20, 20, 3.0, spec) == pytest.approx(3.0 if name == "constant" else 0.3)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine", "constant"])
+def test_a_job_of_one_step_trains_at_the_peak(name: str) -> None:
+    assert learning_rate(1, 1, 3.0, ScheduleSpec(name=name)) == 3.0
+
+
+def test_a_warm_up_that_is_longer_than_the_run_only_rises() -> None:
+    assert [learning_rate(step, 3, 1.0, ScheduleSpec(warmup=4)) for step in (1, 2, 3)] == [0.25, 0.5, 0.75]
 
 
 def pieces() -> list[Piece]:

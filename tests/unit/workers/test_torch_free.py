@@ -15,6 +15,7 @@ MODULES = [
     "data.corpus",
     "data.tokenizer",
     "data.order",
+    "data.position",
     "data.cache",
     "data.unigram",
 ]

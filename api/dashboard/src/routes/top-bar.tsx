@@ -1,8 +1,11 @@
 /** The bar on every page: where one can go, where one is, and what the cluster has. */
 
-import { useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useLocation } from "wouter";
 import { capacity, listNodes, type Capacity } from "../services/nodes";
+import { SIGNED_IN } from "../services/query-client";
+import { getServer } from "../services/server";
+import { signOut } from "../services/session";
 import "./top-bar.css";
 
 const PAGES: readonly { address: string; name: string; also?: string }[] = [
@@ -33,8 +36,18 @@ export function TopBar() {
         ))}
       </nav>
       {has && has.nodes > 0 && <span className="top-bar-has quiet number">{inWords(has)}</span>}
+      <SignOut />
     </header>
   );
+}
+
+/** There is a way out where there is a way in. */
+function SignOut() {
+  const client = useQueryClient();
+  const { data } = useQuery({ queryKey: ["server"], queryFn: ({ signal }) => getServer(signal), staleTime: Infinity });
+  const leave = useMutation({ mutationFn: signOut, onSuccess: () => { client.setQueryData(SIGNED_IN, false); } });
+  if (!data?.authentication) return null;
+  return <button className="button small" disabled={leave.isPending} onClick={() => { leave.mutate(); }}>Sign out</button>;
 }
 
 function inWords({ nodes, cpu, cpuUsed, gpu, gpuUsed }: Capacity): string {

@@ -22,6 +22,12 @@ test("a fork begins at the first step, whatever its parent resumed, and its name
   expect(childSpec(long, null)).toMatchObject({ name: `${"a".repeat(58)}-fork`, train: { steps: 5, resume_from: null } });
 });
 
+test.each([null, "/c/job-2/step-00000003"])("a child of a job that restarted its data does not (from %s)", (checkpoint) => {
+  const restarted = job({ spec: { name: "a", train: { steps: 5, resume_from: "other", resume_data: "restart" } } });
+  expect(childSpec(restarted, checkpoint)).toMatchObject({ train: { steps: 5, resume_from: checkpoint } });
+  expect(JSON.stringify(childSpec(restarted, checkpoint))).not.toContain("resume_data");
+});
+
 test("addresses and commands keep odd paths whole", () => {
   expect(childAddress("job-1", "s3://b/x y")).toBe("/new?from=job-1&checkpoint=s3%3A%2F%2Fb%2Fx+y");
   expect(exportCommand("/c/step-1")).toBe("shardyard export /c/step-1 ./exported");

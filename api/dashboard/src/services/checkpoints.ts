@@ -26,7 +26,9 @@ interface SpecLike {
 /** The spec of a job that begins with what another one has: its own spec, or that and a checkpoint (a path) to go on from. */
 export function childSpec(job: Job, checkpoint: string | null): unknown {
   const { name, train, labels, ...rest } = job.spec as SpecLike;
-  const begun = { ...train, steps: stepsOf(Number(train.steps), checkpoint), resume_from: checkpoint };
+  // The parent may have restarted its data; its child goes on.
+  const own = Object.fromEntries(Object.entries(train).filter(([key]) => key !== "resume_data"));
+  const begun = { ...own, steps: stepsOf(Number(train.steps), checkpoint), resume_from: checkpoint };
   return { name: childName(name, checkpoint), labels: { ...labels, [PARENT]: job.id }, train: begun, ...rest };
 }
 

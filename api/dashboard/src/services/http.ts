@@ -80,6 +80,11 @@ export function post<Path extends With<"post">>(path: Path, asked: Asked<paths[P
   return call("POST", fill(path, asked), asked.signal, body) as Promise<Answer<paths[Path]["post"]>>;
 }
 
+/** Raises `Problem`. */
+export function remove<Path extends With<"delete">>(path: Path, asked: Asked<paths[Path]["delete"]>): Promise<Answer<paths[Path]["delete"]>> {
+  return call("DELETE", fill(path, asked), asked.signal) as Promise<Answer<paths[Path]["delete"]>>;
+}
+
 async function call(method: string, address: string, signal?: AbortSignal, body?: Body): Promise<unknown> {
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   const response = await fetch(address, {

@@ -33,6 +33,17 @@
 {{- default (printf "%s-database" (include "shardyard.fullname" .)) .Values.database.secret.name -}}
 {{- end -}}
 
+{{- define "shardyard.tokenSecret" -}}
+{{- default (printf "%s-token" (include "shardyard.fullname" .)) .Values.api.token.existingSecret -}}
+{{- end -}}
+
+{{/* Names of the API's Service, from within its namespace to the whole cluster's. */}}
+{{- define "shardyard.hosts" -}}
+{{- $api := printf "%s-api" (include "shardyard.fullname" .) -}}
+{{- $space := printf "%s.%s" $api .Release.Namespace -}}
+{{- concat (list $api $space (printf "%s.svc" $space) (printf "%s.svc.cluster.local" $space)) .Values.api.allowedHosts | join "," -}}
+{{- end -}}
+
 {{- define "shardyard.claim" -}}
 {{- if .Values.storage.create -}}
 {{- printf "%s-storage" (include "shardyard.fullname" .) -}}

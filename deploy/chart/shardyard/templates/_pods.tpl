@@ -68,9 +68,10 @@ spec:
     - name: {{ .container }}
       image: {{ include "shardyard.rayImage" $root }}
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-      # tini reaps: a raylet that died and stays a zombie would keep its workers alive. KubeRay gives its command as a variable.
+      # tini reaps: a raylet that died and stays a zombie would keep its workers alive. KubeRay gives its command, quotes and all, as a
+      # variable. No login shell, which would set a PATH of its own.
       command: [/usr/bin/tini, -g, --, /bin/bash, -c]
-      args: ["ulimit -n 65536; exec $KUBERAY_GEN_RAY_START_CMD"]
+      args: ['ulimit -n 65536; eval "exec $KUBERAY_GEN_RAY_START_CMD"']
       ports:
         {{- toYaml .ports | nindent 8 }}
       env:

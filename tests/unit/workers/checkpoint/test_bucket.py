@@ -6,6 +6,7 @@ import random
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,6 +45,10 @@ def save(path: Folder, values: torch.Tensor, step: int) -> Manifest:
     manifest = Manifest(step, {"step": step}, tensors, files)
     write(path, manifest)
     return manifest
+
+
+def nothing(*_: object) -> None:
+    """There is nothing to say, and nothing to refuse."""
 
 
 def loaded(path: Folder, like: torch.Tensor) -> torch.Tensor:
@@ -123,7 +128,10 @@ def test_a_damaged_checkpoint_is_passed_over(prefix: str, alone: None) -> None:
     save(folder(root, 2), -values, 2)
     folder(root, 2).publish("rank-0", folder(root, 2).read("rank-0")[:-1])
     found = piece(torch.zeros_like(values))
-    assert restore.restore(root, None, [found], lambda *said: told.append(said)) == {"step": 1}
+    seen: list[Any] = []
+    warn, accept = (lambda *said, to=to: to.append(said) for to in (told, seen))
+    assert restore.restore(root, None, [found], warn, accept) == {"step": 1}
+    assert seen == [({"step": 1}, True)], "it is the job's own"
     assert torch.equal(found.tensor, values)
     assert [cause for cause, _ in told] == ["checkpoint_damaged"] and "step-00000001" in told[0][1]
 
@@ -132,7 +140,15 @@ def test_a_checkpoint_to_resume_may_be_named_by_the_folder_that_holds_it(prefix:
     root, values = folder_at(prefix), torch.randn(6, 5)
     save(folder(root / "source", 7), values, 7)
     found = piece(torch.zeros_like(values))
-    assert restore.restore(root / "job", root / "source", [found], lambda *_: None) == {"step": 7}
+
+    def refuse(training: Any, own: bool) -> None:
+        assert (training, own) == ({"step": 7}, False)
+        raise ValueError("other data")
+
+    with pytest.raises(ValueError, match="other data"):
+        restore.restore(root / "job", root / "source", [found], nothing, refuse)
+    assert not found.tensor.any(), "it is refused before a tensor is read"
+    assert restore.restore(root / "job", root / "source", [found], nothing, nothing) == {"step": 7}
     assert torch.equal(found.tensor, values)
 
 
@@ -157,7 +173,7 @@ def test_a_bucket_that_comes_back_is_waited_for(
         save(folder(root, 3), values, 3)
 
     found = piece(torch.zeros_like(values))
-    assert restore.restore(root, None, [found], warn) == {"step": 3}
+    assert restore.restore(root, None, [found], warn, nothing) == {"step": 3}
     assert torch.equal(found.tensor, values)
     ((cause, message),) = told
     assert cause == "storage_unreachable" and "s3://checkpoints" in message and "asked again" in message
@@ -187,7 +203,7 @@ def test_a_bucket_that_stays_away_is_neither_empty_nor_damaged(
             ask()
         assert caught.value.passing and not isinstance(caught.value, Damaged)
     with pytest.raises(Unreachable):
-        restore.restore(root, None, [piece(values)], lambda *_: None)
+        restore.restore(root, None, [piece(values)], nothing, nothing)
 
 
 def test_a_server_that_never_answers_is_given_up(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:

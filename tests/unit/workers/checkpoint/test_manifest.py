@@ -47,7 +47,8 @@ def seen_or_same(path: Path) -> bool:
     ("body", "said"),
     [
         ({"format": 1, "step": 5, "files": {}}, "format 1, of an older version"),
-        ({"format": 3, "sha256": digest({"format": 3})}, "format 3, this version reads 2"),
+        ({"format": 2, "sha256": digest({"format": 2})}, "format 2, of an older version, and this version reads 3"),
+        ({"format": 4, "sha256": digest({"format": 4})}, "format 4, of another version, and this version reads 3"),
     ],
 )
 def test_other_formats_are_no_damage(tmp_path: Path, body: dict[str, Any], said: str) -> None:

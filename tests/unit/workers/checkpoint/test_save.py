@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness.bucket import Buckets
+from harness.patience import PATIENCE_S
 
 from shardyard.strategies.layout import Layout
 from shardyard.strategies.mesh import Mesh, make_mesh
@@ -23,7 +24,6 @@ from shardyard.workers.checkpoint.verify import verify
 from shardyard.workers.flight import collectives
 
 CPU = torch.device("cpu")
-WAIT_S = 60
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 def _waiting(write: Any, ready: threading.Event) -> Any:
     def waiting(folder: Folder, name: str, content: memoryview) -> None:
-        assert threading.current_thread().name != THREAD or ready.wait(WAIT_S)
+        assert threading.current_thread().name != THREAD or ready.wait(PATIENCE_S)
         write(folder, name, content)
 
     return waiting

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harness.patience import PATIENCE_S
 
 from shardyard.workers.data import cache
 from shardyard.workers.data.cache import locked, prepare
@@ -120,7 +121,7 @@ def test_processes_that_start_together_share_one_writing(tmp_path: Path) -> None
     path.write_text(CONTENT * 2000)
     processes = [run(PREPARE, path, tmp_path / "cache") for _ in range(4)]
     try:
-        outputs = [process.communicate(timeout=120) for process in processes]
+        outputs = [process.communicate(timeout=PATIENCE_S) for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -185,7 +186,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     lines = PREPARE.strip().split("\n")
     code = "\n".join([*lines[:4], rss, *lines[4:], grown])
     process = run(code, path, tmp_path / "cache")
-    out, errors = process.communicate(timeout=120)
+    out, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors
     assert int(out.split()[-1]) < 40, f"{path.stat().st_size >> 20} MiB of text took {out.split()[-1]} MiB"
 

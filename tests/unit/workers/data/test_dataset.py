@@ -5,21 +5,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from harness.patience import PATIENCE_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardyard.workers.data.dataset import Tokens, open_tokens
 from shardyard.workers.data.errors import DataError
+from shardyard.workers.data.position import SampleOrder
 from shardyard.workers.spec import DataSpec
 
 
 def tokens(train: int = 103, held_out: int = 31, seq_len: int = 5, seed: int = 0, global_batch: int = 4) -> Tokens:
     """A corpus whose every token is its own place, so that a window says where it is from."""
     return Tokens(
-        key="k",
+        order=SampleOrder("k", "bytes", seq_len, 0.05, seed),
         vocab=1 << 16,
-        seq_len=seq_len,
-        seed=seed,
         global_batch=global_batch,
         unigram_loss=0.0,
         train=np.arange(train, dtype="<u2"),
@@ -47,7 +47,8 @@ def test_each_epoch_sees_every_window_once(length: int, seq_len: int, global_bat
     data = tokens(train=length, seq_len=seq_len, global_batch=global_batch, seed=seed)
     windows = (length - 1) // seq_len
     assert data.train_windows == windows
-    seen = [start for step in range(-(-2 * windows // global_batch)) for start in starts(data.batch(step, slice(None)))]
+    firsts = range(0, 2 * windows, global_batch)
+    seen = [start for first in firsts for start in starts(data.batch(first, slice(None)))]
     every = [window * seq_len for window in range(windows)]
     assert sorted(seen[:windows]) == every
     assert sorted(seen[windows : 2 * windows]) == every
@@ -56,23 +57,34 @@ def test_each_epoch_sees_every_window_once(length: int, seq_len: int, global_bat
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     data, windows = tokens(train=1001, global_batch=200), 200
     assert data.train_windows == windows
-    first, second = starts(data.batch(0, slice(None))), starts(data.batch(1, slice(None)))
+    first, second = starts(data.batch(0, slice(None))), starts(data.batch(200, slice(None)))
     assert first != second
     assert first != starts(tokens(train=1001, global_batch=200, seed=1).batch(0, slice(None)))
     assert first != sorted(first)
 
 
 @settings(deadline=None)
+@given(st.integers(0, 10**9), st.lists(st.integers(1, 9), min_size=1, max_size=6))
+def test_a_sample_is_the_same_in_whatever_batch(first: int, batches: list[int]) -> None:
+    whole = starts(tokens(global_batch=sum(batches)).batch(first, slice(None)))
+    parts, at = [], first
+    for batch in batches:
+        parts += starts(tokens(global_batch=batch).batch(at, slice(None)))
+        at += batch
+    assert parts == whole
+
+
+@settings(deadline=None)
 @given(st.integers(0, 10**9), st.permutations(list(range(12))))
-def test_a_row_is_the_same_whoever_asks_for_it(step: int, order: list[int]) -> None:
+def test_a_row_is_the_same_whoever_asks_for_it(first: int, order: list[int]) -> None:
     data = tokens(global_batch=12)
-    whole, _ = data.batch(step, slice(None))
-    mixed, _ = data.batch(step, np.array(order))
+    whole, _ = data.batch(first, slice(None))
+    mixed, _ = data.batch(first, np.array(order))
     assert torch.equal(mixed, whole[order])
     for ranks in (2, 3, 4):
-        shares = [data.batch(step, range(rank, 12, ranks))[0] for rank in range(ranks)]
+        shares = [data.batch(first, range(rank, 12, ranks))[0] for rank in range(ranks)]
         assert all(torch.equal(share, whole[rank::ranks]) for rank, share in enumerate(shares))
-    assert torch.equal(data.batch(step, slice(4, 8))[0], whole[4:8])
+    assert torch.equal(data.batch(first, slice(4, 8))[0], whole[4:8])
 
 
 def test_no_rows_are_an_empty_batch() -> None:
@@ -123,7 +135,7 @@ from pathlib import Path
 from shardyard.workers.data.dataset import open_tokens
 from shardyard.workers.spec import DataSpec
 data = open_tokens(DataSpec(seq_len=16), Path(sys.argv[1]), seed=3, global_batch=4)
-print(data.key, [data.batch(step, slice(None))[0].tolist() for step in (0, 77, 10**6)])
+print(data.order.corpus, [data.batch(first, slice(None))[0].tolist() for first in (0, 77, 10**6)])
 """
     runs = []
     for seed in ("1", "2"):
@@ -132,14 +144,14 @@ print(data.key, [data.batch(step, slice(None))[0].tolist() for step in (0, 77, 1
             check=False,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
             env={"PYTHONHASHSEED": seed},
         )
         assert process.returncode == 0, process.stderr
         runs.append(process.stdout)
     assert runs[0] == runs[1]
     data = open_tokens(DataSpec(seq_len=16), tmp_path / "cache", seed=3, global_batch=4)
-    assert runs[0].split()[0] == data.key
+    assert runs[0].split()[0] == data.order.corpus
     assert runs[0].split(maxsplit=1)[1].strip() == str(
-        [data.batch(step, slice(None))[0].tolist() for step in (0, 77, 10**6)]
+        [data.batch(first, slice(None))[0].tolist() for first in (0, 77, 10**6)]
     )

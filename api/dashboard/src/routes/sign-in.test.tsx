@@ -1,0 +1,60 @@
+import { QueryClientProvider } from "@tanstack/react-query";
+import { render, screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { expect, test } from "vitest";
+import { BAD_LINK, makeClient } from "../services/query-client";
+import { Problem } from "../services/http";
+import { expectAccessible } from "../testing/accessible";
+import { given, open, type Asked } from "../testing/plane";
+import { JobsPage } from "./jobs";
+import { SignedIn } from "./sign-in";
+import { TopBar } from "./top-bar";
+
+const page = <SignedIn><TopBar /><JobsPage /></SignedIn>;
+
+const refusal = () => Response.json({ title: "Not signed in", code: "unauthenticated", detail: "This needs a token." }, { status: 401 });
+
+/** A control plane that answers once its token was given. */
+function guarded(): Asked[] {
+  let known = false;
+  const asked = (body: unknown) => () => (known ? Response.json(body) : refusal());
+  return given({
+    "GET /v1/nodes": asked({ items: [] }),
+    "GET /v1/jobs": asked({ items: [], next: null }),
+    "GET /v1/server": asked({ version: "1", fault_injection: false, authentication: true }),
+    "POST /v1/session": ({ body }) => {
+      known = body === '{"token":"the token"}';
+      return known ? Response.json({ seconds: 60 }) : refusal();
+    },
+    "DELETE /v1/session": () => {
+      known = false;
+      return Response.json({ seconds: 0 });
+    },
+  });
+}
+
+test("who is not signed in learns how, signs in with the token where he stands, and out again", async () => {
+  const user = userEvent.setup();
+  guarded();
+  const { container } = open(page, "/?state=running");
+  await screen.findByText("shardyard open");
+  const token = screen.getByLabelText(/access token/);
+  expect(token.getAttribute("type")).toBe("password");
+  await expectAccessible(container);
+  await user.type(token, "wrong{Enter}");
+  expect((await screen.findByRole("alert")).textContent).toContain("This needs a token.");
+  await user.clear(token);
+  await user.type(token, "the token{Enter}");
+  await screen.findByRole("heading", { name: "Jobs" });
+  expect(location.search).toBe("?state=running");
+  await user.click(await screen.findByRole("button", { name: "Sign out" }));
+  await screen.findByText("shardyard open");
+});
+
+test("a link that is too old is said", async () => {
+  guarded();
+  const client = makeClient();
+  client.setQueryData(BAD_LINK, new Problem(401, "unauthenticated", "Not signed in", "This link has been used or has expired."));
+  render(<QueryClientProvider client={client}>{page}</QueryClientProvider>);
+  expect((await screen.findByRole("alert")).textContent).toContain("has expired");
+});

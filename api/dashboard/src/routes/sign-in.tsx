@@ -1,0 +1,48 @@
+/** What a browser sees that the control plane does not know: how to sign in. */
+
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState, type ReactNode } from "react";
+import { CopiedText } from "../components/copied-text";
+import { ProblemNotice } from "../components/problem-notice";
+import { BAD_LINK, SIGNED_IN } from "../services/query-client";
+import { signIn } from "../services/session";
+import { useTitle } from "./use-title";
+import "./sign-in.css";
+
+/** Its children, or the way to sign in once an answer has said that it is needed. The address stays. */
+export function SignedIn({ children }: { children: ReactNode }) {
+  const { data } = useQuery({ queryKey: SIGNED_IN, queryFn: () => true, enabled: false, initialData: true });
+  return data ? children : <SignInPage />;
+}
+
+function SignInPage() {
+  useTitle("Sign in");
+  const client = useQueryClient();
+  const [token, setToken] = useState("");
+  const link = client.getQueryData<Error>(BAD_LINK);
+  const enter = useMutation({
+    mutationFn: () => signIn({ token }),
+    onSuccess: () => {
+      client.removeQueries({ queryKey: BAD_LINK });
+      return client.resetQueries();
+    },
+  });
+  const problem = enter.error ?? link;
+  return (
+    <main className="page">
+      <section className="card sign-in stack">
+        <h1><img src="/favicon.svg" alt="" width="24" height="24" /> Sign in to Shardyard</h1>
+        {problem && <ProblemNotice problem={problem} />}
+        <p>Where the control plane runs, or where its token is set, type:</p>
+        <CopiedText text="shardyard open" label="Command" />
+        <form className="form" onSubmit={(event) => { event.preventDefault(); enter.mutate(); }}>
+          <label className="form-wide">
+            <span>Or paste the access token, which <code>shardyard token</code> prints</span>
+            <input type="password" autoComplete="current-password" required value={token} onChange={(event) => { setToken(event.target.value); }} />
+          </label>
+          <button className="button primary" disabled={enter.isPending || token.trim() === ""}>Sign in</button>
+        </form>
+      </section>
+    </main>
+  );
+}

@@ -1,0 +1,197 @@
+"""Who asks: a request becomes an `Actor` by the access token, or by the session of a browser that signed in with it.
+
+- The token is kept as a digest and compared in constant time. A token file that is replaced holds within a second.
+- Sessions and sign-in codes are signed with a key that comes from the token, so that every replica knows them, and a new token ends them.
+- All below `/v1` and the API's description need an actor. The pages' files, `/healthz` and `/readyz` do not: they name no job.
+"""
+
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ...service.errors import ShardyardError
+from ...service.settings import Settings
+from ..access_token import checked, token_file
+from ..errors import Unauthenticated
+from ..problems import refusal
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which a browser stays signed in.
+SESSION_S: Final = 7 * 86_400
+#: Seconds for which the link of `shardyard open` can be followed.
+CODE_S: Final = 600
+#: Seconds for which a token file is believed without a look at it.
+_REREAD_S: Final = 1.0
+_GUARDED: Final = ("/v1/", "/openapi.json")
+#: Where a browser signs in, and where it signs out.
+SESSION_PATH: Final = "/v1/session"
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who asks. The token's holder may do everything; users and what each may do are to come here."""
+
+    name: str
+
+
+OWNER: Final = Actor("local")
+
+
+class Keys:
+    """What one token opens. Of the token itself only a digest is kept."""
+
+    def __init__(self, token: str) -> None:
+        self._digest = hashlib.sha256(token.encode()).digest()
+        #: A cookie belongs to a host name and not to its port: control planes of one machine must not take each other's.
+        self.cookie = f"shardyard-{hashlib.sha256(b'cookie' + self._digest).hexdigest()[:12]}"
+        self._sessions = self._signed("session")
+        self._codes = self._signed("code")
+
+    def fits(self, token: str) -> bool:
+        """In a time that does not depend on how much of it is right."""
+        return hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._digest)
+
+    def session(self, actor: Actor) -> str:
+        """A cookie's value."""
+        return str(self._sessions.dumps(actor.name))
+
+    def actor_of(self, session: str) -> Actor | None:
+        try:
+            return Actor(self._sessions.loads(session, max_age=SESSION_S))
+        except BadSignature:
+            return None
+
+    def code(self, user: int | None) -> str:
+        """What signs a browser in once. `user`: the only user of this machine, root aside, whose browser may use it."""
+        return str(self._codes.dumps([secrets.token_urlsafe(12), user]))
+
+    def opened(self, code: str) -> tuple[str, int | None, float] | None:
+        """A code's own number, its user, and when it was made (unix seconds); None of one that is not ours, or too old."""
+        try:
+            (number, user), made_at = self._codes.loads(code, max_age=CODE_S, return_timestamp=True)
+        except BadSignature:
+            return None
+        return number, user, made_at.timestamp()
+
+    def _signed(self, purpose: str) -> URLSafeTimedSerializer:
+        digest = {"digest_method": hashlib.sha256, "key_derivation": "hmac"}
+        return URLSafeTimedSerializer(self._digest, salt=f"shardyard {purpose}", signer_kwargs=digest)
+
+
+class Authenticator:
+    """Finds the actor of a request by the token of these settings. Reading the token may raise `TokenUnreadable`, `WeakToken`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._given = settings.token
+        self._file = token_file(settings)
+        self._keys: Keys | None = None
+        self._version: tuple[int, ...] | None = None
+        self._looked_at = 0.0
+        self._complaint = ""
+        self._began = int(time.time())  # whether an older code was used is not known
+        self._used: dict[str, float] = {}
+
+    @property
+    def token_path(self) -> str | None:
+        """Where clients of this machine find the token, None where its text was given."""
+        return None if self._given else str(self._file.path)
+
+    def load(self) -> None:
+        """Read the token; make the data folder's where there is none. Raises `TokenUnreadable`, `WeakToken`."""
+        self._keys = self._keys or self._read()
+
+    @property
+    def keys(self) -> Keys:
+        """Those of the newest token. One that cannot be read leaves the one before in force, and is said in the log."""
+        now = time.monotonic()
+        if self._keys is None:
+            self._keys = self._read()
+        elif self._given is None and now - self._looked_at >= _REREAD_S:
+            self._looked_at = now
+            self._keys = self._newest(self._keys)
+        return self._keys
+
+    def actor_of(self, request: Request) -> Actor | None:
+        """The one function that resolves a request to its actor."""
+        keys = self.keys
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":  # another scheme may be for a proxy in front
+            return OWNER if keys.fits(token.strip()) else None
+        session = request.cookies.get(keys.cookie)
+        return keys.actor_of(session) if session else None
+
+    def redeem(self, code: str, user: int | None) -> Actor | None:
+        """The actor whom a code signs in, once. `user`: of this machine, who sends it; None of another machine's."""
+        now = time.monotonic()
+        self._used = {number: end for number, end in self._used.items() if end > now}
+        found = self.keys.opened(code)
+        if found is None:
+            return None
+        number, of, made_at = found
+        if number in self._used or made_at < self._began or (of is not None and user not in (None, 0, of)):
+            return None
+        self._used[number] = now + CODE_S
+        return OWNER
+
+    def _newest(self, keys: Keys) -> Keys:
+        if self._file.version() == self._version:
+            return keys
+        try:
+            return self._read()
+        except ShardyardError as error:
+            self._complain(str(error))
+            return keys
+
+    def _read(self) -> Keys:
+        if self._given is not None:
+            return Keys(checked(self._given.get_secret_value(), "SHARDYARD_TOKEN"))
+        self._file.make()
+        version, token = self._file.version(), self._file.read()
+        self._version, self._complaint = version, ""
+        return Keys(token)
+
+    def _complain(self, complaint: str) -> None:
+        if complaint != self._complaint:
+            self._complaint = complaint
+            log.warning("%s The token before it stays in force.", complaint)
+
+
+class Authenticated:
+    """ASGI middleware: what it guards is reached by an actor, whom it leaves in the request's state. None: guards nothing."""
+
+    def __init__(self, app: ASGIApp, authenticator: Authenticator | None) -> None:
+        self._app = app
+        self._authenticator = authenticator
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and is_guarded(scope["path"]):
+            request = Request(scope)
+            actor = self._authenticator.actor_of(request) if self._authenticator else OWNER
+            if actor is None:
+                await refusal(request, unauthenticated())(scope, receive, send)
+                return
+            request.state.actor = actor
+        await self._app(scope, receive, send)
+
+
+def unauthenticated() -> Unauthenticated:
+    return Unauthenticated(
+        "This needs the control plane's access token.",
+        field="Authorization",
+        remedy="Open the page with: shardyard open. Programs send `Authorization: Bearer TOKEN` (SHARDYARD_TOKEN, or "
+        "SHARDYARD_TOKEN_PATH); shardyard token prints it.",
+    )
+
+
+def is_guarded(path: str) -> bool:
+    """Whether what lies there is for actors alone."""
+    return path.startswith(_GUARDED) and path != SESSION_PATH

@@ -1,0 +1,94 @@
+"""A browser's session: it begins with the access token or a code of `shardyard open`, and ends when the browser signs out."""
+
+import asyncio
+
+from fastapi import APIRouter, Request, Response
+
+from .. import body
+from ..context import In
+from ..document import parse
+from ..errors import Unauthenticated
+from ..http.authentication import CODE_S, OWNER, SESSION_PATH, SESSION_S, Actor, Authenticator
+from ..http.peer import user_of
+from ..models import Session, SignIn, SignInCode
+from ..problems import describe
+
+router = APIRouter(tags=["service"])
+
+_BODY = body.described("SignIn", "a token", {"token": "…"})
+
+
+@router.post(
+    SESSION_PATH.removeprefix("/v1"),
+    operation_id="signIn",
+    summary="Sign a browser in",
+    responses=describe(
+        "unauthenticated", "invalid_encoding", "invalid_syntax", "request_timeout", "spec_too_large",
+        "unsupported_media_type", "invalid_request",
+    ),
+    openapi_extra={"requestBody": _BODY, "security": []},
+)  # fmt: skip
+async def sign_in(request: Request, answer: Response, context: In) -> Session:
+    """Exchange the access token, or a code, for a session, which comes as a cookie that scripts cannot read."""
+    form = body.format_of(request)
+    wanted = body.validated(SignIn, parse(await body.read(request), form))
+    if context.authenticator is None:
+        return Session(seconds=SESSION_S)
+    actor = await _actor_of(wanted, request, context.authenticator)
+    keys = context.authenticator.keys
+    answer.set_cookie(
+        keys.cookie,
+        keys.session(actor),
+        max_age=SESSION_S,
+        path="/",
+        httponly=True,
+        samesite="strict",
+        secure=_is_https(request),
+    )
+    return Session(seconds=SESSION_S)
+
+
+@router.delete(
+    SESSION_PATH.removeprefix("/v1"),
+    operation_id="signOut",
+    summary="Sign a browser out",
+    openapi_extra={"security": []},
+)
+async def sign_out(request: Request, answer: Response, context: In) -> Session:
+    """Take the browser's cookie back. A new token (`shardyard token --rotate`) ends the sessions of all browsers."""
+    if context.authenticator is not None:
+        name = context.authenticator.keys.cookie
+        answer.delete_cookie(name, path="/", httponly=True, samesite="strict", secure=_is_https(request))
+    return Session(seconds=0)
+
+
+@router.post("/session/code", operation_id="createSignInCode", summary="Make a code that signs a browser in")
+async def create_code(request: Request, context: In) -> SignInCode:
+    """A code for the page's address (`#code=…`): it signs in once, within ten minutes, a browser of the user who asks."""
+    user = await _user_of(request)
+    code = context.authenticator.keys.code(user) if context.authenticator else ""
+    return SignInCode(code=code, seconds=CODE_S)
+
+
+async def _actor_of(wanted: SignIn, request: Request, authenticator: Authenticator) -> Actor:
+    if wanted.code is not None:
+        actor = authenticator.redeem(wanted.code, await _user_of(request))
+        if actor is None:
+            raise Unauthenticated(
+                "This link has been used or has expired.", field="code", remedy="Make a new one with: shardyard open"
+            )
+        return actor
+    if wanted.token is None or not authenticator.keys.fits(wanted.token.strip()):
+        raise Unauthenticated(
+            "This is not the control plane's access token.", field="token", remedy="See it with: shardyard token"
+        )
+    return OWNER
+
+
+async def _user_of(request: Request) -> int | None:
+    return await asyncio.to_thread(user_of, request.scope.get("client"), request.scope.get("server"))
+
+
+def _is_https(request: Request) -> bool:
+    """What ends TLS in front of this server leaves the browser's word alone."""
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")

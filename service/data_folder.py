@@ -1,0 +1,78 @@
+"""The data folder is its owner's alone: it holds the access token, the database, logs and checkpoints.
+
+The control plane keeps the folder closed (0700, its files 0600). A folder that it cannot close is refused.
+"""
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from .errors import DataFolderOpen
+
+log = logging.getLogger(__name__)
+
+#: For processes of the control plane and all that they start: new files and folders are their owner's alone.
+PRIVATE_UMASK: Final = 0o077
+#: What the control plane keeps in the folder. Other files there are not touched.
+_OURS: Final = (
+    *("token", "ray.token", "control.json", "control.lock", "control.log", "cluster.json", "cluster.lock"),
+    *("shardyard.db", "shardyard.db-wal", "shardyard.db-shm", "checkpoints", "cache", "ray"),
+)
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder where it is missing, and close it to other users. Raises `DataFolderOpen`."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        facts = os.fstat(handle)
+        if facts.st_uid != os.geteuid() or facts.st_mode & stat.S_ISVTX:
+            raise _refusal(folder, facts)
+        if not _close(handle):
+            raise _refusal(folder, facts)
+        if facts.st_mode & _OTHERS:
+            log.warning("%s was open to other users (%04o): now 0700.", folder, stat.S_IMODE(facts.st_mode))
+        close_to_others(folder / name for name in _OURS)
+    finally:
+        os.close(handle)
+
+
+def close_to_others(paths: Iterable[Path]) -> None:
+    """Take other users' permissions from those of the files and folders that exist and are this user's."""
+    for path in paths:
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # it is not there, is a link, or is another user's
+            continue
+        try:
+            if os.fstat(handle).st_uid == os.geteuid():
+                _close(handle)
+        finally:
+            os.close(handle)
+
+
+def _close(handle: int) -> bool:
+    """Whether other users have no permission afterwards: some file systems know none."""
+    mode = os.fstat(handle).st_mode
+    if mode & _OTHERS:
+        try:
+            os.fchmod(handle, stat.S_IMODE(mode) & ~_OTHERS)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EROFS, errno.ENOTSUP):
+                raise
+    return not os.fstat(handle).st_mode & _OTHERS
+
+
+def _refusal(folder: Path, facts: os.stat_result) -> DataFolderOpen:
+    shared = " and shared by all users" if facts.st_mode & stat.S_ISVTX else ""
+    return DataFolderOpen(
+        f"{folder} cannot be closed to other users: it belongs to user {facts.st_uid}{shared} "
+        f"(this is user {os.geteuid()}, its mode is {stat.S_IMODE(facts.st_mode):04o}).",
+        field="data_dir",
+        remedy="Name a folder of your own in SHARDYARD_DATA_DIR, or give this one to the user who runs Shardyard (chown).",
+    )

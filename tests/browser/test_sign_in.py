@@ -1,0 +1,93 @@
+"""A browser that the control plane does not know: it says how to sign in, a link does it in one click, and so does the token.
+
+The screenshots lie in `build/screenshots/`, to be looked at.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from harness.page import SHOTS, assert_accessible, opened
+from harness.served import Served
+from playwright.sync_api import Browser, Page, expect
+
+from shardyard import Client
+from shardyard.api.access_token import sign_in_link
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("stage"))
+    yield served
+    served.stop()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_with_the_token_in_and_out_again(browser: Browser, stage: Served, scheme: Any) -> None:
+    context = browser.new_context(
+        base_url=stage.url, viewport={"width": 900 if scheme == "light" else 360, "height": 700}, color_scheme=scheme
+    )
+    page = context.new_page()
+    page.goto("/?sort=name")
+    expect(page.get_by_text("shardyard open")).to_be_visible()
+    assert_accessible(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= (page.viewport_size or {"width": 0})["width"]
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / f"sign-in-{scheme}.png")
+    page.get_by_label("access token").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("not the control plane's access token")
+    page.get_by_label("access token").fill(stage.token)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
+    expect(page).to_have_url(f"{stage.url}/?sort=name")
+    assert page.evaluate("document.cookie") == ""  # out of scripts' reach
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_text("shardyard open")).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("shardyard open")).to_be_visible()
+    context.close()
+
+
+def test_a_link_signs_in_and_leaves_no_trace(browser: Browser, stage: Served) -> None:
+    with Client(stage.url, token=stage.token) as client:
+        link = sign_in_link(stage.url, client.sign_in_code().code, "/new")
+    asked: list[str] = []
+    context = browser.new_context()
+    page = context.new_page()
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(link)
+    expect(page.get_by_role("heading", name="New job")).to_be_visible()
+    expect(page).to_have_url(f"{stage.url}/new")
+    assert not any("code=" in url.partition("#")[0] for url in asked)
+    other = browser.new_context().new_page()
+    other.goto(link)
+    expect(other.get_by_role("alert")).to_contain_text("used or has expired")
+    other.context.close()
+    context.close()
+
+
+def test_the_apis_description_asks_no_other_host(browser: Browser, stage: Served) -> None:
+    with opened(browser, stage.url, stage.token) as page:
+        foreign: list[str] = []
+        page.on("request", lambda request: foreign.append(request.url) if _foreign(request.url, stage) else None)
+        page.goto("/docs")
+        expect(page.get_by_text("Submit a job", exact=True)).to_be_visible()
+        page.get_by_text("List jobs", exact=True).click()
+        page.get_by_role("button", name="Try it out").click()
+        page.get_by_role("button", name="Execute").click()
+        expect(page.get_by_text('"items"').first).to_be_visible()
+        page.screenshot(path=SHOTS / "docs.png")
+        assert foreign == []
+
+
+def _foreign(url: str, stage: Served) -> bool:
+    return not url.startswith((f"{stage.url}/", "data:", "blob:"))
+
+
+def test_the_apis_description_needs_a_session(browser: Browser, stage: Served) -> None:
+    context = browser.new_context(base_url=stage.url)
+    page: Page = context.new_page()
+    page.goto("/docs")
+    expect(page.get_by_text("shardyard open")).to_be_visible()
+    context.close()

@@ -1,0 +1,343 @@
+"""Each way in which a database cannot serve has its own error, on both databases, as they really fail; and it passes when its cause has."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from harness.databases import migrated_sqlite
+from harness.disk import SmallDisk
+from harness.postgres import Postgres
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import IntegrityError
+
+from shardyard.service import jobs
+from shardyard.service.errors import (
+    DatabaseBusy,
+    DatabaseCorrupt,
+    DatabaseDenied,
+    DatabaseError,
+    DatabaseFull,
+    DatabaseMissing,
+    DatabaseReadOnly,
+    DatabaseUnreachable,
+    InvalidDatabase,
+    SchemaDamaged,
+    SchemaMissing,
+)
+from shardyard.service.store import nodes
+from shardyard.service.store.engine import Store
+from shardyard.service.store.schema import upgrade
+
+NODE = {"id": "n1", "host": "here", "alive": True, "cpu": 1.0, "gpu": 0.0, "cpu_used": 0.0, "gpu_used": 0.0}
+
+
+async def read(store: Store) -> None:
+    await jobs.list_jobs(store)
+
+
+async def write(store: Store) -> None:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+
+
+async def refused(store: Store, kind: type[DatabaseError], *ways: Callable[[Store], Awaitable[None]]) -> None:
+    """Each of the ways fails as `kind` itself, with a message and a remedy that name no secret."""
+    for way in ways or (read, write):
+        with pytest.raises(DatabaseError) as error:
+            await way(store)
+        assert type(error.value) is kind, repr(error.value.__cause__)
+        assert error.value.message and error.value.remedy
+        assert "secret" not in error.value.message + error.value.detail
+
+
+@contextlib.asynccontextmanager
+async def opened(url: Any) -> Any:
+    store = Store(url if isinstance(url, str) else url.render_as_string(hide_password=False))
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "a folder?#%41" / "shardyard.db"
+
+
+def url_of(file: Path) -> str:
+    return f"sqlite+aiosqlite:///{file}".replace("%", "%25").replace("?", "%3F").replace("#", "%23")
+
+
+@pytest.fixture
+def small_disk() -> Iterator[SmallDisk]:
+    try:
+        disk = SmallDisk()
+    except OSError as reason:
+        pytest.skip(str(reason))
+    try:
+        yield disk
+    finally:
+        disk.end()
+
+
+async def test_a_missing_file_is_neither_served_nor_made(file: Path) -> None:
+    async with opened(url_of(file)) as store:
+        await refused(store, DatabaseMissing)
+        assert not file.parent.exists()
+        await upgrade(url_of(file))
+        await read(store)
+        await write(store)
+
+
+async def test_what_is_no_database(file: Path) -> None:
+    migrated_sqlite(url_of(file))
+    good = _content(file)
+    async with opened(url_of(file)) as store:
+        await write(store)
+        _replace(file, b"secret" * 2000)
+        await refused(store, DatabaseCorrupt)
+        with pytest.raises(DatabaseCorrupt):
+            await upgrade(url_of(file))
+        _replace(file, b"")
+        await refused(store, SchemaMissing)
+        _replace(file, None)
+        await refused(store, DatabaseMissing)
+        os.mkdir(file)  # noqa: PTH102
+        await refused(store, DatabaseDenied)
+        os.rmdir(file)  # noqa: PTH106
+        _replace(file, good)
+        await read(store)
+        await write(store)
+
+
+def _content(file: Path) -> bytes:
+    return file.read_bytes()
+
+
+def _replace(file: Path, content: bytes | None) -> None:
+    """Another file at the same path, as when a backup is put back."""
+    for part in file.parent.glob(f"{file.name}*"):
+        part.unlink()
+    if content is not None:
+        file.write_bytes(content)
+
+
+async def test_a_damaged_page(file: Path) -> None:
+    migrated_sqlite(url_of(file))
+    content = _content(file)
+    _replace(file, content[:4096] + os.urandom(len(content) - 4096))
+    async with opened(url_of(file)) as store:
+        await refused(store, DatabaseCorrupt)
+
+
+async def test_a_full_file_can_be_read_and_goes_on_when_there_is_room(file: Path) -> None:
+    migrated_sqlite(url_of(file))
+    async with opened(url_of(file)) as store:
+        async with store.write() as tx:
+            pages = (await tx.exec_driver_sql("PRAGMA page_count")).scalar_one()
+            await tx.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+
+        async def much(store: Store) -> None:
+            async with store.write() as tx:
+                await nodes.replace(tx, [{**NODE, "host": "h" * 100_000, "memory_bytes": 1, "seen_at": 0.0}])
+
+        await refused(store, DatabaseFull, much)
+        assert isinstance(store.unwritable, DatabaseFull)
+        await read(store)
+        assert isinstance(store.unwritable, DatabaseFull)
+        async with store.write() as tx:
+            await tx.exec_driver_sql("PRAGMA max_page_count=1000000")
+        await much(store)
+        assert store.unwritable is None
+
+
+async def test_a_disk_that_is_full_or_read_only(small_disk: SmallDisk) -> None:
+    url = migrated_sqlite(url_of(small_disk.folder / "shardyard.db"))
+    small_disk.fill()
+    async with opened(url) as store:
+        await refused(store, DatabaseFull, write)
+        small_disk.free()
+        await write(store)
+    _remount(small_disk, "ro")
+    async with opened(url) as store:
+        await refused(store, DatabaseReadOnly)
+    _remount(small_disk, "rw")
+    async with opened(url) as store:
+        await write(store)
+
+
+def _remount(disk: SmallDisk, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(disk.folder)], check=True, timeout=20)
+
+
+async def test_a_table_that_was_dropped(store: Store) -> None:
+    async with store.write() as tx:
+        await tx.execute(text("DROP TABLE cordons"))
+        await tx.execute(text("DROP TABLE nodes"))
+
+    async def nodes_of(store: Store) -> None:
+        async with store.read() as tx:
+            await nodes.all_nodes(tx)
+
+    await refused(store, SchemaDamaged, nodes_of, write)
+
+
+async def test_a_database_without_tables(empty_url: str) -> None:
+    if empty_url.startswith("sqlite"):
+        _replace(Path(str(make_url(empty_url).database)), b"")
+    async with opened(empty_url) as store:
+        await refused(store, SchemaMissing)
+
+
+async def test_a_statement_at_fault_is_no_fault_of_the_database(store: Store) -> None:
+    with pytest.raises(IntegrityError):
+        async with store.write() as tx:
+            await tx.execute(text("INSERT INTO nodes (id) VALUES ('n1')"))
+
+
+async def test_a_locked_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardyard.service.store.sqlite.BUSY_S", 0)
+    migrated_sqlite(url_of(file))
+    async with opened(url_of(file)) as first, opened(url_of(file)) as second:
+        async with first.write():
+            await refused(second, DatabaseBusy, write)
+        await write(second)
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite+aiosqlite://", "sqlite+aiosqlite:///:memory:", "sqlite+aiosqlite:///file:x?uri=true"]
+)
+def test_a_database_that_would_be_forgotten_is_refused(url: str) -> None:
+    with pytest.raises(InvalidDatabase, match="file"):
+        Store(url)
+
+
+@pytest.fixture
+def role(postgres: Postgres) -> Iterator[str]:
+    """A role that must show a password, which is `secret`."""
+    rules = Path(_asked(postgres, "SHOW hba_file"))
+    before = rules.read_text()
+    _told(postgres, "CREATE ROLE weak LOGIN PASSWORD 'secret'")
+    rules.write_text(f"local all weak scram-sha-256\n{before}")
+    _told(postgres, "SELECT pg_reload_conf()")
+    yield "weak"
+    rules.write_text(before)
+    _told(postgres, "SELECT pg_reload_conf()")
+    _told(postgres, "DROP OWNED BY weak")
+    _told(postgres, "DROP ROLE weak")
+
+
+def _told(postgres: Postgres, *statements: str) -> None:
+    with psycopg.connect(postgres.uri, autocommit=True) as server:
+        for statement in statements:
+            server.execute(statement)  # type: ignore[call-overload]
+
+
+def _asked(postgres: Postgres, question: str) -> str:
+    with psycopg.connect(postgres.uri, autocommit=True) as server:
+        [found] = server.execute(question).fetchone() or [""]  # type: ignore[call-overload]
+    return str(found)
+
+
+@pytest.fixture
+async def migrated(postgres: Postgres) -> Any:
+    """The URL of a database of PostgreSQL with the newest schema."""
+    url = postgres.new_database()
+    yield make_url(url)
+    postgres.drop(url)
+
+
+async def test_postgresql_refuses(migrated: Any, role: str, postgres: Postgres) -> None:
+    weak = migrated.set(username=role, password="secret")
+    cases: list[tuple[Any, type[DatabaseError]]] = [
+        (migrated.set(host="127.0.0.1", port=1, query={}), DatabaseUnreachable),
+        (migrated.set(host="no-such-host.invalid", query={}), DatabaseUnreachable),
+        (migrated.set(query={"host": "/nowhere"}), DatabaseUnreachable),
+        (weak.set(password="not secret"), DatabaseDenied),
+        (migrated.set(username="nobody-of-this-name"), DatabaseDenied),
+        (weak, DatabaseDenied),  # of its tables
+        (migrated.set(database="no_such_database"), DatabaseMissing),
+    ]
+    for url, kind in cases:
+        async with opened(url) as store:
+            await refused(store, kind)
+    with pytest.raises(DatabaseMissing, match="exist"):
+        await upgrade(cases[-1][0].render_as_string(hide_password=False))
+    _told(postgres, f"ALTER ROLE {role} CONNECTION LIMIT 0")
+    async with opened(weak) as store:
+        await refused(store, DatabaseBusy)
+
+
+async def test_postgresql_that_may_only_be_read(migrated: Any, postgres: Postgres) -> None:
+    _told(postgres, f"ALTER DATABASE {migrated.database} SET default_transaction_read_only = on")
+    async with opened(migrated) as store:
+        await refused(store, DatabaseReadOnly, write)
+        await read(store)
+        assert isinstance(store.unwritable, DatabaseReadOnly)
+
+
+async def test_a_connection_that_breaks(migrated: Any, postgres: Postgres) -> None:
+    async with opened(migrated) as store:
+
+        async def broken(store: Store) -> None:
+            async with store.write() as tx:
+                pid = (await tx.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+                _told(postgres, f"SELECT pg_terminate_backend({pid})")
+                await nodes.all_nodes(tx)
+
+        await refused(store, DatabaseUnreachable, broken)
+        await write(store)
+
+
+def _place_of(postgres: Postgres, disk: SmallDisk) -> Path:
+    """A folder on the disk that the server's user owns."""
+    server = Path(_asked(postgres, "SHOW data_directory")).stat()
+    place = disk.folder / "space"
+    place.mkdir(mode=0o700)
+    for folder in (disk.folder, place):
+        os.chown(folder, server.st_uid, server.st_gid)
+    return place
+
+
+async def test_a_full_disk_of_postgresql(migrated: Any, postgres: Postgres, small_disk: SmallDisk) -> None:
+    place = _place_of(postgres, small_disk)
+    _told(postgres, f"CREATE TABLESPACE small LOCATION '{place}'")
+    try:
+        async with opened(migrated) as store:
+            async with store.write() as tx:
+                await tx.execute(text("ALTER TABLE nodes SET TABLESPACE small"))
+            small_disk.fill()
+
+            async def much(store: Store) -> None:
+                for _ in range(3):
+                    async with store.write() as tx:
+                        rows = [
+                            {**NODE, "id": str(n), "host": os.urandom(2000).hex(), "memory_bytes": 1, "seen_at": 0.0}
+                            for n in range(50)
+                        ]
+                        await nodes.replace(tx, rows)
+
+            await refused(store, DatabaseFull, much)
+            await read(store)
+            small_disk.free()
+            await much(store)
+            async with store.write() as tx:
+                await tx.execute(text("ALTER TABLE nodes SET TABLESPACE pg_default"))
+    finally:
+        _told(postgres, "CHECKPOINT", "DROP TABLESPACE small")
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def test_postgresql_without_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(InvalidDatabase, match="psycopg") as refusal:
+        Store("postgresql+psycopg://someone@host/name")
+    assert "shardyard[postgres]" in str(refusal.value.remedy)

@@ -1,0 +1,155 @@
+"""The chart's access token: made once, kept over upgrades, seen by the API alone; or given; or, said in so many words, none."""
+
+import base64
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardyard.api.access_token import checked
+
+from .test_chart import CHART, Manifest, of_kind, pods, render, run_helm
+
+OPEN: Manifest = {"api": {"insecureAllowRemote": True}}
+GIVEN: Manifest = {"api": {"token": {"existingSecret": "mine", "key": "shardyard"}}}
+
+
+def mounts(objects: list[Manifest], secret: str) -> set[str]:
+    """Names of the containers whose pod mounts a Secret, and that mount it."""
+    found = set()
+    for pod in pods(objects):
+        volumes = [
+            volume["name"] for volume in pod["spec"]["volumes"] if secret == volume.get("secret", {}).get("secretName")
+        ]
+        for container in pod["spec"]["containers"]:
+            if any(mount["name"] in volumes for mount in container["volumeMounts"]):
+                found.add(container["name"])
+    return found
+
+
+def api(objects: list[Manifest]) -> Manifest:
+    deployment = next(one for one in of_kind(objects, "Deployment") if one["metadata"]["name"].endswith("-api"))
+    found: Manifest = deployment["spec"]["template"]["spec"]
+    return found
+
+
+def token_of(objects: list[Manifest]) -> str:
+    [secret] = of_kind(objects, "Secret")
+    return checked(base64.b64decode(secret["data"]["token"]).decode(), "the Secret")
+
+
+def test_by_default_a_random_token_guards_the_api_and_no_other_pod_sees_it() -> None:
+    objects = render({})
+    assert token_of(objects) != token_of(render({}))
+    assert mounts(objects, "train-shardyard-token") == {"api"}
+    [container] = api(objects)["containers"]
+    path = next(one["value"] for one in container["env"] if one["name"] == "SHARDYARD_TOKEN_PATH")
+    mount = next(one for one in container["volumeMounts"] if one["name"] == "token")
+    volume = next(one for one in api(objects)["volumes"] if one["name"] == "token")["secret"]
+    assert path == f"{mount['mountPath']}/{volume['items'][0]['path']}" and mount["readOnly"]
+    assert volume["defaultMode"] == 0o400
+    assert of_kind(objects, "ConfigMap")[0]["data"]["SHARDYARD_INSECURE_ALLOW_REMOTE"] == "false"
+
+
+def test_a_secret_of_ones_own() -> None:
+    objects = render(GIVEN)
+    assert of_kind(objects, "Secret") == []
+    assert mounts(objects, "mine") == {"api"}
+    volume = next(one for one in api(objects)["volumes"] if one["name"] == "token")["secret"]
+    assert volume["items"] == [{"key": "shardyard", "path": "token"}]
+
+
+def test_without_authentication_there_is_no_token_and_a_warning() -> None:
+    objects = render(OPEN)
+    assert of_kind(objects, "Secret") == []
+    assert "SHARDYARD_TOKEN_PATH" not in json.dumps(objects) and "token" not in json.dumps(api(objects))
+    assert "WARNING" in notes(OPEN)
+
+
+def notes(values: Manifest) -> str:
+    return run_helm("install", "train", str(CHART), "--dry-run=client", "--namespace", "ml", values=values).stdout
+
+
+@pytest.mark.parametrize(
+    ("values", "secret", "key"), [({}, "train-shardyard-token", "token"), (GIVEN, "mine", "shardyard")]
+)
+def test_the_notes_say_how_to_read_it(values: Manifest, secret: str, key: str) -> None:
+    said = notes(values).partition("NOTES:")[2]
+    assert f"get secret {secret} " in said and f'index .data "{key}" | base64decode' in said
+    assert "SHARDYARD_TOKEN=" in said and "shardyard open" in said
+    assert "WARNING" not in said
+
+
+def test_the_api_goes_by_its_services_names_and_those_that_are_given() -> None:
+    data = of_kind(render({"api": {"allowedHosts": ["train.example.com"]}}), "ConfigMap")[0]["data"]
+    names = data["SHARDYARD_ALLOWED_HOSTS"].split(",")
+    assert {"train-shardyard-api", "train-shardyard-api.ml.svc", "train.example.com"} <= set(names)
+
+
+@pytest.mark.parametrize("host", ["https://train.example.com", "a b", "*x.example.com", ""])
+def test_a_host_that_is_no_name_is_refused(host: str) -> None:
+    done = run_helm("template", "train", str(CHART), values={"api": {"allowedHosts": [host]}})
+    assert done.returncode != 0 and "allowedHosts" in done.stderr
+
+
+KEPT = base64.b64encode(b"kept-over-upgrades-" * 3).decode()
+SECRET = "/api/v1/namespaces/ml/secrets/train-shardyard-token"
+
+
+@pytest.fixture
+def cluster() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The address of what Helm takes for a Kubernetes API that knows Secrets, and its objects by path."""
+    kinds = [{"name": "secrets", "namespaced": True, "kind": "Secret", "verbs": ["get"]}]
+    objects: dict[str, Any] = {
+        "/version": {"major": "1", "minor": "31", "gitVersion": "v1.31.0"},
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+        "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": kinds},
+    }
+
+    class Api(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = objects.get(self.path.partition("?")[0])
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(found or status).encode())
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", objects
+    server.shutdown()
+    server.server_close()
+    thread.join(20)
+
+
+def test_an_upgrade_keeps_the_token(cluster: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
+    address, objects = cluster
+    chart = tmp_path / "shardyard"  # of the chart what the token needs: Helm would ask the API about every other kind
+    shutil.copytree(CHART, chart)
+    for template in (chart / "templates").iterdir():
+        if template.name not in ("_names.tpl", "api-token.yaml"):
+            template.unlink()
+
+    def upgraded() -> str:
+        done = run_helm(
+            "template", "train", str(chart), "--namespace", "ml", "--dry-run=server", "--disable-openapi-validation",
+            "--kube-apiserver", address, values={},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert KEPT not in upgraded()
+    owner = {"meta.helm.sh/release-name": "train", "meta.helm.sh/release-namespace": "ml"}
+    metadata = {"annotations": owner, "labels": {"app.kubernetes.io/managed-by": "Helm"}}
+    objects[SECRET] = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"token": KEPT}}
+    assert KEPT in upgraded()

@@ -1,0 +1,211 @@
+"""Our loop computes what a textbook's loop computes (`harness/textbook.py`): every loss, norm, rate, validation and last parameter.
+
+All begin from the weights that transformers wrote, and parameters are compared by the names that transformers reads in our export.
+The bound is 1e-12. An oracle with one wrong line is 1e-3 or more away, so that no such line of ours can pass.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.published import publish
+from harness.ranks import train
+from harness.textbook import Record, Textbook
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+BOUND = 1e-12
+SHARP = 1e-3
+
+COMMON: dict[str, Any] = {
+    "optimizer": {"lr": 5e-3, "beta1": 0.8, "beta2": 0.97, "eps": 1e-7, "weight_decay": 0.2, "clip_norm": 1.9},
+    "schedule": {"name": "cosine", "warmup": 2, "min_ratio": 0.1},
+    "loss": {"label_smoothing": 0.0, "z_loss": 0.0},
+    "steps": 6,
+    "global_batch": 8,
+    "precision": "fp64",
+    "seed": 11,
+    "eval": {"every": 3, "batches": 2},
+    "checkpoint": {"final": True},
+}
+TERMS = {"label_smoothing": 0.1, "z_loss": 0.01}
+#: Model, layout and what the spec says otherwise. Between them: every family, axis and kind of schedule.
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "accumulates": ("llama", {"data": 2, "zero": 1, "micro_batch": 1}, {}),
+    "never-clips": (
+        "gpt2",
+        {"pipeline": 2, "schedule": "1f1b"},
+        {"optimizer": {**COMMON["optimizer"], "clip_norm": None}, "schedule": {"name": "linear", "warmup": 0, "min_ratio": 0.0}},
+    ),
+    "smooths-cut-logits": ("qwen3", {"tensor": 2, "data": 2, "zero": 3}, {"loss": TERMS}),
+    "cuts-sequences": (
+        "llama",
+        {"context": 2},
+        {"loss": TERMS, "schedule": {"name": "constant", "warmup": 3, "min_ratio": 0.1}},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Matrices this small are slower with several."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def spec_of(root: Path) -> Callable[..., dict[str, Any]]:
+    """`spec_of(model, layout, **changes)`: every number written out; two files, so that windows go across a document's end."""
+    rng = np.random.default_rng(2)
+    for name in ("first", "second"):
+        letters = rng.choice(np.frombuffer(b"etaoin shrdlu\n", dtype=np.uint8), 2_900)
+        (root / f"{name}.txt").write_bytes(letters.tobytes())
+    files = [str(root / f"{name}.txt") for name in ("first", "second")]
+    data = {"source": "text", "files": files, "seq_len": 32, "validation": 0.3}
+
+    def make(model: str, layout: dict[str, Any], **changes: Any) -> dict[str, Any]:
+        return {**COMMON, "model": {"from": str(publish(root, model))}, "data": data, "layout": layout, **changes}
+
+    return make
+
+
+def ours(spec: dict[str, Any], root: Path, name: str, resume: str | None = None) -> Record:
+    """Our loop's record of a spec."""
+    found = train(spec, root, name, resume=resume)
+    by_kind = {kind: [data for its, data in found["events"] if its == kind] for kind, _ in found["events"]}
+    return Record(
+        rates=[data["lr"] for data in by_kind["step"]],
+        losses=[data["loss"] for data in by_kind["step"]],
+        norms=[data["grad_norm"] for data in by_kind["step"]],
+        validations={data["step"]: data["loss"] for data in by_kind["eval"]},
+        parameters=_exported(by_kind["checkpoint"][-1]["path"]),
+    )
+
+
+def _exported(checkpoint: str) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    from shardyard.workers.checkpoint.storage import folder_at
+    from shardyard.workers.export import export
+
+    out = Path(checkpoint).parent / "exported"
+    export(folder_at(checkpoint), folder_at(str(out)), dtype="fp64")
+    return load_file(out / "model.safetensors")
+
+
+def distance(found: Record, expected: Record) -> float:
+    """The largest relative difference; of a parameter by its own largest value."""
+    pairs = [
+        *((getattr(found, name), getattr(expected, name)) for name in ("rates", "losses", "norms")),
+        *((found.validations[step], loss) for step, loss in expected.validations.items()),
+        *((found.parameters[name].numpy(), expected.parameters[name].numpy()) for name in found.parameters),
+    ]
+    assert len(found.losses) == len(expected.losses) and found.validations.keys() == expected.validations.keys()
+    return max(float(np.abs(np.subtract(a, b)).max() / np.abs(b).max()) for a, b in pairs)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_the_textbook(name: str, root: Path, spec_of: Any) -> None:
+    model, layout, changes = CASES[name]
+    spec = spec_of(model, layout, **changes)
+    expected = Textbook(spec).run()
+    limit = spec["optimizer"]["clip_norm"]
+    if limit is not None:
+        assert min(expected.norms) < limit < max(expected.norms), expected.norms
+    assert distance(ours(spec, root, f"textbook-{name}"), expected) < BOUND
+
+
+def test_goes_on_as_the_textbook_on_another_layout_with_another_global_batch(root: Path, spec_of: Any) -> None:
+    saves = {"checkpoint": {"every": 3, "final": False}}
+    first = train(spec_of("gpt2", {"data": 2, "zero": 2}, **saves), root, "textbook-first")
+    path = next(data["path"] for kind, data in first["events"] if kind == "checkpoint" and data["step"] == 3)
+    spec = spec_of("gpt2", {"tensor": 2}, global_batch=12, resume_from=path)
+    found = ours(spec, root, "textbook-second", resume=path)
+    expected = Textbook(spec, batches=[8, 8, 8, 12, 12, 12]).run()
+    assert distance(found, expected.after(3)) < BOUND
+
+
+class NeverClips(Textbook):
+    def clip(self) -> Any:
+        self.recipe = {**self.recipe, "clip_norm": None}
+        return super().clip()
+
+
+class ClipsByTheSquare(Textbook):
+    def clip(self) -> Any:
+        norm, limit = super().clip(), self.recipe["clip_norm"]
+        for parameter in self.model.parameters():
+            parameter.grad.mul_(min(1.0, limit / norm.item() ** 2) / min(1.0, limit / norm.item()))
+        return norm
+
+
+class ClipsEachParameter(Textbook):
+    def clip(self) -> Any:
+        norm = super().clip()
+        for parameter in self.model.parameters():
+            parameter.grad.mul_(min(1.0, self.recipe["clip_norm"] / 5 / parameter.grad.norm().item()))
+        return norm
+
+
+class OtherBeta(Textbook):
+    def adamw(self) -> Any:
+        return {**super().adamw(), "betas": (self.recipe["beta1"], 0.999)}
+
+
+class DecaysAll(Textbook):
+    def groups(self) -> Any:
+        return [{"params": list(self.model.parameters()), "weight_decay": self.recipe["weight_decay"]}]
+
+
+class KeepsEmbeddings(Textbook):
+    def groups(self) -> Any:
+        matrices, others = super().groups()
+        ends = {id(self.model.get_input_embeddings().weight), id(self.model.get_output_embeddings().weight)}
+        kept = [parameter for parameter in matrices["params"] if id(parameter) in ends]
+        matrices["params"] = [parameter for parameter in matrices["params"] if id(parameter) not in ends]
+        return [matrices, {**others, "params": [*others["params"], *kept]}]
+
+
+class WarmsUpFromNothing(Textbook):
+    def learning_rate(self, step: int) -> float:
+        return super().learning_rate(step - 1)
+
+
+class EndsAStepLate(Textbook):
+    def learning_rate(self, step: int) -> float:
+        self.end = self.spec["steps"] + 1
+        return super().learning_rate(step)
+
+
+class NoTerms(Textbook):
+    def loss(self, rows: Any, **_: float) -> Any:
+        return super().loss(rows)
+
+
+class SmoothsOverOthers(Textbook):
+    def loss(self, rows: Any, label_smoothing: float = 0.0, z_loss: float = 0.0) -> Any:
+        return super().loss(rows, label_smoothing * 256 / 255, z_loss)
+
+
+class ReadsFromTheNextSample(Textbook):
+    def train(self, step: int) -> None:
+        self.first_samples[step - 1] += 1
+        super().train(step)
+
+
+WRONG = [NeverClips, ClipsByTheSquare, ClipsEachParameter, OtherBeta, DecaysAll, KeepsEmbeddings, WarmsUpFromNothing]
+WRONG += [EndsAStepLate, NoTerms, SmoothsOverOthers, ReadsFromTheNextSample]
+
+
+def test_a_textbook_with_one_wrong_line_is_far_away(spec_of: Any) -> None:
+    spec = spec_of("llama", {}, loss=TERMS)
+    expected = Textbook(spec).run()
+    found = {wrong.__name__: distance(wrong(spec).run(), expected) for wrong in WRONG}
+    assert min(found.values()) > SHARP, found

@@ -1,0 +1,113 @@
+"""What the code imports is what pyproject.toml declares, for the product and for each of its extras."""
+
+import ast
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("api", "service", "workers", "strategies")
+#: Modules whose users install the extra; all others run without it.
+OF_EXTRA = {
+    "s3": {"workers/checkpoint/bucket.py"},
+    "fp8": {"strategies/fp8.py"},
+    "pandas": {"api/frames.py"},
+    "postgres": set[str](),
+}
+#: Declared and not imported: named elsewhere.
+NAMED = {
+    "aiosqlite": "SQLAlchemy's driver, by the database's URL",
+    "psycopg": "SQLAlchemy's driver, by the database's URL",
+}
+#: Imported and not declared: whoever needs it has it.
+THEIRS = {"IPython": "only a notebook shows a job as HTML", "deepspeed": "compared with by hand in tests/bench"}
+
+
+@cache
+def declared() -> dict[str, set[str]]:
+    """Distributions by extra, those that every user has under ``""``."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = {"": project["dependencies"], **project["optional-dependencies"]}
+    found = {extra: {canonicalize_name(Requirement(line).name) for line in of} for extra, of in lines.items()}
+    return {extra: {str(name) for name in names} - {"shardyard"} for extra, names in found.items()}
+
+
+@cache
+def imported(*folders: str) -> dict[str, set[str]]:
+    """Distributions by the file that imports them; the standard library's and our own modules aside."""
+    found: dict[str, set[str]] = defaultdict(set)
+    known = _distributions()
+    for path in (path for folder in folders for path in _files(ROOT / folder)):
+        for name in _top_level(ast.parse(path.read_text())) - sys.stdlib_module_names - THEIRS.keys() - _ours(path):
+            file = str(path.relative_to(ROOT))
+            found[file] |= {str(canonicalize_name(one)) for one in known.get(name, [f"{name}, which nothing provides"])}
+    return found
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Distributions by the top-level names that they provide."""
+    return packages_distributions()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Without the dashboard's folder, in which thousands of others' files lie."""
+    yield from folder.glob("*.py")
+    for below in folder.iterdir():
+        if below.is_dir() and below.name != "dashboard":
+            yield from below.rglob("*.py")
+
+
+def _top_level(tree: ast.Module) -> set[str]:
+    return {name.partition(".")[0] for node in ast.walk(tree) for name in _names(node)}
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        yield node.module
+
+
+def _ours(path: Path) -> set[str]:
+    """The package, the tests' harness, and what a script imports from beside it."""
+    return {"shardyard", "harness", *(beside.stem for beside in path.parent.glob("*.py"))}
+
+
+def test_every_import_of_the_product_is_declared() -> None:
+    owners = {file: extra for extra, files in OF_EXTRA.items() for file in files}
+    undeclared = {
+        file: missing
+        for file, names in imported(*PRODUCT).items()
+        if (missing := names - declared()[""] - declared().get(owners.get(file, ""), set()))
+    }
+    assert undeclared == {}
+
+
+@pytest.mark.parametrize("extra", ["", *OF_EXTRA])
+def test_every_declared_dependency_is_imported(extra: str) -> None:
+    used = {
+        name for file, names in imported(*PRODUCT).items() if not extra or file in OF_EXTRA[extra] for name in names
+    }
+    assert declared()[extra] - used - NAMED.keys() == set()
+
+
+def test_every_import_of_the_tests_and_tools_is_declared() -> None:
+    ours = set().union(*declared().values())
+    assert {
+        file: missing
+        for file, names in imported("tests", "deploy", "docs", "examples").items()
+        if (missing := names - ours)
+    } == {}
+
+
+def test_every_extra_is_accounted_for() -> None:
+    assert declared().keys() == {"", "dev", "node", *OF_EXTRA}
