@@ -44,6 +44,8 @@ CODES: dict[str, tuple[int, str]] = {
     "trace_open": (409, "A trace is being recorded"),
     "too_many_operations": (409, "Too many operations of one job"),
     "export_underway": (409, "The job exports this checkpoint itself"),
+    "checkpoint_removed": (409, "The checkpoint was removed"),
+    "checkpoint_damaged": (409, "The checkpoint is damaged"),
     "spec_too_large": (413, "The body is too large"),
     "unsupported_media_type": (415, "Unsupported content type"),
     "invalid_request": (422, "Invalid parameters"),

@@ -1,7 +1,9 @@
-"""Which checkpoints a job has told of, newest first. Whether one still lies in its storage is for those to see who can read that."""
+"""Which checkpoints a job has told of, newest first, and what has become of each (`catalogue.py`)."""
 
 from sqlalchemy.engine import RowMapping
 
+from . import catalogue
+from .catalogue import CheckpointState
 from .jobs import existing
 from .records import Checkpoint, CheckpointPage
 from .store import events as event_rows
@@ -13,17 +15,19 @@ async def checkpoints(store: Store, job: str, *, before: int | None = None, limi
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         told = await event_rows.of_kind_before(tx, job_id, "checkpoint", before, limit + 1)
-    items = [_checkpoint(row) for row in told[:limit]]
+        states = await catalogue.states(tx, job_id, [int(row["data"]["step"]) for row in told])
+    items = [_checkpoint(row, states[int(row["data"]["step"])]) for row in told[:limit]]
     return CheckpointPage(items, items[-1].n if len(told) > limit else None)
 
 
-def _checkpoint(row: RowMapping) -> Checkpoint:
+def _checkpoint(row: RowMapping, state: CheckpointState) -> Checkpoint:
     data = row["data"]
     return Checkpoint(
         n=row["position"],
         ts=row["ts"],
         attempt=row["attempt"],
         step=int(data["step"]),
+        state=state,
         path=str(data["path"]),
         bytes=data.get("bytes"),
         seconds=data.get("seconds"),

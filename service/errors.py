@@ -129,6 +129,18 @@ class CheckpointNotFound(ShardyardError):
     code = "checkpoint_not_found"
 
 
+class CheckpointGone(ShardyardError):
+    """The checkpoint was removed, to make room or by hand."""
+
+    code = "checkpoint_removed"
+
+
+class CheckpointDamaged(ShardyardError):
+    """Files of the checkpoint are not as they were saved."""
+
+    code = "checkpoint_damaged"
+
+
 class OperationNotFound(ShardyardError):
     """The job has no such operation (any more)."""
 

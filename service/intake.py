@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..strategies.layout import Layout
 from ..workers.events import plain
-from . import faults, traces
+from . import catalogue, faults, traces
 from .blame import blame
 from .budget import MACHINES
 from .errors import LeaseLost
@@ -121,8 +121,10 @@ class _Batch:
         else:
             self._note(kind[:32], ts, data)
             if kind == "incident":
+                await catalogue.passed_over(self.tx, self.job["id"], data)
                 await self._blame(ts, data)
             if kind == "checkpoint":
+                await catalogue.saved(self.tx, self.job["id"], data)
                 self.columns["checkpoint"] = str(data["path"])
             if kind == "summary":
                 self.columns["summary"] = data

@@ -15,7 +15,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.spec import TrainSpec
-from . import forms, nodes, preflight
+from . import catalogue, forms, nodes, preflight
 from .errors import IdempotencyConflict, InvalidCursor, InvalidSpec, JobEnded, JobNotFound, StateChanged
 from .identity import job_in, new_job_id
 from .lifecycle import Word, move
@@ -59,7 +59,8 @@ async def submit(
     """Check the spec against layout, files and cluster, and store it as `queued`.
 
     False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile,
-    EmptyCorpus, TooManyRanks, UnknownCheckpoint, ResumeMismatch, IdempotencyConflict; then nothing is stored.
+    EmptyCorpus, TooManyRanks, UnknownCheckpoint, CheckpointGone, CheckpointDamaged, ResumeMismatch, IdempotencyConflict; then nothing
+    is stored.
     """
     if idempotency_key is not None:
         async with store.read() as tx:
@@ -99,6 +100,9 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec) -> tuple[dict
         machines = [nodes.machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
         source = await _find(tx, spec.train.resume_from) if spec.train.resume_from else None
     resume = await asyncio.to_thread(_resume, settings, spec.train, source)
+    if resume is not None:
+        async with store.read() as tx:
+            await catalogue.refuse_unusable_path(tx, resume, "train.resume_from")
     preflight.check_ranks(spec, checked, machines, settings.max_ranks)
     now = time.time()
     row = {

@@ -15,7 +15,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.operation import Outcome, failed
-from . import operations
+from . import catalogue, operations
 from .errors import ClusterError, DatabaseError
 from .gangs import Cluster
 from .nodes import fleet, kinds_of
@@ -77,7 +77,7 @@ class Operating:
         except asyncio.CancelledError:
             await self._put_back(token, tries - 1, 0.0)
             raise
-        await self._settle(token, outcome)
+        await self._settle(row, outcome)
 
     async def _perform(self, row: RowMapping, node: str | None) -> Outcome:
         if row["tries"] > TRIES:  # its dispatchers died, each time
@@ -88,14 +88,15 @@ class Operating:
         except TimeoutError:
             return failed("operation_timeout", f"It was not done within {self.settings.operation_s:,.0f} s.")
 
-    async def _settle(self, token: str, outcome: Outcome) -> None:
+    async def _settle(self, row: RowMapping, outcome: Outcome) -> None:
         """A database that is away comes back; meanwhile the lease may be lost, which ends this."""
         state = "failed" if outcome.error else "done"
         end: dict[str, Any] = {"state": state, "result": outcome.result, "error": outcome.error}
         while True:
             try:
                 async with self.store.write() as tx:
-                    await rows.settle(tx, token, end | {"settled_at": time.time()})
+                    if await rows.settle(tx, row["lease_token"], end | {"settled_at": time.time()}):
+                        await catalogue.seen(tx, row["job_id"], row["step"], outcome.result, outcome.error)
                 return
             except DatabaseError:  # the store has logged it
                 await asyncio.sleep(BACK_OFF_S)

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ..workers.checkpoint.address import below
 from ..workers.operation import Dtype, Kind, Operation
 from ..workers.spec import TrainSpec
+from . import catalogue
 from .errors import (
     CheckpointNotFound,
     ExportUnderway,
@@ -55,7 +56,8 @@ class Wanted:
 async def ask(store: Store, job: str, wanted: Wanted, idempotency_key: str | None, actor: str) -> OperationRecord:
     """Store the operation; a dispatcher sees it within `poll_s`. `job` is an id or a name.
 
-    Raises JobNotFound, CheckpointNotFound, ExportUnderway, TooManyOperations, IdempotencyConflict; then nothing is stored.
+    Raises JobNotFound, CheckpointNotFound, CheckpointGone, CheckpointDamaged, ExportUnderway, TooManyOperations, IdempotencyConflict; then
+    nothing is stored.
     """
     async with store.write() as tx:
         found = await job_rows.lock(tx, (await existing(tx, job))["id"])
@@ -79,6 +81,7 @@ async def _row(tx: AsyncConnection, job: RowMapping, wanted: Wanted) -> dict[str
     if told is None or told["kind"] != "checkpoint":
         remedy = f"See which there are, each with its n: GET /v1/jobs/{job['id']}/checkpoints"
         raise CheckpointNotFound(f"{job['id']} has told of no checkpoint {wanted.n}.", field="n", remedy=remedy)
+    await catalogue.refuse_unusable(tx, job["id"], int(told["data"]["step"]), "n")
     now, step, path = time.time(), int(told["data"]["step"]), str(told["data"]["path"])
     if wanted.kind == "export" and wanted.dtype == DTYPE:
         _refuse_underway(job, step)

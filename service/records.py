@@ -351,6 +351,7 @@ class Checkpoint:
     ts: float
     attempt: int
     step: int
+    state: str  # present, damaged, removed
     path: str
     bytes: int | None
     seconds: float | None  # until it was complete

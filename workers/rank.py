@@ -374,10 +374,10 @@ class Rank:
         assert fd is not None, "who asks has seen the inventory"
         return await asyncio.to_thread(write_file, folder(folder_at(where), step), name, fd, wanted)
 
-    async def commit(self, where: str, keep: int, manifest: Manifest) -> str:
-        """Make the files that all have written a checkpoint; returns its address."""
-        await asyncio.to_thread(commit, folder_at(where), keep, manifest)
-        return str(folder(folder_at(where), manifest.step))
+    async def commit(self, where: str, keep: int, manifest: Manifest) -> tuple[str, tuple[int, ...] | None]:
+        """Make the files that all have written a checkpoint; returns its address, and the steps of all that there are then."""
+        kept = await asyncio.to_thread(commit, folder_at(where), keep, manifest)
+        return str(folder(folder_at(where), manifest.step)), kept
 
     async def hand_over(self, rank: int, step: int, actor: Any) -> None:
         """Give a rank's kept state of `step` to its new actor."""

@@ -33,6 +33,7 @@ class Salvaged:
     path: str
     bytes: int
     seconds: float
+    kept: Sequence[int] | None = None  # steps of the job's complete checkpoints after it; None: not known
     told: Sequence[tuple[str, dict[str, Any]]] = field(default=(), repr=False)
 
 
@@ -62,6 +63,7 @@ async def rescue(members: Sequence[Member], ground: Ground) -> str:
         return f"{error}: the job goes on from its newest checkpoint"
     ground.story.again(saved.told)
     told = {"step": saved.step, "path": saved.path, "bytes": saved.bytes, "seconds": saved.seconds, "held_s": 0.0}
+    told["kept"] = None if saved.kept is None else list(saved.kept)
     ground.story.fact({"seq": 0, "ts": time.time(), "kind": "checkpoint", "data": told}, saved.step)
     return f"the job goes on after step {saved.step}, which was in memory"
 
@@ -162,12 +164,12 @@ async def _write(
         files = await asyncio.gather(*(within(WRITE_S, call) for call in calls))
         manifest = manifest_of(leader, shares.values(), dict(zip(names.values(), files, strict=True)), ground.run)
         keep = ground.run["train"]["checkpoint"]["keep"]
-        path = await within(WRITE_S, next(iter(found.values())).commit.remote(where, keep, manifest))
+        path, kept = await within(WRITE_S, next(iter(found.values())).commit.remote(where, keep, manifest))
     except (RayError, TimeoutError) as error:
         why = str(getattr(error, "cause", None) or error).strip().splitlines() or [type(error).__name__]
         raise CheckpointError(f"step {step}, which was whole in memory, could not be written: {why[0]}") from error
     told = inventories[0].facts.get("told", ()) if 0 in inventories else ()
-    return Salvaged(step, path, manifest.bytes, time.monotonic() - began, told)
+    return Salvaged(step, path, manifest.bytes, time.monotonic() - began, kept, told)
 
 
 def manifest_of(

@@ -107,7 +107,8 @@ class Saving:
     def _tell_saved(self, saved: Saved) -> None:
         self.newest = saved.path
         told = {"step": saved.step, "path": self.newest, "bytes": saved.bytes}
-        self._tell("checkpoint", told | {"seconds": saved.seconds, "held_s": saved.held_s})
+        kept = None if saved.kept is None else list(saved.kept)
+        self._tell("checkpoint", told | {"seconds": saved.seconds, "held_s": saved.held_s, "kept": kept})
 
     def _export(self) -> None:
         """Rank 0: the last checkpoint as a Hugging Face folder; what goes wrong costs the folder, not the job."""

@@ -33,17 +33,17 @@ def checkpoints(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List a job's checkpoints, newest first, and say what has become of them."""
+    """List a job's checkpoints, newest first, with the state of each; --verify looks anew at those that are said to be there."""
     screen = Screen()
     with Client(url) as client:
         page = client.checkpoints(job, before=before, limit=limit)
-        fates = _asked(client, job, page.items) if on_cluster else [seen(one.path, verify=verify) for one in page.items]
+        fates = _asked(client, job, page.items) if on_cluster else [_seen(one, verify) for one in page.items]
     told = [(one, found.verdict, found.why) for one, found in zip(page.items, fates, strict=True)]
     if json:
         items = [{**one.model_dump(mode="json"), "fate": what, "message": why} for one, what, why in told]
         screen.json({"items": items, "next": page.next})
     else:
-        columns = ("STEP", "TOLD", "SIZE", "TOOK", "TRAINING HELD", "IS", "PATH")
+        columns = ("STEP", "TOLD", "SIZE", "TOOK", "TRAINING HELD", "STATE", "PATH")
         screen.table(columns, [_row(one, what) for one, what, _ in told])
         _explain(screen, job, [why for _, _, why in told if why], page.next)
         if verify and not on_cluster and any(what == "unseen" for _, what, _ in told):
@@ -57,13 +57,22 @@ def seen(path: str, *, verify: bool) -> Fate:
     return Fate("unseen") if is_bucket(path) and not verify else fate(path, verify=verify)
 
 
+def _seen(one: Checkpoint, verify: bool) -> Fate:
+    """What is found from here; without `verify`, what the service knows where nothing worse is seen from here."""
+    found = seen(one.path, verify=verify)
+    if found.verdict == "there" or (found.verdict == "unseen" and (not verify or one.state != "present")):
+        return Fate(one.state)
+    return found
+
+
 def _asked(client: Client, job: str, items: Sequence[Checkpoint]) -> list[Fate]:
-    """What the cluster finds, which is asked about some at once."""
-    found: list[Operation] = []
-    for at in range(0, len(items), _AT_ONCE):
-        asked = [client.verify_checkpoint(job, one.n) for one in items[at : at + _AT_ONCE]]
-        found += [client.finished(one) for one in asked]
-    return [_fate(one) for one in found]
+    """What the cluster finds, which is asked about some at once; it does not look again at what is known to be damaged or removed."""
+    present = [one for one in items if one.state == "present"]
+    found: dict[int, Operation] = {}
+    for at in range(0, len(present), _AT_ONCE):
+        asked = {one.n: client.verify_checkpoint(job, one.n) for one in present[at : at + _AT_ONCE]}
+        found |= {n: client.finished(one) for n, one in asked.items()}
+    return [_fate(found[one.n]) if one.n in found else Fate(one.state) for one in items]
 
 
 def _fate(ended: Operation) -> Fate:

@@ -47,6 +47,8 @@ _OF_THE_SPEC = (
     "empty_corpus",
     "too_many_ranks",
     "unknown_checkpoint",
+    "checkpoint_removed",
+    "checkpoint_damaged",
 )
 _REFUSALS = describe(*_OF_THE_SPEC, "idempotency_conflict")
 

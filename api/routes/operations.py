@@ -14,7 +14,10 @@ from ..problems import describe
 router = APIRouter(tags=["checkpoints"])
 
 N = Annotated[int, Path(ge=1, lt=2**53, description="The checkpoint's place in the job's story: its `n`.")]
-_ASKING = ("job_not_found", "checkpoint_not_found", "idempotency_conflict", "too_many_operations", "invalid_request")
+_ASKING = (
+    *("job_not_found", "checkpoint_not_found", "checkpoint_removed", "checkpoint_damaged"),
+    *("idempotency_conflict", "too_many_operations", "invalid_request"),
+)
 
 
 @router.post(

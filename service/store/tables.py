@@ -224,6 +224,14 @@ operations = Table(
     Index("ix_operations_open", "id", sqlite_where=_OPEN, postgresql_where=_OPEN),
 )
 
+checkpoints = Table(
+    "checkpoints",
+    METADATA,
+    _job_id(),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),  # a job has one folder of each step
+    Column("state", String(8), nullable=False),  # present, damaged, removed
+)
+
 steps = Table(
     "steps",
     METADATA,

@@ -104,7 +104,9 @@ def test_a_job_from_its_first_row_to_its_cancellation(page: Page, url: str, toke
     page.goto("/")
     expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
     job = submit(url, token, chatty_job(tmp_path))
-    row = page.get_by_role("row").filter(has=page.locator(f"a[href='/jobs/{job}']"))  # other files' jobs are in the list, too
+    row = page.get_by_role("row").filter(
+        has=page.locator(f"a[href='/jobs/{job}']")
+    )  # other files' jobs are in the list, too
     expect(row).to_be_visible()
     expect(row).to_contain_text("data 2")
     row.get_by_role("link", name="chatty").click()

@@ -30,14 +30,16 @@ def write_file(path: Folder, name: str, fd: int, wanted: Sequence[Stored]) -> Fi
     return File(len(content), hashlib.sha256(content).hexdigest(), tuple(rectangles))
 
 
-def commit(root: Folder, keep: int, manifest: Manifest) -> None:
-    """Make the files of a step a checkpoint, of which the newest `keep` stay. Raises `OSError`."""
+def commit(root: Folder, keep: int, manifest: Manifest) -> tuple[int, ...] | None:
+    """Make the files of a step a checkpoint, of which the newest `keep` stay. Returns as `prune` does. Raises `OSError`."""
+    kept = None
     path = folder(root, manifest.step)
     write(path, manifest)
     with contextlib.suppress(OSError):
         clear(path, manifest)
-        prune(root, keep, path)
+        kept = prune(root, keep, path)
         root.sweep()
+    return kept
 
 
 def _read_into(room: memoryview, fd: int, start: int) -> None:

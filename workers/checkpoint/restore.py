@@ -6,7 +6,7 @@ Storage that gives no answer is no damage: it is asked again for a while, and no
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import torch.distributed as dist
 
@@ -14,7 +14,7 @@ from ...strategies.piece import Piece
 from .errors import CheckpointError, Damaged, Unreachable
 from .manifest import Manifest
 from .reading import fill
-from .shelf import complete, newest
+from .shelf import complete, newest, step_of
 from .storage import Folder
 from .verify import verify_together
 
@@ -22,8 +22,13 @@ T = TypeVar("T")
 
 #: Checks the training state before any tensor is read; the second argument is whether the checkpoint is the job's own. Raises to refuse.
 Accept = Callable[[Mapping[str, Any], bool], None]
-#: Tells of an incident: its cause and what there is to say.
-Warn = Callable[[str, str], None]
+
+
+class Warn(Protocol):
+    """Tells of an incident: its cause, what there is to say, and the step of the checkpoint that it is about."""
+
+    def __call__(self, cause: str, message: str, step: int | None = None, /) -> None: ...
+
 
 #: Seconds before storage that gave no answer is asked again.
 BACK_OFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
@@ -58,24 +63,24 @@ def _patiently(ask: Callable[[], T], warn: Warn) -> T:
 
 def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Manifest, bool] | None:
     """A checkpoint, and whether it is the job's own."""
-    damaged: list[Damaged] = []
+    damaged: list[tuple[Folder, Damaged]] = []
     found = _newest_whole(root, damaged)
     instead = str(found[0]) if found else str(resume) if resume else "the start"
-    for error in damaged:
-        warn(error.code, f"{str(error).partition(';')[0]}; training goes on from {instead}.")
+    for path, error in damaged:
+        warn(error.code, f"{str(error).partition(';')[0]}; training goes on from {instead}.", step_of(path))
     if found is None and resume is not None:
         (path,) = _as_first_rank_sees(resume, lambda: [newest(resume) or resume])
         return path, verify_together(path), False
     return None if found is None else (*found, True)
 
 
-def _newest_whole(root: Folder, damaged: list[Damaged]) -> tuple[Folder, Manifest] | None:
+def _newest_whole(root: Folder, damaged: list[tuple[Folder, Damaged]]) -> tuple[Folder, Manifest] | None:
     """The newest checkpoint of which every file is whole; newer ones that are not are added to `damaged`."""
     for path in _as_first_rank_sees(root, lambda: complete(root)):
         try:
             return path, verify_together(path)
         except Damaged as error:
-            damaged.append(error)
+            damaged.append((path, error))
     return None
 
 

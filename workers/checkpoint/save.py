@@ -36,6 +36,7 @@ class Saved:
     seconds: float
     held_s: float
     error: str | None  # what the storage said; then there is no checkpoint
+    kept: tuple[int, ...] | None = None  # steps of the job's complete checkpoints after it; None: not known
 
 
 class Saver:
@@ -86,7 +87,7 @@ class Saver:
         try:
             written = writer.write(order)
             seconds = time.monotonic() - began
-            self._ended.put(Saved(order.step, written.path, written.bytes, seconds, held_s, written.error))
+            self._ended.put(Saved(order.step, seconds=seconds, held_s=held_s, **vars(written)))
         except Exception as error:
             self._ended.put(error)
 

@@ -26,13 +26,19 @@ def newest(root: Folder) -> Folder | None:
     return root if root.has(MANIFEST) else next((path for path in _steps(root) if path.has(MANIFEST)), None)
 
 
-def prune(root: Folder, keep: int, saved: Folder) -> None:
+def step_of(path: Folder) -> int:
+    """The step of a checkpoint's folder."""
+    return int(path.name.removeprefix(_STEP))
+
+
+def prune(root: Folder, keep: int, saved: Folder) -> tuple[int, ...] | None:
     """Remove all but `saved` and the newest others, `keep` together, and older saves that were cut off.
 
-    Nothing goes unless `saved` is there as it was written. A manifest goes first: a half-removed checkpoint is never believed.
+    Returns the steps of the checkpoints that are left, in order; None where nothing was removed because `saved` is not there as it was
+    written. A manifest goes first: a half-removed checkpoint is never believed.
     """
     if not _in_place(saved):
-        return
+        return None
     steps = _steps(root)
     whole = _whole(root, [path for path in steps if path != saved])
     for path in whole[keep - 1 :]:
@@ -40,6 +46,7 @@ def prune(root: Folder, keep: int, saved: Folder) -> None:
     for path in steps:
         if path.name < saved.name and path not in whole[: keep - 1]:
             path.remove_all()
+    return tuple(sorted(step_of(path) for path in (saved, *whole[: keep - 1])))
 
 
 def clear(path: Folder, manifest: Manifest) -> None:

@@ -39,6 +39,7 @@ class Written:
     path: str
     bytes: int = 0
     error: str | None = None
+    kept: tuple[int, ...] | None = None  # steps of the job's complete checkpoints after it; None: not known
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,12 @@ class Writer:
             write(path, manifest)
         except OSError as error:
             return Written(str(path), error=f"{MANIFEST}: {error}")
+        kept = None
         with contextlib.suppress(OSError):
             clear(path, manifest)
-            prune(self._root, self._keep, path)
+            kept = prune(self._root, self._keep, path)
             self._root.sweep()
-        return Written(str(path), manifest.bytes)
+        return Written(str(path), manifest.bytes, kept=kept)
 
 
 def _manifest(order: Order, parts: Sequence[_Part]) -> Manifest:

@@ -81,8 +81,8 @@ def test_checkpoints_are_listed_newest_first(
     assert run(["checkpoints", job]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [(row[0], row[-2], row[-1]) for row in rows] == [
-        ("30", "there", str(root / "step-00000030")),
-        ("20", "there", str(root / "step-00000020")),
+        ("30", "present", str(root / "step-00000030")),
+        ("20", "present", str(root / "step-00000020")),
         ("10", "removed", str(root / "step-00000010")),
     ]
     assert run(["checkpoints", job, "--limit", "2"]) == 0
@@ -110,5 +110,6 @@ def test_storage_that_cannot_be_seen_from_here_is_no_damage(
     elsewhere = {"step": 5, "bytes": None, "seconds": None, "held_s": None}
     paths = [str(tmp_path / "nowhere" / "step-00000005"), "s3://bucket/x/step-00000005"]
     Gang(plane, job.id).tell(*(("checkpoint", {**elsewhere, "path": path}) for path in paths))
-    assert run(["checkpoints", job.id, "--json"]) == 0
-    assert [item["fate"] for item in json.loads(capsys.readouterr().out)["items"]] == ["unseen", "unseen"]
+    for verify, fate in ([], "present"), (["--verify"], "unseen"):
+        assert run(["checkpoints", job.id, "--json", *verify]) == 0
+        assert [item["fate"] for item in json.loads(capsys.readouterr().out)["items"]] == [fate, fate]

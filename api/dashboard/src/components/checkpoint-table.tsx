@@ -9,6 +9,12 @@ import { TimeAgo } from "./time-ago";
 import "./checkpoint-table.css";
 import "./plain-table.css";
 
+const STATES: Readonly<Record<Checkpoint["state"], string>> = {
+  present: "Saved, and nothing says otherwise",
+  damaged: "Files are not as they were saved: it cannot be used",
+  removed: "By a later save, to make room, or by hand: it cannot be used",
+};
+
 export interface CheckpointTableProps {
   job: string;
   checkpoints: readonly Checkpoint[];
@@ -27,6 +33,7 @@ export function CheckpointTable({ job, checkpoints, operations, now, onVerify, o
           <th scope="col">Saved</th>
           <th scope="col" className="right checkpoint-wide">Size</th>
           <th scope="col" className="right checkpoint-wide">Took</th>
+          <th scope="col">State</th>
           <th scope="col"><span className="unseen">What to do with it</span></th>
         </tr>
       </thead>
@@ -37,10 +44,15 @@ export function CheckpointTable({ job, checkpoints, operations, now, onVerify, o
             <td><TimeAgo at={new Date(one.ts * 1000)} now={now} /></td>
             <td className="right number checkpoint-wide">{bytes(one.bytes)}</td>
             <td className="right number checkpoint-wide" title={one.held_s === null ? undefined : `held training for ${duration(one.held_s)}`}>{duration(one.seconds)}</td>
+            <td className={`checkpoint-state ${one.state}`} title={STATES[one.state]}>{one.state}</td>
             <td className="right checkpoint-ways">
-              <Link className="button small" href={childAddress(job, one.path)}>Resume from here…{" "}<OfStep step={one.step} /></Link>{" "}
-              <button className="button small" onClick={() => { onVerify(one); }}>Verify{" "}<OfStep step={one.step} /></button>{" "}
-              <button className="button small" onClick={() => { onExport(one); }}>Export…{" "}<OfStep step={one.step} /></button>
+              {one.state === "present" && (
+                <>
+                  <Link className="button small" href={childAddress(job, one.path)}>Resume from here…{" "}<OfStep step={one.step} /></Link>{" "}
+                  <button className="button small" onClick={() => { onVerify(one); }}>Verify{" "}<OfStep step={one.step} /></button>{" "}
+                  <button className="button small" onClick={() => { onExport(one); }}>Export…{" "}<OfStep step={one.step} /></button>
+                </>
+              )}
               {ofCheckpoint(operations, one.path).map((each) => <OperationState key={each.id} operation={each} />)}
             </td>
           </tr>

@@ -100,6 +100,37 @@ test("what failed says why and what helps; whole and removed are told", async ()
   expect(screen.queryByText(/^Damaged/)).toBeNull();
 });
 
+test("what is damaged or removed is shown so, and offers nothing", async () => {
+  const states = ["present", "damaged", "removed"] as const;
+  const items = states.map((state, i) => checkpoint({ n: 9 - i, step: 100 - i, state }));
+  given({ "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items, next: null }), "GET /v1/jobs/job-1/operations": () => Response.json({ items: [], next: null }) });
+  const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
+  await screen.findByRole("link", { name: "Resume from here… step 100" });
+  expect(screen.getAllByRole("link")).toHaveLength(1);
+  expect(screen.getAllByRole("button").map(({ textContent }) => textContent)).toEqual(["Verify step 100", "Export… step 100"]);
+  for (const [i, state] of states.entries()) {
+    expect(within(screen.getByRole("row", { name: new RegExp(`^${100 - i} `) })).getByRole("cell", { name: state })).toBeTruthy();
+  }
+  await expectAccessible(container);
+});
+
+test("what a verification finds is the state from then on", async () => {
+  const found = { verdict: "damaged", message: "it is damaged", damaged: ["rank-00001"], damaged_files: 1, files: 4, bytes: 100 };
+  let verified = false;
+  given({
+    "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint({ state: verified ? "damaged" : "present" })], next: null }),
+    "GET /v1/jobs/job-1/operations": () => Response.json({ items: verified ? [operation({ state: "done", verified: found })] : [], next: null }),
+    "POST /v1/jobs/job-1/checkpoints/9/verify": () => {
+      verified = true;
+      return Response.json(operation(), { status: 202 });
+    },
+  });
+  open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
+  await userEvent.click(await screen.findByRole("button", { name: "Verify step 100" }));
+  expect(await screen.findByRole("cell", { name: "damaged" })).toBeTruthy();
+  expect(screen.queryByRole("button", { name: "Verify step 100" })).toBeNull();
+});
+
 test("none yet is said", async () => {
   given({ "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [], next: null }) });
   open(<JobCheckpoints job={job()} now={now} />);

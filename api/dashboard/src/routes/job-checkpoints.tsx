@@ -6,6 +6,7 @@ import { CheckpointTable } from "../components/checkpoint-table";
 import { ProblemNotice } from "../components/problem-notice";
 import { listCheckpoints, type Checkpoint } from "../services/checkpoints";
 import { isFinal, type Job } from "../services/jobs";
+import { isOpen } from "../services/operations";
 import { ExportCheckpoint } from "./export-checkpoint";
 import { useOperations, useVerify } from "./use-operations";
 
@@ -27,6 +28,11 @@ export function JobCheckpoints({ job, now }: { job: Job; now: Date }) {
   useEffect(() => {
     if (isFinal(job.state)) void refetch();
   }, [job.state, refetch]);
+  // What a verification or an export found is the checkpoint's state from then on.
+  const settled = operations.data?.filter((one) => !isOpen(one)).length ?? 0;
+  useEffect(() => {
+    if (settled > 0) void refetch();
+  }, [settled, refetch]);
   const checkpoints = query.data?.pages.flatMap((page) => page.checkpoints) ?? [];
   return (
     <section className="plain-table card" aria-labelledby="checkpoints-title" tabIndex={0}>

@@ -857,7 +857,7 @@ export interface components {
         };
         /**
          * Checkpoint
-         * @description A complete checkpoint that a job told of. It may have been removed since, to make room (`train.checkpoint.keep`).
+         * @description A complete checkpoint that a job told of, and what has become of it.
          */
         readonly Checkpoint: {
             /**
@@ -874,6 +874,12 @@ export interface components {
             readonly attempt: number;
             /** Step */
             readonly step: number;
+            /**
+             * State
+             * @description `removed`: by a later save, to make room (`train.checkpoint.keep`), or by hand, as a verification found. `damaged`: a restore or a verification found files that are not as they were saved. Neither can be resumed from, verified or exported.
+             * @enum {string}
+             */
+            readonly state: "present" | "damaged" | "removed";
             /** Path */
             readonly path: string;
             /** Bytes */
@@ -3648,7 +3654,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `idempotency_conflict`: the idempotency key was used for another body */
+            /** @description `checkpoint_removed`: the checkpoint was removed; `checkpoint_damaged`: the checkpoint is damaged; `idempotency_conflict`: the idempotency key was used for another body */
             readonly 409: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3756,6 +3762,15 @@ export interface operations {
             };
             /** @description `request_timeout`: the body did not arrive in time */
             readonly 408: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `checkpoint_removed`: the checkpoint was removed; `checkpoint_damaged`: the checkpoint is damaged */
+            readonly 409: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -5055,7 +5070,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `idempotency_conflict`: the idempotency key was used for another body; `too_many_operations`: too many operations of one job */
+            /** @description `checkpoint_removed`: the checkpoint was removed; `checkpoint_damaged`: the checkpoint is damaged; `idempotency_conflict`: the idempotency key was used for another body; `too_many_operations`: too many operations of one job */
             readonly 409: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5148,7 +5163,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `idempotency_conflict`: the idempotency key was used for another body; `too_many_operations`: too many operations of one job; `export_underway`: the job exports this checkpoint itself */
+            /** @description `checkpoint_removed`: the checkpoint was removed; `checkpoint_damaged`: the checkpoint is damaged; `idempotency_conflict`: the idempotency key was used for another body; `too_many_operations`: too many operations of one job; `export_underway`: the job exports this checkpoint itself */
             readonly 409: {
                 headers: {
                     readonly [name: string]: unknown;

@@ -30,6 +30,7 @@ export const checkpoint = (changes: Partial<Checkpoint> = {}): Checkpoint => ({
   ts: 1_795_000_000,
   attempt: 1,
   step: 100,
+  state: "present",
   path: "/data/checkpoints/job-1/step-00000100",
   bytes: 14_600_000,
   seconds: 0.21,

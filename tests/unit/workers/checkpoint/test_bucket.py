@@ -133,7 +133,8 @@ def test_a_damaged_checkpoint_is_passed_over(prefix: str, alone: None) -> None:
     assert restore.restore(root, None, [found], warn, accept) == {"step": 1}
     assert seen == [({"step": 1}, True)], "it is the job's own"
     assert torch.equal(found.tensor, values)
-    assert [cause for cause, _ in told] == ["checkpoint_damaged"] and "step-00000001" in told[0][1]
+    [(cause, message, step)] = told
+    assert (cause, step) == ("checkpoint_damaged", 2) and "step-00000001" in message
 
 
 def test_a_checkpoint_to_resume_may_be_named_by_the_folder_that_holds_it(prefix: str, alone: None) -> None:

@@ -25,14 +25,14 @@ def steps(root: Folder) -> list[int]:
 @pytest.mark.parametrize(("keep", "left"), [(1, [4]), (2, [3, 4]), (3, [2, 3, 4]), (9, [1, 2, 3, 4])])
 def test_the_newest_stay(root: Folder, keep: int, left: list[int]) -> None:
     shelve(root, 1, 2, 3, 4)
-    prune(root, keep, folder(root, 4))
+    assert prune(root, keep, folder(root, 4)) == tuple(left)
     assert steps(root) == left
     assert [int(path.name[5:]) for path in complete(root)] == left[::-1]
 
 
 def test_what_was_saved_last_stays_though_it_is_of_an_earlier_step(root: Folder) -> None:
     shelve(root, 2, 3, 8)  # 8 is damaged: training went back to 2 and saved 3
-    prune(root, 1, folder(root, 3))
+    assert prune(root, 1, folder(root, 3)) == (3,)
     assert complete(root) == [folder(root, 3)]
 
 
@@ -40,7 +40,7 @@ def test_what_was_saved_last_stays_though_it_is_of_an_earlier_step(root: Folder)
 def test_nothing_goes_when_the_last_one_is_not_in_place(root: Folder, lost: str) -> None:
     shelve(root, 1, 2, 3)
     folder(root, 3).publish(lost, b"")
-    prune(root, 1, folder(root, 3))
+    assert prune(root, 1, folder(root, 3)) is None
     assert steps(root) == [1, 2, 3]
 
 

@@ -1,0 +1,71 @@
+"""What has become of a job's checkpoints: present, damaged or removed, one state per step.
+
+present   saved, and nothing says otherwise         a save of that step; a verification that finds it whole
+damaged   files differ from their checksums         a restore that passed it over; a verification or export that found it so
+removed   it is not in its folder                   a later save, which says what it kept; a verification or export
+
+The service does not look into storage, which it may not reach: what a user damages or removes by hand is seen when it is verified. A
+checkpoint that is damaged or removed cannot be resumed from, verified or exported.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .errors import CheckpointDamaged, CheckpointGone
+from .identity import job_in
+from .store import checkpoints as rows
+
+CheckpointState = Literal["present", "damaged", "removed"]
+
+PRESENT: Final = "present"
+_FOUND: Final[Mapping[str, CheckpointState]] = {"whole": "present", "damaged": "damaged", "removed": "removed"}
+_FAILED: Final[Mapping[str, CheckpointState]] = {"checkpoint_damaged": "damaged", "checkpoint_removed": "removed"}
+_OTHER: Final = "Take another checkpoint: shardyard checkpoints {job} has the state of each."
+
+
+async def saved(tx: AsyncConnection, job_id: str, data: Mapping[str, Any]) -> None:
+    """A gang has told of a checkpoint. `kept`: the steps of all that were there after it."""
+    await rows.put(tx, job_id, int(data["step"]), PRESENT)
+    if data.get("kept") is not None:
+        await rows.remove_all_but(tx, job_id, [int(step) for step in data["kept"]])
+
+
+async def passed_over(tx: AsyncConnection, job_id: str, incident: Mapping[str, Any]) -> None:
+    """A gang has told of an incident: where a damaged checkpoint was passed over, `step` is that checkpoint's."""
+    if incident.get("cause") == "checkpoint_damaged" and isinstance(incident.get("step"), int):
+        await rows.put(tx, job_id, incident["step"], "damaged")
+
+
+async def seen(tx: AsyncConnection, job_id: str, step: int, result: Any, error: Mapping[str, str] | None) -> None:
+    """An operation on the checkpoint has ended with this result or error."""
+    verdict = (result or {}).get("verdict")
+    state = _FAILED.get(error["code"]) if error else _FOUND.get(str(verdict))
+    if state is not None:
+        await rows.put(tx, job_id, step, state)
+
+
+async def states(tx: AsyncConnection, job_id: str, steps: list[int]) -> dict[int, CheckpointState]:
+    """The state of each of these steps' checkpoints."""
+    known: Mapping[int, Any] = await rows.states(tx, job_id, steps)
+    return {step: known.get(step, PRESENT) for step in steps}
+
+
+async def refuse_unusable(tx: AsyncConnection, job_id: str, step: int, field: str) -> None:
+    """Raises CheckpointGone, CheckpointDamaged."""
+    state = (await states(tx, job_id, [step]))[step]
+    remedy = _OTHER.format(job=job_id)
+    if state == "removed":
+        message = f"The checkpoint of step {step} of {job_id} was removed, to make room or by hand."
+        raise CheckpointGone(message, field=field, remedy=remedy)
+    if state == "damaged":
+        message = f"Files of the checkpoint of step {step} of {job_id} are not as they were saved."
+        raise CheckpointDamaged(message, field=field, remedy=remedy)
+
+
+async def refuse_unusable_path(tx: AsyncConnection, path: str, field: str) -> None:
+    """As `refuse_unusable`, of the checkpoint in this folder; nothing where that is no job's."""
+    job_id, (_, _, step) = job_in(path), path.rstrip("/").rpartition("/step-")
+    if job_id is not None and step.isascii() and step.isdecimal() and len(step) < 19:
+        await refuse_unusable(tx, job_id, int(step), field)

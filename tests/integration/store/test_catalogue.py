@@ -1,0 +1,145 @@
+"""What has become of a job's checkpoints, over both databases: said by saves, restores and operations, and kept to by what is asked."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from harness.patience import PATIENCE_S
+from sqlalchemy import text
+
+from shardyard.service import jobs
+from shardyard.service.checkpoints import checkpoints
+from shardyard.service.errors import CheckpointDamaged, CheckpointGone, ShardyardError
+from shardyard.service.intake import take_in
+from shardyard.service.operating import Operating
+from shardyard.service.operations import Wanted, ask
+from shardyard.service.records import Job
+from shardyard.service.settings import Settings
+from shardyard.service.store import checkpoints as rows
+from shardyard.service.store import events
+from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+from shardyard.service.store.schema import upgrade
+from shardyard.workers.checkpoint.address import below
+from shardyard.workers.operation import Operation, Outcome, failed
+
+from ..inprocess_cluster import InProcessCluster
+from .conftest import Submit
+from .test_intake import placed, told
+from .test_revision import stamp, unchecked
+
+__all__ = ["placed"]
+
+
+def saved(root: str, step: int, *kept: int) -> tuple[str, dict[str, Any]]:
+    return "checkpoint", {"step": step, "path": below(root, f"step-{step:08d}"), "kept": list(kept) or None}
+
+
+def passed_over(step: int) -> tuple[str, dict[str, Any]]:
+    return "incident", {"cause": "checkpoint_damaged", "rank": None, "message": "is damaged", "step": step}
+
+
+async def states(store: Store, job: Job) -> dict[int, str]:
+    return {one.step: one.state for one in (await checkpoints(store, job.id)).items}
+
+
+@pytest.fixture
+def root(placed: tuple[Job, Lease]) -> str:
+    return f"/shelf/{placed[0].id}"
+
+
+async def test_a_save_says_what_it_kept_though_the_one_before_was_never_told(
+    store: Store, placed: tuple[Job, Lease], root: str
+) -> None:
+    job, lease = placed
+    first = told(saved(root, 10, 10), saved(root, 20, 10, 20))
+    await take_in(store, lease, 1, first)
+    assert await states(store, job) == {20: "present", 10: "present"}
+    await take_in(store, lease, 1, told(saved(root, 40, 30, 40), first=3))
+    assert await states(store, job) == {40: "present", 20: "removed", 10: "removed"}
+    # Training went back and saved a step again; where nothing is known of the others, nothing is said of them.
+    await take_in(store, lease, 1, told(saved(root, 20), first=4))
+    assert await states(store, job) == {20: "present", 40: "present", 10: "removed"}
+
+
+async def test_what_is_damaged_or_removed_is_refused_with_a_remedy(
+    store: Store, settings: Settings, spec: Any, placed: tuple[Job, Lease], root: str
+) -> None:
+    job, lease = placed
+    await take_in(store, lease, 1, told(saved(root, 10), saved(root, 20, 20), saved(root, 30, 20, 30), passed_over(20)))
+    n = {one.step: one.n for one in (await checkpoints(store, job.id)).items}
+    assert await states(store, job) == {30: "present", 20: "damaged", 10: "removed"}
+    away = settings.model_copy(update={"local_files": False})
+    refusals: tuple[tuple[int, type[ShardyardError]], ...] = ((10, CheckpointGone), (20, CheckpointDamaged))
+    for step, kind in refusals:
+        for wanted in (Wanted("verify", n[step]), Wanted("export", n[step], "fp32")):
+            with pytest.raises(kind) as refused:
+                await ask(store, job.id, wanted, None, "me")
+            assert (refused.value.field, bool(refused.value.remedy)) == ("n", True)
+        for where in (root, f"s3://bucket/{job.id}"):
+            child = spec(resume_from=below(where, f"step-{step:08d}"))
+            with pytest.raises(kind) as refused:
+                await jobs.submit(store, away, child, None, "", "me")
+            assert refused.value.field == "train.resume_from" and f"shardyard checkpoints {job.id}" in str(
+                refused.value.remedy
+            )
+    await ask(store, job.id, Wanted("verify", n[30]), None, "me")
+    child, created = await jobs.submit(store, away, spec(resume_from=below(root, "step-00000030")), None, "", "me")
+    assert created and child.state == "queued"
+
+
+async def test_the_migration_knows_what_was_told_before_it(database_url: str, store: Store, submit: Submit) -> None:
+    job = await submit()
+    same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
+    async with store.write() as tx:
+        await events.append(tx, job.id, [{**same, "data": {"step": step, "path": "/x"}} for step in (10, 20, 10)])
+    async with unchecked(database_url) as tx:
+        await tx.execute(text("DROP TABLE checkpoints"))
+    await stamp(database_url, "0011")
+    await upgrade(database_url)
+    async with store.write() as tx:
+        await rows.remove_all_but(tx, job.id, [20])
+    assert await states(store, job) == {20: "present", 10: "removed"}
+
+
+class Finding(InProcessCluster):
+    """Every operation ends with `outcome`."""
+
+    outcome = Outcome()
+
+    async def perform(self, operation: Operation, node: str | None) -> Outcome:
+        return self.outcome
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "state"),
+    [
+        ("verify", Outcome({"verdict": "whole"}), "present"),
+        ("verify", Outcome({"verdict": "damaged"}), "damaged"),
+        ("verify", Outcome({"verdict": "removed"}), "removed"),
+        ("export", failed("checkpoint_removed", "gone"), "removed"),
+        ("export", failed("checkpoint_damaged", "a file"), "damaged"),
+        ("export", failed("storage_unreachable", "no answer"), "present"),
+    ],
+)
+async def test_an_operation_says_what_it_found(
+    store: Store,
+    settings: Settings,
+    submit: Submit,
+    placed: tuple[Job, Lease],
+    root: str,
+    kind: Any,
+    outcome: Outcome,
+    state: str,
+) -> None:
+    job, lease = placed
+    await take_in(store, lease, 1, told(saved(root, 10)))
+    [only] = (await checkpoints(store, job.id)).items
+    asked = await ask(store, job.id, Wanted(kind, only.n, "fp32" if kind == "export" else None), None, "me")
+    cluster = Finding()
+    cluster.outcome = outcome
+    operating = Operating(store, settings, cluster, "test")
+    await operating.look()
+    [working] = [task for task in asyncio.all_tasks() if task.get_name() == asked.id]
+    await asyncio.wait_for(working, PATIENCE_S)
+    assert await states(store, job) == {10: state}
