@@ -20,40 +20,51 @@ class Positions:
         self.value: dict[str, int] = {}
         self.asked: list[tuple[str, ...]] = []
         self.broken = False
+        self._news = asyncio.Condition()
 
     async def __call__(self, jobs: Collection[str]) -> dict[str, int]:
-        self.asked.append(tuple(sorted(jobs)))
+        async with self._news:
+            self.asked.append(tuple(sorted(jobs)))
+            self._news.notify_all()
         if self.broken:
             self.broken = False
             raise ConnectionError("the database is away")
         return {job: self.value.get(job, 0) for job in jobs}
+
+    async def looked(self, times: int = 2) -> None:
+        """Until they were asked for so many times from now on: at the second, what the first found has been rung."""
+        wanted = len(self.asked) + times
+        async with asyncio.timeout(PATIENCE_S), self._news:
+            await self._news.wait_for(lambda: len(self.asked) >= wanted)
 
 
 async def test_only_the_watchers_of_a_job_that_moved_are_rung() -> None:
     positions = Positions()
     hub = Hub(positions, 0.01)
     async with hub.watch("a") as a, hub.watch("b") as b:
-        assert await a.wait(1)  # the first look is news
-        assert await b.wait(1)
+        assert await a.wait(PATIENCE_S)  # the first look is news
+        assert await b.wait(PATIENCE_S)
         a.clear()
         b.clear()
         positions.value["a"] = 1
-        assert await a.wait(1)
-        assert not await b.wait(0.05)
+        await positions.looked()
+        assert await a.wait(0)
+        assert not await b.wait(0)
 
 
 async def test_one_query_for_all_and_none_for_nobody() -> None:
     positions = Positions()
-    hub = Hub(positions, 0.01)
+    hub = Hub(positions, 0)
     assert not hub.polling
     async with hub.watch("a"), hub.watch("a"), hub.watch("b"):
         assert hub.watched == 3
-        await asyncio.sleep(0.05)
+        await positions.looked()
         assert set(positions.asked) == {("a", "b")}
     assert hub.watched == 0
     assert not hub.polling
     asked = len(positions.asked)
-    await asyncio.sleep(0.05)
+    for _ in range(20):  # a poller that lived would ask at each turn of the loop
+        await asyncio.sleep(0)
     assert len(positions.asked) == asked
 
 
@@ -62,18 +73,7 @@ async def test_the_poller_outlives_a_database_that_is_away() -> None:
     positions.broken = True
     hub = Hub(positions, 0.01)
     async with hub.watch("a") as watch:
-        assert await watch.wait(3)
-
-
-async def test_news_while_reading_are_not_lost() -> None:
-    positions = Positions()
-    hub = Hub(positions, 0.01)
-    async with hub.watch("a") as watch:
-        assert await watch.wait(1)
-        watch.clear()
-        positions.value["a"] = 1  # a reader that cleared before reading hears of it afterwards
-        await asyncio.sleep(0.05)
-        assert await watch.wait(0)
+        assert await watch.wait(PATIENCE_S)
 
 
 async def _sent(stream: EventStream, disconnect: asyncio.Event) -> list[bytes]:
@@ -109,6 +109,30 @@ async def test_a_stream_tells_everything_and_ends_after_the_final_state() -> Non
     assert hub.watched == 0
 
 
+async def test_a_stream_reads_at_once_what_came_while_it_read_and_then_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It clears its bell before it reads: cleared afterwards, the bell of what came meanwhile would be lost, and never cleared, it never waits."""
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.0)  # a heartbeat says that the stream had waited in vain
+    positions, read = Positions(), list[Tail]()
+    nothing, item = Tail([], Cursor(), State.RUNNING, False), TailItem("step", 1.0, {"step": 1}, Cursor(0, 1, 0))
+    answers = [
+        nothing,  # from before the step, which the poller sees while this answer is on its way
+        Tail([item], Cursor(0, 1, 0), State.RUNNING, False),
+        Tail([], Cursor(0, 1, 1), State.RUNNING, False),  # up to date; another place, or the next look would share this read
+        Tail([], Cursor(0, 1, 1), State.SUCCEEDED, True),
+    ]
+
+    async def slow(cursor: Cursor) -> Tail:
+        read.append(answers[len(read)])
+        if read[-1] is nothing:
+            positions.value["a"] = 1
+            await positions.looked()
+        return read[-1]
+
+    sent = await _sent(EventStream(Hub(positions, 0), "a", slow, Cursor()), asyncio.Event())
+    told = [word for text in sent for word in ("event: step", "heartbeat", "event: end") if word in text.decode()]
+    assert told == ["event: step", "heartbeat", "event: end"]
+
+
 async def test_a_stream_outlives_a_database_that_cannot_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "_AWAY_S", 0.0)
     item = TailItem("step", 1.0, {"step": 1}, Cursor(0, 1, 0))
@@ -132,12 +156,13 @@ async def test_a_watcher_that_leaves_frees_everything() -> None:
     async def read(cursor: Cursor) -> Tail:
         return Tail([], cursor, State.RUNNING, False)
 
-    hub, gone = Hub(Positions(), 0.01), asyncio.Event()
+    positions, gone = Positions(), asyncio.Event()
+    hub = Hub(positions, 0.01)
     watching = asyncio.create_task(_sent(EventStream(hub, "a", read, Cursor()), gone))
-    await asyncio.sleep(0.05)
+    await positions.looked()
     assert hub.watched == 1
     gone.set()
-    await asyncio.wait_for(watching, 2)
+    await asyncio.wait_for(watching, PATIENCE_S)
     assert hub.watched == 0
     assert not hub.polling
 
@@ -146,11 +171,12 @@ async def test_closing_ends_streams_without_an_end_event() -> None:
     async def read(cursor: Cursor) -> Tail:
         return Tail([], cursor, State.RUNNING, False)
 
-    hub = Hub(Positions(), 0.01)
+    positions = Positions()
+    hub = Hub(positions, 0.01)
     watching = asyncio.create_task(_sent(EventStream(hub, "a", read, Cursor()), asyncio.Event()))
-    await asyncio.sleep(0.05)
+    await positions.looked()
     hub.close()
-    sent = await asyncio.wait_for(watching, 2)
+    sent = await asyncio.wait_for(watching, PATIENCE_S)
     assert b"event: end" not in b"".join(sent)
 
 
