@@ -110,16 +110,16 @@ async def test_a_stream_tells_everything_and_ends_after_the_final_state() -> Non
 
 
 async def test_a_stream_reads_at_once_what_came_while_it_read_and_then_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It clears its bell before it reads: cleared afterwards, the bell of what came meanwhile would be lost, and never cleared, it never waits."""
+    """It clears its bell before it reads: cleared afterwards, news that came meanwhile are lost; never cleared, it never waits."""
     monkeypatch.setattr(stream, "HEARTBEAT_S", 0.0)  # a heartbeat says that the stream had waited in vain
     positions, read = Positions(), list[Tail]()
     nothing, item = Tail([], Cursor(), State.RUNNING, False), TailItem("step", 1.0, {"step": 1}, Cursor(0, 1, 0))
     answers = [
         nothing,  # from before the step, which the poller sees while this answer is on its way
         Tail([item], Cursor(0, 1, 0), State.RUNNING, False),
-        Tail([], Cursor(0, 1, 1), State.RUNNING, False),  # up to date; another place, or the next look would share this read
+        Tail([], Cursor(0, 1, 1), State.RUNNING, False),  # up to date
         Tail([], Cursor(0, 1, 1), State.SUCCEEDED, True),
-    ]
+    ]  # its cursor moves on with each answer: of the same place the hub would give out the read before
 
     async def slow(cursor: Cursor) -> Tail:
         read.append(answers[len(read)])
