@@ -4,7 +4,7 @@ pipeline split → tensor → context → experts → fp8 → recompute → comp
 The split comes first so that the rest sees only this rank's modules; tensor, context and experts before recompute, whose wrapped forward
 must contain their communication; fp8, which exchanges linear layers, before the same wrapping; recompute before compile, which must see
 what is kept; activation offload around both, so that a block that recomputes moves its input alone; values come in before data parallelism,
-which keeps copies of them (stage 3 takes them block by block, so that no rank ever holds the whole model) and whose hooks lie outside all
+which keeps them unrounded (stage 3 takes them block by block, so that no rank ever holds the whole model) and whose hooks lie outside all
 wrapped forwards: parameters are there when a block runs, and when it runs again.
 """
 
@@ -23,6 +23,7 @@ from .data import DataStrategy, Replicated
 from .expert import Tally, apply_experts
 from .fp8 import apply_fp8
 from .layout import Batch
+from .masters import Masters
 from .mesh import Mesh
 from .offload import offload_activations
 from .overlap import Overlap
@@ -39,6 +40,8 @@ from .zero import ShardedOptimizer
 
 #: (parameter name, whole shape, offset, size) → the initial values of that rectangle, on the CPU.
 Initial = Callable[[str, torch.Size, Sequence[int], Sequence[int]], torch.Tensor]
+#: Called with a parameter and this rank's part of its initial values, in the dtype in which they come.
+Keep = Callable[[Parameter, torch.Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -99,20 +102,29 @@ def _apply_savings(blocks: Sequence[nn.Module], savings: Savings, mesh: Mesh) ->
 
 def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrategy:
     stage, precision = mesh.layout.zero, recipe.precision
-    fill = _filler(parts, recipe, mesh, precision.master if stage == 3 else precision.compute)
-    if stage == 3:
+    if stage == 3:  # its shards are the masters
+        fill = _filler(parts, recipe, mesh, precision.master, lambda _, __: None)
         return FullyShard(parts, mesh, precision, fill, recipe.overlap, on_host=recipe.savings.offload.parameters)
+    masters = Masters(mesh, precision, cut=stage > 0)
+    fill = _filler(parts, recipe, mesh, precision.compute, masters.keep)
     for part in parts:
         fill(part)
     if stage:
-        return ShardedOptimizer(parts, mesh, precision, stage, recipe.overlap)
-    return Replicated(parameters(parts, mesh), mesh, precision, recipe.overlap)
+        return ShardedOptimizer(parts, mesh, precision, stage, recipe.overlap, masters)
+    return Replicated(parameters(parts, mesh), mesh, precision, recipe.overlap, masters)
 
 
-def _filler(parts: list[nn.Module], recipe: Recipe, mesh: Mesh, dtype: torch.dtype) -> Callable[[nn.Module], None]:
-    """What gives a module's parameters their memory on this rank's device, in `dtype`, and this rank's part of the initial values."""
+def _filler(
+    parts: list[nn.Module], recipe: Recipe, mesh: Mesh, dtype: torch.dtype, keep: Keep
+) -> Callable[[nn.Module], None]:
+    """What gives a module's parameters their memory on this rank's device, in `dtype`, and this rank's part of the initial values.
+
+    `keep` is called with each parameter's values before they are rounded to `dtype`.
+    """
     initial = recipe.initial
     if initial is None:
+        for parameter in parameters(parts, mesh):
+            keep(parameter, parameter.local)
         for part in parts:
             part.to(device=mesh.device, dtype=dtype)
         return lambda _: None
@@ -123,17 +135,20 @@ def _filler(parts: list[nn.Module], recipe: Recipe, mesh: Mesh, dtype: torch.dty
         for owner in module.modules():
             for key, value in list(owner.named_parameters(recurse=False, remove_duplicate=False)):
                 if value in known and value not in filled:
-                    filled[value] = _filled(known[value], initial, mesh.device, dtype)
+                    filled[value] = _filled(known[value], initial, mesh.device, dtype, keep)
                 if value in filled:
                     setattr(owner, key, filled[value])
 
     return fill
 
 
-def _filled(parameter: Parameter, initial: Initial, device: torch.device, dtype: torch.dtype) -> nn.Parameter:
+def _filled(
+    parameter: Parameter, initial: Initial, device: torch.device, dtype: torch.dtype, keep: Keep
+) -> nn.Parameter:
     old = parameter.value
     shape = torch.Size(parameter.shape)
     values = initial(parameter.name, shape, *rectangle(shape, parameter.cuts))
+    keep(parameter, values)
     local = values.to(device, dtype, copy=True).contiguous()
     if isinstance(old, DTensor):
         local = DTensor.from_local(local, old.device_mesh, old.placements, shape=old.shape, stride=old.stride())

@@ -11,6 +11,7 @@ import torch
 
 from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .collectives import Pending, all_reduce
+from .masters import Masters
 from .mesh import Mesh
 from .overlap import Overlap
 from .piece import Parameter, Piece
@@ -42,14 +43,16 @@ class DataStrategy(Protocol):
 class Replicated:
     """Stage 0. With low precision, `pieces` are fp32 masters of the model's own weights."""
 
-    def __init__(self, parameters: Sequence[Parameter], mesh: Mesh, precision: Precision, overlap: Overlap) -> None:
+    def __init__(
+        self, parameters: Sequence[Parameter], mesh: Mesh, precision: Precision, overlap: Overlap, masters: Masters
+    ) -> None:
         self._mesh, self._precision = mesh, precision
         shared = [p for p in parameters if mesh.size(p.replicas) > 1]
         filled = fill_buckets(shared, precision.compute.itemsize, overlap.bucket_bytes)
         stay = mesh.size("pipeline") == 1  # under a pipeline gradients lie with their parameters until `reduce`
         self._buckets = [Bucket(bucket, 1, stay) for bucket in filled]
         ordered = [*(p for bucket in filled for p in bucket), *(p for p in parameters if mesh.size(p.replicas) == 1)]
-        self._masters = [(p, p.local.to(precision.master)) for p in ordered]
+        self._masters = [(p, masters.take(p)) for p in ordered]
         self.pieces = [p.piece(master) for p, master in self._masters]
         self._order = BucketOrder(self._buckets, self._send)
         self._pending: list[Pending] = []

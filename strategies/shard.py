@@ -21,6 +21,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 
 from .data import Replicated
+from .masters import Masters
 from .mesh import GROUPS, REPLICA, Mesh
 from .overlap import Overlap
 from .piece import Cut, Parameter, Piece, Placed, parameters, tied_names
@@ -62,7 +63,8 @@ class FullyShard:
         copied = {p for p, _ in self._copies}
         self._pairs = [(p, piece) for p, piece in pairs if p not in copied]
         kept = Precision(precision.name, precision.master, precision.master)
-        self._scalars = Replicated([p for p in now if not p.value.dim()], mesh, kept, overlap)
+        scalars = [p for p in now if not p.value.dim()]
+        self._scalars = Replicated(scalars, mesh, kept, overlap, Masters(mesh, kept))
         self.gradient_peak = 0
         self.pieces: list[Piece] = [piece for _, piece in self._pairs if piece.tensor.numel()]
         self.pieces += self._scalars.pieces

@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import nn
 
-from .buckets import Bucket, BucketOrder, chunk, fill_buckets, own_bytes
+from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .collectives import Pending, all_gather, reduce_scatter
+from .masters import Masters
 from .mesh import Mesh
 from .overlap import Overlap
 from .piece import Cut, Piece, parameters
@@ -36,7 +37,13 @@ class ShardedOptimizer:
     """Buckets of gradients on their way out during backward, buckets of parameters on their way in during forward."""
 
     def __init__(
-        self, parts: Sequence[nn.Module], mesh: Mesh, precision: Precision, stage: int, overlap: Overlap
+        self,
+        parts: Sequence[nn.Module],
+        mesh: Mesh,
+        precision: Precision,
+        stage: int,
+        overlap: Overlap,
+        masters: Masters,
     ) -> None:
         self._mesh, self._precision, self._prefetch = mesh, precision, overlap.prefetch
         self._each_microbatch = stage == 2 and mesh.size("pipeline") == 1
@@ -45,7 +52,9 @@ class ShardedOptimizer:
         self._stay = stage == 1 and mesh.size("pipeline") == 1
         self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas), self._stay) for bucket in filled]
         self._masters = [self._master(bucket) for bucket in self._buckets]
-        self._pieces = [self._own_pieces(*pair) for pair in zip(self._buckets, self._masters, strict=True)]
+        self._pieces = [
+            self._own_pieces(bucket, row, masters) for bucket, row in zip(self._buckets, self._masters, strict=True)
+        ]
         self.pieces = [piece for bucket in self._pieces for piece in bucket if piece.tensor.numel()]
         self._order = BucketOrder(self._buckets, self._send)
         self._sent: deque[tuple[int, Pending]] = deque()
@@ -62,12 +71,11 @@ class ShardedOptimizer:
         device = bucket.parameters[0].local.device
         return torch.zeros(bucket.width, dtype=self._precision.master, device=device)
 
-    def _own_pieces(self, bucket: Bucket, master: torch.Tensor) -> list[Piece]:
-        index, found = self._mesh.index(bucket.replicas), []
-        cut = Cut(bucket.replicas, 0, bucket.parts, index)
-        for parameter, part in zip(bucket.parameters, master.split(bucket.widths), strict=True):
-            _, start, length = chunk(parameter.local, bucket.parts, index)
-            own = parameter.local.narrow(0, start, length)
+    def _own_pieces(self, bucket: Bucket, row: torch.Tensor, masters: Masters) -> list[Piece]:
+        found = []
+        cut = Cut(bucket.replicas, 0, bucket.parts, self._mesh.index(bucket.replicas))
+        for parameter, part in zip(bucket.parameters, row.split(bucket.widths), strict=True):
+            own = masters.take(parameter)
             tensor = part[: own.numel()].view_as(own)
             found.append(parameter.piece(tensor.copy_(own), cut))
         return found

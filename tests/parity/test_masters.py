@@ -1,0 +1,94 @@
+"""What the optimizer begins with is what the file holds, or what the seed gives, to the bit, in every kind of layout and precision."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.models import LLAMA, MIXTURE
+from harness.published import publish
+from harness.ranks import group, spawn
+
+Make = Callable[..., Any]
+
+#: Kind → layout of two ranks.
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "data": {"data": 2},
+    "zero1": {"data": 2, "zero": 1},
+    "zero2": {"data": 2, "zero": 2},
+    "zero3": {"data": 2, "zero": 3},
+    "tensor": {"tensor": 2},
+    "context": {"context": 2, "ulysses": 2},
+    "pipeline": {"pipeline": 2},
+    "zbv": {"pipeline": 2, "schedule": "zbv"},
+}
+LOW = ("bf16", "fp16")
+
+
+def test_masters_are_the_seeds_values(root: Path, make_spec: Make) -> None:
+    from shardyard.workers.models.init import initial_value
+
+    for model in ({**LLAMA, "tied": True}, MIXTURE):
+        layouts = (
+            LAYOUTS if model is not MIXTURE else {"expert": {"data": 2, "expert": 2}, "data": {"data": 2, "zero": 1}}
+        )
+        for case, arch, pieces in _begun(root, make_spec, layouts, model=model):
+            for name, shape, offset, found in pieces:
+                expected = _rectangle(initial_value(name, shape, 7, arch).numpy(), offset, found.shape)
+                assert np.array_equal(found, expected), (case, name)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_masters_are_the_files_values(name: str, root: Path, make_spec: Make) -> None:
+    folder = publish(root, name, "float32")
+    for case, arch, pieces in _begun(root, make_spec, LAYOUTS, model={"from": str(folder)}):
+        for parameter, _, offset, found in pieces:
+            expected = _rectangle(_stored(folder, arch.family, parameter), offset, found.shape)
+            assert np.array_equal(found, expected), (case, parameter)
+
+
+def _begun(root: Path, make_spec: Make, layouts: dict[str, Any], **changes: Any) -> Iterator[Any]:
+    """(layout and precision, architecture, pieces of every rank) of jobs that have not trained yet."""
+    from shardyard.workers.spec import Run, TrainSpec
+
+    for ranks, some in ((1, {"alone": {}}), (2, layouts)):
+        cases = [(kind, low) for kind in some for low in (*LOW, "fp32")[: 3 if ranks == 1 else 2]]
+        specs = [TrainSpec.model_validate(make_spec(some[kind], precision=low, **changes)) for kind, low in cases]
+        runs = [Run(job="masters", train=spec, checkpoints=root / "none", cache=root / "cache") for spec in specs]
+        everyone = spawn(_masters, ranks, [run.model_dump_json() for run in runs])
+        for number, case in enumerate(cases):
+            pieces = [piece for rank in everyone for piece in rank[number]]
+            assert pieces and all(tensor.dtype == np.float32 for *_, tensor in pieces), case
+            yield case, specs[number].architecture(256), pieces
+
+
+def _masters(rank: int, world: int, port: int, orders: list[str]) -> list[Any]:
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.build import build
+    from shardyard.workers.spec import Run
+
+    device, found = group(rank, world, port), []
+    for run in map(Run.model_validate_json, orders):
+        built = build(run, make_mesh(run.train.layout, device))
+        found.append([(p.name, p.shape, p.offset, p.tensor.numpy()) for p in built.parallel.data.pieces])
+    return found
+
+
+def _rectangle(whole: Any, offset: Any, size: Any) -> Any:
+    return whole[tuple(slice(start, start + length) for start, length in zip(offset, size, strict=True))]
+
+
+def _stored(folder: Path, family: str, name: str) -> Any:
+    """The parameter as the folder's files have it."""
+    from safetensors.numpy import load_file
+
+    from shardyard.workers.models.huggingface import place
+
+    where = place(name, family)
+    tensors = {key: value for file in folder.glob("*.safetensors") for key, value in load_file(file).items()}
+    whole = tensors[
+        where.name if where.name in tensors else "transformer.wte.weight"
+    ]  # a tied head has none of its own
+    rows = whole.T if where.transposed else whole
+    return np.split(rows, where.parts)[where.part]
