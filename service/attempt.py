@@ -41,6 +41,8 @@ _TRIES = 3
 _FIRST_BACK_OFF_S, _LAST_BACK_OFF_S = 0.25, 5.0
 #: Seconds that clearing a gang may take before its cancelled job is told to be so.
 _CLEAR_S = 1.0
+#: Seconds that events which a gang told before it was to end may take into the database; what is not there then is lost.
+_CATCH_UP_S = 300.0
 
 T = TypeVar("T")
 
@@ -51,6 +53,8 @@ class Attempt:
     def __init__(self, store: Store, settings: Settings, cluster: Cluster, lease: Lease) -> None:
         self.store, self.settings, self.cluster, self.lease = store, settings, cluster, lease
         self._preempted, self._cancelled = asyncio.Event(), asyncio.Event()
+        self._caught_up = asyncio.Event()  # whether all that the gang is known to have told is stored
+        self._caught_up.set()
         self._carrying: dict[str, asyncio.Task[None]] = {}  # orders on their way to the gang, by id
 
     def inject(self, gang: str, fault: Fault) -> None:
@@ -111,9 +115,13 @@ class Attempt:
         while not ended:
             pull = await self._patiently(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
             if not pull.events:
+                self._caught_up.set()
                 continue
+            self._caught_up.clear()
             taken = await self._patiently(partial(self._take_in, job["attempt"], pull.events))
             cursor, ended = taken.cursor, taken.ended
+            if cursor >= pull.last:
+                self._caught_up.set()
             self.end(taken.state)
 
     async def _take_in(self, attempt: int, told: list[dict[str, Any]]) -> Taken:
@@ -132,7 +140,7 @@ class Attempt:
         working = asyncio.ensure_future(work)
         cancelled = asyncio.create_task(self._cancelled.wait())
         preempted = asyncio.create_task(self._preempted.wait())
-        asking: list[asyncio.Task[None]] = []
+        asking: list[asyncio.Task[Any]] = []
         try:
             await asyncio.wait({working, preempted}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done() and not self._cancelled.is_set():
@@ -143,6 +151,10 @@ class Attempt:
                 await _end_tasks(*asking)
                 asking.append(asyncio.create_task(self._ask_to_end(gang, "cancel")))
                 await asyncio.wait({working}, timeout=self.settings.cancel_s)
+            if not working.done():  # it may have ended, and its last events wait behind others for a slow database
+                caught_up = asyncio.create_task(self._caught_up.wait())
+                asking.append(caught_up)
+                await asyncio.wait({working, caught_up}, timeout=_CATCH_UP_S, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 return working.result()
         finally:

@@ -79,6 +79,7 @@ class InProcessCluster:
         self.orders: list[GangOrder] = []
         self.closed: list[str] = []
         self.reachable = True
+        self.batch = 50  # the most new events that a pull gives
         self.repeats = False  # pull gives acknowledged events again, too
         self.lost_replies = 0  # so many pulls happen, but their answers are lost
         self.lost_orders = 0  # so many faults and traces are heard of, but not answered
@@ -112,7 +113,7 @@ class InProcessCluster:
         if self.lost_replies:
             self.lost_replies -= 1
             raise ClusterError("the answer was lost")
-        events = told.history[0 if self.repeats else after :][: after + 7]
+        events = told.history[0 if self.repeats else after : after + self.batch]
         return Pull(list(events), len(told.history))
 
     async def stop(self, gang: str, reason: str) -> None:

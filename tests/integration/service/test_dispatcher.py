@@ -533,6 +533,29 @@ async def restartable(postgres: Postgres) -> AsyncIterator[Store]:
     postgres.drop(url)
 
 
+async def test_what_a_cancelled_gang_had_told_is_stored_however_slow_the_database_is(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """A hundred steps wait when the job is cancelled, and go into the database one by one, for far longer than gangs have to end."""
+
+    async def far_ahead(gang: Gang) -> None:
+        await gang.state("starting")
+        await gang.state("running")
+        for step in range(1, 101):
+            await gang.step(step)
+        cluster.batch = 1
+        await gang.stopped.wait()
+
+    cluster.script = far_ahead
+    job = await submit(store, settings, steps=1000)
+    async with dispatching(store, settings.model_copy(update={"cancel_s": 0.01}), cluster):
+        await until(store, job, lambda now: now.cursor.step >= 1)
+        await jobs.cancel(store, job.id, "tester")
+        job = await ended(store, job)
+    assert await steps(store, job) == list(range(1, 101))
+    assert (job.state, job.reason) == (State.CANCELLED, "cancel")
+
+
 async def test_a_database_that_restarts_is_waited_for(
     restartable: Store, postgres: Postgres, settings: Settings, cluster: InProcessCluster
 ) -> None:
