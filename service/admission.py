@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import forms
+from . import capacity, forms
 from .identity import gang_name
 from .lifecycle import Word, move
 from .nodes import Fleet, fleet, machine_of
@@ -66,7 +66,8 @@ async def _decisions(
         return [Wait(row["id"], "cluster_unreachable", unreachable) for row in front]
     waiting = [_waiting(row) for row in front]
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
-    return decide(waiting, machines, await jobs.held_ranks(tx), settings.max_ranks)
+    whole = await capacity.whole(tx, settings)
+    return decide(waiting, machines, await jobs.held_ranks(tx), settings.max_ranks, whole)
 
 
 def _waiting(row: RowMapping) -> Waiting:

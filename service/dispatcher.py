@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Set
 from dataclasses import asdict, dataclass
 from uuid import uuid4
 
-from . import faults, traces
+from . import capacity, faults, traces
 from .admission import admit
 from .attempt import Attempt
 from .errors import ClusterError, DatabaseError, LeaseLost
@@ -99,6 +99,7 @@ class Dispatcher:
             before = [dict(row, seen_at=now) for row in await nodes.all_nodes(tx)]
             rows = [asdict(node) | {"seen_at": now} for node in found]
             await nodes.replace(tx, rows)
+            await capacity.remember(tx, self.settings, found)
             spared = (await fleet(tx)).spared
         if not self._seen or self._unreachable or sorted(before, key=lambda row: str(row["id"])) != rows:
             self._wake.set()

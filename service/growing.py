@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import forms
+from . import capacity, forms
 from .errors import LeaseLost
 from .lifecycle import Word, move
 from .nodes import fleet, machine_of
@@ -45,8 +45,8 @@ async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapp
     """Job → the ranks that it can have beside its own, where there is room for any. First submitted, first served."""
     among = await fleet(tx)
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
-    held = await jobs.held_ranks(tx)
-    decisions = decide([_more(row) for row in small], machines, held, settings.max_ranks)
+    held, whole = await jobs.held_ranks(tx), await capacity.whole(tx, settings)
+    decisions = decide([_more(row) for row in small], machines, held, settings.max_ranks, whole)
     return {one.id: one.world_size for one in decisions if isinstance(one, Start) and one.world_size is not None}
 
 

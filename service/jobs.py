@@ -15,7 +15,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.spec import TrainSpec
-from . import catalogue, forms, nodes, preflight
+from . import capacity, catalogue, forms, preflight
 from .errors import IdempotencyConflict, InvalidCursor, InvalidSpec, JobEnded, JobNotFound, StateChanged
 from .identity import job_in, new_job_id
 from .lifecycle import Word, move
@@ -44,7 +44,6 @@ from .states import FINAL, State
 from .store import events as event_rows
 from .store import jobs as job_rows
 from .store import logs as log_rows
-from .store import nodes as node_rows
 from .store import rank_samples as rank_rows
 from .store import steps as step_rows
 from .store.dialect import unix_now
@@ -97,13 +96,13 @@ async def new_row(store: Store, settings: Settings, spec: JobSpec) -> tuple[dict
     _refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
     checked = await preflight.check(spec, settings)
     async with store.read() as tx:
-        machines = [nodes.machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
+        cluster = await capacity.inventory(tx, settings)
         source = await _find(tx, spec.train.resume_from) if spec.train.resume_from else None
     resume = await asyncio.to_thread(_resume, settings, spec.train, source)
     if resume is not None:
         async with store.read() as tx:
             await catalogue.refuse_unusable_path(tx, resume, "train.resume_from")
-    preflight.check_ranks(spec, checked, machines, settings.max_ranks)
+    preflight.check_ranks(spec, checked, cluster)
     now = time.time()
     row = {
         "id": new_job_id(now),

@@ -110,18 +110,16 @@ def _exists(path: str) -> bool:
         return False
 
 
-def check_ranks(spec: JobSpec, checked: Checked, machines: list[queue.Machine], max_ranks: int | None) -> None:
-    """Raises TooManyRanks when the job can never fit, in its smallest form; while no node is known, anything may."""
-    if not machines:
-        return
+def check_ranks(spec: JobSpec, checked: Checked, cluster: queue.Inventory) -> None:
+    """Raises TooManyRanks when the job can never fit, in its smallest form; while nothing is known of the cluster, anything may."""
     layout, spares = spec.train.layout, spec.policy.spares
     least = min((form.world_size for form in checked.forms), default=layout.world_size)
     waiting = queue.Waiting("", least, layout.tensor, spec.device, spares)
-    never = queue.impossible(waiting, machines, max_ranks)
+    never = queue.impossible(waiting, cluster)
     if never is not None:
-        fits = queue.impossible(replace(waiting, spares=0), machines, max_ranks) is None
+        fits = queue.impossible(replace(waiting, spares=0), cluster) is None
         field, smaller = ("policy.spares", "fewer spares") if fits else ("train.layout", "smaller degrees of layout")
-        remedy = f"Use {smaller}, add nodes, or set SHARDYARD_MAX_RANKS when the cluster can grow."
+        remedy = f"Use {smaller}, add nodes, or say in SHARDYARD_CAPACITY what the cluster is to have."
         raise TooManyRanks(never, field=field, remedy=remedy)
 
 

@@ -1,18 +1,24 @@
 """Who may start: a pure policy. It is given the queue, the nodes and what is held, and returns decisions.
 
 First come, first served: the first job of a device kind that has to wait makes those behind it wait too, so that no
-stream of small jobs overtakes a large one for ever. A job that is larger than the cluster can ever be holds up nobody.
+stream of small jobs overtakes a large one for ever. A job for which the cluster is too small, for ever or while nodes are away, holds
+up nobody. Which devices a job takes, and whether it is refused, is decided by what the cluster is to have, not by the nodes that live now.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import floor
 from typing import Literal
 
 Device = Literal["cpu", "cuda"]
 Wanted = Literal["auto", "cpu", "cuda"]
 
-_DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+
+#: Device → ranks of each node that the cluster is to have when it is whole.
+Whole = Mapping[Device, Sequence[int]]
+#: Nobody says what it is to have: what lives now is all.
+UNTOLD: Whole = {}
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,15 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Inventory:
+    """A cluster as a submission sees it: the nodes that live, and what it is to have when it is whole."""
+
+    machines: Sequence[Machine]
+    max_ranks: int | None = None
+    whole: Whole = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Start:
     id: str
     device: Device
@@ -89,20 +104,24 @@ def machine(
 
 
 def decide(
-    waiting: Sequence[Waiting], machines: Sequence[Machine], held: Mapping[str, int], max_ranks: int | None
+    waiting: Sequence[Waiting],
+    machines: Sequence[Machine],
+    held: Mapping[str, int],
+    max_ranks: int | None,
+    whole: Whole = UNTOLD,
 ) -> list[Decision]:
     """A decision for each waiting job, in the queue's order.
 
     `held` is device → ranks of the jobs that were already placed: a gang that is just being built does not show in the
     machines' numbers yet.
     """
-    pools = {device: _Pool(device, machines, held, max_ranks) for device in _DEVICES}
+    pools = _pools(machines, held, max_ranks, whole)
     blocked: set[Device] = set()
     return [_decide(job, pools, blocked) for job in waiting]
 
 
-def _decide(job: Waiting, pools: "Mapping[Device, _Pool]", blocked: set[Device]) -> Decision:
-    device = resolve(job.wanted, job.smallest.devices, {name: pool.capacity for name, pool in pools.items()})
+def _decide(job: Waiting, pools: "_Pools", blocked: set[Device]) -> Decision:
+    device = _resolve(job.smallest, pools)
     room = pools[device]
     never = room.never(job.smallest)
     if never is not None:
@@ -122,17 +141,22 @@ def _decide(job: Waiting, pools: "Mapping[Device, _Pool]", blocked: set[Device])
     return Start(job.id, device, None if job.least is None else form.world_size)
 
 
-def impossible(job: Waiting, machines: Sequence[Machine], max_ranks: int | None) -> str | None:
+def impossible(job: Waiting, cluster: Inventory) -> str | None:
     """Why the cluster can never run the job, as far as it is known, or None."""
-    pools = {device: _Pool(device, machines, {}, max_ranks) for device in _DEVICES}
-    return pools[resolve(job.wanted, job.devices, {name: pool.capacity for name, pool in pools.items()})].never(job)
+    pools = _pools(cluster.machines, {}, cluster.max_ranks, cluster.whole)
+    return pools[_resolve(job, pools)].never(job)
 
 
-def resolve(wanted: Wanted, devices: int, capacity: Mapping[Device, int]) -> Device:
-    """`auto` is GPUs where the cluster has enough of them, or when CPUs would not be enough either; else CPUs."""
-    if wanted != "auto":
-        return wanted
-    if capacity["cuda"] >= devices or (capacity["cuda"] and capacity["cpu"] < devices):
+def _pools(machines: Sequence[Machine], held: Mapping[str, int], max_ranks: int | None, whole: Whole) -> "_Pools":
+    return {device: _Pool(device, machines, held, max_ranks, whole) for device in DEVICES}
+
+
+def _resolve(job: Waiting, pools: "_Pools") -> Device:
+    """`auto` is GPUs where the whole cluster has enough of them, or when CPUs would not be enough either; else CPUs."""
+    if job.wanted != "auto":
+        return job.wanted
+    gpus = pools["cuda"]
+    if gpus.has_room_when_whole(job) or (gpus.most and not pools["cpu"].has_room_when_whole(job)):
         return "cuda"
     return "cpu"
 
@@ -141,38 +165,63 @@ class _Pool:
     """The devices of one kind while decisions are taken, one after the other."""
 
     def __init__(
-        self, device: Device, machines: Sequence[Machine], held: Mapping[str, int], max_ranks: int | None
+        self,
+        device: Device,
+        machines: Sequence[Machine],
+        held: Mapping[str, int],
+        max_ranks: int | None,
+        whole: Whole,
     ) -> None:
         self.word = "GPUs" if device == "cuda" else "CPU ranks"
-        self.capacity = sum(machine.capacity[device] for machine in machines)
-        self.away = sum(machine.capacity[device] for machine in machines if machine.cordoned)
-        self.largest = max((machine.capacity[device] for machine in machines), default=0)
+        self.here = [machine.capacity[device] for machine in machines]
+        self.in_use = [machine.capacity[device] for machine in machines if not machine.cordoned]
+        self.whole = whole.get(device, ())
+        self.capacity = sum(self.here)
+        self.most = max(self.capacity, sum(self.whole))
         self.max_ranks = max_ranks
-        self.known = bool(machines) or max_ranks is not None
+        anything = any(ranks for machine in machines for ranks in machine.capacity.values())
+        self.known = anything or max_ranks is not None or any(whole.values())
         self.free = sorted((machine.free[device] for machine in machines if not machine.cordoned), reverse=True)
         idle = sum(machine.free[device] for machine in machines if machine.cordoned)
         self.left = min(sum(self.free), self.capacity - held.get(device, 0) - idle)
 
+    def has_room_when_whole(self, job: Waiting) -> bool:
+        """Whether the job fits on the nodes that the cluster is to have, or on those that it has."""
+        return any(_pack(nodes, job) is not None for nodes in (self.whole, self.here))
+
     def never(self, job: Waiting) -> str | None:
         """Why the cluster can never run the job as far as it is known, or None."""
-        most = max(self.capacity, self.max_ranks or 0)
-        if not self.known:
-            return None  # whatever comes may be anything
-        if job.devices > most:
-            return f"Needs {job}; the cluster has {self.capacity} {self.word}{self._growth()}."
-        if job.tensor > self.largest and self.max_ranks is None:
-            return f"A tensor group of {job.tensor} needs one node; the largest node has {self.largest} {self.word}."
-        return None
+        if not self.known or self.has_room_when_whole(job):  # while nothing is known, whatever comes may be anything
+            return None
+        if self.max_ranks is not None and job.devices <= self.max_ranks:
+            return None
+        if job.devices > self.most:
+            return f"Needs {job}; the cluster has {self.most} {self.word}{self._growth()}."
+        largest = max((*self.whole, *self.here))
+        if job.tensor > largest:
+            return f"A tensor group of {job.tensor} needs one node; the largest node has {largest} {self.word}."
+        room = max(_groups(nodes, job.tensor) for nodes in (self.whole, self.here))
+        return f"{_grouped(job)}; the cluster's nodes have room for {room}."
 
     def absent(self, job: Waiting) -> Wait | None:
-        """Why the job cannot start before nodes come (of an elastic one) or a cordon ends, or None."""
+        """Why the job cannot start before nodes come or a cordon ends, or None."""
         never = self.never(job)
         if never is not None:
             return Wait(job.id, "waiting_for_nodes", never)
-        here = self.capacity - self.away
-        if not here < job.devices <= self.capacity:
+        if not self.has_room_when_whole(job) or _pack(self.in_use, job) is not None:
             return None
-        has = f"{here} of {self.capacity} {self.word} are on nodes in use, the others on cordoned ones"
+        here, cordoned = sum(self.in_use), self.capacity - sum(self.in_use)
+        if job.devices <= here:
+            has = f"the nodes in use have room for {_groups(self.in_use, job.tensor)}"
+            return Wait(job.id, "waiting_for_nodes", f"{_grouped(job)}, {has}; see `shardyard nodes`.")
+        away = self.most - self.capacity
+        if not away:
+            others = "the others on cordoned ones"
+        elif not cordoned:
+            others = "the others on nodes that are away"
+        else:
+            others = f"{cordoned} on cordoned ones, {away} on nodes that are away"
+        has = f"{here} of {self.most} {self.word} are on nodes in use, {others}"
         return Wait(job.id, "waiting_for_nodes", f"Needs {job}, {has}; see `shardyard nodes`.")
 
     def problem(self, job: Waiting) -> Wait | None:
@@ -186,31 +235,42 @@ class _Pool:
             lacking = job.devices - max(0, self.left)
             free = f"{max(0, self.left)} of {self.capacity} {self.word} are free"
             return Wait(job.id, "waiting_for_devices", f"{needs}, {free}; waiting for {lacking} more.")
-        if self._pack(job) is None:
+        if _pack(self.free, job) is None:
             free = f"no nodes have {job.world_size // job.tensor} groups of {job.tensor} free {self.word}"
-            return Wait(
-                job.id, "waiting_for_devices", f"Needs {job.world_size} ranks in tensor groups of {job.tensor}, {free}."
-            )
+            return Wait(job.id, "waiting_for_devices", f"{_grouped(job)}, {free}.")
         return None
 
     def fits(self, job: Waiting) -> bool:
         return self.absent(job) is None and self.problem(job) is None
 
     def take(self, job: Waiting) -> None:
-        packed = self._pack(job)
+        packed = _pack(self.free, job)
         assert packed is not None
         self.free = packed
         self.left -= job.devices
 
     def _growth(self) -> str:
-        if self.max_ranks is None or self.max_ranks <= self.capacity:
+        if self.max_ranks is None or self.max_ranks <= self.most:
             return ""
         return f" and may grow to {self.max_ranks}"
 
-    def _pack(self, job: Waiting) -> list[int] | None:
-        """What is free on each node after the job's tensor groups, each whole on one node, and its spares took their places."""
-        after = _placed(self.free, job.world_size // job.tensor, job.tensor)
-        return None if after is None else _placed(after, job.spares, 1)
+
+_Pools = Mapping[Device, _Pool]
+
+
+def _grouped(job: Waiting) -> str:
+    return f"Needs {job.world_size} ranks in tensor groups of {job.tensor}"
+
+
+def _groups(nodes: Sequence[int], size: int) -> int:
+    """Tensor groups that nodes of so many ranks have room for, each whole on one node."""
+    return sum(ranks // size for ranks in nodes)
+
+
+def _pack(free: Sequence[int], job: Waiting) -> list[int] | None:
+    """What is free on each node after the job's tensor groups, each whole on one node, and its spares took their places."""
+    after = _placed(free, job.world_size // job.tensor, job.tensor)
+    return None if after is None else _placed(after, job.spares, 1)
 
 
 def _placed(free: Sequence[int], groups: int, size: int) -> list[int] | None:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import forms, jobs, nodes, preflight
+from . import capacity, forms, jobs, preflight
 from .errors import JobEnded, StateChanged
 from .lifecycle import Word, move
 from .records import Job
@@ -18,7 +18,6 @@ from .spec import JobSpec
 from .states import MOVES, State
 from .store import events
 from .store import jobs as job_rows
-from .store import nodes as node_rows
 from .store.dialect import unix_now
 from .store.engine import Store
 
@@ -33,8 +32,8 @@ async def relayout(store: Store, settings: Settings, job_id: str, spec: JobSpec,
     """
     checked = await preflight.check(spec, settings)
     async with store.read() as tx:
-        machines = [nodes.machine_of(row, settings) for row in await node_rows.all_nodes(tx) if row["alive"]]
-    preflight.check_ranks(spec, checked, machines, settings.max_ranks)
+        cluster = await capacity.inventory(tx, settings)
+    preflight.check_ranks(spec, checked, cluster)
     columns = forms.columns(spec, checked.batch, checked.forms)
     while True:
         try:

@@ -1,9 +1,10 @@
 """The environment is read here and nowhere else, once, into one frozen value that is passed on."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ..workers.checkpoint.address import Address, is_bucket, refuse_unreachable
@@ -21,6 +22,16 @@ def _below(name: str) -> Any:
         return Path(data["data_dir"]) / name
 
     return path
+
+
+class NodeGroup(BaseModel):
+    """Nodes that are alike: how many, and the CPUs and GPUs of each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nodes: int = Field(ge=0, le=100_000)
+    cpus: float = Field(0.0, ge=0, allow_inf_nan=False)
+    gpus: int = Field(0, ge=0)
 
 
 class Settings(BaseSettings):
@@ -43,6 +54,12 @@ class Settings(BaseSettings):
     ray_auth_token_path: Path | None = Field(None, description="File (0600) with the Ray cluster's token.")
     cpu_ranks_per_core: int = Field(4, ge=1, le=64, description="CPU ranks that share one core.")
     max_ranks: int | None = Field(None, ge=1, description="Devices the cluster may grow to; unset: it does not grow.")
+
+    capacity: Annotated[tuple[NodeGroup, ...] | None, NoDecode] = Field(
+        None,
+        description='What the cluster is to have when it is whole, as JSON: `[{"nodes": 2, "cpus": 32, "gpus": 8}, …]`. '
+        "While nodes are away, jobs that fit on it wait, and `auto` does not take CPUs for GPUs; unset: the most that was there at once.",
+    )
 
     url: str | None = Field(None, description="The API that client and CLI ask; unset: the data folder's own.")
     token: SecretStr | None = Field(
@@ -101,6 +118,16 @@ class Settings(BaseSettings):
     @classmethod
     def _by_commas(cls, names: Any) -> Any:
         return [name.strip().lower() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
+
+    @field_validator("capacity", mode="before")
+    @classmethod
+    def _from_json(cls, groups: Any) -> Any:
+        if not isinstance(groups, str):
+            return groups
+        try:
+            return json.loads(groups) if groups.strip() else None
+        except ValueError as error:
+            raise ValueError(f'must be JSON such as [{{"nodes": 2, "cpus": 32, "gpus": 8}}]: {error}') from None
 
     @field_validator("data_dir", "cache", "ray_auth_token_path", "token_path")
     @classmethod

@@ -322,6 +322,16 @@ nodes = Table(
     Column("gangs", JSON, nullable=False, server_default="[]"),  # what each gang has of it
 )
 
+#: What a cluster is to have when it is whole: as its settings say, else the most that was there at once.
+capacities = Table(
+    "capacities",
+    METADATA,
+    Column("cluster", String(63), primary_key=True),
+    Column("device", String(8), primary_key=True),  # cpu, cuda
+    Column("nodes", JSON, nullable=False),  # CPUs or GPUs of each node, the largest first
+    Column("told", Boolean, nullable=False),  # by settings
+)
+
 node_faults = Table(
     "node_faults",
     METADATA,

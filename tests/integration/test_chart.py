@@ -233,6 +233,21 @@ def test_config_map_holds_settings_and_nothing_else(objects: list[Manifest]) -> 
     assert settings.lease_s == 15
 
 
+@pytest.mark.parametrize(
+    ("values", "capacity"),
+    [
+        ({}, [{"nodes": 2, "cpus": 4, "gpus": 0}]),
+        (VALUES["gpus"], [{"nodes": 4, "cpus": 4, "gpus": 8}]),
+        ({"ray": {"worker": {"resources": {"limits": {"cpu": "2500m"}}}}}, [{"nodes": 2, "cpus": 3, "gpus": 0}]),
+        ({"settings": {"capacity": [{"nodes": 3, "gpus": 8}]}}, [{"nodes": 3, "gpus": 8}]),
+        (VALUES["another Ray"], None),
+    ],
+)
+def test_the_settings_say_what_the_workers_are_when_all_are_there(values: Manifest, capacity: list[Any] | None) -> None:
+    data = of_kind(render(values), "ConfigMap")[0]["data"]
+    assert (json.loads(data["SHARDYARD_CAPACITY"]) if "SHARDYARD_CAPACITY" in data else None) == capacity
+
+
 def test_storage_is_mounted_where_the_settings_say(objects: list[Manifest]) -> None:
     data = of_kind(objects, "ConfigMap")[0]["data"]
     for cluster in of_kind(objects, "RayCluster"):
@@ -460,6 +475,7 @@ def test_a_changed_setting_rolls_the_pods() -> None:
         ({"api": {"resources": {"limits": {"cpu": "a lot"}}}}, "api/resources/limits/cpu"),
         ({"settings": {"lease_s": 0}}, "settings/lease_s"),
         ({"settings": {"max_ranks": 1.5}}, "settings/max_ranks"),
+        ({"settings": {"capacity": [{"gpu": 8}]}}, "settings/capacity"),
         ({"security": {"uid": 0}}, "security/uid"),
         ({"ray": {"create": False}}, "ray/address"),
         ({"ray": {"address": "head:6379"}}, "ray/address"),

@@ -2,7 +2,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.service.queue import Device, Machine, Start, Wait, Waiting, Wanted, decide, impossible, machine, resolve
+from shardyard.service.queue import (
+    Device,
+    Inventory,
+    Machine,
+    Start,
+    Wait,
+    Waiting,
+    Wanted,
+    decide,
+    impossible,
+    machine,
+)
 
 
 def node(
@@ -62,9 +73,13 @@ def test_a_tensor_group_stands_on_one_node() -> None:
     assert decide([job("a", 8, tensor=4)], nodes, {}, None) == [Start("a", "cpu")]
     (wait,) = decide([job("a", 12, tensor=4)], nodes, {}, None)
     assert isinstance(wait, Wait)
-    assert wait.message == "Needs 12 ranks in tensor groups of 4, no nodes have 3 groups of 4 free CPU ranks."
-    assert impossible(job("a", 8, tensor=8), nodes, None) is not None
-    assert impossible(job("a", 8, tensor=8), nodes, 64) is None
+    assert wait.reason == "too_many_ranks"
+    assert wait.message == "Needs 12 ranks in tensor groups of 4; the cluster's nodes have room for 2."
+    (wait,) = decide([job("a", 8, tensor=4)], [node(cpu=6), node(cpu=6, cpu_free=2), node(cpu=2)], {}, None)
+    assert isinstance(wait, Wait) and wait.reason == "waiting_for_devices"
+    assert wait.message == "Needs 8 ranks in tensor groups of 4, no nodes have 2 groups of 4 free CPU ranks."
+    assert impossible(job("a", 8, tensor=8), Inventory(nodes)) is not None
+    assert impossible(job("a", 8, tensor=8), Inventory(nodes, 64)) is None
 
 
 def test_cordoned_nodes_count_for_no_new_gang() -> None:
@@ -75,7 +90,7 @@ def test_cordoned_nodes_count_for_no_new_gang() -> None:
         "Needs 8 ranks, 4 of 8 CPU ranks are on nodes in use, the others on cordoned ones; see `shardyard nodes`."
     )
     assert small == Start("b", "cpu"), "a cordon must not stop those who have room"
-    assert impossible(job("a", 8), nodes, None) is None
+    assert impossible(job("a", 8), Inventory(nodes)) is None
     assert isinstance(decide([job("a", 9)], nodes, {}, None)[0], Wait)
 
 
@@ -93,7 +108,7 @@ def test_a_spare_holds_a_device_on_any_node() -> None:
     assert isinstance(decide([spared, job("b", 1)], nodes, {}, None)[1], Wait)
     (wait,) = decide([spared], [node(cpu=4), node(cpu=5)], {}, None)
     assert wait == Wait("a", "too_many_ranks", "Needs 8 ranks and 2 spares; the cluster has 9 CPU ranks.")
-    assert impossible(spared, nodes, None) is None
+    assert impossible(spared, Inventory(nodes)) is None
 
 
 def test_nothing_is_refused_while_no_node_is_known() -> None:
@@ -112,7 +127,11 @@ def test_nothing_is_refused_while_no_node_is_known() -> None:
     ],
 )
 def test_auto_is_gpus_where_there_are_enough(wanted: Wanted, cpu: int, cuda: int, device: Device) -> None:
-    assert resolve(wanted, 4, {"cpu": cpu, "cuda": cuda}) == device
+    (decision,) = decide([job("a", 4, wanted=wanted)], [node(cpu=cpu, cuda=cuda)], {}, None)
+    if isinstance(decision, Start):
+        assert decision.device == device
+    else:
+        assert decision.message.endswith({"cpu": "CPU ranks.", "cuda": "GPUs."}[device])
 
 
 def test_a_machine_in_ranks() -> None:
@@ -177,3 +196,75 @@ def test_an_elastic_job_that_the_cluster_is_too_small_for_is_none_that_can_never
 def test_an_elastic_job_stays_on_the_devices_on_which_its_smallest_form_runs() -> None:
     nodes = [node(cpu=16, cuda=2)]
     assert decide([elastic("a", 4, 2, 1, wanted="auto")], nodes, {}, None) == [Start("a", "cuda", 2)]
+
+
+FLEET: dict[Device, list[int]] = {"cpu": [8, 8], "cuda": [8, 8]}
+
+
+def test_while_a_node_is_away_auto_waits_for_its_gpus_and_holds_up_nobody() -> None:
+    """Of two nodes with eight GPUs one is being replaced."""
+    queue = [job("a", 16, wanted="auto"), job("b", 16, wanted="cuda"), job("c", 8, wanted="auto")]
+    a, b, c = decide(queue, [node(cpu=64, cuda=8)], {}, None, FLEET)
+    away = "8 of 16 GPUs are on nodes in use, the others on nodes that are away; see `shardyard nodes`."
+    assert a == Wait("a", "waiting_for_nodes", f"Needs 16 ranks, {away}")
+    assert b == Wait("b", "waiting_for_nodes", f"Needs 16 ranks, {away}")
+    assert c == Start("c", "cuda")
+    assert impossible(queue[1], Inventory([node(cpu=64, cuda=8)], None, FLEET)) is None
+    never = impossible(job("d", 17, wanted="cuda"), Inventory([node(cpu=64, cuda=8)], None, FLEET))
+    assert never == "Needs 17 ranks; the cluster has 16 GPUs."
+
+
+def test_nodes_that_are_away_and_cordoned_ones_are_told_apart() -> None:
+    whole: dict[Device, list[int]] = {"cuda": [8, 8, 8]}
+    (wait,) = decide([job("a", 20, wanted="cuda")], [node(cuda=8), node(cuda=8, cordoned=True)], {}, None, whole)
+    assert isinstance(wait, Wait) and wait.reason == "waiting_for_nodes"
+    assert "8 of 24 GPUs are on nodes in use, 8 on cordoned ones, 8 on nodes that are away" in wait.message
+    (wait,) = decide([job("a", 8, tensor=8, wanted="cuda")], [node(cuda=4), node(cuda=4)], {}, None, whole)
+    assert isinstance(wait, Wait) and wait.reason == "waiting_for_nodes"
+    assert wait.message == (
+        "Needs 8 ranks in tensor groups of 8, the nodes in use have room for 0; see `shardyard nodes`."
+    )
+
+
+def test_a_cluster_that_has_grown_beyond_what_was_told_is_used() -> None:
+    assert decide([job("a", 24, wanted="auto")], [node(cuda=8)] * 3, {}, None, FLEET) == [Start("a", "cuda")]
+
+
+def test_where_the_whole_cluster_lacks_gpus_auto_takes_cpus_at_once() -> None:
+    queue = [job("a", 16, tensor=4, wanted="auto")]
+    whole: dict[Device, list[int]] = {"cpu": [64], "cuda": [6, 6, 6]}
+    assert decide(queue, [node(cpu=64, cuda=6)], {}, None, whole) == [Start("a", "cpu")]
+
+
+@st.composite
+def partial_fleets(draw: st.DrawFn) -> tuple[list[Machine], list[Machine], Waiting]:
+    """A whole fleet, what lives of it now, partly cordoned and partly used, and a job."""
+    sizes = draw(st.lists(st.tuples(st.integers(0, 12), st.sampled_from([0, 2, 4, 8])), min_size=1, max_size=4))
+    full = [node(cpu=cpu, cuda=cuda) for cpu, cuda in sizes]
+    now = []
+    for one in full:
+        if draw(st.booleans()):
+            free: dict[Device, int] = {kind: draw(st.integers(0, most)) for kind, most in one.capacity.items()}
+            now.append(Machine(one.capacity, free, draw(st.booleans())))
+    tensor = draw(st.sampled_from([1, 2, 4, 8]))
+    world_size, spares = tensor * draw(st.integers(1, 6)), draw(st.integers(0, 2))
+    return full, now, Waiting("a", world_size, tensor, draw(st.sampled_from(["auto", "cpu", "cuda"])), spares)
+
+
+@given(partial_fleets())
+def test_a_partial_fleet_decides_as_the_whole_one(drawn: tuple[list[Machine], list[Machine], Waiting]) -> None:
+    """Never CPUs where the whole fleet's GPUs suffice, and never a refusal of what the whole fleet can run."""
+    full, now, waiting = drawn
+    whole = {device: [one.capacity[device] for one in full] for device in ("cpu", "cuda")}
+    (when_whole,) = decide([waiting], full, {}, None)
+    (decision,) = decide([waiting], now, {}, None, whole)
+    refused = impossible(waiting, Inventory(now, None, whole))
+    if isinstance(when_whole, Start):
+        assert refused is None
+        if isinstance(decision, Start):
+            assert decision.device == when_whole.device
+        else:
+            assert decision.reason in ("waiting_for_nodes", "waiting_for_devices") and decision.message
+    elif any(one.capacity[device] for one in full for device in one.capacity):
+        assert when_whole.reason == "too_many_ranks" and refused == when_whole.message
+        assert isinstance(decision, Wait) and decision.reason == "too_many_ranks"

@@ -37,6 +37,17 @@
 {{- default (printf "%s-token" (include "shardyard.fullname" .)) .Values.api.token.existingSecret -}}
 {{- end -}}
 
+{{/* What the cluster is to have, as JSON: as the settings say, else the workers. KubeRay gives Ray whole CPUs of the limit, rounded up. */}}
+{{- define "shardyard.capacity" -}}
+{{- if not (kindIs "invalid" .Values.settings.capacity) -}}
+{{- toJson .Values.settings.capacity -}}
+{{- else if .Values.ray.create -}}
+{{- $cpu := toString .Values.ray.worker.resources.limits.cpu -}}
+{{- $cpus := ternary (divf (trimSuffix "m" $cpu | float64) 1000) (float64 $cpu) (hasSuffix "m" $cpu) | ceil | int -}}
+{{- list (dict "nodes" .Values.ray.worker.replicas "cpus" $cpus "gpus" .Values.ray.worker.gpus) | toJson -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Names of the API's Service, from within its namespace to the whole cluster's. */}}
 {{- define "shardyard.hosts" -}}
 {{- $api := printf "%s-api" (include "shardyard.fullname" .) -}}

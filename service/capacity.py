@@ -1,0 +1,64 @@
+"""What the cluster is to have when it is whole: as the settings say, else the most that was there at once.
+
+While nodes are away, this and not what lives decides which devices a job takes and whether it is refused. A dispatcher writes it down
+for all; of an embedded cluster, which is one machine, it is what is there.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from . import queue
+from .gangs import Node
+from .nodes import machine_of
+from .settings import NodeGroup, Settings
+from .store import capacities, nodes
+
+#: The one cluster of a database.
+CLUSTER = "default"
+
+
+async def remember(tx: AsyncConnection, settings: Settings, found: Iterable[Node]) -> None:
+    """Write down what the settings say, or what is there where that is the most."""
+    known = {row["device"]: row for row in await capacities.of(tx, CLUSTER)}
+    living = [queue.machine(node.cpu, 0, node.gpu, 0, 1) for node in found if node.alive]
+    for device in queue.DEVICES:
+        here = _sorted(machine.capacity[device] for machine in living)
+        told = None if settings.capacity is None else _told(settings.capacity, device)
+        row = known.get(device)
+        if told is None and row is not None and settings.ray_address is not None and not _outgrown(row, here):
+            continue
+        most = here if told is None else told
+        if row is None or (row["nodes"], row["told"]) != (most, told is not None):
+            await capacities.put(tx, CLUSTER, device, most, told is not None)
+
+
+def _outgrown(row: RowMapping, here: Sequence[int]) -> bool:
+    """Whether what is there takes the place of what was written down."""
+    return bool(row["told"]) or sum(here) >= sum(row["nodes"])
+
+
+async def whole(tx: AsyncConnection, settings: Settings) -> queue.Whole:
+    """Device → ranks of each node; devices of which nothing is known are left out."""
+    if settings.capacity is not None:
+        most = {device: _told(settings.capacity, device) for device in queue.DEVICES}
+    else:
+        most = {row["device"]: row["nodes"] for row in await capacities.of(tx, CLUSTER)}
+    ranks = {"cpu": settings.cpu_ranks_per_core, "cuda": 1}
+    return {device: [each * ranks[device] for each in most[device]] for device in queue.DEVICES if most.get(device)}
+
+
+async def inventory(tx: AsyncConnection, settings: Settings) -> queue.Inventory:
+    """The cluster as it is known."""
+    machines = [machine_of(row, settings) for row in await nodes.all_nodes(tx) if row["alive"]]
+    return queue.Inventory(machines, settings.max_ranks, await whole(tx, settings))
+
+
+def _told(groups: Iterable[NodeGroup], device: queue.Device) -> list[int]:
+    amounts = [(int(group.cpus) if device == "cpu" else group.gpus, group.nodes) for group in groups]
+    return _sorted(amount for amount, nodes in amounts for _ in range(nodes))
+
+
+def _sorted(amounts: Iterable[int]) -> list[int]:
+    return sorted((amount for amount in amounts if amount), reverse=True)

@@ -1,0 +1,20 @@
+"""SQL of the table `capacities`: what a cluster is to have when it is whole."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .dialect import insert
+from .tables import capacities
+
+
+async def put(tx: AsyncConnection, cluster: str, device: str, nodes: Sequence[float], told: bool) -> None:
+    values = {"nodes": list(nodes), "told": told}
+    statement = insert(tx, capacities).values(cluster=cluster, device=device, **values)
+    await tx.execute(statement.on_conflict_do_update(index_elements=["cluster", "device"], set_=values))
+
+
+async def of(tx: AsyncConnection, cluster: str) -> Sequence[RowMapping]:
+    return (await tx.execute(select(capacities).where(capacities.c.cluster == cluster))).mappings().all()

@@ -1,0 +1,106 @@
+"""While nodes are away, what the cluster is to have decides: told by settings, or the most that a dispatcher saw."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+from harness.patience import PATIENCE_S
+
+from shardyard.service import jobs
+from shardyard.service.dispatcher import Dispatcher
+from shardyard.service.errors import TooManyRanks
+from shardyard.service.gangs import Node
+from shardyard.service.records import Job
+from shardyard.service.settings import NodeGroup, Settings
+from shardyard.service.spec import JobSpec
+from shardyard.service.states import FINAL, State
+from shardyard.service.store import nodes
+from shardyard.service.store.engine import Store
+
+from ..inprocess_cluster import InProcessCluster
+
+GPU_NODES = [Node(f"gpu-{i}", f"gpu-{i}", True, 64.0, 8.0, 0.0, 0.0, 1 << 30) for i in range(2)]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Of a control plane whose Ray cluster is its own."""
+    return Settings(data_dir=tmp_path, ray_address="elsewhere:6379", poll_s=0.05, pull_s=0.3, nodes_s=0.1, sweep_s=0.1)
+
+
+async def submit(store: Store, settings: Settings, ranks: int, device: str = "auto") -> Job:
+    training = {"steps": 3, "global_batch": ranks, "layout": {"data": ranks}}
+    body = {"name": "try", "train": training, "resources": {"device": device}}
+    job, _ = await jobs.submit(store, settings, JobSpec.model_validate(body), None, "", "tester")
+    return job
+
+
+async def seen(store: Store, cluster: InProcessCluster) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            async with store.read() as tx:
+                if len(await nodes.all_nodes(tx)) == len(cluster.machines):
+                    return
+            await asyncio.sleep(0.02)
+
+
+async def until(store: Store, job: Job, *reasons: str) -> Job:
+    async with asyncio.timeout(PATIENCE_S):
+        while (now := await jobs.get_job(store, job.id)).state not in FINAL and now.reason not in reasons:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return now
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_jobs_wait_for_a_node_that_is_being_replaced(store: Store, settings: Settings, told: bool) -> None:
+    """Of two GPU nodes one is away: a job of all GPUs takes no CPUs and is not refused, and one of half of them runs."""
+    cluster = InProcessCluster()
+    cluster.machines = list(GPU_NODES)
+    if told:
+        settings = settings.model_copy(update={"capacity": (NodeGroup(nodes=2, cpus=64, gpus=8),)})
+        cluster.machines = GPU_NODES[:1]
+    dispatching = asyncio.create_task(Dispatcher(store, settings, cluster).run())
+    try:
+        await seen(store, cluster)
+        cluster.machines = GPU_NODES[:1]
+        await seen(store, cluster)
+        large = [await submit(store, settings, 16, device) for device in ("auto", "cuda")]
+        with pytest.raises(TooManyRanks, match=r"Needs 17 ranks; the cluster has 16 GPUs\."):
+            await submit(store, settings, 17, "cuda")
+        small = await until(store, await submit(store, settings, 8))
+        assert (small.state, small.device) == (State.SUCCEEDED, "cuda")
+        for job in large:
+            waits = await until(store, job, "waiting_for_nodes")
+            assert (waits.state, waits.reason, waits.device) == (State.QUEUED, "waiting_for_nodes", None)
+            assert "8 of 16 GPUs are on nodes in use, the others on nodes that are away" in (waits.message or "")
+        cluster.machines = list(GPU_NODES)
+        for job in large:
+            done = await until(store, job)
+            assert (done.state, done.device) == (State.SUCCEEDED, "cuda")
+    finally:
+        dispatching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await dispatching
+        await cluster.end()
+
+
+async def test_what_was_told_last_counts(store: Store, settings: Settings) -> None:
+    """A cluster that was told to be smaller is; one that is no longer told is what is there."""
+    for groups, gpus in (((3, 8), 24), ((1, 8), 8), (None, 16)):
+        told = None if groups is None else (NodeGroup(nodes=groups[0], gpus=groups[1]),)
+        cluster = InProcessCluster()
+        cluster.machines = list(GPU_NODES)
+        current = settings.model_copy(update={"capacity": told})
+        dispatching = asyncio.create_task(Dispatcher(store, current, cluster).run())
+        try:
+            await seen(store, cluster)
+            cluster.machines = []
+            await seen(store, cluster)
+        finally:
+            dispatching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await dispatching
+        api = settings.model_copy(update={"capacity": None})
+        with pytest.raises(TooManyRanks, match=f"the cluster has {gpus} GPUs"):
+            await submit(store, api, 64, "cuda")
