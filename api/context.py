@@ -1,12 +1,13 @@
 """What a route may reach: the store, the settings, the hub of watchers, who may ask, and who is asking."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
 
 from ..service.settings import Settings
+from ..service.spec_files import SpecFiles
 from ..service.store.engine import Store
 from .http.authentication import Authenticator
 from .stream import Hub
@@ -21,6 +22,7 @@ class Context:
     hub: Hub
     wake: asyncio.Event
     authenticator: Authenticator | None  # None: something in front of this server authenticates
+    files: SpecFiles = field(default_factory=SpecFiles)
 
     def stir(self) -> None:
         """Jobs changed: a dispatcher in this process need not wait for its next look."""

@@ -53,6 +53,9 @@ CODES: dict[str, tuple[int, str]] = {
     "invalid_fault": (422, "Impossible fault"),
     "invalid_layout": (422, "Impossible layout"),
     "missing_file": (422, "A file is missing"),
+    "not_a_file": (422, "Not a file"),
+    "file_too_large": (422, "A file is too large"),
+    "too_many_files": (422, "Too many files"),
     "empty_corpus": (422, "The corpus is empty"),
     "too_many_ranks": (422, "More ranks than devices"),
     "unknown_checkpoint": (422, "Nothing to resume from"),
@@ -72,6 +75,7 @@ CODES: dict[str, tuple[int, str]] = {
     "schema_too_new": (503, "The database's schema is too new"),
     "schema_unknown": (503, "The database has another program's schema"),
     "schema_damaged": (503, "The database lacks a table or column"),
+    "files_too_slow": (503, "The files were not looked at in time"),
     "too_many_searches": (503, "Too many searches at once"),
     "search_too_slow": (503, "The search took too long"),
 }

@@ -35,6 +35,35 @@ class MissingFile(ShardyardError):
     code = "missing_file"
 
 
+class NotAFile(ShardyardError):
+    """A name of the spec stands for a folder, a FIFO, a device or a socket, where a file is needed, or for a file, where a folder is."""
+
+    code = "not_a_file"
+
+
+class FileTooLarge(ShardyardError):
+    """A file that the spec names is larger than any of its kind."""
+
+    code = "file_too_large"
+
+
+class TooManyFiles(ShardyardError):
+    """A pattern of the spec matches too many files, or goes through too many folders."""
+
+    code = "too_many_files"
+
+
+class FilesTooSlow(ShardyardError):
+    """The files that the spec names could not be looked at in time."""
+
+    code = "files_too_slow"
+    retry_after_s = 10
+
+    def __init__(self, message: str, *, field: str | None = "train", remedy: str | None = None) -> None:
+        default = "Try again later. Operators: see whether the file system on which they lie answers."
+        super().__init__(message, field=field, remedy=remedy or default)
+
+
 class EmptyCorpus(ShardyardError):
     """The files that the spec names hold no text."""
 

@@ -1,6 +1,5 @@
 """What can be asked of jobs: the one door from the API to the store, in one or a few short transactions each."""
 
-import asyncio
 import re
 import time
 from dataclasses import asdict
@@ -40,6 +39,7 @@ from .records import (
 from .resumed_data import check_resumed_data
 from .settings import Settings
 from .spec import JobSpec
+from .spec_files import SpecFiles
 from .states import FINAL, State
 from .store import events as event_rows
 from .store import jobs as job_rows
@@ -53,20 +53,26 @@ _STEP_FIELDS = tuple(Step.__dataclass_fields__)
 
 
 async def submit(
-    store: Store, settings: Settings, spec: JobSpec, idempotency_key: str | None, body_hash: str, actor: str
+    store: Store,
+    settings: Settings,
+    spec: JobSpec,
+    idempotency_key: str | None,
+    body_hash: str,
+    actor: str,
+    files: SpecFiles | None = None,
 ) -> tuple[Job, bool]:
-    """Check the spec against layout, files and cluster, and store it as `queued`.
+    """Check the spec against layout, files and cluster, and store it as `queued`. `files`: this process' look at files.
 
-    False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile,
-    EmptyCorpus, TooManyRanks, UnknownCheckpoint, CheckpointGone, CheckpointDamaged, ResumeMismatch, IdempotencyConflict; then nothing
-    is stored.
+    False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile, NotAFile,
+    FileTooLarge, TooManyFiles, FilesTooSlow, EmptyCorpus, TooManyRanks, UnknownCheckpoint, CheckpointGone, CheckpointDamaged,
+    ResumeMismatch, IdempotencyConflict; then nothing is stored.
     """
     if idempotency_key is not None:
         async with store.read() as tx:
             known = await job_rows.by_key(tx, idempotency_key)
         if known is not None:
             return _replayed(known, body_hash), False
-    row, _ = await new_row(store, settings, spec)
+    row, _ = await new_row(store, settings, spec, files or SpecFiles())
     row |= {"idempotency_key": idempotency_key, "body_hash": body_hash, "actor": actor}
     async with store.write() as tx:
         if row["elastic"]:
@@ -91,14 +97,18 @@ def _replayed(row: RowMapping, body_hash: str) -> Job:
     )
 
 
-async def new_row(store: Store, settings: Settings, spec: JobSpec) -> tuple[dict[str, Any], preflight.Checked]:
+async def new_row(
+    store: Store, settings: Settings, spec: JobSpec, files: SpecFiles
+) -> tuple[dict[str, Any], preflight.Checked]:
     """The checked spec as a row of `jobs` that is not stored yet, and what was found. Raises as `submit` does of the spec."""
     _refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
-    checked = await preflight.check(spec, settings)
+    checked = await preflight.check(spec, settings, files)
     async with store.read() as tx:
         cluster = await capacity.inventory(tx, settings)
         source = await _find(tx, spec.train.resume_from) if spec.train.resume_from else None
-    resume = await asyncio.to_thread(_resume, settings, spec.train, source)
+    resume = None
+    if spec.train.resume_from is not None:
+        resume = await files.look(lambda _: _resume(settings, spec.train, source))
     if resume is not None:
         async with store.read() as tx:
             await catalogue.refuse_unusable_path(tx, resume, "train.resume_from")

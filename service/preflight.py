@@ -1,56 +1,40 @@
 """What can be refused before anything is stored: layout, files, checkpoint, and more ranks than there can ever be."""
 
-import asyncio
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ..strategies.layout import Batch, ModelFacts, Refusal
-from ..workers import elastic
+from ..workers import elastic, regular_files
 from ..workers.checkpoint.address import is_bucket, refuse_unreachable
 from ..workers.checkpoint.errors import CheckpointError
 from ..workers.checkpoint.shelf import newest
 from ..workers.checkpoint.storage import folder_at
 from ..workers.data.corpus import sources
 from ..workers.data.errors import DataError
+from ..workers.models.presets import Architecture
 from ..workers.spec import TrainSpec
 from . import queue
-from .errors import (
-    EmptyCorpus,
-    InvalidLayout,
-    InvalidSpec,
-    MissingFile,
-    ShardyardError,
-    TooManyRanks,
-    UnknownCheckpoint,
-)
+from .errors import InvalidLayout, InvalidSpec, MissingFile, NotAFile, TooManyRanks, UnknownCheckpoint
 from .settings import Settings
 from .spec import JobSpec
-
-_DATA_ERRORS: dict[str, type[ShardyardError]] = {
-    "missing_file": MissingFile,
-    "no_match": MissingFile,
-    "not_a_file": MissingFile,
-    "unreadable_file": MissingFile,
-    "empty_corpus": EmptyCorpus,
-    "corpus_too_short": EmptyCorpus,
-}
+from .spec_files import SpecFiles, refusal, unfit
 
 
 @dataclass(frozen=True)
 class Checked:
     """The batch maths of a spec that can run and, of an elastic job, the forms that it may take.
 
-    `vocab`: the tokenizer's size, None where it cannot be seen from here; `seen`: the model's own files can.
+    `architecture`: None where it cannot be known from here, of a module of the user's own or files that only the trainers see.
     """
 
     batch: Batch
     forms: tuple[elastic.Form, ...]
-    vocab: int | None
-    seen: bool
+    architecture: Architecture | None
 
 
-async def check(spec: JobSpec, settings: Settings) -> Checked:
-    """What follows from a spec that can run. Raises InvalidLayout, InvalidSpec, MissingFile, EmptyCorpus."""
+async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
+    """What follows from a spec that can run. Raises InvalidLayout, InvalidSpec, and of its files what `SpecFiles` does."""
     if spec.train.precision == "fp8" and spec.device == "cpu":
         raise InvalidSpec(
             "fp8 needs GPUs, and this job asks for CPUs.",
@@ -58,10 +42,9 @@ async def check(spec: JobSpec, settings: Settings) -> Checked:
             remedy="Set resources.device to cuda, or train.precision to bf16.",
         )
     check_storage(spec.train)
-    vocab = 256 if spec.train.data.tokenizer == "bytes" else None
     if settings.local_files:
-        vocab = await asyncio.to_thread(_check_files, spec.train)
-    return check_layout(spec.train, vocab, settings.local_files)
+        return await files.look(partial(_check_files, spec.train))
+    return check_layout(spec.train, 256 if spec.train.data.tokenizer == "bytes" else None, local_files=False)
 
 
 def check_layout(train: TrainSpec, vocab: int | None, local_files: bool = True) -> Checked:
@@ -74,33 +57,52 @@ def check_layout(train: TrainSpec, vocab: int | None, local_files: bool = True) 
         facts = ModelFacts(None, None, None, None, None) if unseen else train.facts(vocab or 256)
         if vocab is None and train.model.vocab is None:
             facts = replace(facts, vocab=None)
-        return Checked(train.check_facts(facts), elastic.forms(train, facts), vocab, not unseen)
-    except Refusal as refusal:
-        raise InvalidLayout(refusal.message, field=f"train.{refusal.field}", remedy=refusal.remedy) from None
+        known = train.model.vocab or vocab
+        architecture = None if unseen or known is None else train.architecture(known)
+        return Checked(train.check_facts(facts), elastic.forms(train, facts), architecture)
+    except Refusal as error:
+        raise InvalidLayout(error.message, field=f"train.{error.field}", remedy=error.remedy) from None
 
 
-def _check_files(train: TrainSpec) -> int:
-    """Look at every file that the spec names; returns the vocabulary's size."""
-    code = train.model.code
+def _check_files(train: TrainSpec, until: float) -> Checked:
+    """Look at every file that the spec names."""
+    code, model = train.model.code, train.model.from_
     if code is not None and not _exists(code):
         raise MissingFile(f"{code} does not exist.", field="train.model.code", remedy="Name the folder of the module.")
-    model = train.model.from_
+    if code is not None and not Path(code).expanduser().is_dir():
+        remedy = f"Name the folder that holds the module: {Path(code).parent}"
+        raise NotAFile(f"{code} is not a folder.", field="train.model.code", remedy=remedy)
     if model is not None and not _exists(model):
         remedy = "Name the folder of a Hugging Face model."
         raise MissingFile(f"{model} does not exist.", field="train.model.from", remedy=remedy)
     try:
+        if model is not None:
+            _check_config(Path(model).expanduser() / "config.json")
         if train.data.source == "text":
-            sources(train.data)
-        if train.data.tokenizer == "bytes":
-            return 256
-        from ..workers.data.tokenizer import vocab_size  # loads the tokenizers library
-
-        return vocab_size(train.data)
+            sources(train.data, until)
+        return check_layout(train, _vocab(train))
     except DataError as error:
-        kind = _DATA_ERRORS.get(error.code, InvalidSpec)
-        raise kind(error.message, field=f"train.{error.field}", remedy=error.remedy) from None
+        raise refusal(error) from None
     except RuntimeError as error:  # ~somebody, whom this machine does not know
         raise MissingFile(f"{error}", field="train.data", remedy="Write the path without ~.") from None
+
+
+def _vocab(train: TrainSpec) -> int:
+    if train.data.tokenizer == "bytes":
+        return 256
+    from ..workers.data.tokenizer import vocab_size  # loads the tokenizers library
+
+    return vocab_size(train.data)
+
+
+def _check_config(path: Path) -> None:
+    """Refuse what is no file, by its own code; whether it is there and can be read is said with what it holds."""
+    try:
+        regular_files.opened(path).close()
+    except regular_files.UnfitFile as error:
+        raise unfit(error, "train.model.from") from None
+    except OSError:
+        return
 
 
 def _exists(path: str) -> bool:
@@ -168,8 +170,8 @@ def check_storage(train: TrainSpec) -> None:
     for field, where in (("checkpoint.uri", train.checkpoint.uri), ("resume_from", train.resume_from)):
         try:
             refuse_unreachable(where or "")
-        except Refusal as refusal:
-            raise InvalidSpec(refusal.message, field=f"train.{field}", remedy=refusal.remedy) from None
+        except Refusal as error:
+            raise InvalidSpec(error.message, field=f"train.{field}", remedy=error.remedy) from None
 
 
 def _unknown(message: str, remedy: str) -> UnknownCheckpoint:

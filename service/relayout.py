@@ -15,6 +15,7 @@ from .lifecycle import Word, move
 from .records import Job
 from .settings import Settings
 from .spec import JobSpec
+from .spec_files import SpecFiles
 from .states import MOVES, State
 from .store import events
 from .store import jobs as job_rows
@@ -25,12 +26,14 @@ from .store.engine import Store
 _RESTING = (State.QUEUED, State.PAUSED, State.PREEMPTING)
 
 
-async def relayout(store: Store, settings: Settings, job_id: str, spec: JobSpec, actor: str) -> Job:
+async def relayout(
+    store: Store, settings: Settings, job_id: str, spec: JobSpec, actor: str, files: SpecFiles | None = None
+) -> Job:
     """Have the job go on as `spec`, which is its own but for the layout; harmless when repeated.
 
     Raises JobNotFound, JobEnded, InvalidLayout, TooManyRanks; then nothing is changed.
     """
-    checked = await preflight.check(spec, settings)
+    checked = await preflight.check(spec, settings, files or SpecFiles())
     async with store.read() as tx:
         cluster = await capacity.inventory(tx, settings)
     preflight.check_ranks(spec, checked, cluster)

@@ -1,6 +1,5 @@
 """What a job's ranks hold and send: the formulas for its layout beside what the newest probe measured. A number, or why there is none."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,8 +12,10 @@ from ..strategies.cost.traffic import Traffic, traffic
 from ..strategies.layout import Refusal
 from ..workers.formulas import setting_of, vocabulary
 from ..workers.spec import TrainSpec
+from .errors import FilesTooSlow
 from .jobs import existing
 from .records import Flow, Held, ResourcesRecord
+from .spec_files import SpecFiles
 from .store import events
 from .store.engine import Store
 
@@ -24,7 +25,7 @@ _PEAK: Final = Unknown("All that torch had allocated at its most, buffers and fr
 Numbers = Mapping[str, Any]
 
 
-async def resources(store: Store, job: str) -> ResourcesRecord:
+async def resources(store: Store, job: str, files: SpecFiles) -> ResourcesRecord:
     """Of a job (id or name). Raises JobNotFound."""
     async with store.read() as tx:
         row = await existing(tx, job)
@@ -33,7 +34,10 @@ async def resources(store: Store, job: str) -> ResourcesRecord:
         changed = await events.newest(tx, row["id"], "relayout")
     if probe is not None and changed is not None and changed["position"] > probe["position"]:
         probe = None  # it was another layout's
-    setting = await asyncio.to_thread(_setting, row, told)  # a model may come from a folder
+    try:
+        setting = await files.look(lambda _: _setting(row, told))  # a model may come from a folder
+    except FilesTooSlow as error:
+        setting = Unknown(f"The model's numbers cannot be read here: {error.message}")
     measured: Numbers = {} if probe is None else probe["data"]
     return ResourcesRecord(
         layout=row["layout"],

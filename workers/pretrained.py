@@ -13,10 +13,12 @@ import torch
 from ..strategies.layout import Refusal
 from .models.huggingface import Place, place
 from .models.presets import Architecture
+from .regular_files import read
 
 #: Tensors that some files hold and no model learns.
 _NO_WEIGHTS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 _DTYPES = ("F64", "F32", "BF16", "F16")
+_MOST_INDEX_BYTES = 64 << 20
 
 
 class Pretrained:
@@ -81,7 +83,7 @@ def _files(folder: Path) -> dict[str, str]:
     try:
         index = folder / "model.safetensors.index.json"
         if index.is_file():
-            entries: dict[str, str] = json.loads(index.read_text())["weight_map"]
+            entries: dict[str, str] = json.loads(read(index, _MOST_INDEX_BYTES))["weight_map"]
             return {name: Path(file).name for name, file in entries.items()}
         with safe_open(folder / "model.safetensors", framework="pt") as file:
             return dict.fromkeys(file.keys(), "model.safetensors")

@@ -34,6 +34,7 @@ _EXAMPLE: dict[str, Any] = {
 }
 _BODY = body.described("JobSpec", "quickstart", _EXAMPLE)
 _LAYOUT_BODY = body.described("LayoutChange", "tensor", {"layout": {"data": 2, "tensor": 2, "zero": 1}})
+_OF_FILES = ("missing_file", "not_a_file", "file_too_large", "too_many_files", "files_too_slow")
 _OF_THE_SPEC = (
     "invalid_encoding",
     "invalid_syntax",
@@ -43,12 +44,13 @@ _OF_THE_SPEC = (
     "invalid_request",
     "invalid_spec",
     "invalid_layout",
-    "missing_file",
+    *_OF_FILES,
     "empty_corpus",
     "too_many_ranks",
     "unknown_checkpoint",
     "checkpoint_removed",
     "checkpoint_damaged",
+    "resume_mismatch",
 )
 _REFUSALS = describe(*_OF_THE_SPEC, "idempotency_conflict")
 
@@ -67,7 +69,9 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     form = body.format_of(request)
     content = await body.read(request)
     spec, digest = await asyncio.to_thread(_read_spec, content, form)
-    job, created = await jobs.submit(context.store, context.settings, spec, idempotency_key, digest, actor)
+    job, created = await jobs.submit(
+        context.store, context.settings, spec, idempotency_key, digest, actor, context.files
+    )
     context.stir()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{job.id}"
@@ -86,7 +90,7 @@ async def preview_job(request: Request, context: In) -> Preview:
     form = body.format_of(request)
     content = await body.read(request)
     spec, _ = await asyncio.to_thread(_read_spec, content, form)
-    return Preview.model_validate(await preview.preview(context.store, context.settings, spec))
+    return Preview.model_validate(await preview.preview(context.store, context.settings, spec, context.files))
 
 
 @router.get(
@@ -143,7 +147,7 @@ async def cancel(job: str, context: In, actor: Actor) -> Job:
     summary="Change a job's layout",
     status_code=202,
     responses=describe(
-        "job_not_found", "job_ended", "invalid_spec", "invalid_layout", "too_many_ranks", "invalid_encoding",
+        "job_not_found", "job_ended", "invalid_spec", "invalid_layout", *_OF_FILES, "empty_corpus", "too_many_ranks", "invalid_encoding",
         "invalid_syntax", "request_timeout", "spec_too_large", "unsupported_media_type", "invalid_request",
     ),
     openapi_extra={"requestBody": _LAYOUT_BODY},
@@ -154,7 +158,7 @@ async def relayout(job: str, request: Request, context: In, actor: Actor) -> Job
     content = await body.read(request)
     found = await jobs.get_job(context.store, job)
     spec = await asyncio.to_thread(_with_layout, found.spec, content, form)
-    changed = await layouts.relayout(context.store, context.settings, found.id, spec, actor)
+    changed = await layouts.relayout(context.store, context.settings, found.id, spec, actor, context.files)
     context.stir()
     return Job.model_validate(changed)
 

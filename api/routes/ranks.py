@@ -37,4 +37,4 @@ async def ranks(
 )
 async def resources(job: str, context: In) -> JobResources:
     """Memory per rank and bytes per mesh axis and collective: the formulas for the job's layout beside what its newest probe measured."""
-    return JobResources.model_validate(await formulas.resources(context.store, job))
+    return JobResources.model_validate(await formulas.resources(context.store, job, context.files))

@@ -4,20 +4,26 @@ Buckets do it in `bucket.py`.
 """
 
 import contextlib
+import errno
 import glob
 import hashlib
 import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ..durable import sync_folder, write_synced, write_whole
+from ..regular_files import opened
 from .address import address, is_bucket, refuse_unreachable
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+#: A folder of more is none of checkpoints.
+_MOST_ENTRIES: Final = 100_000
 
 
 class Folder(ABC):
@@ -135,10 +141,11 @@ class LocalFolder(Folder):
         return (self._path / name).exists()
 
     def read(self, name: str) -> bytes:
-        return (self._path / name).read_bytes()
+        with opened(self._path / name) as file:
+            return file.read()
 
     def read_into(self, name: str, start: int, room: memoryview) -> None:
-        with (self._path / name).open("rb") as file:
+        with opened(self._path / name) as file:
             file.seek(start)
             if file.readinto(room) != room.nbytes:
                 raise OSError(f"it ends before byte {start + room.nbytes}")
@@ -147,7 +154,7 @@ class LocalFolder(Folder):
         file = self._path / name
         if file.stat().st_size != size:
             return None
-        with file.open("rb") as content:
+        with opened(file) as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
 
     def write(self, name: str, content: memoryview) -> None:
@@ -190,6 +197,9 @@ class LocalFolder(Folder):
     def _entries(self) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(self._path) as entries:
-                return list(entries)
+                found = list(islice(entries, _MOST_ENTRIES + 1))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        if len(found) > _MOST_ENTRIES:
+            raise OSError(errno.EFBIG, f"more than {_MOST_ENTRIES:,} entries", self.where)
+        return found

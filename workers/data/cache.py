@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..durable import write_whole
+from ..regular_files import opened
 from ..spec import DataSpec
 from .corpus import Source, documents, sources
 from .errors import DataError
@@ -186,7 +187,7 @@ def _remembered_digest(path: Path, cache: Path) -> str:
 
 
 def _content_digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

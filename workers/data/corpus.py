@@ -11,11 +11,14 @@ import os
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
+from ..regular_files import UnfitFile, opened
 from ..spec import DataSpec
 from .errors import DataError
+from .pattern import matching
 
 #: Plain text is handed on in pieces of about so many bytes, cut after a line's end where there is one.
 PIECE_BYTES = 1 << 20
@@ -35,14 +38,14 @@ class Source:
     field: str | None = None
 
 
-def sources(spec: DataSpec) -> list[Source]:
-    """The files of a corpus in reading order; none of them is read. Raises `DataError`.
+def sources(spec: DataSpec, until: float = inf) -> list[Source]:
+    """The files of a corpus in reading order; none of them is read. Raises `DataError`, also when `until` (`time.monotonic`) goes by.
 
     `python-stdlib` is sorted by relative path. `text` keeps the order of `files`, a glob's matches sorted, and reads no
     file twice.
     """
     try:
-        found = _stdlib() if spec.source == "python-stdlib" else _text_files(spec)
+        found = _stdlib() if spec.source == "python-stdlib" else _text_files(spec, until)
         size = sum(source.path.stat().st_size for source in found)
     except OSError as error:
         raise _unreadable(error) from error
@@ -60,6 +63,8 @@ def documents(source: Source) -> Iterator[str | None]:
 
 
 def _unreadable(error: OSError) -> DataError:
+    if isinstance(error, UnfitFile):
+        return DataError(error.code, error.message, error.remedy)
     message = f"{error.filename} cannot be read: {error.strerror}."
     return DataError("unreadable_file", message, "Check that it is there and its permissions.")
 
@@ -80,8 +85,8 @@ def _stdlib() -> list[Source]:
     return [Source(path) for path in sorted(files, key=lambda path: path.relative_to(root).as_posix())]
 
 
-def _text_files(spec: DataSpec) -> list[Source]:
-    paths = list(dict.fromkeys(path for entry in spec.files for path in _expand(entry)))
+def _text_files(spec: DataSpec, until: float) -> list[Source]:
+    paths = list(dict.fromkeys(path for entry in spec.files for path in _expand(entry, until)))
     records = [path for path in paths if path.suffix == ".jsonl"]
     if records and spec.field is None:
         raise DataError(
@@ -100,14 +105,17 @@ def _text_files(spec: DataSpec) -> list[Source]:
     return [Source(path, spec.field if path.suffix == ".jsonl" else None) for path in paths]
 
 
-def _expand(entry: str) -> list[Path]:
+def _expand(entry: str, until: float) -> list[Path]:
     """The files of one entry of `files`: a path as it stands, else a glob (`**` goes through folders)."""
     path = Path(entry).expanduser()
     if path.is_file():
         return [path]
+    if path.is_dir():
+        remedy = f"For a folder use a glob: {entry.rstrip('/')}/**/*.txt"
+        raise DataError("not_a_file", f"{entry} is a folder.", remedy)
     if path.exists():
         raise DataError(
-            "not_a_file", f"{entry} is not a file.", f"For a folder use a glob: {entry.rstrip('/')}/**/*.txt"
+            "not_a_file", f"{entry} is not a regular file.", "Name regular files: no FIFO, device or socket."
         )
     if not glob.has_magic(entry):
         raise DataError(
@@ -115,8 +123,7 @@ def _expand(entry: str) -> list[Path]:
             f"{entry} does not exist.",
             "Paths are those of the machines that train; check the spelling.",
         )
-    matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))  # noqa: PTH207  (absolute patterns)
-    files = [match for match in matches if match.is_file()]
+    files = matching(str(path), until)
     if not files:
         raise DataError("no_match", f"No file matches {entry}.", "Check the pattern; ** goes through folders.")
     return files
@@ -124,7 +131,7 @@ def _expand(entry: str) -> list[Path]:
 
 def _lines(path: Path) -> Iterator[str | None]:
     offset, rest = 0, b""
-    with path.open("rb") as file:
+    with opened(path) as file:
         while block := file.read(PIECE_BYTES):
             data = rest + block
             cut = data.rfind(b"\n") + 1 or _whole_characters(data)
@@ -157,7 +164,7 @@ def _decode(data: bytes, path: Path, offset: int) -> str:
 
 def _records(path: Path, field: str) -> Iterator[str | None]:
     offset = 0
-    with path.open("rb") as file:
+    with opened(path) as file:
         for number, line in enumerate(file, start=1):
             if line.strip() and (text := _text_of(_decode(line, path, offset), f"{path}, line {number}", field)):
                 yield text

@@ -7,11 +7,12 @@ a newline for bytes, the tokenizer's own end-of-text token where it has one, els
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..regular_files import UnfitFile, read
 from ..spec import DataSpec
 from .errors import DataError
 
@@ -19,6 +20,10 @@ Ids = NDArray[np.uint8] | NDArray[np.uint32]
 
 #: Names under which published tokenizers keep their end-of-text token, most common first.
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]")
+
+
+#: Published ones have up to 35 MB.
+MOST_BYTES = 64 << 20
 
 
 class Tokenizer(Protocol):
@@ -51,12 +56,22 @@ class FileTokenizer:
     def __init__(self, path: Path) -> None:
         content = _read(path)
         self.digest = hashlib.sha256(content).hexdigest()
-        self._tokenizer = _load(content, path)
+        try:
+            self._take(content)
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException as error:  # the library raises bare `Exception`, and `BaseException` where its Rust panics
+            raise _invalid(path, str(error)) from error
+
+    def _take(self, content: bytes) -> None:
+        from tokenizers import Tokenizer as Loaded
+
+        self._tokenizer = Loaded.from_buffer(content)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         ids = self._tokenizer.get_vocab(with_added_tokens=True)
         if not ids:
-            raise _invalid(path, "its vocabulary is empty")
+            raise ValueError("its vocabulary is empty")
         self.vocab = max(len(ids), 1 + max(ids.values()))
         named = next((ids[name] for name in END_OF_TEXT if name in ids), None)
         self.separator: Ids = self.encode(["\n"])[0] if named is None else np.array([named], dtype=np.uint32)
@@ -78,7 +93,9 @@ def vocab_size(spec: DataSpec) -> int:
 
 def _read(path: Path) -> bytes:
     try:
-        return (path / "tokenizer.json" if path.is_dir() else path).read_bytes()
+        return read(path / "tokenizer.json" if path.is_dir() else path, MOST_BYTES)
+    except UnfitFile as error:
+        raise DataError(error.code, error.message, "Name a tokenizer.json.", "data.tokenizer") from error
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         raise DataError(
             "missing_file",
@@ -86,15 +103,6 @@ def _read(path: Path) -> bytes:
             "Use tokenizer: bytes, or the path of a tokenizer.json.",
             "data.tokenizer",
         ) from error
-
-
-def _load(content: bytes, path: Path) -> Any:
-    from tokenizers import Tokenizer as Loaded
-
-    try:
-        return Loaded.from_buffer(content)
-    except Exception as error:  # the library raises bare `Exception`
-        raise _invalid(path, str(error)) from error
 
 
 def _invalid(path: Path, why: str) -> DataError:

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ...strategies.layout import Refusal
+from ..regular_files import UnfitFile, read
 from .presets import Architecture
 
 #: model_type → (transformers' class, our family)
@@ -23,6 +24,9 @@ CLASSES = {
     "qwen3": ("Qwen3ForCausalLM", "llama"),
     "gpt2": ("GPT2LMHeadModel", "gpt2"),
 }
+
+#: Published ones have a few thousand bytes.
+MOST_BYTES = 1 << 20
 
 #: Field → the only values that these blocks compute; a field that is missing has the first.
 _LLAMA_ONLY: dict[str, tuple[object, ...]] = {
@@ -151,11 +155,13 @@ _FUSED = ("attention.q", "attention.k", "attention.v")
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(read(path, MOST_BYTES))
+    except UnfitFile as error:
+        raise Refusal("model.from", error.message, error.remedy) from None
     except OSError as error:
         remedy = "Name the folder of a Hugging Face model: config.json and *.safetensors."
         raise Refusal("model.from", f"{path} cannot be read: {error.strerror}.", remedy) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refusal(
             "model.from", f"{path} is not JSON: {error}.", "Use a model whose config.json is whole."
         ) from None

@@ -10,6 +10,7 @@ from shardyard.service.admission import admit
 from shardyard.service.intake import take_in
 from shardyard.service.records import Flow, Held, ResourcesRecord
 from shardyard.service.settings import Settings
+from shardyard.service.spec_files import SpecFiles
 from shardyard.service.store import events, nodes
 from shardyard.service.store.engine import Store
 
@@ -35,7 +36,7 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
     async with store.write() as tx:
         await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
     job = await submit(ranks=2, precision="bf16")
-    before = await resources.resources(store, job.name)
+    before = await resources.resources(store, job.name, SpecFiles())
     assert before.step is None and before.reason is None
     parameters = of("parameters", before)
     assert (parameters.low, parameters.most, parameters.formula) == (2 * PARAMETERS, None, "2Ψ")
@@ -47,7 +48,7 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
         state("starting"), ("plan", {"parameters": PARAMETERS}), state("running"), probe(2, parameters=7, allocated=9)
     )
     await take_in(store, lease, 1, begun)
-    found = await resources.resources(store, job.id)
+    found = await resources.resources(store, job.id, SpecFiles())
     assert (found.step, of("parameters", found).least, of("parameters", found).most) == (2, 7, 8)
     assert of("gradients", found).most is None
     peak = of("allocated", found)
@@ -58,7 +59,7 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
     async with store.write() as tx:
         row = {"attempt": 1, "kind": "relayout", "ts": 1.0, "actor": "x", "data": {}}
         await events.append(tx, job.id, [row])
-    assert (await resources.resources(store, job.id)).step is None, "that was another layout's"
+    assert (await resources.resources(store, job.id, SpecFiles())).step is None, "that was another layout's"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
 async def test_what_has_no_formula_has_a_reason(
     store: Store, submit: Submit, train: dict[str, Any], word: str | None
 ) -> None:
-    found = await resources.resources(store, (await submit(**train)).id)
+    found = await resources.resources(store, (await submit(**train)).id, SpecFiles())
     if word is not None:
         assert word in (found.reason or "")
         assert all(held.formula is None and held.reason == found.reason for held in found.memory)
@@ -91,6 +92,8 @@ async def test_a_vocabulary_that_only_the_trainers_know_is_told_by_their_plan(
     job = await submit()
     (lease,) = (await admit(store, settings, "a", None)).leases
     await take_in(store, lease, 1, told(state("starting"), ("plan", {"parameters": PARAMETERS + 2 * 128 * 744})))
-    assert of("parameters", await resources.resources(store, job.id)).low == 4 * (PARAMETERS + 2 * 128 * 744)
+    assert of("parameters", await resources.resources(store, job.id, SpecFiles())).low == 4 * (
+        PARAMETERS + 2 * 128 * 744
+    )
     await take_in(store, lease, 1, told(("plan", {"parameters": PARAMETERS + 1}), first=3))
-    assert "other sizes" in ((await resources.resources(store, job.id)).reason or "")
+    assert "other sizes" in ((await resources.resources(store, job.id, SpecFiles())).reason or "")

@@ -3681,7 +3681,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `unknown_checkpoint`: nothing to resume from */
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `unknown_checkpoint`: nothing to resume from; `resume_mismatch`: not a continuation of the checkpoint */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3699,7 +3699,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files were not looked at in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3796,7 +3796,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `unknown_checkpoint`: nothing to resume from */
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `unknown_checkpoint`: nothing to resume from; `resume_mismatch`: not a continuation of the checkpoint */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -3814,7 +3814,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files were not looked at in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4083,7 +4083,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `too_many_ranks`: more ranks than devices; `invalid_request`: invalid parameters */
+            /** @description `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4101,7 +4101,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files were not looked at in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;

@@ -1,0 +1,112 @@
+"""Looking at the files that a spec names, without waiting for them: in threads of its own, a few at a time, up to a time limit.
+
+What blocks inside the operating system, as a file system that does not answer, cannot be ended from here. It holds up other specs with
+files at the most: no other request, and not the end of the process, which leaves such threads behind.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from ..workers.data.errors import DataError
+from ..workers.regular_files import UnfitFile
+from .errors import (
+    EmptyCorpus,
+    FilesTooSlow,
+    FileTooLarge,
+    InvalidSpec,
+    MissingFile,
+    NotAFile,
+    ShardyardError,
+    TooManyFiles,
+)
+
+T = TypeVar("T")
+
+#: Specs whose files are looked at at once, and that may wait for that.
+AT_ONCE: Final = 3
+WAITING: Final = 32
+#: Seconds until a spec is refused, waiting for its turn included.
+LIMIT_S: Final = 10.0
+#: Seconds for the walks through folders of one spec, so that they end before.
+WALK_S: Final = 8.0
+
+_BY_CODE: Final[dict[str, type[ShardyardError]]] = {
+    "missing_file": MissingFile,
+    "no_match": MissingFile,
+    "unreadable_file": MissingFile,
+    "not_a_file": NotAFile,
+    "file_too_large": FileTooLarge,
+    "too_many_files": TooManyFiles,
+    "too_slow": FilesTooSlow,
+    "empty_corpus": EmptyCorpus,
+    "corpus_too_short": EmptyCorpus,
+}
+
+
+class SpecFiles:
+    """The threads of one process that look at files."""
+
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
+        self._limit_s = limit_s
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
+
+    async def look(self, work: Callable[[float], T]) -> T:
+        """What `work` returns or raises, given the time (`time.monotonic`) until which it may walk through folders.
+
+        Raises FilesTooSlow after the time limit, or where too many wait; `work` then ends when it can.
+        """
+        if self._waiting == WAITING:
+            raise FilesTooSlow(f"The files of {WAITING} other specs wait to be looked at.")
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await self._turn()
+                return await self._begun(work)
+        except TimeoutError:
+            raise FilesTooSlow(
+                f"The files that the spec names could not be looked at in {self._limit_s:g} s."
+            ) from None
+
+    async def _turn(self) -> None:
+        self._waiting += 1
+        try:
+            await self._turns.acquire()
+        finally:
+            self._waiting -= 1
+
+    def _begun(self, work: Callable[[float], T]) -> "asyncio.Future[T]":
+        """The work's result to come. The turn ends with the work, however long it takes."""
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[T] = loop.create_future()
+
+        def end(settle: Callable[[], None]) -> None:
+            self._turns.release()
+            if not result.done():
+                settle()
+
+        def run() -> None:
+            try:
+                found = work(time.monotonic() + WALK_S)
+                settle = lambda: result.set_result(found)  # noqa: E731
+            except Exception as error:
+                failed = error
+                settle = lambda: result.set_exception(failed)  # noqa: E731
+            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+                loop.call_soon_threadsafe(end, settle)
+
+        threading.Thread(target=run, name="files of a spec", daemon=True).start()
+        return result
+
+
+def refusal(error: DataError) -> ShardyardError:
+    """What the service says of files that trainers could not use."""
+    return _BY_CODE.get(error.code, InvalidSpec)(error.message, field=f"train.{error.field}", remedy=error.remedy)
+
+
+def unfit(error: UnfitFile, field: str) -> ShardyardError:
+    """What the service says of a file that is none, named by `field`."""
+    return _BY_CODE[error.code](error.message, field=field, remedy=error.remedy)

@@ -1,0 +1,72 @@
+"""Whoever looks at files may block; nobody else does."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+from harness.patience import PATIENCE_S
+
+from shardyard.service import spec_files
+from shardyard.service.errors import FilesTooSlow
+from shardyard.service.spec_files import SpecFiles
+
+
+@pytest.fixture
+def blocked() -> Iterator[threading.Event]:
+    """Work that waits for it stands still until the test ends."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+async def test_results_and_errors_come_back() -> None:
+    files = SpecFiles()
+    assert await files.look(lambda until: until > 0)
+    with pytest.raises(KeyError, match="x"):
+        await files.look(lambda _: {}["x"])
+    assert await asyncio.gather(*(files.look(lambda _, n=n: n) for n in range(30))) == list(range(30))
+
+
+async def test_what_blocks_is_refused_and_takes_one_turn(blocked: threading.Event) -> None:
+    files = SpecFiles(limit_s=0.05)
+    with pytest.raises(FilesTooSlow) as refused:
+        await files.look(lambda _: blocked.wait())
+    assert refused.value.remedy and refused.value.retry_after_s
+    assert await files.look(lambda _: 1) == 1
+    held = [files.look(lambda _: blocked.wait()) for _ in range(spec_files.AT_ONCE)]
+    assert {type(error) for error in await asyncio.gather(*held, return_exceptions=True)} == {FilesTooSlow}
+    with pytest.raises(FilesTooSlow):
+        await files.look(lambda _: 1)  # no turn is left ...
+    blocked.set()
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                assert await files.look(lambda _: 1) == 1  # ... until one ends
+                return
+            except FilesTooSlow:
+                continue
+
+
+async def test_only_so_many_wait(blocked: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spec_files, "WAITING", 2)
+    files = SpecFiles()
+    looks = [asyncio.create_task(files.look(lambda _: blocked.wait())) for _ in range(spec_files.AT_ONCE + 2)]
+    await asyncio.sleep(0)
+    with pytest.raises(FilesTooSlow, match="wait to be looked at"):
+        await files.look(lambda _: 1)
+    blocked.set()
+    assert all(await asyncio.gather(*looks))
+
+
+def test_an_ended_loop_waits_for_no_thread(blocked: threading.Event) -> None:
+    async def leave() -> None:
+        with pytest.raises(FilesTooSlow):
+            await SpecFiles(limit_s=0.01).look(lambda _: blocked.wait())
+
+    asyncio.run(leave())  # it would wait for threads of asyncio's own
+    left = [thread for thread in threading.enumerate() if thread.name == "files of a spec"]
+    assert left and all(thread.daemon for thread in left)
+    blocked.set()
+    for thread in left:
+        thread.join(PATIENCE_S)
