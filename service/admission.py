@@ -39,10 +39,7 @@ class Admission:
 
 
 async def admit(store: Store, settings: Settings, owner: str, unreachable: str | None) -> Admission:
-    """Decide on the queue's front. `unreachable`: why nothing can be started now, None when the cluster answers."""
-    async with store.read() as tx:
-        if not await jobs.any_queued(tx):
-            return Admission([], False)
+    """Decide on the queue's front, where jobs wait. `unreachable`: why nothing can be started now, None when the cluster answers."""
     async with store.write() as tx:
         if tx.dialect.name == "postgresql":
             await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})

@@ -8,12 +8,15 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from uuid import uuid4
 
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from . import capacity, faults, traces
-from .admission import admit
+from .admission import Admission, admit
 from .attempt import Attempt
 from .errors import ClusterError, DatabaseError, LeaseLost
 from .failure_log import FailureLog
@@ -24,7 +27,7 @@ from .nodes import fleet
 from .operating import Operating
 from .owner import Owner
 from .settings import Settings
-from .states import HOLDING
+from .states import HOLDING, State
 from .store import faults as fault_rows
 from .store import jobs, leases, nodes
 from .store import operations as operation_rows
@@ -46,6 +49,18 @@ _BUSY_NODES_S = 1.0
 class _Running:
     attempt: Attempt
     task: "asyncio.Task[None]"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the database asks of the dispatcher, of one moment."""
+
+    ending: Mapping[str, State]  # lease token → the state of a job whose gang is to end
+    faults: Sequence[RowMapping]
+    traces: Sequence[RowMapping]
+    abandoned: Sequence[str]
+    operations: Sequence[RowMapping]
+    queued: bool
 
 
 class Dispatcher:
@@ -110,44 +125,42 @@ class Dispatcher:
     async def _schedule(self) -> None:
         if not self._seen:
             return
-        await self._end_gangs()
-        await self._inject()
-        await self._trace()
         if self._unreachable is None:
             await self._bury()
-            await self._adopt()
-            await self._operating.look()
-        admission = await admit(self.store, self.settings, self.owner, self._unreachable)
+        async with self.store.read() as tx:  # one for all: this is done twice a second, beside gangs that train
+            asked = await self._asked(tx)
+        self._carry_to_gangs(asked)
+        await self._adopt(asked.abandoned)
+        await self._operating.begin(asked.operations)
+        admission = Admission([], False)
+        if asked.queued:
+            admission = await admit(self.store, self.settings, self.owner, self._unreachable)
         self._waiting = admission.waiting
         for lease in admission.leases:
             self._look_after(lease)
 
-    async def _end_gangs(self) -> None:
-        """Of jobs that somebody wants cancelled, or to make room."""
-        if not self._running:
-            return
-        async with self.store.read() as tx:
-            asked = await leases.ending(tx)
-        for token in asked.keys() & self._running.keys():
-            self._running[token].attempt.end(asked[token])
+    async def _asked(self, tx: AsyncConnection) -> _Asked:
+        tokens, reachable = self._running.keys(), self._unreachable is None
+        struck = bool(tokens) and self.settings.fault_injection
+        return _Asked(
+            ending=await leases.ending(tx) if tokens else {},
+            faults=await fault_rows.open_of(tx, tokens) if struck else (),
+            traces=await trace_rows.open_of(tx, tokens) if tokens else (),
+            abandoned=await leases.abandoned(tx, _ADOPTIONS) if reachable else (),
+            operations=await operation_rows.free(tx, self._operating.room)
+            if reachable and self._operating.room
+            else (),
+            queued=await jobs.any_queued(tx),
+        )
 
-    async def _inject(self) -> None:
-        """Carry the faults that users asked for to the gangs of their jobs."""
-        if not self._running or not self.settings.fault_injection:
-            return
-        async with self.store.read() as tx:
-            ordered = await fault_rows.open_of(tx, self._running.keys())
-        for row in ordered:
+    def _carry_to_gangs(self, asked: _Asked) -> None:
+        """Which of them are to end, for a cancellation or to make room; faults and traces that users asked for."""
+        for token in asked.ending.keys() & self._running.keys():
+            self._running[token].attempt.end(asked.ending[token])
+        for row in asked.faults:
             if running := self._running.get(row["lease_token"]):
                 running.attempt.inject(gang_name(row["job_id"], row["attempt"]), faults.order_of(row))
-
-    async def _trace(self) -> None:
-        """Carry the traces that users asked for to the gangs of their jobs."""
-        if not self._running:
-            return
-        async with self.store.read() as tx:
-            ordered = await trace_rows.open_of(tx, self._running.keys())
-        for row in ordered:
+        for row in asked.traces:
             if running := self._running.get(row["lease_token"]):
                 running.attempt.trace(gang_name(row["job_id"], row["attempt"]), traces.order_of(row))
 
@@ -164,10 +177,8 @@ class Dispatcher:
                 await operation_rows.release_all_of(tx, dead)
         self._buried = True
 
-    async def _adopt(self) -> None:
+    async def _adopt(self, abandoned: Sequence[str]) -> None:
         """Take over the jobs of dispatchers that are gone; their gangs are found by name."""
-        async with self.store.read() as tx:
-            abandoned = await leases.abandoned(tx, _ADOPTIONS)
         for job_id in abandoned:
             lease = Lease(job_id, uuid4().hex, self.owner)
             async with self.store.write() as tx:

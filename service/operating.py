@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import uuid4
 
@@ -39,13 +40,13 @@ class Operating:
         self.store, self.settings, self.cluster, self.owner = store, settings, cluster, owner
         self._running: dict[str, asyncio.Task[None]] = {}  # by lease token
 
-    async def look(self) -> None:
-        """Begin what waits, as far as there is room."""
-        room = self.settings.operations_at_once - len(self._running)
-        if room <= 0:
-            return
-        async with self.store.read() as tx:
-            waiting = await rows.free(tx, room)
+    @property
+    def room(self) -> int:
+        """How many more may be begun."""
+        return max(0, self.settings.operations_at_once - len(self._running))
+
+    async def begin(self, waiting: Sequence[RowMapping]) -> None:
+        """Begin these that wait, of which there are no more than there is room."""
         for row in waiting:
             await self._take(row["job_id"], row["id"])
 

@@ -52,7 +52,7 @@ class Spool:
         self._kept: deque[tuple[Event, int]] = deque()
         self._bytes = 0
         self._urgent = 0
-        self._changed: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], bool] = {}  # who waits for a change; whether only for an urgent one
 
     @property
     def full(self) -> bool:
@@ -74,7 +74,7 @@ class Spool:
         self._keep(event)
         if urgent:
             self._urgent = self.last
-        self._wake()
+        self._wake(urgent)
         return event
 
     def _keep(self, event: Event) -> None:
@@ -98,7 +98,7 @@ class Spool:
         """The oldest events after number `after`, one at least where there is one; acknowledges, and so forgets, those up to it."""
         while self._kept and self._kept[0][0]["seq"] <= after:
             self._bytes -= self._kept.popleft()[1]
-        self._wake()
+        self._wake(urgent=False)
         sizes = accumulate(size for _, size in self._kept)
         fit = sum(1 for _ in takewhile(lambda size: size <= most_bytes, islice(sizes, most)))
         return [event for event, _ in islice(self._kept, max(1, fit))]
@@ -106,27 +106,28 @@ class Spool:
     async def wait(self, after: int, wait_s: float, linger_s: float = 0.0) -> None:
         """Until there is an event after `after`, at most `wait_s`; then `linger_s` more for company, unless urgent."""
         if await self._until(lambda: self.last > after, wait_s):
-            await self._until(lambda: self._urgent > after, linger_s)
+            await self._until(lambda: self._urgent > after, linger_s, urgent=True)
 
     async def room(self, wait_s: float) -> bool:
         """Until the spool is not full, at most `wait_s`; says whether there is room."""
         return await self._until(lambda: not self.full, wait_s)
 
-    async def _until(self, holds: Callable[[], bool], wait_s: float) -> bool:
+    async def _until(self, holds: Callable[[], bool], wait_s: float, urgent: bool = False) -> bool:
+        """`urgent`: only an urgent event can make it hold, so that others wake nobody."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         while not holds() and (left := deadline - loop.time()) > 0:
             change: asyncio.Future[None] = loop.create_future()
-            self._changed.add(change)
+            self._waiting[change] = urgent
             try:
                 await asyncio.wait([change], timeout=left)
             finally:
-                self._changed.discard(change)
+                del self._waiting[change]
         return holds()
 
-    def _wake(self) -> None:
-        for change in self._changed:
-            if not change.done():
+    def _wake(self, urgent: bool = True) -> None:
+        for change, only_urgent in self._waiting.items():
+            if not change.done() and (urgent or not only_urgent):
                 change.set_result(None)
 
 

@@ -48,8 +48,8 @@ from .traces import Book, Traces
 
 #: What the dispatcher has not taken is kept in the journal too, in the memory of the cluster's head.
 SPOOL_BYTES: Final = 16 << 20
-#: So long an event waits for company before the dispatcher gets it: each answer is a transaction, on cores that may train.
-LINGER_S: Final = 0.2
+#: So long an event waits for company before the dispatcher gets it: that of the other ranks, whose steps end together.
+LINGER_S: Final = 0.05
 #: After a failure, so long for a better cause: peers notice each other's deaths before they tell their own.
 ROOT_CAUSE_S: Final = 1.0
 STOP_GRACE_S: Final = 1.0

@@ -4,14 +4,14 @@ Rules that it keeps: an event is acknowledged only when what follows from it is 
 still says counts for nothing; a rank that is lost, or says that it failed, ends the generation.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from .coords import Coords
 from .events import Event, Ranks, Spool
 from .failure import Failure, brief, ending, raised
 from .hang import Progress
-from .journal import Journal
+from .journal import GATHER_S, Journal
 from .lookout import ANSWER_S, PULL_S, within
 from .member import Member, keeper, keeps
 from .placement import Order
@@ -68,10 +68,12 @@ class Hearing:
                 if not await self.gang.spool.room(self.gang.pull_s):
                     await self._call(member.actor.beat.remote())
                     continue
-                for event in await self._call(member.actor.pull.remote(member.pulled, self.gang.pull_s)):
+                events = await self._call(member.actor.pull.remote(member.pulled, self.gang.pull_s))
+                for event in events:
                     member.pulled = event["seq"]
                     self._take(member, event)
-                await self.gang.journal.settled()  # the next pull acknowledges
+                # The next pull acknowledges; after nothing but steps it is in no haste.
+                await self.gang.journal.settled(GATHER_S if _only_steps(events) else 0.0)
         except (RayError, TimeoutError) as error:
             self.lose(member, f"the rank's actor is lost: {brief(error)}")
         except Exception as error:  # a fault of ours must not leave the gang waiting for this rank
@@ -148,3 +150,7 @@ class Hearing:
         member.exited = member.lost = True
         if self.gang.phase != "ending":  # a dead supervisor may have removed it already
             self.gang.fail(Failure("rank_lost", member.rank, message, member.node))
+
+
+def _only_steps(events: Sequence[Event]) -> bool:
+    return all(event["kind"] == "step" for event in events)

@@ -20,6 +20,8 @@ from .placement import NAMESPACE
 
 #: At most one write in so many seconds: each costs the supervisor and the store about a millisecond of cores that may train.
 SPARING_S: Final = 0.05
+#: So long a write that nobody waits for waits for others to share it: the ranks of a gang end a step within so much of each other.
+GATHER_S: Final = 0.03
 #: A store that does not answer is asked again after so long: without it there is no cluster.
 AGAIN_S: Final = 1.0
 
@@ -55,13 +57,13 @@ class Journal:
         self.spool.refill([event for batch in known for event in batch], last)
         return bytes(remembered)
 
-    async def settled(self) -> None:
-        """Until everything that is known now is written."""
+    async def settled(self, gather_s: float = 0.0) -> None:
+        """Until everything that is known now is written; the write may wait `gather_s` for others to share it."""
         self._asked += 1
         mine = self._asked
         while self._written < mine:
             if self._writing is None or self._writing.done():
-                self._writing = asyncio.get_running_loop().create_task(self._write())
+                self._writing = asyncio.get_running_loop().create_task(self._write(gather_s))
             await asyncio.shield(self._writing)  # who stops waiting does not stop the write
 
     async def close(self) -> None:
@@ -71,8 +73,8 @@ class Journal:
             await asyncio.wait([self._writing])
         await _surely(lambda: erase(self.gang))
 
-    async def _write(self) -> None:
-        await asyncio.sleep(self._wrote_at + SPARING_S - time.monotonic())
+    async def _write(self, gather_s: float) -> None:
+        await asyncio.sleep(max(gather_s, self._wrote_at + SPARING_S - time.monotonic()))
         asked, last = self._asked, self.spool.last
         kept = [event for batch in self._inherited if batch[-1]["seq"] > self.spool.acknowledged for event in batch]
         events = kept + self.spool.newer(self.last)

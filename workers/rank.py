@@ -9,6 +9,7 @@ is given one, and a spare waits for that.
 import asyncio
 import contextlib
 import json
+import math
 import os
 import signal
 import socket
@@ -38,11 +39,13 @@ from .wounds import Wounds
 NODE_FOLDER: Final = "SHARDYARD_NODE"
 
 SPOOL_BYTES: Final = 8 << 20
-#: Once steps happen, a rank gathers for so long before it reads and sends again: few wake-ups cost a step no time. It
-#: does not while the trainer says much, which would then wait for its reader.
+#: Once steps happen, a rank gathers for so long before it reads again what comes faster than that: few wake-ups cost a step no time.
+#: It does not while the trainer says much, which would then wait for its reader.
 GATHER_S: Final = 0.2
 BUSY_S: Final = 1.0
-LINGER_S: Final = 0.3
+#: From then on an event may be so old when it leaves. It waits for company here, and next to not at all in its supervisor: all ranks end
+#: a step together, so the whole way, journal and database included, is gone once for the events of so long.
+LINGER_S: Final = 0.65
 #: After a trainer's end, so long for its last words to be read (a grandchild may hold its pipes open).
 LAST_WORDS_S: Final = 0.5
 MAX_LINE: Final = 8192
@@ -85,15 +88,22 @@ class Lines:
         self._longest = longest
         self._rest = b""
         self._busy_until = 0.0
+        self._waited_s = math.inf
 
     @property
-    def busy(self) -> bool:
-        """Whether much has come in the last second."""
-        return time.monotonic() < self._busy_until
+    def quick(self) -> bool:
+        """Whether lines come faster than every `GATHER_S`."""
+        return self._waited_s < GATHER_S
+
+    async def gather(self) -> None:
+        """Wait for more, where lines come quickly and the writer does not wait for its reader."""
+        if self.quick and asyncio.get_running_loop().time() >= self._busy_until:
+            await asyncio.sleep(GATHER_S)
 
     async def read(self) -> list[bytes] | None:
         """The next complete lines (perhaps none); None at the end. A line over `longest` bytes is cut into several."""
         loop = asyncio.get_running_loop()
+        began = loop.time()
         while True:
             try:
                 data = os.read(self.fd, CHUNK)
@@ -108,8 +118,9 @@ class Lines:
             except ConnectionError:
                 data = b""
                 break
+        self._waited_s = loop.time() - began
         if len(data) * 2 >= CHUNK:
-            self._busy_until = time.monotonic() + BUSY_S
+            self._busy_until = loop.time() + BUSY_S
         if not data:
             rest, self._rest = self._rest, b""
             return [rest] if rest else None
@@ -409,7 +420,7 @@ class Rank:
         """Events after `after`, oldest first, waiting up to `wait_s` for one; acknowledges those up to `after`."""
         self._heard()
         self.spool.take(after)
-        await self.spool.wait(after, wait_s, LINGER_S if self.steps else 0.0)
+        await self.spool.wait(after, wait_s, self._linger_s)
         self._heard()
         return self.spool.take(after)
 
@@ -479,6 +490,12 @@ class Rank:
         copying = Copying(trainer.bell, self.slots, self.rank, lambda text: self.logs.add("stderr", [text.encode()]))
         with contextlib.suppress(OSError):
             await copying.run(self.generation, buddy.keep.remote, lambda: self.keeper.drop_all_but(keeps))
+
+    @property
+    def _linger_s(self) -> float:
+        if not self.steps or self.trainer is None:
+            return 0.0
+        return LINGER_S - GATHER_S if self.trainer.messages.quick else LINGER_S
 
     def _heard(self) -> None:
         self.spoken = time.monotonic()
@@ -562,8 +579,8 @@ class Rank:
             await self._gather(trainer, source)
 
     async def _gather(self, trainer: Trainer, source: Lines) -> None:
-        if self.steps and not source.busy and not trainer.gone.is_set():
-            await asyncio.sleep(GATHER_S)
+        if self.steps and not trainer.gone.is_set():
+            await source.gather()
 
 
 def _slots(remains: Remains | None) -> list[int]:

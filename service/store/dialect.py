@@ -12,7 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 def insert(tx: AsyncConnection, table: Table) -> postgresql.Insert:
     """An INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`, which both databases spell alike."""
-    if tx.dialect.name == "postgresql":
+    return insert_into(tx.dialect.name, table)
+
+
+def insert_into(dialect: str, table: Table) -> postgresql.Insert:
+    """The same by the dialect's name, for a statement that is built once and for all."""
+    if dialect == "postgresql":
         return postgresql.insert(table)
     lookalike: Any = sqlite.insert(table)
     return lookalike  # type: ignore[no-any-return]

@@ -6,13 +6,26 @@ range of any length is then read in about as many rows as are asked for, times 3
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, FromClause, Select, case, func, literal, select
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    FromClause,
+    Select,
+    String,
+    bindparam,
+    case,
+    func,
+    literal,
+    select,
+)
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .dialect import insert
+from .dialect import insert_into
 from .tables import SERIES, rollups, steps
 
 #: Steps of a bucket, level by level; each divides the next.
@@ -25,20 +38,23 @@ _KEY = ("job_id", "width", "bucket")
 async def extend(tx: AsyncConnection, job_id: str, low: int, high: int) -> None:
     """Make the buckets of steps `low` to `high` anew, which have just been stored. Call only with the job's row locked."""
     for below, width in zip((1, *WIDTHS), WIDTHS, strict=False):
-        await _extend(tx, job_id, below, width, low, high)
+        places = {"first": place(low, width), "last": place(high, width)}
+        await tx.execute(_extension(tx.dialect.name, below, width), {"of_job": job_id, **places})
 
 
-async def _extend(tx: AsyncConnection, job_id: str, below: int, width: int, low: int, high: int) -> None:
-    first, last = place(low, width), place(high, width)
-    rows = _of_range(job_id, below, width, first, last)
-    shown: list[ColumnElement[Any]] = [literal(job_id), literal(width), *rows.subquery().c]
+@cache
+def _extension(dialect: str, below: int, width: int) -> Any:
+    """Makes buckets `first` to `last` of `of_job` anew. Built once: SQLAlchemy takes longer to build it than SQLite to run it."""
+    job: BindParameter[str] = bindparam("of_job", type_=String)
+    rows = _of_range(job, below, width, bindparam("first", type_=BigInteger), bindparam("last", type_=BigInteger))
+    shown: list[ColumnElement[Any]] = [job, literal(width), *rows.subquery().c]
     columns = ["job_id", "width", "bucket", *_columns()]
     values = select(*shown)
-    statement = insert(tx, rollups).from_select(
+    statement = insert_into(dialect, rollups).from_select(
         columns, values.where(literal(True))
     )  # SQLite needs a WHERE before ON CONFLICT
     made = {name: statement.excluded[name] for name in _columns()}
-    await tx.execute(statement.on_conflict_do_update(index_elements=list(_KEY), set_=made))
+    return statement.on_conflict_do_update(index_elements=list(_KEY), set_=made)
 
 
 async def read(
@@ -59,7 +75,12 @@ def place(step: int, width: int) -> int:
 
 
 def _of_range(
-    job_id: str, below: int, width: int, first: int, last: int, names: Sequence[str] = SERIES
+    job_id: str | ColumnElement[str],
+    below: int,
+    width: int,
+    first: int | ColumnElement[int],
+    last: int | ColumnElement[int],
+    names: Sequence[str] = SERIES,
 ) -> Select[*tuple[Any, ...]]:
     """Buckets `first` to `last` of `width` steps out of those of `below` steps; of 1 step: out of the steps."""
     source: FromClause = steps if below == 1 else rollups

@@ -13,6 +13,7 @@ from shardyard.api.async_client import AsyncClient
 from shardyard.api.cli.commands import run
 from shardyard.api.client import Client
 from shardyard.service.operating import Operating
+from shardyard.service.store import operations as rows
 from shardyard.workers.checkpoint.storage import folder_at
 
 from ..inprocess_cluster import InProcessCluster
@@ -93,7 +94,9 @@ def operated(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     async def work() -> None:
         while True:
-            await operating.look()
+            async with plane.store.read() as tx:
+                waiting = await rows.free(tx, operating.room)
+            await operating.begin(waiting)
             await asyncio.sleep(0.05)
 
     async def begin() -> "asyncio.Task[None]":

@@ -1,5 +1,6 @@
 """A supervisor that dies is started again, and whoever reads the story cannot tell, but for the incident."""
 
+import asyncio
 import pickle
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from shardyard.service.cluster import Cluster
 from shardyard.service.errors import GangLost
 from shardyard.workers import journal, office
 from shardyard.workers.events import Spool
-from shardyard.workers.journal import Journal
+from shardyard.workers.journal import GATHER_S, Journal
 
 from .story import Event, closed, follow, is_final, is_step, kill_supervisor, order, pids, states, written
 
@@ -101,6 +102,27 @@ async def test_a_journal_is_recalled_without_what_its_state_does_not_count(clust
     assert await Journal(gang, Spool(1 << 20), bytes).recall() == b"state"
     await second.close()
     assert not written(gang)
+
+
+async def test_ranks_that_end_a_step_together_share_a_write(cluster: Cluster) -> None:
+    spool = Spool(1 << 20)
+    states = []
+
+    def state() -> bytes:
+        states.append(spool.last)
+        return b"state"
+
+    diary = Journal("shardyard-diary-2", spool, state)
+    await diary.recall()
+    ranks = []
+    for _ in range(4):
+        spool.add("step", {})
+        ranks.append(asyncio.create_task(diary.settled(GATHER_S)))
+        for _ in range(3):  # each rank's answer comes a little later
+            await asyncio.sleep(0)
+    await asyncio.gather(*ranks)
+    assert states == [4], "one write that knows of all"
+    await diary.close()
 
 
 async def test_one_that_finds_a_successor_leaves_before_it_acts(cluster: Cluster, tmp_path: Path) -> None:

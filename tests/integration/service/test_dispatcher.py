@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from harness.patience import PATIENCE_S
 from harness.postgres import Postgres
+from sqlalchemy import event
 
 from shardyard.service import faults, jobs, nodes, traces
 from shardyard.service.dispatcher import Dispatcher
@@ -84,6 +85,36 @@ def reached(state: State) -> Callable[[Job], bool]:
 async def story(store: Store, job: Job) -> list[Any]:
     tail = await jobs.tail(store, job.id, Cursor(), with_logs=True, limit=100_000)
     return tail.items
+
+
+def transactions(store: Store) -> list[float]:
+    """Gets an entry for each transaction that this store begins from now on."""
+    begun: list[float] = []
+    for engine in {store._engines.writing.sync_engine, store._engines.reading.sync_engine}:
+        event.listen(engine, "begin", lambda _: begun.append(time.monotonic()))
+    return begun
+
+
+async def test_a_look_at_the_database_is_one_transaction(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """Twice a second beside gangs that train: whatever is asked of the dispatcher, it reads at once."""
+
+    async def silent(gang: Gang) -> None:
+        await gang.state("starting")
+        await gang.state("running")
+        await gang.stopped.wait()
+
+    cluster.script = silent
+    dispatcher = Dispatcher(store, settings.model_copy(update={"fault_injection": True}), cluster)
+    job = await submit(store, settings, steps=1000)
+    await dispatcher._watch_nodes()
+    await dispatcher._schedule()
+    await until(store, job, reached(State.RUNNING))
+    begun = transactions(store)
+    await dispatcher._schedule()
+    assert len(begun) == 1
+    await dispatcher._leave()
 
 
 async def states(store: Store, job: Job) -> list[str]:

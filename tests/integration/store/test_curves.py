@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from harness.served import HIGH, MILLION, SPIKE, store_million
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from shardyard.service import curves
 from shardyard.service.admission import admit
@@ -19,6 +19,8 @@ from shardyard.service.settings import Settings
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.service.store.rollups import WIDTHS
+from shardyard.service.store.tables import rollups as rollups_table
 
 from .conftest import Submit
 from .test_intake import AT_ONCE, placed, state, step, told
@@ -66,6 +68,26 @@ async def test_they_hold_the_extremes_of_each_bucket(
             assert bounds(read) == naive(whole, read.width)
             assert len(read.starts) <= buckets
             assert read.last_step == count
+
+
+async def test_a_batch_makes_its_buckets_by_statements_that_were_built_before(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    """To build them took longer than all else in a batch."""
+    _, lease = placed
+    said = told(state("starting"), state("running"), *(step(n, 1.0) for n in range(1, 5)))
+    await take_in(store, lease, 1, said[:4])
+    executed: list[Any] = []
+
+    def note(_connection: Any, statement: Any, *_: Any) -> None:
+        if getattr(statement, "table", None) is rollups_table:
+            executed.append(statement)
+
+    event.listen(store._engines.writing.sync_engine, "before_execute", note)
+    await take_in(store, lease, 1, said[4:5])
+    await take_in(store, lease, 1, said[5:])
+    assert len(executed) == 2 * len(WIDTHS)
+    assert all(first is second for first, second in zip(executed, executed[len(WIDTHS) :], strict=False))
 
 
 async def test_a_step_that_is_trained_again_is_gone_from_its_buckets(
