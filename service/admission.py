@@ -4,8 +4,8 @@ All in one short transaction that one dispatcher at a time may have, so that two
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from sqlalchemy import text
@@ -16,55 +16,90 @@ from . import capacity, forms
 from .identity import gang_name
 from .lifecycle import Word, move
 from .nodes import Fleet, fleet, machine_of
-from .queue import Decision, Start, Wait, Waiting, decide
+from .queue import DEVICES, Decision, Device, Inventory, Start, Wait, Waiting, decide, queues, turn
 from .settings import Settings
 from .states import State
 from .store import attempts, events, jobs, leases
 from .store.engine import Store
 from .store.leases import Lease
 
-#: So many of the queue's front are looked at; as each waiting one holds up those behind it, more would change little.
+#: So many at the front of each kind's queue are looked at; as each waiting one holds up those behind it, more would change little.
 FRONT = 200
+#: So many others are told at once why they wait.
+PAGE = 100
 
 #: Any number, the same in every dispatcher.
 _LOCK = 7_382_945_103
 
 
+@dataclass
+class Walk:
+    """How far a dispatcher has come in telling jobs behind the fronts why they wait: among the new ones, and all around again."""
+
+    newest: str = ""
+    place: str = ""
+
+
 @dataclass(frozen=True)
 class Admission:
-    """What one look at the queue led to: the leases of the jobs to start, and whether others wait."""
+    """What one look at the queue led to: the leases of the jobs to start, whether others wait, and whether some were not told why."""
 
     leases: list[Lease]
     waiting: bool
+    untold: bool = False
 
 
-async def admit(store: Store, settings: Settings, owner: str, unreachable: str | None) -> Admission:
-    """Decide on the queue's front, where jobs wait. `unreachable`: why nothing can be started now, None when the cluster answers."""
+async def admit(
+    store: Store, settings: Settings, owner: str, unreachable: str | None, walk: Walk | None = None
+) -> Admission:
+    """Decide on the front of each kind's queue. `unreachable`: why nothing can be started now, None when the cluster answers."""
+    walk = walk or Walk()
     async with store.write() as tx:
         if tx.dialect.name == "postgresql":
             await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        front = {row["id"]: row for row in await jobs.queued(tx, FRONT)}
+        others, untold = await _others(tx, walk)  # first: what was submitted meanwhile is at a front, or told next time
         machines = await fleet(tx)
-        decisions = await _decisions(tx, settings, list(front.values()), machines, unreachable)
+        cluster = await _inventory(tx, settings, machines)
+        stand = _stand(await jobs.shapes(tx), cluster, unreachable)
+        front = await _front(tx, stand)
+        decisions = _decisions(list(front.values()), cluster, await jobs.held_ranks(tx))
         known = [row["id"] for row in machines.alive]
-        started = [await _carry_out(tx, settings, owner, front[each.id], each, known) for each in decisions]
-    taken = [lease for lease in started if lease is not None]
-    return Admission(taken, len(taken) < len(decisions))
+        starts = [each for each in decisions if isinstance(each, Start)]
+        started = [await _start(tx, settings, owner, front[each.id], each, known) for each in starts]
+        behind = {row["id"]: row for row in others if row["id"] not in front}
+        waits = [each for each in decisions if isinstance(each, Wait)]
+        waits += [_wait(row, stand) for row in behind.values()]
+        await _explain(tx, owner, front | behind, waits)
+    return Admission([lease for lease in started if lease is not None], bool(waits), untold)
 
 
-async def _decisions(
-    tx: AsyncConnection,
-    settings: Settings,
-    front: Sequence[RowMapping],
-    among: Fleet,
-    unreachable: str | None,
-) -> list[Decision]:
-    if unreachable is not None:
-        return [Wait(row["id"], "cluster_unreachable", unreachable) for row in front]
-    waiting = [_waiting(row) for row in front]
+async def _inventory(tx: AsyncConnection, settings: Settings, among: Fleet) -> Inventory:
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
-    whole = await capacity.whole(tx, settings)
-    return decide(waiting, machines, await jobs.held_ranks(tx), settings.max_ranks, whole)
+    return Inventory(machines, settings.max_ranks, await capacity.whole(tx, settings))
+
+
+#: Shape → the device in whose queue its jobs stand, or why they wait outside of any.
+_Stand = Mapping[str, Device | Wait]
+
+
+def _stand(shapes: Collection[str], cluster: Inventory, unreachable: str | None) -> _Stand:
+    if unreachable is not None:
+        return dict.fromkeys(shapes, Wait("", "cluster_unreachable", unreachable))
+    return queues(shapes, cluster)
+
+
+async def _front(tx: AsyncConnection, stand: _Stand) -> dict[str, RowMapping]:
+    """The jobs at the front of each kind's queue, all in order of submission."""
+    found: list[RowMapping] = []
+    for device in DEVICES:
+        shapes = [shape for shape, place in stand.items() if place == device]
+        found += await jobs.queued(tx, FRONT, shapes) if shapes else ()
+    return {row["id"]: row for row in sorted(found, key=lambda row: str(row["id"]))}
+
+
+def _decisions(front: Sequence[RowMapping], cluster: Inventory, held: Mapping[str, int]) -> list[Decision]:
+    waiting = [_waiting(row) for row in front]
+    return decide(waiting, cluster.machines, held, cluster.max_ranks, cluster.whole)
 
 
 def _waiting(row: RowMapping) -> Waiting:
@@ -73,20 +108,36 @@ def _waiting(row: RowMapping) -> Waiting:
     return Waiting(row["id"], first, row["tensor"], row["wanted_device"], row["spares"], tuple(others), least)
 
 
-async def _carry_out(
-    tx: AsyncConnection, settings: Settings, owner: str, job: RowMapping, decision: Decision, known: list[str]
-) -> Lease | None:
-    if isinstance(decision, Start):
-        return await _start(tx, settings, owner, job, decision, known)
-    if (job["reason"], job["message"]) != (decision.reason, decision.message):
-        await jobs.explain(tx, job["id"], decision.reason, decision.message)
-        await events.append(tx, job["id"], [_waits(job, owner, decision)])
-    return None
+async def _others(tx: AsyncConnection, walk: Walk) -> tuple[list[RowMapping], bool]:
+    """Jobs anywhere in the queue: new ones, and a part of all; whether there are more new ones."""
+    new = await jobs.queued(tx, PAGE, after=walk.newest)
+    again = await jobs.queued(tx, PAGE, after=walk.place)
+    walk.newest = new[-1]["id"] if new else walk.newest
+    walk.place = again[-1]["id"] if len(again) == PAGE else ""
+    return [*new, *again], len(new) == PAGE
 
 
-def _waits(job: RowMapping, owner: str, wait: Wait) -> Mapping[str, object]:
-    data = {"state": State.QUEUED, "reason": wait.reason, "message": wait.message, "attempt": job["attempt"]}
-    return {"attempt": job["attempt"], "kind": "state", "ts": time.time(), "actor": owner, "data": data}
+def _wait(row: RowMapping, stand: _Stand) -> Wait:
+    """Of a job that is not at the front of its queue."""
+    place = stand[row["shape"]]
+    return replace(place, id=row["id"]) if isinstance(place, Wait) else turn(row["id"])
+
+
+async def _explain(tx: AsyncConnection, owner: str, rows: Mapping[str, RowMapping], waits: Sequence[Wait]) -> None:
+    """Tell the jobs why they wait, those of which it is not known yet."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for wait in waits:
+        if (rows[wait.id]["reason"], rows[wait.id]["message"]) != (wait.reason, wait.message):
+            said.setdefault((wait.reason, wait.message), []).append(wait.id)
+    for (reason, message), ids in said.items():
+        told = await jobs.explain(tx, ids, reason, message)
+        await events.insert_all(tx, [_told(row, owner, reason, message) for row in told])
+
+
+def _told(row: RowMapping, owner: str, reason: str, message: str) -> dict[str, object]:
+    data = {"state": State.QUEUED, "reason": reason, "message": message, "attempt": row["attempt"]}
+    where = {"job_id": row["id"], "position": row["event_pos"], "attempt": row["attempt"]}
+    return {**where, "kind": "state", "ts": time.time(), "actor": owner, "data": data}
 
 
 async def _start(

@@ -16,7 +16,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from . import capacity, faults, traces
-from .admission import Admission, admit
+from .admission import Admission, Walk, admit
 from .attempt import Attempt
 from .errors import ClusterError, DatabaseError, LeaseLost
 from .failure_log import FailureLog
@@ -79,6 +79,7 @@ class Dispatcher:
         self._spared: Collection[str] = ()  # cordoned nodes that stay in use
         self._seen = False  # whether there was such a look
         self._buried = False  # whether this machine's dead dispatchers have been looked for
+        self._walk = Walk()
         self._waiting = False  # whether jobs wait in the queue
         self._strangers: Set[str] = frozenset()  # gangs of jobs that the database does not know
 
@@ -134,8 +135,10 @@ class Dispatcher:
         await self._operating.begin(asked.operations)
         admission = Admission([], False)
         if asked.queued:
-            admission = await admit(self.store, self.settings, self.owner, self._unreachable)
+            admission = await admit(self.store, self.settings, self.owner, self._unreachable, self._walk)
         self._waiting = admission.waiting
+        if admission.untold:
+            self._wake.set()
         for lease in admission.leases:
             self._look_after(lease)
 

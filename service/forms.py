@@ -13,6 +13,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.elastic import Form
+from .queue import Waiting
 from .spec import JobSpec, Policy
 from .store import events, jobs
 from .store.dialect import unix_now
@@ -26,12 +27,14 @@ FREED_S: Final = 3.0
 def columns(spec: JobSpec, batch: object, forms: Sequence[Form]) -> dict[str, Any]:
     """What a job's row says of its layout."""
     layout = spec.train.layout
+    least = min((form.world_size for form in forms), default=layout.world_size)
     return {
         "spec": spec.model_dump(mode="json", by_alias=True),
         "layout": str(layout),
         "batch": str(batch),
         "world_size": layout.world_size,
         "tensor": layout.tensor,
+        "shape": Waiting("", least, layout.tensor, spec.device, spec.policy.spares).shape,
         "elastic": [asdict(form) for form in forms] or None,
     }
 

@@ -5,10 +5,10 @@ stream of small jobs overtakes a large one for ever. A job for which the cluster
 up nobody. Which devices a job takes, and whether it is refused, is decided by what the cluster is to have, not by the nodes that live now.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import floor
-from typing import Literal
+from typing import Literal, Self, cast
 
 Device = Literal["cpu", "cuda"]
 Wanted = Literal["auto", "cpu", "cuda"]
@@ -34,6 +34,17 @@ class Waiting:
         int, ...
     ] = ()  # of an elastic job: the world sizes that it takes now where there is no room for the first
     least: int | None = None  # of an elastic job: the smallest that it may ever take
+
+    @property
+    def shape(self) -> str:
+        """What decides in which queue it stands, as text; of an elastic job its smallest form does."""
+        return f"{self.wanted} {self.smallest.world_size} {self.tensor} {self.spares}"
+
+    @classmethod
+    def of(cls, shape: str) -> Self:
+        """A job of this shape, without an id."""
+        wanted, world_size, tensor, spares = shape.split()
+        return cls("", int(world_size), int(tensor), cast("Wanted", wanted), int(spares))
 
     @property
     def devices(self) -> int:
@@ -120,6 +131,24 @@ def decide(
     return [_decide(job, pools, blocked) for job in waiting]
 
 
+def queues(shapes: Iterable[str], cluster: Inventory) -> dict[str, Device | Wait]:
+    """Shape → the device whose queue its jobs stand in, or why they cannot run now and hold up nobody."""
+    pools = _pools(cluster.machines, {}, cluster.max_ranks, cluster.whole)
+    return {shape: _queue(Waiting.of(shape), pools) for shape in shapes}
+
+
+def _queue(job: Waiting, pools: "_Pools") -> Device | Wait:
+    device = _resolve(job, pools)
+    room = pools[device]
+    never = room.never(job)
+    return room.absent(job) or device if never is None else Wait(job.id, "too_many_ranks", never)
+
+
+def turn(job_id: str) -> Wait:
+    """Of a job behind another that waits for devices of its kind."""
+    return Wait(job_id, "waiting_for_turn", "Waits for its turn: jobs that were submitted earlier go first.")
+
+
 def _decide(job: Waiting, pools: "_Pools", blocked: set[Device]) -> Decision:
     device = _resolve(job.smallest, pools)
     room = pools[device]
@@ -131,7 +160,7 @@ def _decide(job: Waiting, pools: "_Pools", blocked: set[Device]) -> Decision:
     if absent is not None:  # for a while this cluster is smaller than the job, which holds up nobody then
         return absent
     if device in blocked:
-        return Wait(job.id, "waiting_for_turn", "Waits for its turn: jobs that were submitted earlier go first.")
+        return turn(job.id)
     problem = room.problem(last)
     if problem is not None:
         blocked.add(device)

@@ -16,6 +16,12 @@ async def insert(tx: AsyncConnection, row: Mapping[str, Any]) -> None:
     await tx.execute(events.insert().values(row))
 
 
+async def insert_all(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store events of several jobs whose positions were taken with the jobs' changes."""
+    if rows:
+        await tx.execute(events.insert(), list(rows))
+
+
 async def append(tx: AsyncConnection, job_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Store events (attempt, kind, ts, actor, data) at the job's next positions."""
     if not rows:

@@ -121,9 +121,11 @@ def once(column: str, value: float) -> ColumnElement[float]:
     return func.coalesce(jobs.c[column], value)
 
 
-async def explain(tx: AsyncConnection, job_id: str, reason: str, message: str) -> None:
-    """Say why the job waits where it is."""
-    await tx.execute(update(jobs).where(jobs.c.id == job_id).values(reason=reason, message=message))
+async def explain(tx: AsyncConnection, job_ids: Collection[str], reason: str, message: str) -> Sequence[RowMapping]:
+    """Say why these jobs wait where they are. Takes an event position of each, and returns them with id and attempt."""
+    statement = update(jobs).where(jobs.c.id.in_(job_ids))
+    statement = statement.values(reason=reason, message=message, event_pos=jobs.c.event_pos + 1)
+    return (await tx.execute(statement.returning(jobs.c.id, jobs.c.event_pos, jobs.c.attempt))).mappings().all()
 
 
 async def take_positions(tx: AsyncConnection, job_id: str, counter: str, count: int) -> int:
@@ -157,20 +159,42 @@ def _ready(tx: AsyncConnection) -> ColumnElement[bool]:
     return and_(jobs.c.state == State.QUEUED, jobs.c.retry_at <= unix_begin(tx))
 
 
-async def queued(tx: AsyncConnection, limit: int) -> Sequence[RowMapping]:
-    """The queue's front, first submitted first, without the jobs whose last attempt is still being cleared away.
+async def shapes(tx: AsyncConnection) -> Sequence[str]:
+    """Of the queued jobs, each once."""
+    return [row.shape for row in await tx.execute(distinct_shapes())]
 
-    A job that waits for its next try holds up nobody.
+
+def distinct_shapes() -> Select[tuple[str]]:
+    """The query of `shapes`: one search of the index for each of them, where DISTINCT would walk along the whole queue."""
+    smallest, queued = func.min(jobs.c.shape), jobs.c.state == State.QUEUED
+    found = select(smallest.label("shape")).where(queued).cte("found", recursive=True)
+    following = select(smallest).where(queued, jobs.c.shape > found.c.shape).scalar_subquery()
+    found = found.union_all(select(following).where(found.c.shape.is_not(None)))
+    return select(found.c.shape).where(found.c.shape.is_not(None))
+
+
+async def queued(
+    tx: AsyncConnection, limit: int, shapes: Collection[str] | None = None, after: str = ""
+) -> Sequence[RowMapping]:
+    """The front of the queue, or of its part with these shapes or behind this id: first submitted first.
+
+    Without the jobs whose last attempt is still being cleared away. A job that waits for its next try holds up nobody.
     """
-    return (await tx.execute(front(tx, limit))).mappings().all()
+    return (await tx.execute(front(tx, limit, shapes, after))).mappings().all()
 
 
-def front(tx: AsyncConnection, limit: int) -> Select[*tuple[Any, ...]]:
+def front(
+    tx: AsyncConnection, limit: int, shapes: Collection[str] | None = None, after: str = ""
+) -> Select[*tuple[Any, ...]]:
     """The query of `queued`."""
-    wanted = ("id", "world_size", "tensor", "wanted_device", "reason", "message", "attempt", "elastic")
+    wanted = ("id", "world_size", "tensor", "wanted_device", "shape", "reason", "message", "attempt", "elastic")
     impatient = func.coalesce(jobs.c.elastic_at <= unix_begin(tx), False)
     columns = (*(jobs.c[name] for name in wanted), _SPARES.label("spares"), impatient.label("impatient"))
     statement = select(*columns).where(_ready(tx), unleased(tx))
+    if shapes is not None:
+        statement = statement.where(jobs.c.shape.in_(sorted(shapes)))
+    if after:
+        statement = statement.where(jobs.c.id > after)
     return statement.order_by(jobs.c.id).limit(limit)
 
 

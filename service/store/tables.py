@@ -63,6 +63,9 @@ jobs = Table(
     Column("world_size", Integer, nullable=False),
     Column("tensor", Integer, nullable=False),
     Column("wanted_device", String(8), nullable=False),  # auto, cpu, cuda
+    Column(
+        "shape", String(40), nullable=False, server_default=""
+    ),  # what decides in which queue it stands, `queue.Waiting.shape`
     Column("device", String(8)),  # what a placement made of it
     Column("max_restarts", Integer, nullable=False),
     Column("attempt", Integer, nullable=False, server_default="0"),
@@ -103,9 +106,9 @@ jobs = Table(
     Column("checkpoint", Text),
     Column("summary", JSON),
     Index(None, "name", "id"),
-    Index(
-        None, "state", "id", "retry_at"
-    ),  # the queue in order: who still waits is passed over without a look at its row
+    # the queue in order: who still waits, and who stands in another queue, is passed over without a look at its row
+    Index(None, "state", "id", "retry_at", "shape"),
+    Index(None, "state", "shape"),
     Index(None, "lease_token"),
     Index("ix_jobs_elastic", "state", sqlite_where=_ELASTIC, postgresql_where=_ELASTIC),
 )

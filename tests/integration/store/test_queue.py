@@ -5,8 +5,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service import jobs
+from shardyard.service.admission import FRONT, Walk, admit
 from shardyard.service.identity import new_job_id
+from shardyard.service.queue import turn
+from shardyard.service.records import Cursor, Job
+from shardyard.service.settings import Settings
+from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
+from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.tables import jobs as table
 
@@ -15,12 +21,22 @@ from .conftest import Submit
 MANY = 10_000
 
 
-async def _queue(tx: AsyncConnection, like: str) -> None:
+NODE = {"id": "n1", "host": "h1", "alive": True, "cpu": 2.0, "gpu": 4.0, "cpu_used": 0.0, "gpu_used": 0.0}
+
+
+async def _queue(tx: AsyncConnection, like: str, many: int = MANY, retry_at: float = 9e9) -> list[str]:
+    """So many more jobs like one, which were submitted before it."""
     row = await job_rows.by_id(tx, like)
     assert row is not None
-    rows = [{**row, "id": new_job_id(1.0 + i), "idempotency_key": None, "retry_at": 9e9} for i in range(MANY)]
+    rows = [{**row, "id": new_job_id(1.0 + i), "idempotency_key": None, "retry_at": retry_at} for i in range(many)]
     await tx.execute(table.insert(), rows)
     await tx.execute(text("ANALYZE"))
+    return [row["id"] for row in rows]
+
+
+async def _has(store: Store, **numbers: float) -> None:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0, **numbers}])
 
 
 async def _plan(tx: AsyncConnection, statement: Select[*tuple[object, ...]]) -> str:
@@ -40,7 +56,7 @@ async def test_a_long_queue_is_read_by_its_index(store: Store, submit: Submit) -
         plan = await _plan(tx, job_rows.front(tx, 200))
         assert [row["id"] for row in await job_rows.queued(tx, 200)] == [ready.id]
     print(plan)
-    assert "ix_jobs_state_id_retry_at" in plan
+    assert "ix_jobs_state_id_retry_at_shape" in plan
     assert not any(word in plan.lower() for word in ("seq scan", "scan jobs", "sort", "temp b-tree"))
     assert (await jobs.get_job(store, ready.id)).retry_at is None
 
@@ -59,3 +75,86 @@ async def test_elastic_jobs_are_found_among_all_that_run(store: Store, submit: S
         assert [row["id"] for row in await job_rows.may_grow(tx)] == [one.id]
     print(plan)
     assert "ix_jobs_elastic" in plan
+
+
+async def test_jobs_that_wait_for_other_devices_hold_up_nobody(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    """Before a job for CPUs: more than a front of jobs for GPUs that are in use, of jobs for either, and of jobs that are too large."""
+    await _has(store, gpu_used=4.0)
+    gpu = await submit(ranks=4, device="cuda")
+    either = await submit(ranks=4)
+    over = await submit(ranks=4, device="cuda", name="over")
+    async with store.write() as tx:
+        for like in (gpu, either):
+            await _queue(tx, like.id, FRONT + 20, retry_at=0.0)
+        await tx.execute(table.update().where(table.c.id == over.id).values(shape="cuda 64 1 0", world_size=64))
+        many = await _queue(tx, over.id, FRONT + 20, retry_at=0.0)
+        await tx.execute(table.update().where(table.c.id.in_(many)).values(tensor=1))
+    cpu = await submit(ranks=4, device="cpu")
+    assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [cpu.id]
+    await _has(store, gpu_used=0.0)
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    async with store.read() as tx:
+        row = await job_rows.by_id(tx, lease.job_id)
+    assert row is not None and row["device"] == "cuda"
+
+
+async def test_every_job_that_waits_is_told_why(store: Store, settings: Settings, submit: Submit) -> None:
+    """However long the queue is; and again, when the reason has changed."""
+    await _has(store, gpu_used=4.0)
+    gpu = await submit(ranks=4, device="cuda")
+    over = await submit(ranks=4, device="cuda", name="over")
+    async with store.write() as tx:
+        turns = await _queue(tx, gpu.id, 2 * FRONT + 50, retry_at=0.0)
+        await tx.execute(table.update().where(table.c.id == over.id).values(shape="cuda 64 1 0", world_size=64))
+        nevers = await _queue(tx, over.id, FRONT + 50, retry_at=0.0)
+    walk, looks = Walk(), 1
+    while (await admit(store, settings, "a", None, walk)).untold:
+        looks += 1
+    assert looks <= 10
+    rows = {job.id: (job.reason, bool(job.message)) for job in await _all(store)}
+    assert {rows[each] for each in nevers} == {("too_many_ranks", True)}
+    assert rows[turns[0]] == ("waiting_for_devices", True)
+    assert {rows[each] for each in turns[1:]} == {("waiting_for_turn", True)}
+    tail = await jobs.tail(store, turns[-1], Cursor(), with_logs=False, limit=100)
+    assert [item.data["reason"] for item in tail.items] == ["waiting_for_turn"]
+    await _has(store, gpu=2.0)  # now those are too many as well
+    for _ in range(looks):
+        assert not (await admit(store, settings, "a", None, walk)).leases
+    reasons = {job.id: job.reason for job in await _all(store)}
+    assert set(reasons.values()) == {"too_many_ranks"}
+
+
+async def _all(store: Store) -> list[Job]:
+    found, cursor = [], None
+    while True:
+        page = await jobs.list_jobs(store, state=State.QUEUED, cursor=cursor, limit=200)
+        found += page.items
+        if (cursor := page.next) is None:
+            return found
+
+
+async def test_a_look_at_ten_thousand_waiting_jobs_reads_the_fronts_alone(
+    store: Store, settings: Settings, submit: Submit
+) -> None:
+    """The kinds that wait are found in the index, and of each a front; a settled queue is not written to."""
+    await _has(store, gpu_used=4.0, cpu_used=2.0)
+    gpu = await submit(ranks=4, device="cuda")
+    async with store.write() as tx:
+        await _queue(tx, gpu.id, retry_at=0.0)
+        await tx.execute(table.update().values(reason="waiting_for_turn", message=turn("").message))
+    cpu = await submit(ranks=4, device="cpu")
+    async with store.read() as tx:
+        plan = await _plan(tx, job_rows.distinct_shapes())
+        front = await _plan(tx, job_rows.front(tx, FRONT, ["cpu 4 1 0"]))
+    print(plan, front, sep="\n")
+    for each, index in ((plan, "ix_jobs_state_shape"), (front, "ix_jobs_state_")):
+        assert index in each
+        assert not any(word in each.lower() for word in ("seq scan", "scan jobs"))
+    first, second = [(await admit(store, settings, "a", None)).leases for _ in range(2)]
+    assert not first and not second
+    assert (await jobs.get_job(store, cpu.id)).reason == "waiting_for_devices"
+    async with store.read() as tx:
+        told = (await tx.execute(text("SELECT count(*) FROM events WHERE kind = 'state'"))).scalar_one()
+    assert told == 4, "two submissions, and the first job of each queue"
