@@ -48,15 +48,10 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
 
 
 def check_layout(train: TrainSpec, vocab: int | None, local_files: bool = True) -> Checked:
-    """`vocab` None: the tokenizer cannot be seen from here, so what depends on its size is left to the trainers.
-
-    So is all that a model's own files say where there are no `local_files`.
-    """
+    """`vocab` None: the tokenizer cannot be seen from here. What a model's own files say is left to the trainers without `local_files`."""
     try:
         unseen = train.model.from_ is not None and not local_files
-        facts = ModelFacts(None, None, None, None, None) if unseen else train.facts(vocab or 256)
-        if vocab is None and train.model.vocab is None:
-            facts = replace(facts, vocab=None)
+        facts = ModelFacts(None, None, None, None) if unseen else train.facts(vocab or 256)
         known = train.model.vocab or vocab
         architecture = None if unseen or known is None else train.architecture(known)
         return Checked(train.check_facts(facts), elastic.forms(train, facts), architecture)

@@ -53,7 +53,7 @@ class Replicated:
         self._buckets = [Bucket(bucket, 1, stay) for bucket in filled]
         ordered = [*(p for bucket in filled for p in bucket), *(p for p in parameters if mesh.size(p.replicas) == 1)]
         self._masters = [(p, masters.take(p)) for p in ordered]
-        self.pieces = [p.piece(master) for p, master in self._masters]
+        self.pieces = [p.piece(master) for p, master in self._masters if master.numel()]
         self._order = BucketOrder(self._buckets, self._send)
         self._pending: list[Pending] = []
         self.gradient_peak = 0

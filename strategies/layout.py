@@ -39,8 +39,6 @@ class ModelFacts:
     heads: int | None
     kv_heads: int | None
     hidden: int | None  # the feed-forward width
-    vocab: int | None
-    tied: bool = False  # embedding and head share one parameter
     experts: int | None = None  # per mixture-of-experts layer
 
 
@@ -351,7 +349,6 @@ class Layout(BaseModel):
             ("attention heads", facts.heads),
             ("key/value heads", facts.kv_heads),
             ("feed-forward width", facts.hidden),
-            ("vocabulary", facts.vocab),
             ("sequence length" + " of a context rank" * (self.context > 1), seq_len if self.sequence else None),
         )
         for what, number in checks:
@@ -364,7 +361,7 @@ class Layout(BaseModel):
                 )
 
     def _legal_tensor(self, facts: ModelFacts, seq_len: int) -> list[int]:
-        numbers = [n for n in (facts.heads, facts.kv_heads, facts.hidden, facts.vocab) if n is not None]
+        numbers = [n for n in (facts.heads, facts.kv_heads, facts.hidden) if n is not None]
         if self.sequence:
             numbers.append(seq_len)
         return [d for d in _divisors(min(numbers, default=1)) if all(n % d == 0 for n in numbers)]

@@ -57,6 +57,18 @@ def cut_row(layer: nn.Linear, mesh: DeviceMesh, sequence: bool, x: Tensor) -> Te
     return whole + local(layer.bias, partial=sequence)
 
 
+def cut_lookup(layer: nn.Embedding, mesh: DeviceMesh, sequence: bool, tokens: Tensor) -> Tensor:
+    """Tokens [batch, seq] (int64), each by the one rank that has its row: rows (vocabulary) are cut as `torch.chunk` cuts."""
+    table = local(layer.weight)
+    rows = tokens - -(-layer.num_embeddings // mesh.size()) * mesh.get_local_rank()
+    elsewhere = (rows < 0) | (rows >= len(table))
+    if not len(table):
+        table = F.pad(table, (0, 0, 0, 1))  # something to look up
+    part = F.embedding(rows.masked_fill(elsewhere, 0), table).masked_fill(elsewhere.unsqueeze(-1), 0)
+    whole: Tensor = _Sum.apply(part, Axis(mesh, sequence))  # type: ignore[no-untyped-call]
+    return whole
+
+
 def local(value: Tensor, *, partial: bool = False) -> Tensor:
     """The plain tensor in a DTensor; the gradient that flows back is placed like it, or is a part of a sum."""
     if not isinstance(value, DTensor):

@@ -5,7 +5,8 @@ Per token with logits x [V], target y and log Z = log Σ exp x:  (1 − ε)(log 
 
 Where a model's head leaves its output cut over the tensor axis (a DTensor with Shard(-1)), whole logits never exist: two all-reduces,
 of one and of two (with smoothing three) numbers per token, find max, Σ exp, x_y and Σ x (Megatron-LM, 1909.08053, section 3). The
-backward pass sends nothing. Memory: V/t instead of V numbers per token, of the logits and of what the backward pass keeps.
+backward pass sends nothing. Memory: ⌈V/t⌉ instead of V numbers per token, of the logits and of what the backward pass keeps. The
+vocabulary is cut as `torch.chunk` cuts, without padding: the last ranks have fewer columns, or none.
 """
 
 from typing import Any
@@ -92,14 +93,17 @@ class _CutCrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         """`logits` [n, own], `targets` [n] counted from the first own column (outside 0…own−1: another rank's)."""
         smoothing, z_loss = terms
+        own = logits.shape[-1]
         shifted = _wide(logits)
+        if not own:  # a column that no exponential sees, for maximum and indices
+            shifted = functional.pad(shifted, (0, 1), value=-torch.inf)
         highest = shifted.amax(-1)
         waited(lambda: dist.all_reduce(highest, dist.ReduceOp.MAX, group=group), "all_reduce", group)
         shifted = shifted - highest.unsqueeze(-1)
-        mine = (targets >= 0) & (targets < logits.shape[-1])
+        mine = (targets >= 0) & (targets < own)
         column = torch.where(mine, targets, 0)
         at_target = shifted.gather(-1, column.unsqueeze(-1)).squeeze(-1).masked_fill(~mine, 0)
-        sums = [at_target, shifted.sum(-1)] if smoothing else [at_target]
+        sums = [at_target, shifted[:, :own].sum(-1)] if smoothing else [at_target]
         softmax = shifted.exp_()
         partial = torch.stack([softmax.sum(-1), *sums])
         waited(lambda: dist.all_reduce(partial, group=group), "all_reduce", group)
@@ -111,7 +115,7 @@ class _CutCrossEntropy(torch.autograd.Function):
         if z_loss:
             loss = loss + z_loss * (log_z + highest).square()
         ctx.save_for_backward(softmax.div_(z.unsqueeze(-1)), column, mine, log_z + highest)
-        ctx.terms, ctx.vocab, ctx.dtype = terms, vocab, logits.dtype
+        ctx.terms, ctx.vocab, ctx.own, ctx.dtype = terms, vocab, own, logits.dtype
         return loss.sum()
 
     @staticmethod
@@ -124,4 +128,4 @@ class _CutCrossEntropy(torch.autograd.Function):
         gradient.scatter_add_(-1, column.unsqueeze(-1), at_target)
         if smoothing:
             gradient -= smoothing / ctx.vocab
-        return (gradient * given).to(ctx.dtype), None, None, None, None
+        return (gradient * given).to(ctx.dtype)[:, : ctx.own], None, None, None, None

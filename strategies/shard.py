@@ -4,8 +4,8 @@ Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetc
 `prefetch` blocks on their way. Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered elements. On CPUs
 `shard_messages.py` lets them overlap. Gathered values have the dtype that computes, gradients are reduced in the master's dtype, which is
 that of the shards. Under a pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), as a schedule comes back to
-them soon. Scalars, which cannot be cut, are replicated. Where one rank holds both ends of a pipeline, a tied embedding and its head are cut
-and gathered each in its own part; the embedding's shard takes both gradients, and the head's is a copy of it.
+them soon. Scalars, which cannot be cut, are replicated; parts without a row are left alone. Where one rank holds both ends of a pipeline,
+a tied embedding and its head are cut and gathered each in its own part; the embedding's shard takes both gradients, the head's is a copy.
 
 In groups that shard (HSDP; `layout.shard` = S of N replicas) the same with S for N, and 2(Ψ/S)(N/S−1)/(N/S) all-reduced between groups, for
 16Ψ/S bytes. Experts that E ranks share are there Ψ/E on N/E replicas, of which max(1, S/E) in each group cut them once more.
@@ -46,6 +46,7 @@ class FullyShard:
         on_host: bool = False,
     ) -> None:
         whole = parameters(parts, mesh)
+        uncut = {p.name for p in whole if not _can_be_cut(p.value)}
         # Between groups that shard, torch sums on as soon as it has a group's sum.
         self._mesh, self._begun = mesh, False
         self._sums = GlooReduceScatter(overlap.prefetch, at_once=bool(mesh.hybrid))
@@ -57,7 +58,7 @@ class FullyShard:
         for part in parts:
             _prefetch(part, overlap.prefetch)
         now = _now(whole, parts)
-        pairs = [(p, p.piece(p.local, _cut(p.replicas, mesh))) for p in now if p.value.dim()]
+        pairs = [(p, p.piece(p.local, _cut(p.replicas, mesh))) for p in now if p.name not in uncut]
         here = {p.name: piece for p, piece in pairs if not p.borrowed}
         self._copies = [(p, here[p.name]) for p, _ in pairs if p.borrowed and p.name in here]
         copied = {p for p, _ in self._copies}
@@ -114,6 +115,20 @@ def _now(whole: Sequence[Parameter], parts: Sequence[nn.Module]) -> list[Paramet
     return [replace(p, value=values[p.name, p.borrowed]) for p in whole]
 
 
+def _can_be_cut(value: nn.Parameter) -> bool:
+    """No scalar, and not empty: of a few rows the tensor axis may leave some ranks none."""
+    own = value.to_local() if isinstance(value, DTensor) else value
+    return value.dim() > 0 and own.numel() > 0
+
+
+def _round_the_empty(module: nn.Module, dtype: torch.dtype) -> None:
+    """Give parts without a row the dtype that computes: torch casts what it gathers alone."""
+    for owner in module.modules():
+        for key, value in list(owner.named_parameters(recurse=False)):
+            if value.dim() and not _can_be_cut(value):
+                owner.register_parameter(key, nn.Parameter(value.detach().to(dtype), value.requires_grad))
+
+
 def _gradient(parameter: Parameter, piece: Piece) -> torch.Tensor:
     grad = parameter.value.grad
     assert grad is None or isinstance(grad, DTensor)
@@ -148,6 +163,7 @@ def _shard(
     fill(module)
     policy, replicas = MixedPrecisionPolicy(), _replicas(module)
     if precision.mixed:
+        _round_the_empty(module, precision.compute)
         policy = MixedPrecisionPolicy(param_dtype=precision.compute, reduce_dtype=precision.master)
     shard = fully_shard(
         module,
@@ -155,7 +171,7 @@ def _shard(
         mp_policy=policy,
         offload_policy=CPUOffloadPolicy(pin_memory=mesh.device.type == "cuda") if on_host else OffloadPolicy(),
         reshard_after_forward=mesh.size("pipeline") == 1,
-        ignored_params={value for value in module.parameters() if not value.dim()},
+        ignored_params={value for value in module.parameters() if not _can_be_cut(value)},
     )
     assert isinstance(shard, FSDPModule)
     # The loss is already divided by the global token count: gradients are summed.

@@ -304,8 +304,8 @@ class TrainSpec(_Part):
         """What the layout must know of the model; `vocab` is the tokenizer's size."""
         arch = self.architecture(vocab)
         if arch is None:
-            return ModelFacts(None, None, None, None, None)
-        return ModelFacts(arch.layers, arch.heads, arch.kv_heads, arch.hidden, arch.vocab, arch.tied, arch.experts)
+            return ModelFacts(None, None, None, None)
+        return ModelFacts(arch.layers, arch.heads, arch.kv_heads, arch.hidden, arch.experts)
 
     def check(self, vocab: int = 256) -> Batch:
         """The batch maths; raises `strategies.layout.Refusal` for what this model cannot do on this layout."""

@@ -2,7 +2,7 @@
 
 Ψ is the number of parameters that the rank has a part of (its stages, its cut over the tensor axis), N the replicas over which ZeRO
 cuts, c the bytes of an element that computes (2 in mixed precision) and m of one that is kept (4). Rows that N does not divide are
-padded to equal chunks.
+padded to equal chunks. The tensor axis pads nothing: of a vocabulary V that its degree t does not divide the last rank has fewer rows.
 
 | stage | parameters | gradients | optimizer |
 |---|---|---|---|
@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from .activations import Widths, kept
 from .formula import Formula, Setting, Unknown
-from .sizes import Weight, chunks, elements, last_chunks
+from .sizes import Weight, chunks, elements, last_chunks, share
 
 Answer = Formula | Unknown
 #: Bytes of the parameters that a rank holds.
@@ -51,8 +51,9 @@ def state_bytes(stage: int, parameters: int, replicas: int) -> float:
 
 
 def _over_ranks(setting: Setting, words: str, most: Size, least: Size | None = None) -> Formula:
-    """The formula on each pipeline rank: of those that ZeRO cuts alike the largest, and the smallest where that differs."""
-    held = [setting.decoder.held(setting.layout, rank) for rank in range(setting.layout.pipeline)]
+    """The formula on each pipeline and tensor rank: of those that ZeRO cuts alike the largest, and the smallest where that differs."""
+    layout, tensor = setting.layout, sorted({0, setting.layout.tensor - 1})  # who has the most, and the least
+    held = [setting.decoder.held(layout, rank, part) for rank in range(layout.pipeline) for part in tensor]
     return Formula(words + _of_what(setting), min(map(least or most, held)), max(map(most, held)))
 
 
@@ -117,9 +118,9 @@ def _activations(setting: Setting) -> Answer:
     blocks, tokens, recompute = setting.decoder.layers, setting.tokens, setting.savings.recompute
     again = -(-blocks // recompute.every) if recompute.mode != "none" else 0
     held = again * _block_bytes(setting, recompute.mode) + (blocks - again) * _block_bytes(setting, "none")
-    end = _end_bytes(setting)
-    words = f"{tokens} tokens × ({blocks} blocks × {held / blocks:.0f} bytes + {end:.0f} of norm, head and loss)"
-    return Formula(words, tokens * (held + end), tokens * (held + end))
+    most, least = (_end_bytes(setting, rank) for rank in (0, setting.layout.tensor - 1))
+    words = f"{tokens} tokens × ({blocks} blocks × {held / blocks:.0f} bytes + {most:.0f} of norm, head and loss)"
+    return Formula(words, tokens * (held + least), tokens * (held + most))
 
 
 def _why_not_activations(setting: Setting) -> str | None:
@@ -143,10 +144,10 @@ def _block_bytes(setting: Setting, mode: str) -> float:
     return setting.compute * found.of_rank(layout.tensor, layout.sequence)
 
 
-def _end_bytes(setting: Setting) -> float:
-    """Per token on one rank: the inputs of the last norm and of the head, and the loss's softmax in fp32 or wider."""
+def _end_bytes(setting: Setting, tensor_rank: int) -> float:
+    """Per token on a tensor rank: the inputs of the last norm and of the head, and the loss's softmax in fp32 or wider."""
     layout, t = setting.layout, setting.layout.tensor
     wide = max(_WIDE, setting.compute)
     outside = setting.compute * 2 * setting.decoder.dim / (t if layout.sequence else 1)
     logits = 2 if setting.z_loss and t == 1 else 1  # log Z of the z-loss is of logits, not of their softmax
-    return outside + logits * wide * setting.decoder.vocab / t
+    return outside + logits * wide * share(setting.decoder.vocab, t, tensor_rank)

@@ -9,17 +9,19 @@ from .stages import ModuleCosts, stage_blocks
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter [rows, columns] (vectors: one column). Tensor parallelism cuts its rows (0), its columns (1), or nothing."""
+    """A parameter [rows, columns] (vectors: one column). Tensor parallelism cuts its rows (0), its columns (1), or nothing (None)."""
 
     rows: int
     columns: int = 1
     cut: int | None = None
 
-    def of_rank(self, tensor: int) -> "Weight":
-        """What one of so many tensor ranks holds of it."""
-        if self.cut is None or tensor == 1:
+    def of_rank(self, tensor: int, rank: int = 0) -> "Weight":
+        """What tensor rank `rank` of `tensor` holds of it: the first has the most, the last the least."""
+        if self.cut is None:
             return self
-        return Weight(self.rows // tensor, self.columns) if self.cut == 0 else Weight(self.rows, self.columns // tensor)
+        if self.cut == 0:
+            return Weight(share(self.rows, tensor, rank), self.columns)
+        return Weight(self.rows, share(self.columns, tensor, rank))
 
     @property
     def elements(self) -> int:
@@ -58,14 +60,20 @@ class Decoder:
         blocks = stage_blocks(layout, self.costs)
         return [(stage, len(blocks[stage])) for stage in layout.stages_of(pipeline_rank)]
 
-    def held(self, layout: Layout, pipeline_rank: int) -> list[Weight]:
-        """The parameters of a pipeline rank, as one tensor rank holds them."""
+    def held(self, layout: Layout, pipeline_rank: int, tensor_rank: int = 0) -> list[Weight]:
+        """The parameters of a pipeline rank, as a tensor rank holds them."""
         weights: list[Weight] = []
         for stage, blocks in self.stages(layout, pipeline_rank):
             weights += self.embed if stage == 0 else ()
             weights += self.block * blocks
             weights += self.end if stage == layout.stages - 1 else ()
-        return [weight.of_rank(layout.tensor) for weight in weights]
+        return [weight.of_rank(layout.tensor, tensor_rank) for weight in weights]
+
+
+def share(number: int, parts: int, index: int) -> int:
+    """Rows in part `index` of `number`, as `torch.chunk` cuts them into `parts`: the last parts may be smaller, or empty."""
+    size = -(-number // parts)
+    return max(0, min(size, number - index * size))
 
 
 def elements(weights: Iterable[Weight]) -> int:

@@ -7,12 +7,12 @@ state (÷ C under context parallelism) and f = (t−1)/t:
   ZeRO-3, which under a pipeline gathers and reduces once (1910.02054, section 7). From stage 1 on each parameter is cut by its rows, and
   N·⌈rows/N⌉ of them travel. In groups of S that shard S stands for N, and 2(Ψ/S)(G−1)/G are all-reduced between G groups.
 - tensor: a block all-reduces its two outputs forward and their inputs' gradients backward, 4 times 2nf; the head its input's gradient, 2nf.
-  The embedding is cut by columns: its output is gathered, nf, and each rank takes its own columns of the gradient. The loss all-reduces
-  1 and then 2 numbers per token (3 with label smoothing).
+  The embedding is cut by columns: its output is gathered, nf, and each rank takes its own columns of the gradient; a tied one is cut by
+  rows, as its head is: its output is all-reduced, 2nf. The loss all-reduces 1 and then 2 numbers per token (3 with label smoothing).
 - with sequence parallelism a block gathers its two inputs forward, again backward, and its two outputs' gradients, 6nf, and reduce-scatters
   its outputs and its inputs' gradients, 4nf; the head gathers twice and reduce-scatters once; the embedding's output is gathered (gloo has
-  no all-to-all between shards), and so is its gradient. Norms see a part of the tokens: 2L + 1 gradients of d are all-reduced, by
-  ZeRO-2 and 3 with each micro-batch.
+  no all-to-all between shards), and so is its gradient; a tied one's output is reduce-scattered, and its gradient gathered. Norms see a
+  part of the tokens: 2L + 1 gradients of d are all-reduced, by ZeRO-2 and 3 with each micro-batch.
 - full recompute repeats what a block sends before its last reduction: two gathers and one reduction, or one all-reduce.
 - Ulysses: U ranks exchange q, k, v and the output, n = B·s/C·head size·(2·heads + 2·key heads), forward and backward.
 - ring: R ranks pass keys and values, n = B·s/C·head size·key heads each, R − 1 times forward (2n), and backward with their gradients in
@@ -120,9 +120,8 @@ def _why_not_tensor(setting: Setting) -> str | None:
     layout = setting.layout
     reasons = {
         "There is no formula for biases, learned positions and norms of heads over the tensor axis.": not setting.decoder.plain,
-        "A tied embedding is cut by its rows; there is no formula for that.": setting.decoder.tied,
         "On GPUs the embedding exchanges columns for positions; there is no formula for that.": (
-            layout.sequence and setting.device == "cuda"
+            layout.sequence and setting.device == "cuda" and not setting.decoder.tied
         ),
         "There is no formula for compiled blocks, whose messages are not seen.": setting.savings.compile,
         "There is no formula for ZeRO-3 with tensor parallelism in a pipeline.": layout.zero == 3
@@ -145,15 +144,16 @@ def _tensor(setting: Setting) -> Sent:
     n, c, wide = tokens * decoder.dim, setting.compute, max(4, setting.compute)
     again = _recomputed(setting, blocks)
     loss = (3 + setting.smoothing) * 2 * tokens * f * last
+    columns, rows = (first, 0) if not decoder.tied else (0, first)  # of the embedding
     if not layout.sequence:
-        yield "all_reduce", _moved("4 × 2nf per block", (4 * blocks + again + last) * 2 * n * f, c)
+        yield "all_reduce", _moved("4 × 2nf per block", (4 * blocks + again + last + rows) * 2 * n * f, c)
         yield "all_reduce", _moved("loss", loss, wide)
-        yield "all_gather", _moved("nf of the embedding", n * f * first, c)
+        yield "all_gather", _moved("nf of the embedding", n * f * columns, c)
         return
     times = setting.batch.microbatches if layout.zero > 1 and layout.pipeline == 1 else 1
     norms = (2 * blocks + last) * 2 * decoder.dim * f * times
-    yield "all_gather", _moved("6nf per block", (6 * blocks + 2 * again + 2 * last + 2 * first) * n * f, c)
-    yield "reduce_scatter", _moved("4nf per block", (4 * blocks + again + last) * n * f, c)
+    yield "all_gather", _moved("6nf per block", (6 * blocks + 2 * again + 2 * last + 2 * columns + rows) * n * f, c)
+    yield "reduce_scatter", _moved("4nf per block", (4 * blocks + again + last + rows) * n * f, c)
     yield "all_reduce", _moved("norms", norms, c)
     yield "all_reduce", _moved("loss", loss, wide)
 

@@ -13,7 +13,7 @@ SMALL = {
 GROUPED = {**SMALL, "num_key_value_heads": 2, "max_position_embeddings": 64}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**GROUPED, "rope_theta": 5000.0}),
-    "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 40, "vocab_size": 256}),
+    "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 40, "vocab_size": 257}),
     "mistral": ("Mistral", {**GROUPED, "head_dim": 16, "sliding_window": 32}),
     "qwen2": ("Qwen2", {**GROUPED, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {**GROUPED, "head_dim": 12}),

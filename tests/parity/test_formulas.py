@@ -43,6 +43,12 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"tensor": 2, "sequence": False}, {"precision": "bf16", "model": {**WIDE, "kv_heads": 4}}),
     ({"tensor": 2, "sequence": False, "micro_batch": 4}, {"recompute": "full"}),
     ({"tensor": 2}, {"precision": "bf16", "model": {**WIDE, "kv_heads": 4}}),
+    ({"tensor": 2}, {"precision": "bf16", "model": {**WIDE, "kv_heads": 4, "vocab": 257}}),
+    ({"tensor": 2}, {"precision": "bf16", "model": {**WIDE, "kv_heads": 4, "vocab": 257, "tied": True}}),
+    (
+        {"tensor": 4, "sequence": False},
+        {"model": {**UNTIED, "vocab": 257, "tied": True}, "loss": {"label_smoothing": 0.1}},
+    ),
     ({"tensor": 4, "micro_batch": 4}, {"model": UNTIED, "recompute": "full", "loss": {"label_smoothing": 0.1}}),
     ({"data": 2, "tensor": 2, "zero": 1}, {"precision": "bf16"}),
     ({"data": 2, "tensor": 2, "zero": 2, "micro_batch": 2}, {"precision": "bf16"}),

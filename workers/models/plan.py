@@ -8,12 +8,13 @@ by position. `strategies/linear.py` says what is sent and kept.
 import functools
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
-from torch.distributed.tensor.parallel import ParallelStyle, RowwiseParallel
+from torch.distributed.tensor.parallel import ParallelStyle
 
-from ...strategies.linear import CutColumns, cut_row, local
+from ...strategies.linear import CutColumns, cut_lookup, cut_row, local
 from ...strategies.piece import Cut, cut_by_hand
 from ...strategies.waiting import waited
 
@@ -82,36 +83,36 @@ class HeadParallel(LinearCut):
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         super()._apply(module, device_mesh)
-        columns = CutColumns(device_mesh, self.sequence)
+        columns, layer = CutColumns(device_mesh, self.sequence), cast(nn.Linear, module)
 
         def forward(x: Tensor) -> Tensor:
-            (own,) = columns(x, [cast(nn.Linear, module)])
-            return DTensor.from_local(own, device_mesh, [Shard(-1)], run_check=False)
+            (own,) = columns(x, [layer])
+            # Said, since a DTensor would take all parts for equal.
+            shape = torch.Size((*own.shape[:-1], layer.out_features))
+            stride = (shape[1] * shape[2], shape[2], 1)
+            return DTensor.from_local(own, device_mesh, [Shard(-1)], run_check=False, shape=shape, stride=stride)
 
         module.forward = forward
         return module
 
 
-class EmbeddingRowsParallel(RowwiseParallel):
-    """Torch's row split (vocabulary), which starts to sum the output over the ranks; here it is there when the module returns."""
+class EmbeddingRowsParallel(LinearCut):
+    """An embedding split by rows (vocabulary), as the head that shares its weight is; the output is whole, or this rank's part of dim 1."""
+
+    def __init__(self, sequence: bool) -> None:
+        super().__init__(Shard(0))
+        self.sequence = sequence
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        module = super()._apply(module, device_mesh)
-        module.register_forward_hook(_arrive)
+        super()._apply(module, device_mesh)
+        module.forward = functools.partial(cut_lookup, cast(nn.Embedding, module), device_mesh, self.sequence)
         return module
-
-
-def _arrive(_: nn.Module, __: object, output: Tensor) -> None:
-    arrive = getattr(output, "trigger_wait", None)
-    if arrive is not None:
-        waited(arrive, "redistribute", "tensor")
 
 
 class EmbeddingParallel(ParallelStyle):
     """An embedding split by columns (dim): each rank looks up its slice of every token; the output is local.
 
-    Torch's row split (vocabulary) sums the output over the ranks and makes the whole [vocab, dim] gradient on each of
-    them; here the output is gathered (half the bytes) and the gradient is a shard like its parameter.
+    A row split sums the output over the ranks; here it is gathered, for half the bytes.
     """
 
     def __init__(self, output: Placement) -> None:
@@ -186,8 +187,8 @@ def decoder_plan(sequence: bool, tied: bool, columns: tuple[str, ...], *, positi
     """
     between: Placement = Shard(1) if sequence else Replicate()  # of the hidden state outside attention and feed-forward
     norm = NormParallel(parts=sequence)
-    rows = EmbeddingRowsParallel(input_layouts=Replicate(), output_layouts=between)
-    plan: dict[str, ParallelStyle] = {"embed": rows if tied else EmbeddingParallel(between)}
+    embedding = EmbeddingRowsParallel(sequence) if tied else EmbeddingParallel(between)
+    plan: dict[str, ParallelStyle] = {"embed": embedding}
     if positions:
         plan["positions"] = EmbeddingParallel(between)
     for part, first, last in (("attention", ("q", "k", "v"), "o"), ("mlp", columns, "down")):

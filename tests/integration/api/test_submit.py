@@ -47,6 +47,15 @@ async def test_yaml_and_json_are_taken(api: httpx2.AsyncClient) -> None:
     assert (await api.get("/v1/jobs/tiny")).json()["id"] == second.json()["id"]
 
 
+@pytest.mark.parametrize("degree", [2, 3, 8])
+async def test_the_vocabulary_of_gpt2_goes_with_any_tensor_degree(api: httpx2.AsyncClient, degree: int) -> None:
+    sizes = {"family": "gpt2", "preset": "nano", "dim": 192, "heads": 24, "hidden": 768, "vocab": 50_257}
+    layout = {"tensor": degree, "sequence": False}
+    answer = await api.post("/v1/jobs/preview", json=train(model=sizes, layout=layout))
+    assert answer.status_code == 200, answer.json()
+    assert answer.json()["world_size"] == degree
+
+
 REFUSED: list[tuple[dict[str, Any], str, str, str]] = [
     ({**SPEC, "polcy": {}}, "invalid_spec", "polcy", "policy"),
     (train(layuot={}), "invalid_spec", "train.layuot", "layout"),

@@ -5,7 +5,7 @@ from harness.ranks import group, spawn
 
 from shardyard.strategies.layout import Layout, ModelFacts, Refusal
 
-FACTS = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=24, vocab=256, experts=6)
+FACTS = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=24, experts=6)
 
 
 def exchanged(rank: int, world: int, port: int, empty: bool) -> list[float]:
@@ -76,7 +76,7 @@ def test_a_degree_must_divide_experts_and_replicas(layout: dict[str, int]) -> No
 
 
 def test_experts_need_a_model_that_has_some() -> None:
-    dense = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=24, vocab=256)
+    dense = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=24)
     with pytest.raises(Refusal, match="no experts to spread"):
         Layout(data=2, expert=2).check(dense, 12, 32)
 

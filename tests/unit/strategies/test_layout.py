@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardyard.strategies.layout import Batch, Layout, ModelFacts, Refusal
 
-NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352, vocab=256)
+NANO = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=352)
 
 
 def test_world_size_is_the_product_of_the_degrees() -> None:
@@ -100,7 +100,7 @@ def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field
 
 
 def test_sequence_parallelism_cuts_what_the_context_axis_leaves() -> None:
-    wide = ModelFacts(layers=2, heads=16, kv_heads=16, hidden=16, vocab=16)
+    wide = ModelFacts(layers=2, heads=16, kv_heads=16, hidden=16)
     assert Layout(context=2, tensor=8).check(wide, 8, seq_len=16)
     with pytest.raises(
         Refusal, match=r"8 \(sequence length of a context rank\) is not divisible by 16.*\[1, 2, 4, 8\]"
@@ -113,7 +113,7 @@ def test_sequence_parallelism_cuts_what_the_context_axis_leaves() -> None:
 def test_what_context_passes_can_be_cut_and_what_it_refuses_has_a_remedy_that_works(
     context: int, ulysses: int, tensor: int, seq_len: int
 ) -> None:
-    facts = ModelFacts(layers=2, heads=12, kv_heads=6, hidden=24, vocab=24)
+    facts = ModelFacts(layers=2, heads=12, kv_heads=6, hidden=24)
     layout = Layout(context=context, ulysses=ulysses, tensor=tensor, sequence=False)
     try:
         layout.check(facts, 8, seq_len)

@@ -49,7 +49,7 @@ def _difference(rank: int, world: int, port: int, vocab: int, dtype: torch.dtype
     return found
 
 
-@pytest.mark.parametrize(("world", "vocab"), [(2, 16), (2, 17), (4, 64)])
+@pytest.mark.parametrize(("world", "vocab"), [(2, 16), (2, 17), (4, 64), (4, 9)])
 def test_equals_the_whole_loss_in_float64(world: int, vocab: int) -> None:
     for found in spawn(_difference, world, vocab, torch.float64):
         for value, gradient, widest in found:

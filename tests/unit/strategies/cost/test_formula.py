@@ -76,7 +76,6 @@ def test_the_shapes_sum_up_to_the_models_parameters() -> None:
     ("layout", "train", "word"),
     [
         ({"tensor": 2}, {"model": {"family": "gpt2", "preset": "nano"}}, "biases"),
-        ({"tensor": 2}, {"model": {"tied": True}}, "tied"),
         ({"pipeline": 2}, {"model": {"tied": True}}, "tied"),
     ],
     ids=str,
@@ -108,6 +107,28 @@ def test_activations_that_no_formula_covers(layout: dict[str, Any], train: dict[
     found = setting(layout, **train)
     assert isinstance(found, Setting)
     assert isinstance(memory(found)["activations"], Unknown)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("degree", [2, 3, 8])
+def test_a_vocabulary_that_the_tensor_degree_does_not_divide_counts_each_row_once(degree: int, tied: bool) -> None:
+    sizes = {"dim": 384, "heads": 24, "kv_heads": 24, "hidden": 768, "vocab": 50_257, "tied": tied}
+    found = setting({"tensor": degree, "sequence": False}, model={"preset": "nano", **sizes})
+    assert isinstance(found, Setting)
+    rows = -(-50_257 // degree)
+    fewer = degree * rows - 50_257  # that the last rank has
+    held = [found.decoder.held(found.layout, 0, rank) for rank in range(degree)]
+    table = [max(weight.rows for weight in weights) for weights in held]
+    assert table[0] == (50_257 if not tied else rows)  # one's own embedding is cut by columns
+    assert sum(weights[0 if tied else -1].rows for weights in held) == 50_257
+    said = memory(found)
+    for kind, per_element in (("parameters", 2), ("optimizer", 12)):
+        formula = said[kind]
+        assert isinstance(formula, Formula)
+        assert formula.high - formula.low == per_element * 384 * fewer
+    logits = said["activations"]
+    assert isinstance(logits, Formula)
+    assert logits.high - logits.low == found.tokens * 4 * fewer
 
 
 def test_neither_experts_nor_a_module_of_ones_own_have_formulas() -> None:

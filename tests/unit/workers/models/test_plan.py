@@ -17,7 +17,13 @@ CASES = {
         {"arch": {"family": "llama", "head_dim": 6, "qkv_bias": True, "qk_norm": True}, "sequence": sequence}
         for sequence in (False, True)
     ],
-    4: [{"arch": {"family": "llama", "kv_heads": 4}, "sequence": sequence} for sequence in (False, True)],
+    4: [{"arch": {"family": "llama", "kv_heads": 4}, "sequence": sequence} for sequence in (False, True)]
+    + [
+        {"arch": {"family": "gpt2", "tied": tied, "vocab": vocab}, "sequence": sequence}
+        for vocab in (9, 65)  # of 9 rows the ranks have 3, 3, 3 and none
+        for tied in (False, True)
+        for sequence in (False, True)
+    ],
 }
 
 
