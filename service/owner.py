@@ -1,25 +1,42 @@
-"""Who holds a lease: a dispatcher's process, told apart from any other that ever had its number."""
+"""Who holds a lease: one dispatcher, told apart from every other by a random id.
+
+Its process can be known to be dead only where its number means the same: after the same boot, in the same PID namespace. A host's name says
+nothing of that; containers may share it.
+"""
 
 import os
 import socket
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import Self
+from uuid import uuid4
 
-import psutil
+_PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process: its host, its id there, and when it started (whole unix seconds). Text form `dispatcher:host:pid:start`."""
+    """A dispatcher: its host's name, its own id, and its process: the place that gives its number a meaning, the number, and its start.
+
+    `place` is empty where it cannot be known; `started` is in clock ticks since the boot. Text form
+    `dispatcher:host:instance:place:pid:started`.
+    """
 
     host: str
+    instance: str
+    place: str
     pid: int
     started: int
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        """A living process of this machine. Raises psutil.NoSuchProcess."""
-        return cls(socket.gethostname(), pid, int(psutil.Process(pid).create_time()))
+        """A new one in a living process of this place. Raises ProcessLookupError."""
+        place = _place()
+        started = _started(pid) if place else 0
+        if started is None:
+            raise ProcessLookupError(pid)
+        return cls(socket.gethostname(), uuid4().hex[:12], place, pid, started)
 
     @classmethod
     def of_this_process(cls) -> Self:
@@ -27,22 +44,38 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> "Owner | None":
-        kind, _, rest = text.partition(":")
-        host, _, numbers = rest.partition(":")
-        pid, _, started = numbers.partition(":")
-        if kind != "dispatcher" or not (pid.isdecimal() and started.isdecimal()):
+        """None where it is not one of ours, such as an earlier version's, of whom nothing is known."""
+        kind, *rest = text.split(":")
+        if kind != "dispatcher" or len(rest) != 5 or not all(number.isdecimal() for number in rest[3:]):
             return None
-        return cls(host, int(pid), int(started))
+        host, instance, place, pid, started = rest
+        return cls(host, instance, place, int(pid), int(started))
 
     def __str__(self) -> str:
-        return f"dispatcher:{self.host}:{self.pid}:{self.started}"
+        return f"dispatcher:{self.host}:{self.instance}:{self.place}:{self.pid}:{self.started}"
 
     @property
     def certainly_dead(self) -> bool:
-        """Only this machine's own processes can be known to be dead."""
-        if self.host != socket.gethostname():
-            return False
-        try:
-            return abs(psutil.Process(self.pid).create_time() - self.started) >= 2
-        except psutil.NoSuchProcess:
-            return True
+        """Only of processes of this very place this can be known."""
+        return bool(self.place) and self.place == _place() and _started(self.pid) != self.started
+
+
+def _place() -> str:
+    """Boot and namespaces, in which a process' number and start mean one process; empty where there is no /proc of our own."""
+    try:
+        if (_PROC / "self").readlink() != Path(str(os.getpid())):  # the /proc of another PID namespace
+            return ""
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        spaces = [str((_PROC / "self/ns" / kind).readlink()) for kind in ("pid", "time")]
+    except OSError:
+        return ""
+    return sha256(" ".join([boot, *spaces]).encode()).hexdigest()[:12]
+
+
+def _started(pid: int) -> int | None:
+    """When a process started, in clock ticks since the boot; None where there is none of this number."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(fields[19])  # `starttime`, the 22nd of proc(5); the second is the name, which may hold anything

@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,13 +16,23 @@ def test_this_process_is_alive_and_an_ended_one_is_dead() -> None:
     assert other.certainly_dead
 
 
+def test_two_dispatchers_of_one_process_are_two() -> None:
+    assert str(Owner.of_this_process()) != str(Owner.of_this_process())
+
+
 def test_a_number_that_came_back_is_another_process() -> None:
-    assert replace(Owner.of(os.getpid()), started=1).certainly_dead
+    assert replace(Owner.of_this_process(), started=1).certainly_dead
 
 
-def test_of_other_machines_nothing_is_known() -> None:
-    assert not Owner("another-machine", 1, 1).certainly_dead
+def test_of_other_places_nothing_is_known() -> None:
+    """After another boot or in another PID namespace, whatever the host is called."""
+    gone = replace(Owner.of_this_process(), pid=2**22 + 1)
+    assert gone.certainly_dead
+    assert not replace(gone, place="0" * 12).certainly_dead
+    assert not replace(gone, place="").certainly_dead
 
 
 def test_other_texts_are_nobody() -> None:
-    assert [Owner.parse(text) for text in ("", "tester", "dispatcher:host:1", "dispatcher:host:x:1")] == [None] * 4
+    """Those of earlier versions, too: their processes are not known to be dead."""
+    texts = ("", "tester", "dispatcher:host:1", "dispatcher:host:1:1", "dispatcher:host:a:b:x:1", "other:host:a:b:1:1")
+    assert [Owner.parse(text) for text in texts] == [None] * len(texts)
