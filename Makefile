@@ -8,7 +8,7 @@ UI_SOURCES = $(shell find $(UI)/src $(UI)/public 2>/dev/null) $(wildcard $(UI)/*
 NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-fund --no-audit --no-update-notifier
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dashboard client demo docs up down ready checks test test-all lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos timing bench bench-recovery bench-engines bench-trace bench-search bench-page screenshots gpu-check clean
+.PHONY: help venv dashboard client demo docs up down ready checks test test-all lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos mutants timing bench bench-recovery bench-engines bench-trace bench-search bench-page screenshots gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ chaos: venv ## N faults (20), drawn by SEED, struck at running jobs of six layou
 	CHAOS_SEED=$(SEED) CHAOS_COUNT=$(if $(findstring command,$(origin N)),$(N),20) CHAOS_FAULTS="$(FAULTS)" CHAOS_LAYOUT=$(LAYOUT) $(PATIENT) tests/acceptance/test_chaos.py $(PYTEST_ARGS)
 	SHARDYARD_HANGS=10 $(PATIENT) tests/integration/gang/test_hang.py $(PYTEST_ARGS)
 	$(PATIENT) tests/integration/gang/test_nodes.py tests/integration/gang/test_cut_node.py tests/acceptance/test_elastic.py $(PYTEST_ARGS)
+
+mutants: ready ## Wrong lines, one at a time in a copy of the tree (tests/mutants/mutants.toml): `make test` must notice each
+	cd tests && ../$(BIN)/python -m mutants.run --jobs $(JOBS) $(NAMES)
 
 bench-recovery: venv ## From a rank's SIGKILL to the next step, beside Ray Train; what snapshots and checkpoints cost
 	$(BIN)/python tests/bench/recovery.py $(BENCH_ARGS)

@@ -23,8 +23,11 @@ def test_warms_up_and_falls_to_the_ratio() -> None:
 
 
 @pytest.mark.parametrize(("name", "halfway"), [("linear", 0.5), ("cosine", 0.5), ("constant", 1.0)])
-def test_halfway(name: str, halfway: float) -> None:
-    assert learning_rate(11, 21, 1.0, ScheduleSpec(name=name, min_ratio=0.0)) == pytest.approx(halfway)
+@pytest.mark.parametrize("floor", [0.0, 0.2])
+def test_halfway(name: str, halfway: float, floor: float) -> None:
+    """Halfway between peak and floor."""
+    rate = learning_rate(11, 21, 1.0, ScheduleSpec(name=name, min_ratio=floor))
+    assert rate == pytest.approx(floor + (1 - floor) * halfway)
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine", "constant"])
