@@ -165,8 +165,12 @@ def find_url(url: str | None = None) -> str:
 
 def check_url(url: str) -> None:
     """Raises `ApiError` for what is no address."""
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close; a port that is no number
+        known = False
+    if not known:
         error = FieldError(
             field="url", message="Not an address of a control plane.", remedy="Such as http://127.0.0.1:8400."
         )

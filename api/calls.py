@@ -1,6 +1,7 @@
 """Every call of the API, described once: what is sent, and what its answer becomes. Both clients send these."""
 
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from ..service.spec import JobSpec
 from ..strategies.layout import Layout
 from . import spec_file
 from .asking import ApiError, Call
+from .errors import InvalidParameter
 from .models import (
     Checkpoints,
     Cordon,
@@ -51,6 +53,7 @@ Spec = JobSpec | Mapping[str, Any] | str | Path
 Level = Literal["error", "warning"]
 
 _JSON = {"Content-Type": "application/json"}
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 def submit(spec: Spec, key: str | None) -> Call[Job]:
@@ -236,5 +239,9 @@ def _quoted(name: str) -> str:
 
 
 def _keyed(key: str | None) -> dict[str, str]:
-    """A key that stays the same over all tries of one call."""
+    """A key that stays the same over all tries of one call. Raises InvalidParameter."""
+    if key and not _KEY.fullmatch(key):
+        told = f"{key[:80]!r} is not an idempotency key."
+        remedy = "Use 1 to 255 letters, digits and signs of ASCII, without spaces."
+        raise InvalidParameter(told, field="Idempotency-Key", remedy=remedy)
     return {**_JSON, "Idempotency-Key": key or str(uuid.uuid4())}

@@ -17,6 +17,7 @@ from ..service.errors import ShardyardError
 from .errors import InvalidDocument
 from .models import FieldError, Problem
 from .remedies import parameter_errors
+from .routes.dashboard import not_found
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +163,9 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     code = _BY_STATUS.get(error.status_code)
     headers = dict(error.headers or {})
     if code == "not_found":
+        page = not_found(request)
+        if page is not None:
+            return page
         detail = f"There is nothing at {request.url.path}."
         errors = [FieldError(message=detail, remedy="GET /docs lists what there is.")]
     elif code == "method_not_allowed":

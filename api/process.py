@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from fastapi import FastAPI
-from sqlalchemy.engine import make_url
 
 from ..service import jobs
 from ..service.cluster import Cluster
@@ -22,7 +21,7 @@ from ..service.errors import ClusterError, DatabaseBusy, DatabaseError, Database
 from ..service.head import Head
 from ..service.settings import Settings
 from ..service.states import HOLDING
-from ..service.store.engine import Store
+from ..service.store.engine import Store, parse
 from ..service.store.schema import upgrade
 from . import control
 from .access_token import sign_in_link
@@ -82,7 +81,7 @@ def _close_to_others(settings: Settings, *, keeps: bool) -> None:
     `keeps`: the process keeps something in the data folder beside the database. A pod keeps nothing in its own.
     """
     os.umask(PRIVATE_UMASK)
-    database = make_url(settings.database)
+    database = parse(settings.database)
     file = Path(database.database or "") if database.get_backend_name() == "sqlite" else None
     if keeps or (file is not None and file.is_relative_to(settings.data_dir)):
         make_private(settings.data_dir)
@@ -92,7 +91,7 @@ def _close_to_others(settings: Settings, *, keeps: bool) -> None:
 
 def active_jobs(settings: Settings) -> int:
     """How many jobs may hold devices now; 0 where there is no database yet."""
-    url = make_url(settings.database)
+    url = parse(settings.database)
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
         return 0
     return asyncio.run(_active_jobs(settings))

@@ -6,12 +6,15 @@ The remedies come from the published JSON Schema itself, so that they name the f
 import difflib
 import math
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from ..service.spec import JobSpec
+from ..service.errors import InvalidLayout
+from ..service.preflight import check_layout
+from ..service.spec import PLAIN_TEXT, JobSpec
 from ..strategies.layout import Refusal
 from .document import Path, dotted, walk
 from .errors import InvalidDocument
@@ -42,9 +45,52 @@ def read_spec(document: Any) -> JobSpec:
         found = _expand(error.errors(include_url=False, include_input=False), ())
         told = {finding.field for finding in findings}
         findings += [_field_error(path, item, document) for path, item in found if dotted(path) not in told]
+        findings += _of_the_layout(document, [path for path, _ in found])
     if findings:
         raise InvalidDocument(findings[:MAX_ERRORS])
     return spec
+
+
+#: What the layout's check reads of a spec: where a finding lies in one of these, it cannot be made.
+_READ_BY_LAYOUT = tuple(
+    ("train", *path)
+    for path in (
+        ("layout",), ("global_batch",), ("data", "seq_len"), ("precision",), ("recompute",), ("offload",), ("compile",), ("checkpoint",),
+    )
+)  # fmt: skip
+
+
+def _of_the_layout(document: Any, wrong: list[Path]) -> list[FieldError]:
+    """What the layout's check finds in a document with `wrong` fields, which it does not need: so that all is said at once."""
+    if any(_touches(path, needed) for path in wrong for needed in _READ_BY_LAYOUT):
+        return []
+    rest = deepcopy(document)
+    for path in wrong:
+        _drop(rest, path)
+    try:
+        train = JobSpec.model_validate({"name": "x", **rest, "train": {"steps": 1, **rest["train"]}}, strict=True).train
+        no_model = any(_touches(path, ("train", "model")) for path in wrong)
+        check_layout(train, None, unseen=no_model or train.model.from_ is not None)
+    except ValidationError:
+        return []
+    except InvalidLayout as error:
+        return [FieldError(field=error.field, message=error.message, remedy=error.remedy)]
+    return []
+
+
+def _touches(path: Path, field: Path) -> bool:
+    """Whether one of them lies in the other."""
+    return all(a == b for a, b in zip(path, field, strict=False))
+
+
+def _drop(document: Any, path: Path) -> None:
+    """Take a field out, if it is there."""
+    *above, last = path
+    owner = _value(document, tuple(above))
+    if isinstance(owner, dict):
+        owner.pop(last, None)
+    elif isinstance(owner, list) and isinstance(last, int):
+        owner.clear()  # its places would no longer be the same
 
 
 def _non_finite(document: Any) -> list[FieldError]:
@@ -150,6 +196,8 @@ def _by_limits(item: Mapping[str, Any]) -> str:
             return f"Use {limits['le']} or less."
         case "less_than":
             return f"Use less than {limits['lt']}."
+        case "string_pattern_mismatch" if limits["pattern"] == PLAIN_TEXT:
+            return "Leave out line breaks, control characters, and signs that change the direction of text."
         case "string_pattern_mismatch":
             return f"Use text that matches {limits['pattern']}."
         case "string_too_long":

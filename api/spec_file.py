@@ -11,6 +11,7 @@ from typing import Any
 from ..service.spec import JobSpec
 from .document import parse
 from .errors import SpecFileMissing
+from .given_path import given_path
 
 
 def load(spec: JobSpec | Mapping[str, Any] | str | Path) -> Any:
@@ -19,7 +20,7 @@ def load(spec: JobSpec | Mapping[str, Any] | str | Path) -> Any:
         return absolute(spec.model_dump(mode="json", by_alias=True, exclude_unset=True), Path.cwd())
     if isinstance(spec, Mapping):
         return absolute(dict(spec), Path.cwd())
-    path = Path(spec).expanduser()
+    path = given_path(spec)
     data = parse(_read(path), "json" if path.suffix == ".json" else "yaml")
     return absolute(data, path.resolve().parent)
 
@@ -50,7 +51,10 @@ def _mapping(owner: Any, key: str) -> dict[str, Any]:
 def _join(folder: Path, name: Any) -> Any:
     if not isinstance(name, str) or not name:
         return name
-    return str(folder / Path(name).expanduser())
+    try:
+        return str(folder / Path(name).expanduser())
+    except RuntimeError:  # ~somebody, whom this machine does not know
+        return name
 
 
 def _read(path: Path) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from .errors import DataFolderOpen
+from .errors import DataFolderOpen, DataFolderUnusable
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +25,20 @@ _OURS: Final = (
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
+def make(folder: Path) -> None:
+    """Make the folder where it is missing, this user's alone. Raises `DataFolderUnusable`."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        why = "it is not a folder" if isinstance(error, FileExistsError) else error.strerror
+        told = f"The data folder {folder} cannot be made: {why}."
+        remedy = "Name a folder of your own in SHARDYARD_DATA_DIR."
+        raise DataFolderUnusable(told, field="SHARDYARD_DATA_DIR", remedy=remedy) from None
+
+
 def make_private(folder: Path) -> None:
-    """Make the folder where it is missing, and close it to other users. Raises `DataFolderOpen`."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make the folder where it is missing, and close it to other users. Raises `DataFolderUnusable`, `DataFolderOpen`."""
+    make(folder)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         facts = os.fstat(handle)
@@ -73,6 +84,6 @@ def _refusal(folder: Path, facts: os.stat_result) -> DataFolderOpen:
     return DataFolderOpen(
         f"{folder} cannot be closed to other users: it belongs to user {facts.st_uid}{shared} "
         f"(this is user {os.geteuid()}, its mode is {stat.S_IMODE(facts.st_mode):04o}).",
-        field="data_dir",
+        field="SHARDYARD_DATA_DIR",
         remedy="Name a folder of your own in SHARDYARD_DATA_DIR, or give this one to the user who runs Shardyard (chown).",
     )

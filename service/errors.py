@@ -200,6 +200,18 @@ class InvalidDatabase(ShardyardError):
     code = "invalid_database"
 
 
+class InvalidSetting(ShardyardError):
+    """A `SHARDYARD_…` variable has a value that it cannot have."""
+
+    code = "invalid_setting"
+
+
+class DataFolderUnusable(ShardyardError):
+    """The data folder is no folder, or cannot be made."""
+
+    code = "data_folder_unusable"
+
+
 class DataFolderOpen(ShardyardError):
     """Other users may read or change the data folder, and its permissions cannot be taken from them."""
 
@@ -286,7 +298,7 @@ class DatabaseCorrupt(DatabaseError):
     code = "database_corrupt"
     retry_after_s = None
     says = "The database is damaged, or is not a database."
-    cure = "Operators: stop the control plane and restore the database from a backup, or name another file."
+    cure = "Operators: stop the control plane and restore the database from a backup, or name another file in SHARDYARD_DATABASE_URL."
 
 
 class SchemaMissing(DatabaseError):

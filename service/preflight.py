@@ -44,13 +44,13 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
     check_storage(spec.train)
     if settings.local_files:
         return await files.look(partial(_check_files, spec.train))
-    return check_layout(spec.train, 256 if spec.train.data.tokenizer == "bytes" else None, local_files=False)
+    vocab = 256 if spec.train.data.tokenizer == "bytes" else None
+    return check_layout(spec.train, vocab, unseen=spec.train.model.from_ is not None)
 
 
-def check_layout(train: TrainSpec, vocab: int | None, local_files: bool = True) -> Checked:
-    """`vocab` None: the tokenizer cannot be seen from here. What a model's own files say is left to the trainers without `local_files`."""
+def check_layout(train: TrainSpec, vocab: int | None, unseen: bool = False) -> Checked:
+    """`vocab` None: the tokenizer cannot be seen from here. `unseen`: nor the model's numbers, such as those in files of its own."""
     try:
-        unseen = train.model.from_ is not None and not local_files
         facts = ModelFacts(None, None, None, None) if unseen else train.facts(vocab or 256)
         known = train.model.vocab or vocab
         architecture = None if unseen or known is None else train.architecture(known)
@@ -114,10 +114,21 @@ def check_ranks(spec: JobSpec, checked: Checked, cluster: queue.Inventory) -> No
     waiting = queue.Waiting("", least, layout.tensor, spec.device, spares)
     never = queue.impossible(waiting, cluster)
     if never is not None:
+        if spec.device == "cuda" and queue.impossible(replace(waiting, wanted="cpu"), cluster) is None:
+            raise _no_gpus(spec, never)
         fits = queue.impossible(replace(waiting, spares=0), cluster) is None
         field, smaller = ("policy.spares", "fewer spares") if fits else ("train.layout", "smaller degrees of layout")
         remedy = f"Use {smaller}, add nodes, or say in SHARDYARD_CAPACITY what the cluster is to have."
         raise TooManyRanks(never, field=field, remedy=remedy)
+
+
+def _no_gpus(spec: JobSpec, never: str) -> TooManyRanks:
+    """Of a job that asks for GPUs and could run on CPUs."""
+    more = "Or add nodes with GPUs, or say in SHARDYARD_CAPACITY which the cluster is to have."
+    if spec.train.precision == "fp8":
+        return TooManyRanks(never, field="train.precision", remedy=f"Use bf16: fp8 needs GPUs. {more}")
+    auto = "Use auto: then it runs on CPUs as long as there are too few GPUs."
+    return TooManyRanks(never, field="resources.device", remedy=f"{auto} {more}")
 
 
 def newest_checkpoint(where: str) -> str | None:

@@ -4,17 +4,25 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ..workers.checkpoint.address import Address, is_bucket, refuse_unreachable
 from .budget import BackOff
 from .cordon import Limits
+from .errors import InvalidSetting
 from .rules import Rules
 
 
 def _database(data: dict[str, Any]) -> SecretStr:
     return SecretStr(f"sqlite+aiosqlite:///{data['data_dir']}/shardyard.db")
+
+
+def _absolute_path(path: str | Path) -> Path:
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError:
+        raise ValueError(f"this machine has no user {str(path).partition('/')[0]}") from None
 
 
 def _below(name: str) -> Any:
@@ -103,11 +111,18 @@ class Settings(BaseSettings):
     )
     operation_s: float = Field(14_400.0, gt=0, description="So long verifying or exporting a checkpoint may take.")
 
+    def __init__(self, **given: Any) -> None:
+        """Raises InvalidSetting, which names the variable."""
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise _refusal(error) from None
+
     @field_validator("storage")
     @classmethod
     def _absolute_address(cls, where: str) -> str:
         refuse_unreachable(where)
-        return where if is_bucket(where) else str(Path(where).expanduser().absolute())
+        return where if is_bucket(where) else str(_absolute_path(where))
 
     @field_validator("token")
     @classmethod
@@ -126,13 +141,13 @@ class Settings(BaseSettings):
             return groups
         try:
             return json.loads(groups) if groups.strip() else None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f'must be JSON such as [{{"nodes": 2, "cpus": 32, "gpus": 8}}]: {error}') from None
 
     @field_validator("data_dir", "cache", "ray_auth_token_path", "token_path")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
-        return None if path is None else path.expanduser().absolute()
+        return None if path is None else _absolute_path(path)
 
     @property
     def rules(self) -> Rules:
@@ -150,3 +165,21 @@ class Settings(BaseSettings):
         from sqlalchemy.engine import make_url  # the command line reads settings too, and never needs a database
 
         return make_url(self.database).render_as_string(hide_password=True)
+
+
+def _refusal(error: ValidationError) -> InvalidSetting:
+    """Of every variable that is wrong; what it holds may be a password and is not repeated."""
+    found = [item for item in error.errors(include_url=False, include_input=False) if item["loc"]]
+    found = [item for item in found if item["type"] != "default_factory_not_called"]
+    names = [f"SHARDYARD_{str(item['loc'][0]).upper()}" for item in found]
+    told = [item["msg"].removeprefix("Value error, ").rstrip(".") for item in found]
+    message = "; ".join(f"{name}: {why}" for name, why in zip(names, told, strict=True))
+    what = (
+        Settings.model_fields[str(found[0]["loc"][0])].description
+        if str(found[0]["loc"][0]) in Settings.model_fields
+        else None
+    )
+    remedy = f"Correct {' and '.join(dict.fromkeys(names))}, or unset it." + (
+        f" {what}" if what and len(found) == 1 else ""
+    )
+    return InvalidSetting(f"{message}.", field=names[0], remedy=remedy)

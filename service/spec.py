@@ -9,7 +9,9 @@ from ..workers.spec import TrainSpec
 Label = Annotated[
     str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")
 ]
-LabelValue = Annotated[str, StringConstraints(max_length=255)]
+#: Neither control characters nor line breaks, nor signs that change the direction of text: it is shown in lines beside other text.
+PLAIN_TEXT = r"^[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"
+LabelValue = Annotated[str, StringConstraints(max_length=255, pattern=PLAIN_TEXT)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 
 

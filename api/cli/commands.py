@@ -90,6 +90,9 @@ _NEXT = {
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns its exit code."""
     completion.prepare()
+    strange = next((text for text in arguments if not _is_text(text)), None)
+    if strange is not None:
+        return _tell("invalid_request", f"{strange!a} is not text in UTF-8.", [])
     try:
         app(args=list(arguments), prog_name="shardyard")
     except SystemExit as exit_:
@@ -101,7 +104,19 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of our output had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.ERROR
+    except OSError as error:  # a full disk, a folder without permission
+        where = f"{error.filename}: " if error.filename else ""
+        return _tell("os_error", f"{where}{error.strerror or error}.", [])
     return 0
+
+
+def _is_text(argument: str) -> bool:
+    """Bytes that are not UTF-8 come as halves of surrogate pairs."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in argument
 
 
 def _code(code: str | int | None, arguments: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ import typer
 from typer._completion_shared import get_completion_script
 from typer.completion import get_completion_inspect_parameters
 
+from ...service.errors import ShardyardError
 from ..client import ApiError, Client
 
 VARIABLE = "_SHARDYARD_COMPLETE"
@@ -36,7 +37,7 @@ def job_names(incomplete: str) -> list[str]:
     try:
         with Client(timeout_s=_PATIENCE_S, tries=1) as client:
             found = client.jobs(text=incomplete or None, limit=_MOST).items
-    except (ApiError, OSError, ValueError):
+    except (ApiError, ShardyardError, OSError, ValueError):
         return []
     words = [job.id if incomplete.startswith("job-") else job.name for job in found]
     return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]

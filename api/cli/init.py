@@ -13,6 +13,7 @@ from ...service.preflight import check_layout
 from ...workers.models.presets import PRESETS
 from .. import spec_file
 from ..errors import InvalidDocument, InvalidParameter
+from ..given_path import given_path
 from ..remedies import read_spec
 from .screen import Screen
 
@@ -68,6 +69,7 @@ def init(
 ) -> None:
     """Write a commented spec after a few questions."""
     screen = Screen()
+    path = given_path(path, "PATH")
     _refuse_overwriting(path, ask=not yes, force=force)
     answers = Answers() if yes else _asked(screen, path)
     text = written(answers, path)

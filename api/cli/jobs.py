@@ -1,11 +1,12 @@
 """Commands that ask once and print the answer."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-import yaml
 
+from ...service.errors import ShardyardError
 from ..client import Client
+from ..document import parse
 from ..errors import InvalidParameter
 from ..models import Budgets, Job, Plan, Preview, Span
 from .exits import of_state
@@ -159,7 +160,7 @@ def relayout(
     wrong = next((text for text in degrees if "=" not in text), None)
     if wrong is not None:
         raise InvalidParameter(f"{wrong[:80]!r} is not field=value.", field="layout", remedy="Such as data=2 tensor=2.")
-    layout = {name: yaml.safe_load(value) for name, _, value in (text.partition("=") for text in degrees)}
+    layout = {name: _value(name, value) for name, _, value in (text.partition("=") for text in degrees)}
     screen = Screen()
     with Client(url) as client:
         found = client.relayout(job, layout)
@@ -168,6 +169,15 @@ def relayout(
     else:
         screen.out.print(f"{found.id}  {found.name}  {state(found)}  {found.layout}")
         screen.hint(f"Watch it with: shardyard watch {found.id}")
+
+
+def _value(name: str, text: str) -> Any:
+    """A field's value, written as in a spec. Raises InvalidParameter."""
+    try:
+        return parse(text.encode(), "yaml")
+    except ShardyardError as error:
+        remedy = "Such as data=2, or for a range: 'data={min: 1, max: 4}'."
+        raise InvalidParameter(f"{name}={text[:60]}: {error.message}", field=f"layout.{name}", remedy=remedy) from None
 
 
 def schema() -> None:

@@ -73,7 +73,7 @@ class Picture:
         step = self._step.get("step", 0)
         row = Table.grid(padding=(0, 2))
         state = Text(self._state, style=_FINAL_WORDS.get(self._state, "cyan"))
-        told = Text(f"{step}/{self._steps}" + (f" · {self._told}" if self._told else ""))
+        told = Text(f"{step}/{self._steps}" + (f" · {plain.line(self._told)}" if self._told else ""))
         room = max(10, min(46, width - len(self._state) - len(told) - 4))
         row.add_row(state, ProgressBar(total=max(1, self._steps), completed=step, width=room), told)
         return row

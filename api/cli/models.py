@@ -8,12 +8,13 @@ import typer
 from ...service.errors import MissingFile, UnknownCheckpoint
 from ...service.preflight import newest_checkpoint
 from ...strategies.layout import Refusal
-from ...workers.checkpoint.address import address
+from ...workers.checkpoint.address import address, is_bucket
 from ...workers.checkpoint.errors import CheckpointError
 from ...workers.checkpoint.storage import folder_at
 from ..asking import ApiError
 from ..client import Client
-from ..models import Exported, FieldError
+from ..given_path import given_path
+from ..models import Checkpoint, Exported, FieldError
 from .options import Url
 from .screen import Screen, number
 
@@ -23,7 +24,7 @@ def export(
         str,
         typer.Argument(
             metavar="CHECKPOINT",
-            help="A checkpoint's folder or s3:// URI, or of one that holds them: then the newest. With --on-cluster JOB or JOB@STEP.",
+            help="A checkpoint's folder or s3:// URI, or of one that holds them: then the newest. Or JOB or JOB@STEP, a job's checkpoint.",
         ),
     ],
     out: Annotated[
@@ -45,13 +46,14 @@ def export(
         with Client(url) as client:
             _tell(checkpoint, _on_cluster(client, checkpoint, dtype))
     else:
-        found = _newest(checkpoint)
+        out = given_path(out, "OUT")
+        found = _newest(_address(checkpoint)) if _is_place(checkpoint) else _of_job(url, checkpoint)
         _tell(found, _here(found, out, dtype, shard_size))
 
 
 def _on_cluster(client: Client, checkpoint: str, dtype: str) -> Exported:
     job, _, step = checkpoint.partition("@")
-    ended = client.finished(client.export_checkpoint(job, _place(client, job, step), dtype=dtype))
+    ended = client.finished(client.export_checkpoint(job, _told(client, job, step).n, dtype=dtype))
     if ended.exported is not None:
         return ended.exported
     assert ended.error is not None
@@ -59,27 +61,51 @@ def _on_cluster(client: Client, checkpoint: str, dtype: str) -> Exported:
     raise ApiError(ended.error.code, ended.error.message, None, [where])
 
 
-def _place(client: Client, job: str, step: str) -> int:
-    """The `n` of the newest checkpoint of this step, or of all. Raises UnknownCheckpoint."""
+def _told(client: Client, job: str, step: str) -> Checkpoint:
+    """The checkpoint of this step that the job told of last; without a step, the newest that is still there. Raises UnknownCheckpoint."""
     before: int | None = None
     while True:
-        page = client.checkpoints(job, before=before, limit=1000 if step else 1)
-        found = next((one.n for one in page.items if step in ("", str(one.step))), None)
+        page = client.checkpoints(job, before=before, limit=1000 if step else 20)
+        found = next((one for one in page.items if (step == str(one.step) if step else one.state == "present")), None)
         if found is not None:
             return found
         if page.next is None:
-            told = f"{job} has told of no checkpoint" + (f" of step {step}." if step else ".")
+            told = f"{job} has told of no checkpoint" + (f" of step {step}." if step else " that is still there.")
             raise UnknownCheckpoint(
                 told, field="CHECKPOINT", remedy=f"See which there are: shardyard checkpoints {job}"
             )
         before = page.next
 
 
+def _is_place(checkpoint: str) -> bool:
+    """Whether a folder or a bucket is meant, and not a job."""
+    return is_bucket(checkpoint) or "/" in checkpoint or checkpoint in (".", "..") or given_path(checkpoint).exists()
+
+
+def _of_job(url: str | None, checkpoint: str) -> str:
+    """The address of a job's checkpoint. Raises UnknownCheckpoint where it cannot be read from here."""
+    job, _, step = checkpoint.partition("@")
+    try:
+        with Client(url) as client:
+            told = _told(client, job, step)
+    except ApiError as error:
+        message = f"There is no folder {checkpoint}, and as a job it is not known: {error.detail}"
+        remedy = "Name a checkpoint's folder, or a job: see `shardyard list`."
+        raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy) from None
+    if not is_bucket(told.path) and newest_checkpoint(told.path) is None:
+        message = (
+            f"The checkpoint of {job} at step {told.step} lies in {told.path}, and cannot be read there from here."
+        )
+        remedy = f"Have the cluster write it: shardyard export {checkpoint} --on-cluster"
+        raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy)
+    return told.path
+
+
 def _here(found: str, out: Path, dtype: str, shard_size: int) -> Exported:
     from ...workers.export import export as write  # needs torch
 
     try:
-        written = write(folder_at(found), folder_at(str(out.expanduser().absolute())), dtype, shard_size * 1_000_000)
+        written = write(folder_at(found), folder_at(str(out.absolute())), dtype, shard_size * 1_000_000)
     except CheckpointError as error:
         raise UnknownCheckpoint(str(error), field="CHECKPOINT", remedy="Export another one.") from None
     except OSError as error:
@@ -93,15 +119,24 @@ def _tell(checkpoint: str, made: Exported) -> None:
     Screen().facts(f"{checkpoint} as a Hugging Face model", told)
 
 
-def _newest(checkpoint: str) -> str:
+def _address(checkpoint: str) -> str:
+    """A folder's or a bucket's. Raises UnknownCheckpoint, MissingFile."""
+    try:
+        where = address(checkpoint)
+    except Refusal as refusal:
+        raise UnknownCheckpoint(refusal.message, field="CHECKPOINT", remedy=refusal.remedy) from None
+    return where if is_bucket(where) else str(given_path(where, "CHECKPOINT"))
+
+
+def _newest(where: str) -> str:
     """The address of the complete checkpoint that is meant. Raises UnknownCheckpoint."""
     try:
-        found = newest_checkpoint(address(checkpoint))
+        found = newest_checkpoint(where)
     except Refusal as refusal:
         raise UnknownCheckpoint(refusal.message, field="CHECKPOINT", remedy=refusal.remedy) from None
     except CheckpointError as error:
         raise UnknownCheckpoint(str(error), field="CHECKPOINT", remedy="Try again when the storage answers.") from None
     if found is None:
         remedy = "Read a job's newest checkpoint with: shardyard show JOB"
-        raise UnknownCheckpoint(f"{checkpoint} holds no complete checkpoint.", field="CHECKPOINT", remedy=remedy)
+        raise UnknownCheckpoint(f"{where} holds no complete checkpoint.", field="CHECKPOINT", remedy=remedy)
     return found

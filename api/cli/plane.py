@@ -11,6 +11,7 @@ from typing import Annotated, Self
 import psutil
 import typer
 
+from ...service.data_folder import make
 from ...service.errors import ShardyardError
 from ...service.settings import Settings
 from .. import control
@@ -131,7 +132,7 @@ def _start(settings: Settings, port: int | None) -> control.Control:
     running = control.read(settings.data_dir)
     if running is not None:
         raise AlreadyRunning(running.url, running.pid, settings.data_dir)
-    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make(settings.data_dir)
     command = [sys.executable, "-m", f"{__package__}", "up", *([] if port is None else ["--port", str(port)])]
     with os.fdopen(os.open(_log(settings), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         process = subprocess.Popen(

@@ -28,13 +28,20 @@ _COLOURS = {
 _ENDLESS = 100_000
 
 
+class _Console(Console):
+    """Text without what would steer the terminal, whoever wrote it; tables and drawings are made of such text."""
+
+    def print(self, *objects: Any, **more: Any) -> None:
+        super().print(*(plain.lines(each) if isinstance(each, str) else each for each in objects), **more)
+
+
 class Screen:
     """One command's output. NO_COLOR and pipes are respected."""
 
     def __init__(self) -> None:
         # A pipe has no width: nothing is cut or wrapped there.
-        self.out = Console(highlight=False, width=None if sys.stdout.isatty() else _ENDLESS)
-        self.err = Console(highlight=False, stderr=True, width=None if sys.stderr.isatty() else _ENDLESS)
+        self.out = _Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _ENDLESS)
+        self.err = _Console(highlight=False, emoji=False, stderr=True, width=None if sys.stderr.isatty() else _ENDLESS)
 
     def say(self, text: str) -> None:
         """A remark: not a result, so not on stdout."""
@@ -78,10 +85,10 @@ class Screen:
 
     def facts(self, title: str, pairs: Iterable[tuple[str, str | None]]) -> None:
         """A heading and what is known below it; what is not known is left out."""
-        known = [(name, value) for name, value in pairs if value]
+        known = [(plain.line(name), plain.line(value)) for name, value in pairs if value]
         if not known:
             return
-        self.out.print(f"[bold]{escape(title)}[/]")
+        self.out.print(f"[bold]{escape(plain.line(title))}[/]")
         wide = max(len(name) for name, _ in known)
         for name, value in known:
             self.out.print(f"  {escape(name):<{wide}}  {escape(value)}")
@@ -121,16 +128,16 @@ class Screen:
         """Why a job failed, with the traceback that its message holds."""
         self.error(f"job {job.name} ({job.id}) failed" + (f": {job.reason}" if job.reason else ""))
         if job.message:
-            self.err.print(escape(plain.lines(job.message)))
+            self.err.print(escape(job.message))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Columns side by side without lines; a cell is markup and stays on its line."""
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        drawn.add_column(column, no_wrap=True)
+        drawn.add_column(plain.line(column), no_wrap=True)
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(plain.line, row))
     return drawn
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ...workers.trace import MOST_STEPS
 from ..client import Client
+from ..given_path import given_path
 from ..models import Trace, TracedRank, TraceSummary
 from .exits import ExitCode
 from .options import JobName, Json, Url
@@ -152,7 +153,7 @@ def _steps(one: Trace) -> str:
 
 def _save(screen: Screen, client: Client, found: Trace, output: Path) -> None:
     packed = client.perfetto(found.job, found.id)
-    with output.open("wb") as file:
+    with given_path(output, "--output").open("wb") as file:
         if output.suffix == ".gz":
             file.write(packed)
         else:

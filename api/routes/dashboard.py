@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
@@ -21,6 +21,10 @@ _DOCS_HEADERS = _PAGE_HEADERS | {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"
 }
 _ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+
+
+#: Below these a browser asks for no page.
+_NO_PAGES = ("/v1/", "/assets/", "/docs/")
 
 
 @router.get("/")
@@ -54,6 +58,15 @@ async def favicon() -> Response:
     return _file("favicon.svg", {"Cache-Control": "no-cache"})
 
 
+def not_found(request: Request) -> Response | None:
+    """The page for an address that leads nowhere, where a browser asks for a page; None where a program asks."""
+    path, page = request.url.path, DIST / "index.html"
+    asks_for_page = request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+    if not asks_for_page or path.startswith(_NO_PAGES) or not page.is_file():
+        return None
+    return FileResponse(page, 404, headers=_PAGE_HEADERS)
+
+
 def _page(name: str, headers: dict[str, str]) -> Response:
     path = DIST / name
     if not path.is_file():
@@ -63,7 +76,11 @@ def _page(name: str, headers: dict[str, str]) -> Response:
 
 
 def _file(name: str, headers: dict[str, str]) -> Response:
-    path = (DIST / name).resolve()
-    if not path.is_relative_to(DIST.resolve()) or not path.is_file():
+    try:
+        path = (DIST / name).resolve()
+        there = path.is_relative_to(DIST.resolve()) and path.is_file()
+    except (OSError, ValueError):  # a name too long; a null character
+        there = False
+    if not there:
         raise HTTPException(404)
     return FileResponse(path, headers=headers)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..errors import (
@@ -25,6 +25,7 @@ from ..errors import (
     DatabaseMissing,
     DatabaseReadOnly,
     DatabaseUnreachable,
+    InvalidDatabase,
     SchemaDamaged,
 )
 
@@ -148,7 +149,13 @@ def _of_postgresql(error: DBAPIError, cause: Any) -> Kind | None:
     state = getattr(cause, "sqlstate", None)
     if state is not None:
         return _POSTGRESQL.get(state) or _POSTGRESQL.get(state[:2])
+    said = str(cause)
+    if isinstance(error, ProgrammingError) and "connection option" in said:  # libpq has read no server's word yet
+        raise InvalidDatabase(
+            f"The database URL cannot be used: {said.splitlines()[0]}.",
+            field="SHARDYARD_DATABASE_URL",
+            remedy="Leave the option out; those after ? are libpq's, such as sslmode=require.",
+        )
     if not isinstance(error, (OperationalError, InterfaceError)):
         return None
-    said = str(cause)
     return next((kind for pattern, kind in _REFUSALS if pattern.search(said)), DatabaseUnreachable)

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from sqlalchemy import text
@@ -165,17 +166,21 @@ def parse(url: str) -> URL:
     remedy = "Use sqlite+aiosqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME."
     try:
         parsed = make_url(url)
-    except ArgumentError:
-        raise InvalidDatabase("The database URL cannot be read.", field="database_url", remedy=remedy) from None
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        raise InvalidDatabase(
+            "The database URL cannot be read.", field="SHARDYARD_DATABASE_URL", remedy=remedy
+        ) from None
     if parsed.drivername == "postgresql+psycopg":
         return parsed
     if parsed.drivername != "sqlite+aiosqlite":
         says = f"{parsed.drivername} is not a supported database."
     elif parsed.database in (None, "", ":memory:") or "uri" in parsed.query:
         says = "A SQLite database must be a file, named by its path."
+    elif "\0" in parsed.database or Path(parsed.database).is_dir():
+        says = f"{parsed.database!r} is no file, and a SQLite database must be one."
     else:
         return parsed
-    raise InvalidDatabase(says, field="database_url", remedy=remedy)
+    raise InvalidDatabase(says, field="SHARDYARD_DATABASE_URL", remedy=remedy)
 
 
 def writing_engine(url: URL) -> AsyncEngine:
@@ -199,4 +204,6 @@ def _postgresql(url: URL, connections: int, more: int) -> AsyncEngine:
         )
     except ModuleNotFoundError as error:
         says = f"PostgreSQL needs the package {error.name}, which is not installed."
-        raise InvalidDatabase(says, field="database_url", remedy="pip install 'shardyard[postgres]'") from None
+        raise InvalidDatabase(
+            says, field="SHARDYARD_DATABASE_URL", remedy="pip install 'shardyard[postgres]'"
+        ) from None

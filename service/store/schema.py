@@ -8,7 +8,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, text
 
-from ..errors import SchemaTooOld
+from ..errors import DatabaseDenied, DatabaseMissing, SchemaTooOld
 from .database_errors import translated
 from .engine import Store, parse, writing_engine
 from .revision import MIGRATIONS, refuse_misfit
@@ -31,6 +31,12 @@ async def upgrade(url: str) -> None:
                 if tx.dialect.name == "postgresql":
                     await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
                 await tx.run_sync(_upgrade)
+    except DatabaseMissing as error:
+        if parsed.drivername.startswith("postgresql"):
+            raise
+        says = f"The database's file {parsed.database} cannot be made."
+        cure = "Operators: name a file in a folder that this user may write in SHARDYARD_DATABASE_URL."
+        raise DatabaseDenied(error.detail, says=says, cure=cure) from None
     finally:
         await engine.dispose()
 

@@ -11,13 +11,13 @@ from harness.patience import PATIENCE_S
 from shardyard.api.errors import TokenUnreadable, WeakToken
 from shardyard.api.problems import CODES
 from shardyard.service.budget import INFRASTRUCTURE
-from shardyard.service.errors import DataFolderOpen
+from shardyard.service.errors import DataFolderOpen, DataFolderUnusable, InvalidSetting
 from shardyard.service.incidents import HAPPENED
 from shardyard.workers.operation import REMEDIES
 
 ROOT = Path(__file__).parents[2]
 #: Codes of what the command line alone says.
-START = {error.code for error in (DataFolderOpen, TokenUnreadable, WeakToken)}
+START = {error.code for error in (DataFolderOpen, DataFolderUnusable, InvalidSetting, TokenUnreadable, WeakToken)}
 
 
 def test_every_code_and_cause_is_explained_once() -> None:

@@ -154,7 +154,7 @@ class LocalFolder(Folder):
         file = self._path / name
         if file.stat().st_size != size:
             return None
-        with opened(file) as content:
+        with file.open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
 
     def write(self, name: str, content: memoryview) -> None:

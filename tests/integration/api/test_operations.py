@@ -147,8 +147,13 @@ def test_the_command_line_has_the_cluster_verify_and_export(
     assert FILE in items[1]["message"]
     assert run(["export", f"{job}@10", "--on-cluster", "--dtype", "bf16"]) == 0
     assert str(folder / "export-00000010-bf16") in capsys.readouterr().out
+    assert run(["export", f"{job}@10", str(tmp_path / "by-step")]) == 0
+    assert str(place(folder, 10)) in capsys.readouterr().out and (tmp_path / "by-step" / "config.json").is_file()
     for refused, told in (
-        (["export", job, "--on-cluster"], "was removed"),
+        (["export", f"{job}@11", str(tmp_path / "out")], "no checkpoint of step 11"),
+        (["export", f"{job}@40", str(tmp_path / "out")], "--on-cluster"),
+        (["export", "nobody", str(tmp_path / "out")], "There is no folder nobody, and as a job it is not known"),
+        (["export", f"{job}@40", "--on-cluster"], "was removed"),
         (["export", f"{job}@11", "--on-cluster"], "no checkpoint of step 11"),
         (["export", f"{job}@10", str(tmp_path / "out"), "--on-cluster"], "Leave out OUT"),
         (["export", str(place(folder, 10))], "--on-cluster"),

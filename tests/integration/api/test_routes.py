@@ -75,6 +75,12 @@ async def test_filters(api: httpx2.AsyncClient) -> None:
         ("/v1/nothing", 404, "not_found", None),
         ("/v1/jobs/", 404, "not_found", None),
         ("/assets/nothing.js", 404, "not_found", None),
+        ("/assets/%00", 404, "not_found", None),
+        ("/assets/a%00.js", 404, "not_found", None),
+        ("/assets/" + "x" * 5000, 404, "not_found", None),
+        ("/docs/%00", 404, "not_found", None),
+        ("/docs/" + "x" * 300, 404, "not_found", None),
+        ("/nowhere", 404, "not_found", None),
         ("/assets/../../../app.py", 404, "not_found", None),
         ("/assets/%2e%2e/%2e%2e/%2e%2e/app.py", 404, "not_found", None),
     ],
@@ -170,6 +176,13 @@ async def test_the_dashboard_is_one_page(api: httpx2.AsyncClient, monkeypatch: A
         answer = await api.get(path)
         assert (answer.status_code, answer.text) == (200, "<html>page</html>")
         assert "frame-ancestors" in answer.headers["content-security-policy"]
+    for path in ("/nowhere", "/job/a", "/index.html", "/v1"):
+        answer = await api.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+        assert (answer.status_code, answer.text) == (404, "<html>page</html>"), path
+        problem(await api.get(path), 404, "not_found")
+    for path in ("/v1/nowhere", "/assets/nowhere.js", "/docs/nowhere.js"):
+        problem(await api.get(path, headers={"Accept": "text/html"}), 404, "not_found")
+    problem(await api.post("/nowhere", headers={"Accept": "text/html"}), 404, "not_found")
     asset = await api.get("/assets/app.js")
     assert "immutable" in asset.headers["cache-control"]
     assert "javascript" in asset.headers["content-type"]

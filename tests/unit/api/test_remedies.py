@@ -53,6 +53,11 @@ def test_a_good_spec_is_read() -> None:
         (spec(data={"source": "text", "files": [1]}), "train.data.files[0]", "1 should be", "Write text"),
         ({**spec(), "name": "Foo Bar"}, "name", "'Foo Bar'", "Lower-case letters"),
         ({**spec(), "labels": {"a b": "c"}}, "labels.a b", "pattern", "Use text that matches"),
+        ({**spec(), "labels": {"a": "x\x1b[2Jy"}}, "labels.a", "pattern", "Leave out line breaks, control"),
+        ({**spec(), "labels": {"a": "x\ny"}}, "labels.a", "pattern", "Leave out line breaks"),
+        ({**spec(), "labels": {"a": "\u202egnp"}}, "labels.a", "pattern", "direction of text"),
+        ({**spec(), "labels": {"a\u202e": "b"}}, "labels.a\u202e", "pattern", "Use text that matches"),
+        ({**spec(), "name": "a\x1b[2J"}, "name", "pattern", "matches"),
         ({**spec(), "labels": {"a": 4}}, "labels.a", "4 should be", "Write text, in quotes"),
         ([1], None, "mapping", "mapping"),
         (None, None, "mapping", "mapping"),
@@ -123,3 +128,27 @@ def test_what_may_be_null_has_no_object_as_its_default() -> None:
     look(job_schema(), "")
     assert found == []
     assert read_spec(spec()).policy.straggler is not None
+
+
+@pytest.mark.parametrize(
+    ("document", "fields"),
+    [
+        (spec(layuot={}, layout={"tensor": 3}), {"train.layuot", "train.layout.tensor"}),
+        (spec(steps="many", layout={"data": 3}), {"train.steps", "train.global_batch"}),
+        ({"train": {"global_batch": 4, "layout": {"data": 3}}}, {"name", "train.steps", "train.global_batch"}),
+        # What the layout's check would read of the field that is wrong is not guessed.
+        (spec(layout={"tensor": 3, "zero": 7}), {"train.layout.zero"}),
+        (spec(global_batch="4", layout={"data": 3}), {"train.global_batch"}),
+        (spec(model={"preset": "nana"}, layout={"tensor": 8}), {"train.model"}),
+        (spec(model={"preset": "nana"}, layout={"data": 3}), {"train.model", "train.global_batch"}),
+        (spec(model={"from": "/nowhere"}, steps=0, layout={"data": 3}), {"train.steps", "train.global_batch"}),
+    ],
+)
+def test_what_the_schema_and_the_layout_find_is_said_at_once(document: Any, fields: set[str]) -> None:
+    assert {finding.field for finding in findings(document)} == fields
+    assert all(finding.remedy for finding in findings(document))
+
+
+def test_labels_in_other_scripts_are_taken() -> None:
+    label = "Größe 100 % – 日本語 \U0001f680"
+    assert read_spec({**spec(), "labels": {"team": label}}).labels == {"team": label}

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from shardyard.service.errors import InvalidSetting
 from shardyard.service.settings import Settings
 
 
@@ -25,5 +26,42 @@ def test_the_databases_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) 
 def test_settings_are_frozen_and_checked() -> None:
     with pytest.raises(ValidationError):
         Settings().port = 1
-    with pytest.raises(ValidationError):
+    with pytest.raises(InvalidSetting):
         Settings(lease_s=0)
+
+
+#: A bad value of each setting that can have one, by the end of its variable's name.
+BAD = {
+    **dict.fromkeys(
+        ("PORT", "CPU_RANKS_PER_CORE", "MAX_RANKS", "CORDON_FAULTS", "OPERATIONS_AT_ONCE"), ("x", "-1", "1e99")
+    ),
+    **dict.fromkeys(
+        ("LEASE_S", "POLL_S", "PULL_S", "NODES_S", "SWEEP_S", "CANCEL_S", "PREEMPT_S"), ("soon", "0", "-1")
+    ),
+    **dict.fromkeys(
+        ("BACK_OFF_S", "BACK_OFF_MOST_S", "CORDON_WINDOW_S", "CORDON_S", "CORDON_MOST_S", "OPERATION_S"), ("", "-1")
+    ),
+    **dict.fromkeys(("LOCAL_FILES", "FAULT_INJECTION", "INSECURE_ALLOW_REMOTE"), ("maybe", "2")),
+    **dict.fromkeys(("DATA_DIR", "CACHE", "TOKEN_PATH", "RAY_AUTH_TOKEN_PATH"), ("~nobody-here/a",)),
+    "STORAGE": ("~nobody-here/a", "gs://bucket", "s3://"),
+    "CAPACITY": ("2 nodes", "[" * 100_000, '[{"nodes": -1}]'),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_a_bad_value_is_said_in_one_line_that_names_the_variable(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"SHARDYARD_{name}", value)
+    with pytest.raises(InvalidSetting) as refused:
+        Settings()
+    assert refused.value.field == f"SHARDYARD_{name}" and refused.value.field in refused.value.message
+    assert "\n" not in refused.value.message and f"SHARDYARD_{name}" in (refused.value.remedy or "")
+
+
+def test_every_bad_value_is_said_and_none_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDYARD_PORT", "geheim")
+    monkeypatch.setenv("SHARDYARD_LEASE_S", "geheim")
+    with pytest.raises(InvalidSetting, match=r"SHARDYARD_PORT: .*; SHARDYARD_LEASE_S: ") as refused:
+        Settings()
+    assert "geheim" not in f"{refused.value.message} {refused.value.remedy}"

@@ -1,0 +1,93 @@
+"""What is wrong on a command line or in a variable is said in a line, with what to do: never as a traceback."""
+
+from pathlib import Path
+
+import pytest
+
+from shardyard.api.cli.commands import run
+
+NOBODY = "http://127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SHARDYARD_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("SHARDYARD_URL", NOBODY)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text("name: tiny\ntrain: {steps: 2, global_batch: 4}\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("no database " * 500)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["submit", "~nobody-here/x.yaml"], "no such user"),
+        (["submit", "folder"], "Is a directory"),
+        (["run", "~nobody-here/x.yaml", "--url", NOBODY], "no such user"),
+        (["submit", "tiny.yaml", "--key", "schl\u00fcssel"], "'schl\u00fcssel' is not an idempotency key"),
+        (["submit", "tiny.yaml", "--key", "a\nb"], "is not an idempotency key"),
+        (["relayout", "job", "data=[1"], "data=[1: Not YAML"),
+        (["relayout", "job", "data=!!python/object:x"], "data=!!python/object:x: Not a spec's YAML"),
+        (["relayout", "job", "data=&a [*a]"], "data=&a [*a]: The alias"),
+        (["show", "\udcff"], r"'\udcff' is not text in UTF-8"),
+        (["export", "~nobody-here/x", "out"], "no such user"),
+        (["export", "folder", "~nobody-here/out"], "no such user"),
+        (
+            ["export", "nothing", "out"],
+            "There is no folder nothing, and as a job it is not known: No control plane answers",
+        ),
+        (["init", "--yes", "~nobody-here/job.yaml"], "no such user"),
+        (["list", "--url", "http://["], "is not an http or https address"),
+        (["list", "--url", "http://127.0.0.1:port"], "is not an http or https address"),
+    ],
+)
+def test_a_bad_command_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 1
+    said = capsys.readouterr().err
+    assert f"error: {told}" in said or told in said.splitlines()[0]
+    assert "shardyard" in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("nonsense", "The database URL cannot be read."),
+        ("", "The database URL cannot be read."),
+        ("postgresql+psycopg://me:geheim@127.0.0.1:port/x", "The database URL cannot be read."),
+        ("postgresql+psycopg://me:geheim@127.0.0.1:1/x?nonsense=1", 'invalid connection option "nonsense"'),
+        ("postgresql+psycopg://me:geheim@127.0.0.1:1/x", "The database does not answer."),
+        ("mysql://me:geheim@db/x", "mysql is not a supported database."),
+        ("sqlite+aiosqlite://", "must be a file"),
+        ("sqlite+aiosqlite:///folder", "'folder' is no file"),
+        ("sqlite+aiosqlite:///a%00b", "is no file"),
+        ("sqlite+aiosqlite:///text", "The database is damaged, or is not a database."),
+        ("sqlite+aiosqlite:////proc/x.db", "The database's file /proc/x.db cannot be made."),
+    ],
+)
+def test_migrating_what_is_no_database(
+    url: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHARDYARD_DATABASE_URL", url)
+    assert run(["migrate"]) == 1
+    said = capsys.readouterr().err
+    assert told in said and "geheim" not in said and "SHARDYARD_DATABASE_URL" in said
+
+
+@pytest.mark.parametrize("command", ["up", "api", "dispatcher", "down", "migrate", "list", "open", "token"])
+def test_a_bad_variable_ends_every_command(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHARDYARD_PORT", "http")
+    assert run([command]) == 1
+    assert capsys.readouterr().err.startswith("error: SHARDYARD_PORT: ")
+
+
+@pytest.mark.parametrize("command", [["up"], ["up", "--detach"], ["run", "tiny.yaml"]])
+def test_a_data_folder_that_is_a_file(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SHARDYARD_URL")
+    monkeypatch.setenv("SHARDYARD_DATA_DIR", str(tmp_path / "text"))
+    assert run(command) == 1
+    assert "cannot be made: it is not a folder" in capsys.readouterr().err
