@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from .. import __version__
 from ..service.settings import Settings
@@ -15,6 +15,7 @@ from . import openapi, problems
 from .context import Context
 from .http.authentication import Authenticated, Authenticator
 from .origin import LOOPBACK, AllowedHosts, OwnOrigin
+from .query import refuse_unknown
 from .routes import (
     dashboard,
     faults,
@@ -69,8 +70,13 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     app.add_middleware(OwnOrigin, hosts=AllowedHosts(settings))  # the outermost: it answers before all others
     problems.install(app)
     for part in (jobs, watch, series, logs, story, outlines, operations, traces, faults, nodes, schema, ranks, session):
-        app.include_router(part.router, prefix="/v1", responses=problems.describe())
-    app.include_router(health.router)
+        app.include_router(
+            part.router,
+            prefix="/v1",
+            responses=problems.describe("invalid_request"),
+            dependencies=[Depends(refuse_unknown)],
+        )
+    app.include_router(health.router, dependencies=[Depends(refuse_unknown)])
     app.include_router(dashboard.router)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app

@@ -23,6 +23,14 @@ class _Wire(BaseModel):
     )
 
 
+class FieldError(_Wire):
+    """One thing that is wrong, and what to do. `field` is a dotted path into the body, or a parameter's name."""
+
+    field: str | None = None
+    message: str
+    remedy: str | None = None
+
+
 class Progress(_Wire):
     """How far a job's training is. Losses are nats per token."""
 
@@ -91,6 +99,9 @@ class Job(_Wire):
     summary: Summary | None = None
     checkpoint: str | None = Field(None, description="Path of the newest complete checkpoint.")
     parent: str | None = Field(None, description="Id of the job whose checkpoint it began with.")
+    warnings: list[FieldError] = Field(
+        default_factory=list, description="In the answer to its submission: options of the spec that have no effect."
+    )
     cursor: CursorText = Field("0.0.0", description="The end of the job's story now: a stream after it misses nothing.")
 
 
@@ -130,6 +141,7 @@ class Preview(_Wire):
     )
     forms: list[Form] = Field(default_factory=list, description="Of an elastic job, the largest first.")
     resume: str | None = Field(None, description="The checkpoint that `resume_from` means now.")
+    warnings: list[FieldError] = Field(default_factory=list, description="Options of the spec that have no effect.")
 
 
 class Template(_Wire):
@@ -797,14 +809,6 @@ class Readiness(_Wire):
 
     status: str
     checks: dict[str, Check]
-
-
-class FieldError(_Wire):
-    """One thing that is wrong, and what to do. `field` is a dotted path into the body, or a parameter's name."""
-
-    field: str | None = None
-    message: str
-    remedy: str | None = None
 
 
 class Problem(_Wire):

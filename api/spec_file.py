@@ -37,6 +37,9 @@ def absolute(document: Any, folder: Path) -> Any:
     for field in ("code", "from"):
         if model.get(field):
             model[field] = _join(folder, model[field])
+    checkpoint = _mapping(train, "checkpoint")
+    if isinstance(checkpoint.get("uri"), str) and "://" not in checkpoint["uri"]:
+        checkpoint["uri"] = _join(folder, checkpoint["uri"])
     source = train.get("resume_from")
     if isinstance(source, str) and ("/" in source or source.startswith(("~", "."))):
         train["resume_from"] = _join(folder, source)

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..workers.spec import TrainSpec
 from . import capacity, catalogue, forms, preflight
+from . import resume as resuming
 from .errors import IdempotencyConflict, InvalidCursor, InvalidSpec, JobEnded, JobNotFound, StateChanged
 from .identity import job_in, new_job_id
 from .lifecycle import Word, move
@@ -36,7 +37,6 @@ from .records import (
     Tail,
     TailItem,
 )
-from .resumed_data import check_resumed_data
 from .settings import Settings
 from .spec import JobSpec
 from .spec_files import SpecFiles
@@ -102,6 +102,7 @@ async def new_row(
 ) -> tuple[dict[str, Any], preflight.Checked]:
     """The checked spec as a row of `jobs` that is not stored yet, and what was found. Raises as `submit` does of the spec."""
     _refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
+    preflight.check_paths(spec.train)
     checked = await preflight.check(spec, settings, files)
     async with store.read() as tx:
         cluster = await capacity.inventory(tx, settings)
@@ -147,10 +148,10 @@ def _resume(settings: Settings, train: TrainSpec, source: RowMapping | None) -> 
     saved_by = None if source is None else TrainSpec.model_validate(source["spec"]["train"])
     if source is not None and saved_by is not None:
         root = saved_by.checkpoints(settings.storage, source["id"])
-        found = preflight.resume_from_job(source["id"], source["checkpoint"], root, settings)
+        found = resuming.resume_from_job(source["id"], source["checkpoint"], root, settings)
     else:
-        found = preflight.resume_from_path(train.resume_from, settings)
-    check_resumed_data(train, found, saved_by, settings.local_files)
+        found = resuming.resume_from_path(train.resume_from, settings)
+    resuming.check_resumed(train, found, saved_by, settings.local_files)
     return found
 
 

@@ -1,24 +1,29 @@
 """What can be refused before anything is stored: layout, files, checkpoint, and more ranks than there can ever be."""
 
+import tempfile
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from ..strategies.layout import Batch, ModelFacts, Refusal
 from ..workers import elastic, regular_files
 from ..workers.checkpoint.address import is_bucket, refuse_unreachable
-from ..workers.checkpoint.errors import CheckpointError
-from ..workers.checkpoint.shelf import newest
-from ..workers.checkpoint.storage import folder_at
+from ..workers.data import lengths
 from ..workers.data.corpus import sources
 from ..workers.data.errors import DataError
+from ..workers.data.tokenizer import load_tokenizer
+from ..workers.models import own
 from ..workers.models.presets import Architecture
-from ..workers.spec import TrainSpec
+from ..workers.spec import DataSpec, TrainSpec
 from . import queue
-from .errors import InvalidLayout, InvalidSpec, MissingFile, NotAFile, TooManyRanks, UnknownCheckpoint
+from .errors import InvalidLayout, InvalidSpec, MissingFile, NotAFile, TooManyRanks
 from .settings import Settings
 from .spec import JobSpec
 from .spec_files import SpecFiles, refusal, unfit
+
+#: Fewer bytes than Python's own sources have.
+_STDLIB_BYTES: Final = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,8 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
 
 def check_layout(train: TrainSpec, vocab: int | None, unseen: bool = False) -> Checked:
     """`vocab` None: the tokenizer cannot be seen from here. `unseen`: nor the model's numbers, such as those in files of its own."""
+    if vocab is not None:
+        _check_vocab(train, vocab)
     try:
         facts = ModelFacts(None, None, None, None) if unseen else train.facts(vocab or 256)
         known = train.model.vocab or vocab
@@ -59,8 +66,35 @@ def check_layout(train: TrainSpec, vocab: int | None, unseen: bool = False) -> C
         raise InvalidLayout(error.message, field=f"train.{error.field}", remedy=error.remedy) from None
 
 
+def _check_vocab(train: TrainSpec, tokens: int) -> None:
+    try:
+        train.model.check_vocab(tokens)
+    except Refusal as error:
+        raise InvalidSpec(error.message, field=f"train.{error.field}", remedy=error.remedy) from None
+
+
+def check_paths(train: TrainSpec) -> None:
+    """Raises InvalidSpec for a relative path: the server has no folder from which it could count."""
+    data, model = train.data, train.model
+    tokenizer = None if data.tokenizer == "bytes" else data.tokenizer
+    named = [("model.code", model.code), ("model.from", model.from_), ("data.tokenizer", tokenizer)]
+    for field, path in (
+        *named,
+        *(("data.files", file) for file in data.files),
+        ("checkpoint.uri", train.checkpoint.uri),
+    ):
+        known = ("/",) if field == "checkpoint.uri" else ("/", "~")
+        if path is not None and not is_bucket(path) and not path.startswith(known):
+            raise InvalidSpec(
+                f"{path[:200]!r} is a relative path, and the server knows no folder from which it counts.",
+                field=f"train.{field}",
+                remedy="Write an absolute path. In a file that the command line submits, it counts from the file's folder.",
+            )
+
+
 def _check_files(train: TrainSpec, until: float) -> Checked:
     """Look at every file that the spec names."""
+    _check_writable(train.checkpoint.uri)
     code, model = train.model.code, train.model.from_
     if code is not None and not _exists(code):
         raise MissingFile(f"{code} does not exist.", field="train.model.code", remedy="Name the folder of the module.")
@@ -73,21 +107,43 @@ def _check_files(train: TrainSpec, until: float) -> Checked:
     try:
         if model is not None:
             _check_config(Path(model).expanduser() / "config.json")
-        if train.data.source == "text":
-            sources(train.data, until)
-        return check_layout(train, _vocab(train))
+        if train.model.import_ is not None:
+            own.check_source(train.model)
+        tokenizer = load_tokenizer(train.data)
+        files = sources(train.data, until) if _is_measured(train.data) else []
+        checked = check_layout(train, tokenizer.vocab)
+        if files:
+            lengths.measure(files, tokenizer, train.data)
+        return checked
+    except Refusal as error:
+        raise InvalidSpec(error.message, field=f"train.{error.field}", remedy=error.remedy) from None
     except DataError as error:
         raise refusal(error) from None
     except RuntimeError as error:  # ~somebody, whom this machine does not know
         raise MissingFile(f"{error}", field="train.data", remedy="Write the path without ~.") from None
 
 
-def _vocab(train: TrainSpec) -> int:
-    if train.data.tokenizer == "bytes":
-        return 256
-    from ..workers.data.tokenizer import vocab_size  # loads the tokenizers library
+def _is_measured(data: DataSpec) -> bool:
+    """Python's own sources are long enough for all but the longest sequences."""
+    needed = data.seq_len / min(data.validation, 1 - data.validation)
+    return data.source == "text" or needed > _STDLIB_BYTES
 
-    return vocab_size(train.data)
+
+def _check_writable(where: str | None) -> None:
+    """Raises InvalidSpec where no file can be made in the folder, or in that in which it would be made."""
+    if where is None or is_bucket(where):
+        return
+    folder = Path(where)
+    try:
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        with tempfile.TemporaryFile(dir=there):
+            return
+    except OSError as error:
+        raise InvalidSpec(
+            f"{where} cannot be written: {error.strerror}.",
+            field="train.checkpoint.uri",
+            remedy="Name a folder in which jobs may write, or leave it out: then they lie where the server says.",
+        ) from None
 
 
 def _check_config(path: Path) -> None:
@@ -131,46 +187,6 @@ def _no_gpus(spec: JobSpec, never: str) -> TooManyRanks:
     return TooManyRanks(never, field="resources.device", remedy=f"{auto} {more}")
 
 
-def newest_checkpoint(where: str) -> str | None:
-    """The newest complete checkpoint below a job's folder, or the folder itself when it is one. Raises CheckpointError, Refusal."""
-    try:
-        found = newest(folder_at(where if is_bucket(where) else str(Path(where).expanduser().absolute())))
-    except CheckpointError:
-        raise
-    except (OSError, RuntimeError):  # a name too long, no permission; ~somebody, whom this machine does not know
-        return None
-    return None if found is None else found.where
-
-
-def resume_from_job(job_id: str, told: str | None, root: str, settings: Settings) -> str:
-    """The newest checkpoint of another job below `root`; `told` is the last that its gang told of. Raises UnknownCheckpoint."""
-    if settings.local_files and not is_bucket(root):
-        told = newest_checkpoint(root)
-    if told is None:
-        raise _unknown(
-            f"{job_id} has no complete checkpoint.", "Set checkpoint.every in that job, or wait for its end."
-        )
-    return told
-
-
-def resume_from_path(path: str, settings: Settings) -> str:
-    """A checkpoint's folder, or one that holds checkpoints. Raises UnknownCheckpoint."""
-    if is_bucket(path):
-        return path  # asked by the trainers alone: they have the credentials
-    if not settings.local_files:
-        if Path(path).is_absolute():
-            return path  # seen by the trainers only
-        raise _unknown(
-            f"{path!r} is neither a job nor an absolute path.", "Name a job by id or name, or an absolute path."
-        )
-    found = newest_checkpoint(path)
-    if found is None:
-        raise _unknown(
-            f"{path!r} is neither a job nor a complete checkpoint's folder.", "See `shardyard list` for jobs."
-        )
-    return found
-
-
 def check_storage(train: TrainSpec) -> None:
     """Raises InvalidSpec where checkpoints could not be written or read for want of a library."""
     for field, where in (("checkpoint.uri", train.checkpoint.uri), ("resume_from", train.resume_from)):
@@ -178,7 +194,3 @@ def check_storage(train: TrainSpec) -> None:
             refuse_unreachable(where or "")
         except Refusal as error:
             raise InvalidSpec(error.message, field=f"train.{field}", remedy=error.remedy) from None
-
-
-def _unknown(message: str, remedy: str) -> UnknownCheckpoint:
-    return UnknownCheckpoint(message, field="train.resume_from", remedy=remedy)

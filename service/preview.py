@@ -5,6 +5,7 @@ from .records import Preview
 from .settings import Settings
 from .spec import JobSpec
 from .spec_files import SpecFiles
+from .spec_warnings import warnings
 from .store.engine import Store
 
 
@@ -28,4 +29,5 @@ async def preview(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
         parameters=architecture.parameters if architecture else None,
         forms=list(checked.forms),
         resume=row["resume"],
+        warnings=warnings(train),
     )

@@ -271,6 +271,15 @@ class OutlineRecord:
 
 
 @dataclass(frozen=True)
+class SpecWarning:
+    """An option of a spec that has no effect."""
+
+    field: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True)
 class Preview:
     """What a spec would run as. `parameters` is None where they cannot be counted from here; `forms` are those of an elastic job."""
 
@@ -288,6 +297,7 @@ class Preview:
     parameters: int | None
     forms: list[Form]
     resume: str | None
+    warnings: list[SpecWarning]
 
 
 @dataclass(frozen=True)

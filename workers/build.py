@@ -20,6 +20,7 @@ from .data.dataset import Tokens, open_tokens
 from .models.flops import module_flops
 from .models.init import initial_value
 from .models.make import make
+from .models.own import refuse_arguments
 from .models.presets import Architecture
 from .optimizer import make_optimizer
 from .pretrained import Pretrained
@@ -66,12 +67,7 @@ def build(run: Run, mesh: Mesh) -> Built:
 
 def _check_tokens(tokens: Tokens, model: ModelSpec) -> None:
     """The model must know every token, and every rank must read the same text."""
-    if model.vocab is not None and model.vocab < tokens.vocab:
-        raise Refusal(
-            "model.vocab",
-            f"{model.vocab} is less than the tokenizer's {tokens.vocab} tokens.",
-            f"Use {tokens.vocab} or more, or leave it out.",
-        )
+    model.check_vocab(tokens.vocab)
     orders = [tokens.order] * dist.get_world_size()
     dist.all_gather_object(orders, tokens.order)
     different = [rank for rank, order in enumerate(orders) if order != orders[0]]
@@ -106,8 +102,9 @@ def _on_meta(architecture: Architecture) -> nn.Module:
 def _imported(spec: ModelSpec) -> nn.Module:
     assert spec.import_ is not None
     module_name, factory_name = spec.import_.split(":")
-    if spec.code and spec.code not in sys.path:
-        sys.path.insert(0, spec.code)
+    folder = str(Path(spec.code).expanduser()) if spec.code else None
+    if folder and folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         factory = getattr(importlib.import_module(module_name), factory_name)
     except (ImportError, AttributeError) as error:
@@ -116,6 +113,7 @@ def _imported(spec: ModelSpec) -> nn.Module:
             f"cannot import {spec.import_}: {error}.",
             "Give module:factory, and model.code: the folder that holds the module.",
         ) from error
+    refuse_arguments(factory, spec)
     model = factory(**spec.args)
     if not isinstance(model, nn.Module):
         raise Refusal("model.import", f"{spec.import_} returned a {type(model).__name__}.", "Return an nn.Module.")

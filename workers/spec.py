@@ -99,6 +99,15 @@ class ModelSpec(_Part):
         if more := sorted(told - {"from_", "tied"}):
             raise ValueError(f"from brings its own numbers: leave out {', '.join(more).replace('import_', 'import')}")
 
+    def check_vocab(self, tokens: int) -> None:
+        """Raises `Refusal` where a tokenizer of so many tokens has some that the model does not know."""
+        if self.vocab is not None and self.vocab < tokens:
+            raise Refusal(
+                "model.vocab",
+                f"{self.vocab} is less than the tokenizer's {tokens} tokens.",
+                f"Use {tokens} or more, or leave it out.",
+            )
+
     def architecture(self, vocab: int, seq_len: int) -> Architecture | None:
         """The decoder's numbers, None for a module of the user's own. Raises `ValueError` (pydantic) when they do not fit together,
         and `Refusal` for a folder that cannot be used.
@@ -325,11 +334,11 @@ class TrainSpec(_Part):
         if not self.checkpoint.export or (self.checkpoint.final and self.model.from_ is not None):
             return
         never = "Set checkpoint.export to false."
-        arch = self.architecture(256)
         if not self.checkpoint.final:
             raise Refusal(
                 "checkpoint.export", "it is made of the final checkpoint.", f"Set checkpoint.final to true. {never}"
             )
+        arch = self.architecture(256)
         if arch is None:
             raise Refusal("checkpoint.export", "transformers does not know a module of your own.", never)
         try:

@@ -33,6 +33,7 @@ def submit(
             _preview(screen, client.preview(spec), spec, json)
             return
         job = client.submit(spec, idempotency_key=key)
+        screen.warnings(job.warnings)
         if not json:
             screen.out.print(f"{job.id}  {job.name}  {state(job)}")
         if not wait:
@@ -65,6 +66,7 @@ def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
             *(("or", f"{form.layout}: {form.batch}") for form in found.forms),
         ],
     )
+    screen.warnings(found.warnings)
     screen.hint(f"Submit it with: shardyard submit {spec}")
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from ...service.errors import MissingFile, UnknownCheckpoint
-from ...service.preflight import newest_checkpoint
+from ...service.resume import newest_checkpoint
 from ...strategies.layout import Refusal
 from ...workers.checkpoint.address import address, is_bucket
 from ...workers.checkpoint.errors import CheckpointError

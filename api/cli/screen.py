@@ -69,6 +69,13 @@ class Screen:
             if finding.remedy:
                 self.err.print(f"  → {escape(finding.remedy)}")
 
+    def warnings(self, found: Sequence[FieldError]) -> None:
+        """What has no effect, each with its field and remedy."""
+        for each in found:
+            self.err.print(f"[bold yellow]warning:[/] {escape(': '.join(filter(None, [each.field, each.message])))}")
+            if each.remedy:
+                self.err.print(f"  → {escape(each.remedy)}")
+
     def json(self, value: BaseModel | dict[str, Any] | list[Any]) -> None:
         """One JSON document on one line, for programs."""
         body = value.model_dump(mode="json") if isinstance(value, BaseModel) else value

@@ -44,6 +44,7 @@ def run(spec: SpecPath, url: Url = None, json: Json = False) -> None:
     with ExitStack() as stack:
         client, borrowed = _client_for_run(screen, stack, url, spec)
         submitted = client.submit(spec)
+        screen.warnings(submitted.warnings)
         screen.say(f"Submitted {submitted.name} as {submitted.id}: {submitted.layout}, {submitted.batch}.")
         job = _run_to_the_end(client, screen, submitted, borrowed)
         if json:

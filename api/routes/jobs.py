@@ -11,6 +11,7 @@ from ...service import jobs, preview
 from ...service import relayout as layouts
 from ...service.records import Order
 from ...service.spec import JobSpec
+from ...service.spec_warnings import warnings
 from ...service.states import State
 from .. import body
 from ..context import Actor, In, Key
@@ -75,7 +76,8 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     context.stir()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{job.id}"
-    return Job.model_validate(job)
+    told = [FieldError.model_validate(each) for each in warnings(spec.train)]
+    return Job.model_validate(job).model_copy(update={"warnings": told})
 
 
 @router.post(

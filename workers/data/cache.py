@@ -9,7 +9,7 @@ import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def _write(files: list[Source], tokenizer: Tokenizer, path: Path, before: list[S
 
     def blocks() -> Iterator[bytes]:
         nonlocal tokens
-        for ids in _ids(files, tokenizer):
+        for ids in token_ids(files, tokenizer):
             block = ids.astype(dtype, copy=False).tobytes()
             digest.update(block)
             tokens += len(ids)
@@ -132,7 +132,7 @@ def _write(files: list[Source], tokenizer: Tokenizer, path: Path, before: list[S
     return found
 
 
-def _ids(files: list[Source], tokenizer: Tokenizer) -> Iterator[Ids]:
+def token_ids(files: Sequence[Source], tokenizer: Tokenizer) -> Iterator[Ids]:
     """Token ids of all documents with their separators, encoded about a mebibyte of text at a time."""
     batch: list[str | None] = []
     size = 0

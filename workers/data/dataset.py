@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..spec import DataSpec
-from .cache import TokenFile, prepare
-from .errors import DataError
+from . import lengths
+from .cache import prepare
+from .lengths import windows
 from .order import permute
 from .position import SampleOrder
 from .unigram import unigram_loss
@@ -52,11 +53,11 @@ class Tokens:
 
     @property
     def train_windows(self) -> int:
-        return _windows(len(self.train), self.seq_len)
+        return windows(len(self.train), self.seq_len)
 
     @property
     def validation_windows(self) -> int:
-        return _windows(len(self.held_out), self.seq_len)
+        return windows(len(self.held_out), self.seq_len)
 
     def batch(self, first: int, rows: Rows) -> Pair:
         """Inputs and targets [rows, seq_len] (int64): those rows of the global batch that begins with the sample `first`."""
@@ -98,8 +99,8 @@ class Tokens:
 def open_tokens(spec: DataSpec, cache: Path, *, seed: int, global_batch: int) -> Tokens:
     """The corpus of `spec`, prepared in `cache` if it was not. Raises `DataError`."""
     file = prepare(spec, cache)
-    train_tokens = file.tokens - round(file.tokens * spec.validation)
-    _check_lengths(file, train_tokens, spec)
+    lengths.check(file.tokens, spec)
+    train_tokens = lengths.training_tokens(file.tokens, spec)
     ids = file.map()
     return Tokens(
         order=SampleOrder(file.key, file.tokenizer, spec.seq_len, spec.validation, seed),
@@ -109,19 +110,3 @@ def open_tokens(spec: DataSpec, cache: Path, *, seed: int, global_batch: int) ->
         train=ids[:train_tokens],
         held_out=ids[train_tokens:],
     )
-
-
-def _windows(tokens: int, seq_len: int) -> int:
-    return max(0, tokens - 1) // seq_len
-
-
-def _check_lengths(file: TokenFile, train_tokens: int, spec: DataSpec) -> None:
-    for split, tokens in (("train", train_tokens), ("validation", file.tokens - train_tokens)):
-        if not _windows(tokens, spec.seq_len):
-            raise DataError(
-                "corpus_too_short",
-                f"The {split} split has {tokens} of the corpus' {file.tokens} tokens, and one window of "
-                f"{spec.seq_len} needs {spec.seq_len + 1}.",
-                "Use more text, a smaller data.seq_len, or another data.validation.",
-                "data.seq_len",
-            )

@@ -29,6 +29,8 @@ from shardyard.service.store import logs as log_rows
 from shardyard.service.store import nodes
 from shardyard.service.store import steps as step_rows
 from shardyard.service.store.engine import Store
+from shardyard.workers.checkpoint.manifest import Manifest, write
+from shardyard.workers.checkpoint.storage import folder_at
 
 from .conftest import Submit
 from .test_leases import NODE
@@ -173,7 +175,7 @@ async def test_resuming_finds_the_newest_complete_checkpoint(
     for step, complete in ((10, True), (20, True), (30, False)):
         (root / f"step-{step:08d}").mkdir(parents=True)
         if complete:
-            (root / f"step-{step:08d}" / "manifest.json").write_text("{}")
+            write(folder_at(root / f"step-{step:08d}"), Manifest(step, {}, {}, {}))
     newest = str(root / "step-00000020")
     for wanted in (source.id, "source", str(root), newest):
         job, _ = await jobs.submit(store, local, spec(resume_from=wanted), None, "", "tester")

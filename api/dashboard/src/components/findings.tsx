@@ -1,19 +1,21 @@
-/** What is wrong with a spec, by field and with a remedy; each leads to its line. */
+/** What is wrong with a spec, or has no effect in it, by field and with a remedy; each leads to its line. */
 
-import type { FieldError, Problem } from "../services/http";
+import type { FieldError } from "../services/http";
 import "./findings.css";
 
 export interface FindingsProps {
-  problem: Problem;
+  title: string;
+  errors: readonly FieldError[];
+  /** The job would run all the same. */
+  harmless?: boolean;
   lineOf: (field: string) => number | null;
   onGo: (field: string) => void;
 }
 
-export function Findings({ problem, lineOf, onGo }: FindingsProps) {
-  const errors = problem.errors.length > 0 ? problem.errors : [{ field: "", message: problem.detail, remedy: null }];
+export function Findings({ title, errors, harmless = false, lineOf, onGo }: FindingsProps) {
   return (
-    <section className="findings card" aria-label="What is wrong">
-      <div className="card-head"><h2>{problem.title}</h2></div>
+    <section className={harmless ? "findings harmless card" : "findings card"} aria-label={harmless ? "Warnings" : "What is wrong"}>
+      <div className="card-head"><h2>{title}</h2></div>
       <ul>
         {errors.map((error) => <li key={`${error.field} ${error.message}`}><Finding error={error} line={lineOf(error.field)} onGo={onGo} /></li>)}
       </ul>

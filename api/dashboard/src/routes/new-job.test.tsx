@@ -25,6 +25,7 @@ const preview: Schema<"Preview"> = {
   parameters: 803_968,
   forms: [],
   resume: null,
+  warnings: [],
 };
 
 const refusal = () =>
@@ -40,11 +41,11 @@ const refusal = () =>
 
 const schema = { type: "object", properties: { name: { type: "string", description: "Its name." }, train: { type: "object", properties: { steps: { type: "integer", minimum: 1, description: "Optimizer steps." } } } } };
 
-const plane = (submitted: (asked: Asked) => Response = () => Response.json(jobWire({ id: "job-9" }), { status: 201 })) =>
+const plane = (submitted: (asked: Asked) => Response = () => Response.json(jobWire({ id: "job-9" }), { status: 201 }), previewed = preview) =>
   given({
     "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: QUICK }, { name: "other", about: "Another one.", text: OTHER }] }),
     "GET /v1/schema/job": () => Response.json(schema),
-    "POST /v1/jobs/preview": ({ body }) => (body.includes("many") ? refusal() : Response.json(preview)),
+    "POST /v1/jobs/preview": ({ body }) => (body.includes("many") ? refusal() : Response.json(previewed)),
     "POST /v1/jobs": submitted,
   });
 
@@ -74,6 +75,21 @@ test("what is wrong stands beside the text, and leads to its line", async () => 
   await expectAccessible(container);
   await userEvent.click(screen.getByRole("button", { name: "Line 3" }));
   expect(document.activeElement).toBe(area);
+  expect(area.selectionStart).toBe(area.value.indexOf("steps"));
+});
+
+test("what has no effect stands below what would run, and leads to its line", async () => {
+  const warnings = [{ field: "train.steps", message: "The warm-up is longer.", remedy: "Use more steps." }];
+  plane(undefined, { ...preview, warnings });
+  const { container } = open(<NewJobPage />, "/new");
+  expect(await screen.findByRole("region", { name: "Warnings" })).toBeTruthy();
+  expect(screen.getByText("The warm-up is longer.")).toBeTruthy();
+  expect(screen.getByText("Use more steps.")).toBeTruthy();
+  expect(screen.getByText("4 and 1 spare")).toBeTruthy();
+  expect(container.querySelector("[data-wrong]")).toBeNull();
+  await expectAccessible(container);
+  await userEvent.click(screen.getByRole("button", { name: "Line 3" }));
+  const area = await editor();
   expect(area.selectionStart).toBe(area.value.indexOf("steps"));
 });
 

@@ -15,7 +15,7 @@ import { PreviewFacts } from "../components/preview-facts";
 import { ProblemNotice } from "../components/problem-notice";
 import { SpecEditor } from "../components/spec-editor";
 import { childSpec } from "../services/checkpoints";
-import { Problem } from "../services/http";
+import { Problem, toFieldErrors } from "../services/http";
 import { getJob, jobAddress, previewJob, submitJob, type Job } from "../services/jobs";
 import { getSchema, help } from "../services/schema";
 import { keyOf, pathAt } from "../services/spec-keys";
@@ -89,6 +89,7 @@ function Editor({ templates, first, of, note }: EditorProps) {
   const submit = useSubmit(draft);
   const found = problem ?? (submit.error instanceof Problem && !submit.error.passing ? submit.error : null);
   const lineOf = useCallback((field: string) => keyOf(draft.text, field)?.line ?? null, [draft.text]);
+  const onGo = (field: string) => { setGoTo({ at: keyOf(draft.text, field)?.at ?? 0 }); };
   const wrong = useMemo(() => new Set((found?.errors ?? []).flatMap(({ field }) => lineOf(field) ?? [])), [found, lineOf]);
 
   return (
@@ -111,8 +112,11 @@ function Editor({ templates, first, of, note }: EditorProps) {
         </section>
         <div className="stack">
           <div id="spec-findings" aria-live="polite">
-            {found && <Findings problem={found} lineOf={lineOf} onGo={(field) => { setGoTo({ at: keyOf(draft.text, field)?.at ?? 0 }); }} />}
+            {found && <Findings title={found.title} errors={found.findings} lineOf={lineOf} onGo={onGo} />}
             {!found && preview && <PreviewFacts preview={preview} />}
+            {!found && preview && preview.warnings.length > 0 && (
+              <Findings title="No effect" errors={toFieldErrors(preview.warnings)} harmless lineOf={lineOf} onGo={onGo} />
+            )}
           </div>
           <Help text={draft.text} cursor={cursor} />
         </div>

@@ -1084,6 +1084,24 @@ export interface components {
             readonly settled_at: string | null;
         };
         /**
+         * FieldError
+         * @description One thing that is wrong, and what to do. `field` is a dotted path into the body, or a parameter's name.
+         */
+        readonly FieldError: {
+            /**
+             * Field
+             * @default null
+             */
+            readonly field: string | null;
+            /** Message */
+            readonly message: string;
+            /**
+             * Remedy
+             * @default null
+             */
+            readonly remedy: string | null;
+        };
+        /**
          * Flow
          * @description What rank 0 sends in a step of one collective on one mesh axis: logical traffic, whatever the backend does.
          */
@@ -1370,6 +1388,11 @@ export interface components {
              * @description Id of the job whose checkpoint it began with.
              */
             readonly parent: string | null;
+            /**
+             * Warnings
+             * @description In the answer to its submission: options of the spec that have no effect.
+             */
+            readonly warnings: readonly components["schemas"]["FieldError"][];
             /**
              * Cursor
              * @description The end of the job's story now: a stream after it misses nothing.
@@ -1779,6 +1802,11 @@ export interface components {
              * @description The checkpoint that `resume_from` means now.
              */
             readonly resume: string | null;
+            /**
+             * Warnings
+             * @description Options of the spec that have no effect.
+             */
+            readonly warnings: readonly components["schemas"]["FieldError"][];
         };
         /**
          * Progress
@@ -3444,24 +3472,6 @@ export interface components {
              * @default null
              */
             readonly code: string | null;
-        };
-        /**
-         * FieldError
-         * @description One thing that is wrong, and what to do. `field` is a dotted path into the body, or a parameter's name.
-         */
-        readonly FieldError: {
-            /**
-             * Field
-             * @default null
-             */
-            readonly field: string | null;
-            /** Message */
-            readonly message: string;
-            /**
-             * Remedy
-             * @default null
-             */
-            readonly remedy: string | null;
         };
         /**
          * Problem
@@ -5955,6 +5965,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `internal_error`: internal error */
             readonly 500: {
                 headers: {
@@ -6253,6 +6272,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `internal_error`: internal error */
             readonly 500: {
                 headers: {
@@ -6309,6 +6337,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `internal_error`: internal error */
             readonly 500: {
                 headers: {
@@ -6358,6 +6395,15 @@ export interface operations {
             };
             /** @description `foreign_origin`: asked from another site */
             readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
                 };
@@ -6683,6 +6729,15 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `internal_error`: internal error */
             readonly 500: {
                 headers: {
@@ -6732,6 +6787,15 @@ export interface operations {
             };
             /** @description `foreign_origin`: asked from another site */
             readonly 403: {
+                headers: {
+                    readonly [name: string]: unknown;
+                };
+                content: {
+                    readonly "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `invalid_request`: invalid parameters */
+            readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
                 };

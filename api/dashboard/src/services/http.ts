@@ -26,16 +26,24 @@ export class Problem extends Error {
     this.name = "Problem";
   }
 
+  /** What is wrong, at least in a sentence. */
+  get findings(): readonly FieldError[] {
+    return this.errors.length > 0 ? this.errors : [{ field: "", message: this.detail, remedy: null }];
+  }
+
   /** Whether asking again later may help. */
   get passing(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
 }
 
+export const toFieldErrors = (wire: readonly Schema<"FieldError">[]): FieldError[] =>
+  wire.map(({ field, message, remedy }) => ({ field: field ?? "", message, remedy: remedy ?? null }));
+
 /** An answer that is not 2xx as a `Problem`; a proxy's plain page becomes one too. */
 export async function toProblem(response: Response): Promise<Problem> {
   const wire = (await response.json().catch(() => ({}))) as Partial<Schema<"Problem">>;
-  const errors = (wire.errors ?? []).map((e) => ({ field: e.field ?? "", message: e.message, remedy: e.remedy ?? null }));
+  const errors = toFieldErrors(wire.errors ?? []);
   const title = wire.title ?? (response.statusText || `HTTP ${response.status}`);
   return new Problem(response.status, wire.code ?? "http_error", title, wire.detail ?? "", errors);
 }

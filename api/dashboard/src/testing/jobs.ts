@@ -22,6 +22,7 @@ export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   summary: null,
   checkpoint: null,
   parent: null,
+  warnings: [],
   created_at: "2026-11-21T12:00:00Z",
   started_at: "2026-11-21T12:00:04Z",
   cursor: "0.0.0",

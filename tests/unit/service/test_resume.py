@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shardyard.service import resumed_data
-from shardyard.service.errors import ResumeMismatch
-from shardyard.service.resumed_data import check_resumed_data
+from shardyard.service import resume as resuming
+from shardyard.service.errors import CheckpointDamaged, ResumeMismatch
+from shardyard.service.resume import check_resumed
 from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
 from shardyard.workers.checkpoint.storage import folder_at
 from shardyard.workers.data.position import Position, SampleOrder
@@ -39,7 +39,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 def test_a_manifest_that_is_seen_decides(field: str, checkpoint: str) -> None:
     same_spec = spec(**OTHERS[field])
     with pytest.raises(ResumeMismatch) as refused:
-        check_resumed_data(same_spec, checkpoint, same_spec, local_files=True)
+        check_resumed(same_spec, checkpoint, same_spec, local_files=True)
     assert refused.value.field == field and refused.value.remedy
 
 
@@ -47,31 +47,35 @@ def test_another_tokenizer_is_seen_where_one_of_them_is_bytes(tmp_path: Path) ->
     order = SampleOrder("text", "a digest", 256, 0.05, 0)
     write(folder_at(tmp_path), Manifest(4, {"data": Position(order, 8).state(4)}, {}, {}))
     with pytest.raises(ResumeMismatch, match="another tokenizer"):
-        check_resumed_data(spec(), str(tmp_path), None, local_files=True)
-    check_resumed_data(spec(data={"tokenizer": "/its.json"}), str(tmp_path), None, local_files=True)
+        check_resumed(spec(), str(tmp_path), None, local_files=True)
+    check_resumed(spec(data={"tokenizer": "/its.json"}), str(tmp_path), None, local_files=True)
 
 
 @pytest.mark.parametrize(
     "fields", [{"global_batch": 64}, {"layout": {"data": 2}}, {"resume_data": "restart", "data": {"seq_len": 128}}]
 )
 def test_what_can_go_on_is_not_refused(fields: dict[str, Any], checkpoint: str) -> None:
-    check_resumed_data(spec(**fields), checkpoint, None, local_files=True)
+    check_resumed(spec(**fields), checkpoint, None, local_files=True)
 
 
 @pytest.mark.parametrize("resume", ["s3://bucket/job/step-00000004", "/not/seen/step-00000004"])
 def test_else_the_spec_of_the_job_that_saved_it_decides(resume: str) -> None:
     with pytest.raises(ResumeMismatch, match="trained with 256, not 128"):
-        check_resumed_data(spec(data={"seq_len": 128}), resume, spec(), local_files=True)
-    check_resumed_data(spec(), resume, spec(global_batch=8), local_files=False)
-    check_resumed_data(spec(data={"seq_len": 128}), resume, None, local_files=True)
+        check_resumed(spec(data={"seq_len": 128}), resume, spec(), local_files=True)
+    check_resumed(spec(), resume, spec(global_batch=8), local_files=False)
+    check_resumed(spec(data={"seq_len": 128}), resume, None, local_files=True)
 
 
-def test_what_is_no_manifest_is_left_to_the_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / MANIFEST).write_text("{}")
-    check_resumed_data(spec(), str(tmp_path), None, local_files=True)
-    (tmp_path / MANIFEST).unlink()
-    (tmp_path / MANIFEST).mkdir()
-    check_resumed_data(spec(), str(tmp_path), None, local_files=True)
-    monkeypatch.setattr(resumed_data, "_MAX_BYTES", 8)
+@pytest.mark.parametrize("content", [b"{}", b"", b"[" * 100_000, b"\xff"])
+def test_what_is_no_manifest_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+    with pytest.raises(CheckpointDamaged) as refused:
+        check_resumed(spec(), str(tmp_path), None, local_files=True)
+    assert refused.value.field == "train.resume_from" and refused.value.remedy
+    check_resumed(spec(), str(tmp_path), None, local_files=False)
+
+
+def test_a_large_manifest_is_left_to_the_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resuming, "_MAX_BYTES", 8)
     write(folder_at(tmp_path / "large"), Manifest(4, {"data": Position(ORDER, 8).state(4)}, {}, {}))
-    check_resumed_data(spec(seed=1), str(tmp_path / "large"), None, local_files=True)
+    check_resumed(spec(seed=1), str(tmp_path / "large"), None, local_files=True)

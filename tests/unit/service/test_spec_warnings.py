@@ -1,0 +1,43 @@
+"""Options without effect are named; others are not."""
+
+from typing import Any
+
+import pytest
+
+from shardyard.service.spec_warnings import warnings
+from shardyard.workers.spec import TrainSpec
+
+
+def spec(**fields: Any) -> TrainSpec:
+    return TrainSpec.model_validate({"steps": 10, "global_batch": 4, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "says"),
+    [
+        ({"schedule": {"warmup": 11}}, "train.schedule.warmup", "longer than the run of 10"),
+        ({"schedule": {"warmup": 10}}, "train.schedule.warmup", "as long as the run of 10"),
+        ({"schedule": {"name": "constant", "min_ratio": 0.5}}, "train.schedule.min_ratio", "ignores"),
+        ({"layout": {"schedule": "zbv"}}, "train.layout.schedule", "without a pipeline"),
+        ({"eval": {"every": 11}}, "train.eval.every", "at the end alone"),
+        ({"checkpoint": {"every": 11}}, "train.checkpoint.every", "before the end"),
+        ({"snapshot": {"every": 11}}, "train.snapshot.every", "never one"),
+    ],
+)
+def test_what_has_no_effect(fields: dict[str, Any], field: str, says: str) -> None:
+    [found] = warnings(spec(**fields))
+    assert found.field == field and says in found.message and found.remedy
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"schedule": {"warmup": 9}},
+        {"steps": 1, "schedule": {"warmup": 1}},
+        {"layout": {"schedule": "gpipe", "pipeline": 2, "data": 1}},
+        {"eval": {"every": 10}, "checkpoint": {"every": 10}, "snapshot": {"every": 0}},
+    ],
+)
+def test_what_has_one(fields: dict[str, Any]) -> None:
+    assert warnings(spec(**fields)) == []

@@ -1,0 +1,102 @@
+"""A model's factory of the user's own: whether it takes the arguments of a spec. Imports no torch.
+
+The trainers ask the factory; the API reads its source, and runs none of it.
+"""
+
+import ast
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ...strategies.layout import Refusal
+from ..regular_files import read
+
+if TYPE_CHECKING:
+    from ..spec import ModelSpec
+
+#: A larger source is left to the trainers.
+MOST_BYTES: Final = 1 << 20
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """The keyword arguments that a factory takes; `needed` have no default, `any`: and every other."""
+
+    names: tuple[str, ...]
+    needed: tuple[str, ...]
+    any: bool
+
+
+def refuse_arguments(factory: Callable[..., Any], spec: "ModelSpec") -> None:
+    """Raises `Refusal` where the factory does not take the arguments of the spec."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # it has none that can be read
+        return
+    by_name = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    needed = tuple(each.name for each in by_name if each.default is each.empty)
+    _check(_Taken(tuple(each.name for each in by_name), needed, any(p.kind is p.VAR_KEYWORD for p in parameters)), spec)
+
+
+def check_source(spec: "ModelSpec") -> None:
+    """`refuse_arguments`, as far as the source in the spec's `code` folder shows. Raises `Refusal`, also of a source that is no Python."""
+    assert spec.import_ is not None
+    module, _, name = spec.import_.partition(":")
+    file = None if spec.code is None else _file(Path(spec.code).expanduser(), module)
+    if file is None:  # installed where the trainers run
+        return
+    try:
+        tree = ast.parse(read(file, MOST_BYTES))
+    except SyntaxError as error:
+        told = f"{file} is not Python: {error.msg}, line {error.lineno}."
+        raise Refusal("model.import", told, "Correct the file.") from None
+    except (OSError, ValueError, RecursionError, MemoryError):
+        return
+    taken = _of_definition(tree, name)
+    if taken is not None:
+        _check(taken, spec)
+
+
+def _file(folder: Path, module: str) -> Path | None:
+    path = folder.joinpath(*module.split("."))
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+def _of_definition(tree: ast.Module, name: str) -> _Taken | None:
+    """What the function or class of this name takes; None where the source alone does not show it."""
+    found = [each for each in tree.body if getattr(each, "name", None) == name]
+    if len(found) != 1 or getattr(found[0], "decorator_list", None):
+        return None
+    if isinstance(found[0], ast.ClassDef):
+        made = [each for each in found[0].body if isinstance(each, _Function) and each.name == "__init__"]
+        return _of_function(made[0], 1) if len(made) == 1 and not made[0].decorator_list else None
+    return _of_function(found[0], 0) if isinstance(found[0], _Function) else None
+
+
+def _of_function(function: _Function, skipped: int) -> _Taken:
+    takes = function.args
+    positional = [arg.arg for arg in (*takes.posonlyargs, *takes.args)]
+    without = positional[skipped : len(positional) - len(takes.defaults)]
+    only = {arg.arg: default for arg, default in zip(takes.kwonlyargs, takes.kw_defaults, strict=True)}
+    named = [arg.arg for arg in takes.args if arg.arg in positional[skipped:]]
+    needed = [name for name in without if name in named] + [name for name, default in only.items() if default is None]
+    return _Taken((*named, *only), tuple(needed), takes.kwarg is not None)
+
+
+def _check(taken: _Taken, spec: "ModelSpec") -> None:
+    given: Mapping[str, Any] = spec.args
+    for name in given:
+        if name not in taken.names and not taken.any:
+            close = difflib.get_close_matches(name, taken.names, n=1)
+            guess = f"Did you mean {close[0]!r}? " if close else ""
+            known = f"It takes: {', '.join(taken.names)}." if taken.names else "It takes none."
+            raise Refusal(f"model.args.{name}", f"{spec.import_} takes no argument {name!r}.", guess + known)
+    missing = [name for name in taken.needed if name not in given]
+    if missing:
+        told = f"{spec.import_} needs {', '.join(map(repr, missing))}."
+        raise Refusal("model.args", told, f"Add {', '.join(missing)} to model.args.")
