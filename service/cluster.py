@@ -24,8 +24,9 @@ from ..workers.trace import Trace
 from . import holdings
 from .errors import ClusterError, GangLost
 from .gangs import GangOrder, Node, Pull
-from .head import Head, HeadError, Record, idle_workers, lives, rank_workers
+from .head import Head, HeadError, Record, lives
 from .settings import Settings
+from .warm_workers import count_workers, shortage_of
 
 T = TypeVar("T")
 
@@ -33,12 +34,13 @@ ANSWER_S: Final = 20.0
 CONNECT_S: Final = 120.0
 #: What nobody waits for any more is ended without patience: Ray ends it with its driver, too.
 END_S: Final = 2.0
-#: Idle Ray workers kept for the next gang on the embedded head: eight ranks and their supervisor.
-WARM_WORKERS: Final = 9
 WARM_FOR_S: Final = 24 * 3600
-#: How often they are counted, and how long after a gang's start they are not.
+#: How often idle workers are counted, and how soon again while some are missing.
 WARM_EVERY_S: Final = 10.0
+WARM_AGAIN_S: Final = 0.5
+#: So long after a gang's start none is asked for, as it needs the machine; nor after its end, when the next gang often follows.
 WARM_AFTER_START_S: Final = 5.0
+WARM_AFTER_END_S: Final = 3.0
 
 
 class Cluster:
@@ -52,8 +54,7 @@ class Cluster:
         self._record: Record | None = None
         self._supervisors: dict[str, Any] = {}
         self._warming: asyncio.Task[None] | None = None
-        self._cold = asyncio.Event()
-        self._started_at = 0.0  # the last gang, by the loop's clock
+        self._quiet_until = 0.0  # by the loop's clock: so long nothing is prepared
 
     async def connect(self) -> None:
         """Join the cluster; without an address, the data folder's own head, which is started or taken again."""
@@ -99,7 +100,7 @@ class Cluster:
             elastic_grace_s=order.elastic_grace_s,
         )
         self._look_at_head()
-        self._started_at = asyncio.get_running_loop().time()
+        self._be_quiet(WARM_AFTER_START_S)
         supervisor = await _in_thread(_make_supervisor, ANSWER_S, detailed)
         self._supervisors[order.name] = supervisor
         await self._ask(order.name, lambda gang: gang.begin.remote(), CONNECT_S)
@@ -144,7 +145,7 @@ class Cluster:
         self._supervisors.pop(gang, None)
         self._look_at_head()
         await _in_thread(_clear_away, ANSWER_S, gang)
-        self._cold.set()
+        self._be_quiet(WARM_AFTER_END_S)
 
     async def gangs(self) -> list[str]:
         """Names of the gangs of which anything is left: a supervisor, a rank or a placement group."""
@@ -193,25 +194,30 @@ class Cluster:
         except RayError as error:
             raise ClusterError(f"{gang}: {error}") from error
 
-    async def _keep_warm(self, head: Head, record: Record) -> None:
-        """Have workers and a fork server ready for the next gang, while nobody waits for them. Best effort."""
-        while True:
-            if not await asyncio.to_thread(self._busy, record, asyncio.get_running_loop().time()):
-                with contextlib.suppress(ClusterError):
-                    await _in_thread(head.warm_fork_server, ANSWER_S, record)
-                    await _in_thread(_prestart_workers, ANSWER_S, record, self.settings.cpu_ranks_per_core)
-            self._cold.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(WARM_EVERY_S):
-                    await self._cold.wait()
+    def _be_quiet(self, seconds: float) -> None:
+        """Prepare nothing for so long."""
+        self._quiet_until = max(self._quiet_until, asyncio.get_running_loop().time() + seconds)
 
-    def _busy(self, record: Record, now: float) -> bool:
-        """Whether gangs need the machine for themselves: one is just starting, or there is a rank for every core."""
+    async def _keep_warm(self, head: Head, record: Record) -> None:
+        """Have workers and a fork server ready for the next gang, also while one trains. Best effort."""
+        loop = asyncio.get_running_loop()
+        while True:
+            pause_s = self._quiet_until - loop.time()
+            if pause_s <= 0:
+                pause_s = WARM_AGAIN_S if await self._warm(head, record) else WARM_EVERY_S
+            await asyncio.sleep(min(pause_s, WARM_EVERY_S))
+
+    async def _warm(self, head: Head, record: Record) -> bool:
+        """Have the fork server started, and ask for a few of the workers that are missing; whether there were any."""
         assert record.raylet
-        if not self._supervisors:
-            return False
-        starting = now - self._started_at <= WARM_AFTER_START_S
-        return starting or len(rank_workers(record.raylet.pid)) >= len(os.sched_getaffinity(0))
+        slots = len(os.sched_getaffinity(0)) * self.settings.cpu_ranks_per_core
+        with contextlib.suppress(ClusterError):
+            await _in_thread(head.warm_fork_server, ANSWER_S, record)
+            shortage = shortage_of(await asyncio.to_thread(count_workers, record.raylet.pid), slots)
+            if shortage.ask:
+                await _in_thread(_prestart_workers, ANSWER_S, shortage.ask)
+            return shortage.missing > 0
+        return False
 
     async def _let_cool(self) -> None:
         if self._warming:
@@ -406,8 +412,8 @@ def _nodes_seen_inside() -> list[Node]:
     return nodes
 
 
-def _prestart_workers(record: Record, ranks_per_core: int) -> None:
-    """Ask the raylet for idle workers, as many as its rank slots can use and as are not there yet.
+def _prestart_workers(count: int) -> None:
+    """Ask the raylet for so many idle workers more.
 
     `PrestartWorkers` is Ray's own call for it, without a public name; a Ray that lacks it starts gangs more slowly.
     """
@@ -415,15 +421,10 @@ def _prestart_workers(record: Record, ranks_per_core: int) -> None:
     import ray
     from ray.core.generated import common_pb2, node_manager_pb2, node_manager_pb2_grpc
 
-    assert record.raylet
     node = ray.nodes()[0]
-    slots = int(node["Resources"].get("CPU", 0)) * ranks_per_core
-    lacking = min(slots + 1, WARM_WORKERS) - len(idle_workers(record.raylet.pid))
-    if lacking <= 0:
-        return
     token = Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text()
     request = node_manager_pb2.PrestartWorkersRequest(
-        language=common_pb2.PYTHON, num_workers=lacking, keep_alive_duration_secs=WARM_FOR_S
+        language=common_pb2.PYTHON, num_workers=count, keep_alive_duration_secs=WARM_FOR_S
     )
     with grpc.insecure_channel(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}") as channel:
         stub = node_manager_pb2_grpc.NodeManagerServiceStub(channel)

@@ -43,6 +43,8 @@ OBJECT_STORE_BYTES: Final = 128 << 20
 #: Ray workers that may start at once, and that may idle: a gang starts fast in those that are warm.
 MOST_STARTING: Final = 16
 MOST_IDLE: Final = 32
+#: Ray lets workers run at the lowest priority but four: beside trainers on all cores one may take long to start.
+START_WORKER_S: Final = 300
 #: Imported by idle workers before they are anybody's actor: Ray would import most of it for an actor's first answer.
 WARM_MODULES: Final = (
     "numpy",
@@ -204,6 +206,11 @@ class Head:
             "RAY_START_HOOK": f"{__name__}.adjust",
             "RAY_num_workers_soft_limit": str(MOST_IDLE),
             "RAY_worker_maximum_startup_concurrency": str(MOST_STARTING),
+            "RAY_worker_register_timeout_seconds": str(START_WORKER_S),
+            # Nobody looks at what Ray measures of itself, which takes processor time from the trainers.
+            "RAY_enable_metrics_collection": "0",
+            "RAY_task_events_report_interval_ms": "0",
+            "REPORTER_UPDATE_INTERVAL_MS": "60000",
             "RAY_preload_python_modules": ",".join(WARM_MODULES),
         }
         return env | self.environment() | tuning | {NODE_FOLDER: str(folder)}
@@ -302,6 +309,11 @@ def _process(pid: int) -> Process | None:
 def idle_workers(raylet: int) -> list[psutil.Process]:
     """Workers of this raylet that are nobody's: idle ones, by the title that Ray gives them, and starting ones."""
     return _workers(raylet, "ray::IDLE", "default_worker.py")
+
+
+def starting_workers(raylet: int) -> list[psutil.Process]:
+    """Those that import what they need."""
+    return _workers(raylet, "default_worker.py")
 
 
 def rank_workers(raylet: int) -> list[psutil.Process]:
