@@ -113,7 +113,7 @@ class _Batch:
         elif kind == "log":
             self.logs.extend(self._lines(ts, data))
         elif kind == "ranks":
-            self.samples.append(row_of(ts, self.attempt, self._layout, data))
+            self.samples.append(row_of(ts, self.attempt, self._layout, data, await self._sample_before()))
         elif kind == "fault":
             await self._settle_fault(ts, data)
         elif kind == "traced":
@@ -128,6 +128,10 @@ class _Batch:
                 self.columns["checkpoint"] = str(data["path"])
             if kind == "summary":
                 self.columns["summary"] = data
+
+    async def _sample_before(self) -> Mapping[str, Any] | None:
+        stored = () if self.samples else await rank_samples.before(self.tx, self.job["id"], None, 1)
+        return next(iter(self.samples[-1:] or stored), None)
 
     @property
     def _layout(self) -> Layout:

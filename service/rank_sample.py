@@ -1,25 +1,25 @@
-"""One sample of what each rank does, as it is stored and as it is given out, with the rank that makes the others wait.
+"""One sample of what each rank does, as it is stored and as it is given out, with the rank that makes the others wait (`slow_ranks.py`)."""
 
-Peers do an equal share of the work; a rank without peers is not compared here (the incident `straggler` holds it against its own past).
-"""
-
-import statistics
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy.engine import RowMapping
 
 from ..strategies.layout import Layout
-from ..workers.straggler import MANY, WORTH, middle
-from .records import RankSample, SlowRank
+from .records import RankSample
+from .slow_ranks import Marks, marked, slow_rank
 from .store.rank_samples import pack, unpack
 
 _LISTS = ("step_s", "own_s", "waited_s", "memory")
 
 
-def row_of(ts: float, attempt: int, layout: Layout, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a sample that a gang told. Raises KeyError, TypeError, ValueError for what is none."""
+def row_of(
+    ts: float, attempt: int, layout: Layout, data: Mapping[str, Any], before: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The row of a sample that a gang told; `before` is the job's row before it.
+
+    Raises KeyError, TypeError, ValueError for what is none.
+    """
     lists = {name: list(data[name]) for name in _LISTS}
     world_size = len(lists["step_s"])
     if not world_size or any(len(values) != world_size for values in lists.values()):
@@ -29,7 +29,15 @@ def row_of(ts: float, attempt: int, layout: Layout, data: Mapping[str, Any]) -> 
     if layout.world_size == world_size:  # else the job was given another one meanwhile
         packed |= {"axes": layout.degrees, "parts": [layout.part(rank) for rank in range(world_size)]}
     row = {"attempt": attempt, "step": int(data["step"]), "ts": ts, "world_size": world_size}
-    return row | {"packed": pack(packed)}
+    marks = marked(_marks(row, before), lists["own_s"], lists["waited_s"], packed.get("parts") or [0] * world_size)
+    return row | {"packed": pack(packed | {"marks": marks.as_json()})}
+
+
+def _marks(row: Mapping[str, Any], before: Mapping[str, Any] | None) -> Marks:
+    """Those of the sample before, if it was of the same ranks."""
+    if before is None or any(row[name] != before[name] for name in ("attempt", "world_size")):
+        return Marks()
+    return Marks.of_json(unpack(before["packed"]).get("marks") or {})
 
 
 def sample_of(row: RowMapping) -> RankSample:
@@ -48,40 +56,7 @@ def sample_of(row: RowMapping) -> RankSample:
         memory_of=lists["memory_of"],
         nodes=lists["nodes"],
         node_of=lists["node_of"],
-        slow=slow_rank(lists["own_s"], lists["waited_s"], parts or [0] * row["world_size"]),
-    )
-
-
-def slow_rank(own_s: Sequence[float | None], waited_s: Sequence[float | None], parts: Sequence[int]) -> SlowRank | None:
-    """The rank that works longest beyond its peers' median and their spread, if that is a twentieth of the step at least."""
-    known = {rank: seconds for rank, seconds in enumerate(own_s) if seconds is not None}
-    if len(known) < 2:
-        return None
-    step_s = statistics.median(seconds + (waited_s[rank] or 0.0) for rank, seconds in known.items())
-    peers: dict[int, list[int]] = defaultdict(list)
-    for rank in known:
-        peers[parts[rank]].append(rank)
-    late = [found for ranks in peers.values() if (found := _latest({rank: known[rank] for rank in ranks}, step_s))]
-    return max(late, key=lambda one: one.own_s - one.usual_s, default=None)
-
-
-def _latest(own: Mapping[int, float], step_s: float) -> SlowRank | None:
-    """Of ranks with equal work the slowest one, if it is worth a word."""
-    if len(own) < 2:
-        return None
-    rank = max(own, key=lambda rank: own[rank])
-    usual_s, spread = middle([seconds for other, seconds in own.items() if other != rank or len(own) >= MANY])
-    more_s = own[rank] - usual_s
-    if more_s <= max(spread, WORTH * step_s):
-        return None
-    return SlowRank(rank, own[rank], usual_s, f"rank {rank} computes {_in_words(more_s)} longer than its peers")
-
-
-def _in_words(seconds: float) -> str:
-    return (
-        f"{seconds:.2f} s"
-        if seconds >= 1
-        else f"{1000 * seconds:.0f} ms"
-        if seconds >= 0.01
-        else f"{1000 * seconds:.1f} ms"
+        slow=slow_rank(
+            Marks.of_json(lists.get("marks") or {}), lists["own_s"], lists["waited_s"], parts or [0] * row["world_size"]
+        ),
     )

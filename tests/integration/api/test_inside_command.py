@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from harness.samples import sample
+from harness.samples import sample, slowed
 
 from shardyard.api.cli.commands import run
 from shardyard.api.client import Client
@@ -33,7 +33,7 @@ def test_ranks_are_told_by_their_place_and_the_slow_one_is_named(
     assert run(["ranks", found]) == 0
     told = capsys.readouterr()
     assert told.out == "" and f"shardyard show {found}" in told.err
-    gang.tell(("ranks", sample(8, 10)), ("ranks", sample(8, 20, slow=3)))
+    gang.tell(("ranks", sample(8, 10)), *slowed(8, 20, slow=3))
     assert run(["ranks", found]) == 0
     told = capsys.readouterr()
     head, *rows = [line.split() for line in told.out.splitlines()]
@@ -42,20 +42,20 @@ def test_ranks_are_told_by_their_place_and_the_slow_one_is_named(
     assert rows[3][3:] == ["200", "ms", "150", "ms", "0.0", "ms", "1.1", "GB", "n", "slow"]
     assert [row[-1] == "slow" for row in rows] == [rank == 3 for rank in range(8)]
     assert "step 20" in told.err and "100 ms" in told.err and "\x1b" not in told.out
-    [newest, earlier] = client.ranks(found).items
+    newest, earlier, *_, first = client.ranks(found).items
     assert told.err.splitlines()[-1] == f"Earlier with: shardyard ranks {found} --before {newest.n}"
     assert run(["ranks", found, "--slowest", "1"]) == 0
     assert [row.split()[0] for row in capsys.readouterr().out.splitlines()[1:]] == ["3"]
     assert run(["ranks", found, "--before", str(newest.n), "--json"]) == 0
     [item] = json.loads(capsys.readouterr().out)["items"]
-    assert (item["n"], item["step"], item["slow"]) == (earlier.n, 10, None)
+    assert (item["n"], item["slow"], first.step) == (earlier.n, None, 10)
 
 
 def test_512_ranks_are_one_page(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     found = client.submit(SPEC).id  # its own layout has two: the axes of so many are not known
     gang = Gang(plane, found)
     gang.state("running")
-    gang.tell(("ranks", sample(512, 20, slow=300)))
+    gang.tell(*slowed(512, 20, slow=300))
     assert run(["ranks", found, "--slowest", "2"]) == 0
     head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert (head[:2], len(rows), rows[0][0], rows[0][-1]) == (["RANK", "STEP"], 2, "300", "slow")

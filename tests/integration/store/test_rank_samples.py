@@ -40,6 +40,15 @@ async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: 
     assert "ranks" not in kinds
 
 
+async def test_a_rank_is_slow_after_several_samples_however_they_come(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    events = told(state("starting"), *(("ranks", sample(2, n, slow=1)) for n in range(1, 6)))
+    for cut in (2, 3, 6):
+        await take_in(store, lease, 1, events[:cut])
+    page = await ranks.samples(store, job.id)
+    assert [one.slow.rank if one.slow else None for one in page.items] == [1, 1, 1, None, None]
+
+
 async def test_what_is_no_sample_is_told_as_an_incident(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     await take_in(store, lease, 1, told(state("starting"), ("ranks", {"step": 1, "steps": 1})))

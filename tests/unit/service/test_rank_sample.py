@@ -1,37 +1,10 @@
-"""Who is slow is said of peers alone: ranks with an equal share of the work."""
+"""A sample as it is stored: with the axes of its layout, and what it leaves to the next."""
 
 import pytest
 
-from shardyard.service.rank_sample import row_of, slow_rank
+from shardyard.service.rank_sample import row_of, sample_of
 from shardyard.service.store.rank_samples import unpack
 from shardyard.strategies.layout import Layout
-
-
-def test_the_rank_that_computes_longer_is_named_with_its_milliseconds() -> None:
-    slow = slow_rank([0.052, 0.051, 0.053, 0.1], [0.05, 0.05, 0.05, 0.0], [0] * 4)
-    assert slow is not None and (slow.rank, slow.own_s, slow.usual_s) == (3, 0.1, 0.052)
-    assert slow.message == "rank 3 computes 48 ms longer than its peers"
-
-
-@pytest.mark.parametrize(
-    ("own", "parts"),
-    [
-        ([0.05, 0.051, 0.05, 0.052], [0] * 4),  # less than a twentieth of the step
-        ([0.05, 0.1, 0.05, 0.1], [0, 1, 0, 1]),  # a stage that has more to do
-        ([0.05, 0.1], [0, 1]),  # nobody to compare with
-        ([0.04, 0.06, 0.05, 0.07, 0.03, 0.08], [0] * 6),  # within their spread
-        ([None, None, 0.1, None], [0] * 4),
-        ([], []),
-    ],
-    ids=str,
-)
-def test_nobody_is_named_without_reason(own: list[float | None], parts: list[int]) -> None:
-    assert slow_rank(own, [0.05] * len(own), parts) is None
-
-
-def test_of_several_the_one_that_costs_most() -> None:
-    slow = slow_rank([0.05, 0.2, 0.05, 0.1, 0.05, 0.3], [0.0] * 6, [0, 0, 0, 1, 1, 1])
-    assert slow is not None and slow.rank == 5
 
 
 def told(ranks: int) -> dict[str, object]:
@@ -51,3 +24,17 @@ def test_lists_of_different_lengths_are_no_sample() -> None:
         row_of(1.0, 1, Layout(), told(2) | {"own_s": [0.1]})
     with pytest.raises(ValueError, match="lists of"):
         row_of(1.0, 1, Layout(), told(0))
+
+
+def test_what_a_rank_was_is_left_to_the_next_sample_of_the_same_ranks() -> None:
+    def following(*samples: tuple[int, int]) -> list[bool]:
+        before, said = None, []
+        for position, (attempt, ranks) in enumerate(samples, 1):
+            data = told(ranks) | {"own_s": [0.1] * (ranks - 1) + [0.2]}
+            before = row_of(1.0, attempt, Layout(data=4), data, before) | {"position": position}
+            said.append(sample_of(before).slow is not None)
+        return said
+
+    assert following(*[(1, 4)] * 4) == [False, False, True, True]
+    assert following((1, 4), (1, 4), (2, 4), (2, 4), (2, 4)) == [False] * 4 + [True]
+    assert following((1, 4), (1, 4), (1, 3), (1, 4), (1, 4), (1, 4)) == [False] * 5 + [True]
