@@ -52,7 +52,7 @@ class Attempt:
 
     def __init__(self, store: Store, settings: Settings, cluster: Cluster, lease: Lease) -> None:
         self.store, self.settings, self.cluster, self.lease = store, settings, cluster, lease
-        self._preempted, self._cancelled = asyncio.Event(), asyncio.Event()
+        self._relayout, self._cancelled = asyncio.Event(), asyncio.Event()
         self._caught_up = asyncio.Event()  # whether all that the gang is known to have told is stored
         self._caught_up.set()
         self._carrying: dict[str, asyncio.Task[None]] = {}  # orders on their way to the gang, by id
@@ -75,11 +75,11 @@ class Attempt:
             await self._patiently(give)
 
     def end(self, state: State) -> None:
-        """The database says that the gang is to end: `cancelling`, or `preempting`, which saves first."""
+        """The database says that the gang is to end: `cancelling`, or `relayouting`, which saves first."""
         if state == State.CANCELLING:
             self._cancelled.set()
-        if state in (State.CANCELLING, State.PREEMPTING):
-            self._preempted.set()
+        if state in (State.CANCELLING, State.RELAYOUTING):
+            self._relayout.set()
 
     async def run(self) -> None:
         """Until the attempt's gang is cleared away and the lease given back. Raises LeaseLost."""
@@ -139,13 +139,13 @@ class Attempt:
         """Do the work; once the job is to end, have its gang save and stop, or only stop; clear it away when that takes too long."""
         working = asyncio.ensure_future(work)
         cancelled = asyncio.create_task(self._cancelled.wait())
-        preempted = asyncio.create_task(self._preempted.wait())
+        relayout = asyncio.create_task(self._relayout.wait())
         asking: list[asyncio.Task[Any]] = []
         try:
-            await asyncio.wait({working, preempted}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({working, relayout}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done() and not self._cancelled.is_set():
                 asking.append(asyncio.create_task(self._ask_to_end(gang, "preempt")))
-                patience_s = self.settings.preempt_s
+                patience_s = self.settings.relayout_s
                 await asyncio.wait({working, cancelled}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 await _end_tasks(*asking)
@@ -158,7 +158,7 @@ class Attempt:
             if working.done():
                 return working.result()
         finally:
-            await _end_tasks(working, cancelled, preempted, *asking)
+            await _end_tasks(working, cancelled, relayout, *asking)
         with contextlib.suppress(ClusterError, TimeoutError):
             await asyncio.wait_for(self.cluster.close_gang(gang), _CLEAR_S)
         raise GangLost(f"{gang} did not end by itself within {self.settings.cancel_s} s.")

@@ -30,7 +30,7 @@ INFRASTRUCTURE: Final = frozenset(
 FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout"})
 
 #: The end of an attempt that was asked for: it costs nothing, and the next one need not wait.
-PREEMPTED: Final = "preempted"
+RELAYOUT: Final = "relayout"
 
 #: An elastic gang's end when it lost devices for longer than its grace: it costs nothing, and the job goes on with those that are left.
 DEVICES_LOST: Final = "devices_lost"
@@ -97,7 +97,7 @@ class Enough:
 
 def decide(job_id: str, spent: Spent, fault: Fault, back_off: BackOff) -> Again | Enough:
     """What becomes of a job that lost its attempt."""
-    if fault.reason in (PREEMPTED, DEVICES_LOST):
+    if fault.reason in (RELAYOUT, DEVICES_LOST):
         return Again(0.0, spent, "")
     enough = _enough(spent, fault)
     if enough is not None:

@@ -65,6 +65,6 @@ async def _grow(store: Store, row: RowMapping, world_size: int, actor: str) -> N
                 return
             columns = await forms.take(tx, job, world_size, "devices_free", actor)
             word = Word(actor, time.time(), "relayout", f"goes on as {columns['layout']}: there are devices for it")
-            await move(tx, job["id"], State.RUNNING, State.PREEMPTING, word, token=job["lease_token"], also=columns)
+            await move(tx, job["id"], State.RUNNING, State.RELAYOUTING, word, token=job["lease_token"], also=columns)
     except LeaseLost:
         return  # it ended meanwhile, or another dispatcher looks after it now

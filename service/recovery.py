@@ -11,7 +11,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from . import faults, forms, traces
-from .budget import DEVICES_LOST, MACHINES, PREEMPTED, Again, BackOff, Enough, Fault, Spent, decide
+from .budget import DEVICES_LOST, MACHINES, RELAYOUT, Again, BackOff, Enough, Fault, Spent, decide
 from .fingerprint import fingerprint
 from .lifecycle import Word, move
 from .states import MOVES, State
@@ -25,8 +25,8 @@ async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_of
     `job` is its row, locked in this transaction under our lease; `reached` is a step that is told and not yet stored. Returns
     the job's new state.
     """
-    if job["state"] == State.PREEMPTING and word.reason in MACHINES:  # however its gang has ended, it was asked to
-        word = replace(word, reason=PREEMPTED, message=job["message"])
+    if job["state"] == State.RELAYOUTING and word.reason in MACHINES:  # however its gang has ended, it was asked to
+        word = replace(word, reason=RELAYOUT, message=job["message"])
     error = await _error(tx, job) if word.reason == "exception" else None
     alike = None if error is None else await attempts.ended_by(tx, job["id"], error)
     await faults.miss_all(tx, job["id"], job["attempt"], word.actor, word.now)

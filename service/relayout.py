@@ -23,7 +23,7 @@ from .store.dialect import unix_now
 from .store.engine import Store
 
 #: A job that holds no device changes where it stands.
-_RESTING = (State.QUEUED, State.PAUSED, State.PREEMPTING)
+_RESTING = (State.QUEUED, State.PAUSED, State.RELAYOUTING)
 
 
 async def relayout(
@@ -52,13 +52,13 @@ async def relayout(
 
 async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any], actor: str) -> None:
     state, now = State(row["state"]), time.time()
-    if state not in _RESTING and State.PREEMPTING not in MOVES[state]:
+    if state not in _RESTING and State.RELAYOUTING not in MOVES[state]:
         raise JobEnded(f"{row['id']} is {state}.", remedy="Submit a job with resume_from instead.")
     told = {"before": row["layout"], "after": columns["layout"]}
     event = {"attempt": row["attempt"], "kind": "relayout", "ts": now, "actor": actor, "data": told}
     await events.append(tx, row["id"], [event])
     if state not in _RESTING:
         word = Word(actor, now, "relayout", f"goes on as {columns['layout']}")
-        await move(tx, row["id"], state, State.PREEMPTING, word, also=columns)
+        await move(tx, row["id"], state, State.RELAYOUTING, word, also=columns)
     elif await job_rows.change_state(tx, row["id"], state, None, columns) is None:
         raise StateChanged(f"{row['id']} is not {state} any more.")

@@ -104,7 +104,11 @@ class Settings(BaseSettings):
     cordon_s: float = Field(600.0, gt=0, description="A node's first cordon; doubled with each further one.")
     cordon_most_s: float = Field(86_400.0, gt=0, description="The longest cordon.")
     cancel_s: float = Field(3.5, gt=0, description="So long a cancelled gang may take to end by itself.")
-    preempt_s: float = Field(600.0, gt=0, description="So long a preempted gang may take to save and end by itself.")
+    relayout_s: float = Field(
+        600.0,
+        gt=0,
+        description="For how many seconds a gang may save and end by itself before its job goes on with another layout.",
+    )
 
     operations_at_once: int = Field(
         2, ge=1, le=64, description="Checkpoints that a dispatcher has verified or exported at once."

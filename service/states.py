@@ -8,7 +8,8 @@ running      steps happen                                 the gang's events; the
 recovering   an attempt was lost, the next is prepared    the dispatcher; the job's checkpoints are on storage
 pausing      told to save and stop                        the gang's events
 paused       saved, holds no device                       a user
-preempting   told to save and make room                   the gang's events
+relayouting  told to save and end, to go on as another    the gang's events
+             layout, by a user or as there is room to grow
 cancelling   told to stop                                 the dispatcher, once the gang is gone
 succeeded    all steps done, results stored               nobody
 failed       ended by an error, which is stored           nobody
@@ -26,7 +27,7 @@ class State(StrEnum):
     RECOVERING = "recovering"
     PAUSING = "pausing"
     PAUSED = "paused"
-    PREEMPTING = "preempting"
+    RELAYOUTING = "relayouting"
     CANCELLING = "cancelling"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -38,15 +39,17 @@ _S = State
 #: from → to
 MOVES: dict[State, frozenset[State]] = {
     _S.QUEUED: frozenset({_S.PLACING, _S.CANCELLED, _S.FAILED}),
-    _S.PLACING: frozenset({_S.STARTING, _S.QUEUED, _S.CANCELLING, _S.PREEMPTING, _S.FAILED}),
+    _S.PLACING: frozenset({_S.STARTING, _S.QUEUED, _S.CANCELLING, _S.RELAYOUTING, _S.FAILED}),
     _S.STARTING: frozenset(
-        {_S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.PREEMPTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}
+        {_S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RELAYOUTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}
     ),
-    _S.RUNNING: frozenset({_S.SUCCEEDED, _S.FAILED, _S.RECOVERING, _S.PAUSING, _S.PREEMPTING, _S.CANCELLING}),
-    _S.RECOVERING: frozenset({_S.QUEUED, _S.STARTING, _S.RUNNING, _S.CANCELLING, _S.PAUSING, _S.PREEMPTING, _S.FAILED}),
+    _S.RUNNING: frozenset({_S.SUCCEEDED, _S.FAILED, _S.RECOVERING, _S.PAUSING, _S.RELAYOUTING, _S.CANCELLING}),
+    _S.RECOVERING: frozenset(
+        {_S.QUEUED, _S.STARTING, _S.RUNNING, _S.CANCELLING, _S.PAUSING, _S.RELAYOUTING, _S.FAILED}
+    ),
     _S.PAUSING: frozenset({_S.PAUSED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING, _S.RECOVERING}),
     _S.PAUSED: frozenset({_S.QUEUED, _S.CANCELLED}),
-    _S.PREEMPTING: frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING}),
+    _S.RELAYOUTING: frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING}),
     _S.CANCELLING: frozenset({_S.CANCELLED, _S.SUCCEEDED, _S.FAILED}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
@@ -57,5 +60,5 @@ FINAL: frozenset[State] = frozenset(state for state, moves in MOVES.items() if n
 
 #: States in which a gang may hold devices.
 HOLDING: frozenset[State] = frozenset(
-    {_S.PLACING, _S.STARTING, _S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.PREEMPTING, _S.CANCELLING}
+    {_S.PLACING, _S.STARTING, _S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RELAYOUTING, _S.CANCELLING}
 )

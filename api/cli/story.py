@@ -22,7 +22,7 @@ _LOOKS = {
     "recovering": ("▒", "red"),
     "pausing": ("<", "magenta"),
     "paused": ("_", "magenta"),
-    "preempting": ("<", "magenta"),
+    "relayouting": ("<", "magenta"),
     "cancelling": ("x", "yellow"),
 }
 _OTHER = ("?", "")

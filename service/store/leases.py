@@ -63,7 +63,7 @@ async def abandoned(tx: AsyncConnection, limit: int) -> list[str]:
 
 
 async def ending(tx: AsyncConnection) -> dict[str, State]:
-    """Token → state of the leased jobs whose gang is to end: `cancelling` or `preempting`."""
-    asked = (State.CANCELLING, State.PREEMPTING)
+    """Token → state of the leased jobs whose gang is to end: `cancelling` or `relayouting`."""
+    asked = (State.CANCELLING, State.RELAYOUTING)
     statement = select(jobs.c.lease_token, jobs.c.state).where(jobs.c.state.in_(asked), jobs.c.lease_token.is_not(None))
     return {row.lease_token: State(row.state) for row in await tx.execute(statement)}

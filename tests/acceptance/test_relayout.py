@@ -17,7 +17,7 @@ def test_a_running_job_goes_on_with_another_layout(plane: Plane) -> None:
             client.relayout(job.id, {"tensor": 3})
         assert refused.value.errors[0].field == "train.layout.tensor"
         asked = client.relayout(job.id, {"tensor": 2})
-        assert (asked.state, asked.layout) == ("preempting", "tensor 2")
+        assert (asked.state, asked.layout) == ("relayouting", "tensor 2")
         trained(client, job.id, 3, attempt=2)
         client.cancel(job.id)
         done = client.wait(job.id, timeout_s=PATIENCE_S)

@@ -286,13 +286,15 @@ async def test_a_running_job_goes_on_with_another_layout(
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
         asked = [await relayout(store, settings, job.id, with_layout(job, data=2), "tester") for _ in range(2)]
-        assert [one.world_size for one in asked] == [2, 2] and asked[0].state == State.PREEMPTING
+        assert [one.world_size for one in asked] == [2, 2] and asked[0].state == State.RELAYOUTING
         cluster.script = train
         job = await ended(store, job)
     assert (job.state, job.attempt, job.restarts) == (State.SUCCEEDED, 2, 0)
     assert [(order.world_size, order.run["train"]["layout"]["data"]) for order in cluster.orders] == [(1, 1), (2, 2)]
-    moves = ["queued", "placing", "starting", "running", "preempting", "queued", "placing", "starting", "running"]
+    moves = ["queued", "placing", "starting", "running", "relayouting", "queued", "placing", "starting", "running"]
     assert await states(store, job) == [*moves, "succeeded"]
+    asked_for = [item.data["reason"] for item in await story(store, job) if item.kind == "state"][4:6]
+    assert asked_for == ["relayout", "relayout"]
     (told,) = [item.data for item in await story(store, job) if item.kind == "relayout"]
     assert told == {"before": "data 1", "after": "data 2"}
     with pytest.raises(JobEnded):
@@ -308,7 +310,7 @@ async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_layout_holds(
 
     cluster.script = deaf
     job = await submit(store, settings)
-    async with dispatching(store, settings.model_copy(update={"preempt_s": 0.2}), cluster):
+    async with dispatching(store, settings.model_copy(update={"relayout_s": 0.2}), cluster):
         await until(store, job, reached(State.RUNNING))
         cluster.script = train
         await relayout(store, settings, job.id, with_layout(job, data=2), "tester")

@@ -149,7 +149,7 @@ async def test_a_small_job_grows_when_devices_stay_free_and_nobody_waits_for_the
     assert (job.attempt, job.restarts) == (2, 0)
     assert sizes(cluster) == [(2, 2), (4, 4)]
     assert [one["reason"] for one in await relayouts(store, job)] == ["no_room", "devices_free"]
-    assert "preempting" in await states(store, job)
+    assert "relayouting" in await states(store, job)
 
 
 async def test_a_range_asked_for_again_changes_nothing_and_a_number_ends_it(
@@ -164,7 +164,7 @@ async def test_a_range_asked_for_again_changes_nothing_and_a_number_ends_it(
         assert (await relayout(store, settings, job.id, spec(), "tester")).state == State.RUNNING
         fixed = JobSpec.model_validate(job.spec | {"train": job.spec["train"] | {"layout": {"data": 1}}})
         asked = await relayout(store, settings, job.id, fixed, "tester")
-        assert (asked.state, asked.world_size) == (State.PREEMPTING, 1)
+        assert (asked.state, asked.world_size) == (State.RELAYOUTING, 1)
         assert asked.spec["train"]["layout"]["elastic"] is None
         await jobs.cancel(store, job.id, "tester")
         await ended(store, job)

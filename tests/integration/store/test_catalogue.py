@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
-from sqlalchemy import text
 
 from shardyard.service import jobs
 from shardyard.service.checkpoints import checkpoints
@@ -15,18 +14,14 @@ from shardyard.service.operating import Operating
 from shardyard.service.operations import Wanted, ask
 from shardyard.service.records import Job
 from shardyard.service.settings import Settings
-from shardyard.service.store import checkpoints as rows
-from shardyard.service.store import events
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
-from shardyard.service.store.schema import upgrade
 from shardyard.workers.checkpoint.address import below
 from shardyard.workers.operation import Operation, Outcome, failed
 
 from ..inprocess_cluster import InProcessCluster
 from .conftest import Submit
 from .test_intake import placed, told
-from .test_revision import stamp, unchecked
 
 __all__ = ["placed"]
 
@@ -86,20 +81,6 @@ async def test_what_is_damaged_or_removed_is_refused_with_a_remedy(
     await ask(store, job.id, Wanted("verify", n[30]), None, "me")
     child, created = await jobs.submit(store, away, spec(resume_from=below(root, "step-00000030")), None, "", "me")
     assert created and child.state == "queued"
-
-
-async def test_the_migration_knows_what_was_told_before_it(database_url: str, store: Store, submit: Submit) -> None:
-    job = await submit()
-    same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
-    async with store.write() as tx:
-        await events.append(tx, job.id, [{**same, "data": {"step": step, "path": "/x"}} for step in (10, 20, 10)])
-    async with unchecked(database_url) as tx:
-        await tx.execute(text("DROP TABLE checkpoints"))
-    await stamp(database_url, "0011")
-    await upgrade(database_url)
-    async with store.write() as tx:
-        await rows.remove_all_but(tx, job.id, [20])
-    assert await states(store, job) == {20: "present", 10: "removed"}
 
 
 class Finding(InProcessCluster):

@@ -10,7 +10,7 @@ export const STATES = [
   "recovering",
   "pausing",
   "paused",
-  "preempting",
+  "relayouting",
   "cancelling",
   "succeeded",
   "failed",

@@ -1,0 +1,53 @@
+"""What a migration makes of rows that were stored before it, on both databases."""
+
+from sqlalchemy import text, update
+
+from shardyard.service import jobs
+from shardyard.service.checkpoints import checkpoints
+from shardyard.service.records import Cursor
+from shardyard.service.store import checkpoints as rows
+from shardyard.service.store import events, tables
+from shardyard.service.store.engine import Store
+from shardyard.service.store.schema import upgrade
+
+from .conftest import Submit
+from .test_revision import stamp, unchecked
+
+
+async def test_checkpoints_that_were_told_of_have_a_state(database_url: str, store: Store, submit: Submit) -> None:
+    job = await submit()
+    same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
+    async with store.write() as tx:
+        await events.append(tx, job.id, [{**same, "data": {"step": step, "path": "/x"}} for step in (10, 20, 10)])
+    async with unchecked(database_url) as tx:
+        await tx.execute(text("DROP TABLE checkpoints"))
+    await stamp(database_url, "0011")
+    await upgrade(database_url)
+    async with store.write() as tx:
+        await rows.remove_all_but(tx, job.id, [20])
+    found = (await checkpoints(store, job.id)).items
+    assert [(one.step, one.state) for one in found] == [(10, "removed"), (20, "present"), (10, "removed")]
+
+
+async def test_a_job_that_was_told_as_preempted_changes_its_layout(
+    database_url: str, store: Store, submit: Submit
+) -> None:
+    job = await submit()
+    said = [("preempting", "relayout"), ("queued", "preempted"), ("running", None)]
+    same = {"attempt": 1, "kind": "state", "ts": 1.0, "actor": "test"}
+    async with store.write() as tx:
+        stored = [{**same, "data": {"state": state, "reason": reason, "attempt": 1}} for state, reason in said]
+        await events.append(tx, job.id, stored)
+        await tx.execute(update(tables.jobs).values(state="preempting", reason="preempted"))
+    async with unchecked(database_url) as tx:
+        await tx.execute(text("DROP TABLE checkpoints"))
+    await stamp(database_url, "0011")
+    await upgrade(database_url)
+    told = [item.data for item in (await jobs.tail(store, job.id, Cursor())).items][1:]
+    assert [(one["state"], one["reason"]) for one in told] == [
+        ("relayouting", "relayout"),
+        ("queued", "relayout"),
+        ("running", None),
+    ]
+    now = await jobs.get_job(store, job.id)
+    assert (now.state, now.reason) == ("relayouting", "relayout")
