@@ -223,6 +223,9 @@ class Series(_Wire):
     mean: list[float | None]
     low: list[float | None] | None = Field(None, description="null where each step has a bucket of its own.")
     high: list[float | None] | None = None
+    last: float | None = Field(
+        None, description="At the range's last step (`end`), which shares its bucket with others."
+    )
 
 
 class Curves(_Wire):
@@ -232,6 +235,7 @@ class Curves(_Wire):
     starts: list[int] = Field(description="First step of each bucket; those without a step are left out.")
     series: dict[str, Series] = Field(description="By name; those that no step of the range had are left out.")
     evals: list[Evaluation] = Field(default_factory=list, description="Validations of the whole job, evenly thinned.")
+    end: int = Field(0, description="The last step of the range; 0 without any.")
     last_step: int = Field(0, description="The job's newest step.")
     cursor: CursorText = Field("0.0.0", description="An event stream after it continues the curves without a gap.")
 

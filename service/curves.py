@@ -36,14 +36,15 @@ async def curves(
         span = await steps.span(tx, row["id"], 0)
         evals = await event_rows.of_kind(tx, row["id"], "eval", _EVALS)
         if span is None:
-            return Curves(1, [], {}, evaluations(evals, 0), 0, cursor_of(row))
+            return Curves(1, [], {}, evaluations(evals, 0), 0, 0, cursor_of(row))
         first, last = max(low, span[0]), min(span[1] if high is None else high, span[1])
         width = width_of(last - first + 1, buckets)
         rows = await rollups.read(tx, row["id"], wanted, width, first, last) if first <= last else ()
-    series = {name: _series(rows, name, width) for name in wanted}
+        end = next(iter(await steps.between(tx, row["id"], last, last) if rows else ()), None)
+    series = {name: _series(rows, name, width, end) for name in wanted}
     known = {name: one for name, one in series.items() if any(value is not None for value in one.mean)}
     starts = [int(each["place"]) * width + 1 for each in rows]
-    return Curves(width, starts, known, evaluations(evals, 0), span[1], cursor_of(row))
+    return Curves(width, starts, known, evaluations(evals, 0), end["step"] if end else 0, span[1], cursor_of(row))
 
 
 def width_of(count: int, buckets: int) -> int:
@@ -54,11 +55,12 @@ def width_of(count: int, buckets: int) -> int:
     return width
 
 
-def _series(rows: Sequence[RowMapping], name: str, width: int) -> Series:
-    mean = [_mean(row, name) for row in rows]
+def _series(rows: Sequence[RowMapping], name: str, width: int, end: RowMapping | None) -> Series:
+    mean, last = [_mean(row, name) for row in rows], _short(end[name]) if end else None
     if width == 1:
-        return Series(mean, None, None)
-    return Series(mean, [_short(row[f"{name}_low"]) for row in rows], [_short(row[f"{name}_high"]) for row in rows])
+        return Series(mean, None, None, last)
+    low, high = ([_short(row[f"{name}_{bound}"]) for row in rows] for bound in ("low", "high"))
+    return Series(mean, low, high, last)
 
 
 def _mean(row: RowMapping, name: str) -> float | None:

@@ -157,11 +157,12 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Series:
-    """One number, bucket by bucket; `low` and `high` are None where each step has a bucket of its own."""
+    """One number, bucket by bucket; `low` and `high` are None where each step has a bucket of its own. `last`: at the range's last step."""
 
     mean: list[float | None]
     low: list[float | None] | None
     high: list[float | None] | None
+    last: float | None
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,7 @@ class Curves:
     starts: list[int]
     series: dict[str, Series]
     evals: list[Evaluation]
+    end: int  # the range's last step
     last_step: int
     cursor: Cursor
 

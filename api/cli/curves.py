@@ -81,7 +81,8 @@ def _chart(screen: Screen, name: str, found: Curves, series: Series, wide: int, 
     if not curve:
         return
     top, bottom = max(one.high for one in curve), min(one.low for one in curve)
-    screen.out.print(f"[bold]{name}[/]  {curve[-1].value:.6g} last" + _of(found.width))
+    last = "" if series.last is None else f"  {series.last:.6g} at step {found.end:,}"
+    screen.out.print(f"[bold]{name}[/]{last}" + _of(found.width))
     for number, line in enumerate(chart(curve, wide, tall)):
         label = f"{top:.5g}" if number == 0 else f"{bottom:.5g}" if number == tall - 1 else ""
         screen.out.print(f"{label:>{_LABEL}} [cyan]{line}[/]")

@@ -73,6 +73,6 @@ def test_on_a_terminal_it_is_drawn(job: str, plane: Plane, colours: bool) -> Non
         lines = terminal.text.splitlines()
         assert ("\x1b[36m" in terminal.raw) == colours
     charts = [line for line in lines if any(0x2800 < ord(character) < 0x2900 for character in line)]
-    assert lines[0].startswith("loss  0.05 last") and max(map(len, lines)) <= 80
+    assert lines[0].startswith("loss  0.05 at step 100") and max(map(len, lines)) <= 80
     assert len(charts) >= 2 and charts[0].split()[0] == "9"
     assert "step 1" in "".join(lines) and "validation loss 0.5000 at step 100" in "".join(lines)

@@ -68,6 +68,7 @@ async def test_they_hold_the_extremes_of_each_bucket(
             assert bounds(read) == naive(whole, read.width)
             assert len(read.starts) <= buckets
             assert read.last_step == count
+            assert (read.end, read.series["loss"].last) == (last, losses[last])
 
 
 async def test_a_batch_makes_its_buckets_by_statements_that_were_built_before(
@@ -119,7 +120,7 @@ async def test_numbers_that_no_step_had_are_left_out_and_odd_ones_stop_nobody(
     assert bounds(read) == [(1, -1e308, 1e308), (5, 5e-324, 5e-324)]
     assert [(one.step, one.loss) for one in read.evals] == [(2, 1.5)]
     beyond = await curves.curves(store, job.id, ["loss"], low=50, high=60)
-    assert (beyond.starts, beyond.last_step) == ([], 5)
+    assert (beyond.starts, beyond.end, beyond.last_step) == ([], 0, 5)
     with pytest.raises(JobNotFound):
         await curves.curves(store, "nobody", ["loss"])
 

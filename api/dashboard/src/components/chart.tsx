@@ -7,6 +7,7 @@ import { useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { integer } from "../services/format";
+import { legendPlace, legendValue, type Told } from "../services/legend";
 import { spread } from "../services/spread";
 import "./chart.css";
 
@@ -22,9 +23,7 @@ export interface Line {
   points: readonly LinePoint[];
 }
 
-interface LinePoint {
-  x: number;
-  y: number | null;
+interface LinePoint extends Told {
   low?: number | null;
   high?: number | null;
 }
@@ -67,15 +66,15 @@ export function Chart({ title, summary, lines, format, group, along = STEPS, log
   const dark = useSyncExternalStore(onTheme, isDark);
   const data = useMemo(() => align(lines, log), [lines, log]);
   // What a drawing that lives longer than one rendering looks up: the newest data, the range and whom to tell of another.
-  const newest = useRef<Newest>({ data, zoom, onZoom });
+  const newest = useRef<Newest>({ data, lines, zoom, onZoom });
   const looks = lines.map(({ label, colour, dots, faint, band }) => [label, colour, dots ? "dots" : faint ? "faint" : "line", band ? "band" : ""].join("|")).join("\n");
   const zoomable = onZoom !== undefined;
 
   useEffect(() => {
-    newest.current = { data, zoom, onZoom };
+    newest.current = { data, lines, zoom, onZoom };
     plot.current?.setData(data);
     if (plot.current) showNewest(plot.current);
-  }, [data, zoom, onZoom]);
+  }, [data, lines, zoom, onZoom]);
 
   useEffect(() => {
     const element = box.current;
@@ -102,6 +101,7 @@ export function Chart({ title, summary, lines, format, group, along = STEPS, log
 
 interface Newest {
   data: uPlot.AlignedData;
+  lines: readonly Line[];
   zoom: Zoom | null;
   onZoom: ChartProps["onZoom"];
 }
@@ -148,16 +148,20 @@ function options(element: HTMLElement, looks: string, newest: { readonly current
       { ...axis, space: 60, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? along.format(tick) : "")) },
       { ...axis, size: axisWidth, values: (_, ticks) => ticks.map((tick) => tickText(tick)) },
     ],
-    ...series(looks, colour, ways),
+    ...series(looks, colour, newest, ways),
   };
 }
 
 /** Of each look, in the order of `align`: its line, and the two bounds of its band. */
-function series(looks: string, colour: (name: string) => string, { format, along }: Ways): Pick<uPlot.Options, "series" | "bands"> {
-  const value: uPlot.Series.Value = (plot, _, at, index) => format(newestUntil(plot.data[at], index));
-  const made: uPlot.Series[] = [{ label: along.name, value: (_, at: number | null) => along.format(at) }];
+function series(looks: string, colour: (name: string) => string, newest: { readonly current: Newest }, { format, along }: Ways): Pick<uPlot.Options, "series" | "bands"> {
+  const told = () => newest.current.lines.filter(({ faint }) => !faint).map(({ points }) => points);
+  const made: uPlot.Series[] = [{ label: along.name, value: (_, at: number | null) => legendPlace(told(), at, along.format) }];
   const bands: uPlot.Band[] = [];
-  for (const look of looks.split("\n")) {
+  for (const [line, look] of looks.split("\n").entries()) {
+    const value: uPlot.Series.Value = (plot, _, __, index) => {
+      const x = index === null ? null : plot.data[0][index];
+      return x == null ? format(null) : legendValue(newest.current.lines[line]?.points ?? [], x, isPointed(plot), format, along.format);
+    };
     const [label = "", name = "", kind, band] = look.split("|");
     const stroke = colour(name);
     const dots = kind === "dots";
@@ -185,18 +189,11 @@ function select(plot: uPlot, onZoom: ChartProps["onZoom"]): void {
   if (width >= DRAG_PX) onZoom?.([Math.round(plot.posToVal(left, "x")), Math.round(plot.posToVal(left + width, "x"))]);
 }
 
+const isPointed = (plot: uPlot) => (plot.cursor.left ?? -1) >= 0;
+
 /** The legend tells of the step under the cursor, and of the last one that is shown while there is no cursor. */
 function showNewest(plot: uPlot): void {
-  if ((plot.cursor.left ?? -1) < 0) plot.setLegend({ idx: plot.series[0]?.idxs?.[1] ?? plot.data[0].length - 1 });
-}
-
-/** The last value told at or before index `at`: validations are rarer than steps. */
-function newestUntil(values: ArrayLike<number | null | undefined> | undefined, at: number | null): number | null {
-  for (let index = at ?? -1; values && index >= 0; index -= 1) {
-    const value = values[index];
-    if (value !== null && value !== undefined) return value;
-  }
-  return null;
+  if (!isPointed(plot)) plot.setLegend({ idx: plot.series[0]?.idxs?.[1] ?? plot.data[0].length - 1 });
 }
 
 /** A first step alone still needs a width. */

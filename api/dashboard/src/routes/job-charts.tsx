@@ -90,7 +90,7 @@ function Of({ look, curve, whole, evals, view, onZoom }: OfProps) {
   const weight = look.exact ? 0 : view.smooth;
   const lines = useMemo((): Line[] => {
     const points = along(curve, name);
-    const told: Line = { label, colour, band: curve.width > 1, points: smoothed(points, weight) };
+    const told: Line = { label: weight > 0 ? `${label} (smoothed)` : label, colour, band: curve.width > 1, points: smoothed(points, weight) };
     const raw: Line[] = weight > 0 && curve.width === 1 ? [{ label: "raw", colour, faint: true, points }] : [];
     const validations: Line[] = evals.length > 0 ? [{ label: "Validation", colour: "orange", dots: true, points: evals.map((e) => ({ x: e.step, y: e.loss })) }] : [];
     return [...raw, told, ...validations];

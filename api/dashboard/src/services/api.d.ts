@@ -982,6 +982,12 @@ export interface components {
              */
             readonly evals: readonly components["schemas"]["Evaluation"][];
             /**
+             * End
+             * @description The last step of the range; 0 without any.
+             * @default 0
+             */
+            readonly end: number;
+            /**
              * Last Step
              * @description The job's newest step.
              * @default 0
@@ -2039,6 +2045,11 @@ export interface components {
             readonly low: readonly (number | null)[] | null;
             /** High */
             readonly high: readonly (number | null)[] | null;
+            /**
+             * Last
+             * @description At the range's last step (`end`), which shares its bucket with others.
+             */
+            readonly last: number | null;
         };
         /**
          * Server
@@ -2148,7 +2159,7 @@ export interface components {
          * State
          * @enum {string}
          */
-        readonly State: "queued" | "placing" | "starting" | "running" | "recovering" | "pausing" | "paused" | "preempting" | "cancelling" | "succeeded" | "failed" | "cancelled";
+        readonly State: "queued" | "placing" | "starting" | "running" | "recovering" | "pausing" | "paused" | "relayouting" | "cancelling" | "succeeded" | "failed" | "cancelled";
         /**
          * Step
          * @description One optimizer step, over all ranks. Nats per token, seconds; a number that was not finite is null.

@@ -39,7 +39,7 @@ test("memory is bounded, and buckets are what their steps are", () => {
 });
 
 test("the control plane's buckets go on where the stream does", () => {
-  const told = toCurve({ width: 4, starts: [1, 5], last_step: 6, series: { loss: { mean: [3, 2], low: [1, 2], high: [9, 2] } } });
+  const told = toCurve({ width: 4, starts: [1, 5], end: 6, last_step: 6, series: { loss: { mean: [3, 2], low: [1, 2], high: [9, 2], last: 2 } } });
   const curve = merge(told, [point(7, 8), point(9, 1)]);
   expect(places(curve)).toEqual([0, 1, 2]);
   expect(curve.buckets[1]?.values.loss).toEqual({ low: 2, high: 8, mean: 4, count: 3 });

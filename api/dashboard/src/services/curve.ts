@@ -34,26 +34,29 @@ export interface Curve {
   width: number;
   /** In order; places without a step are left out. */
   buckets: readonly Bucket[];
+  /** The last step itself, which shares its bucket with others. */
+  end: Point | null;
 }
 
 /** Buckets kept at most: a chart has about as many columns. */
 export const LIMIT = 1000;
 
-export const EMPTY: Curve = { width: 1, buckets: [] };
+export const EMPTY: Curve = { width: 1, buckets: [], end: null };
 
 /** `curve` with `news` (in any order) merged in. */
 export function merge(curve: Curve, news: readonly Point[]): Curve {
   if (news.length === 0) return curve;
-  let { width } = curve;
+  let { width, end } = curve;
   let buckets = [...curve.buckets];
   for (const point of news) {
     add(buckets, width, point);
+    if (end === null || point.step >= end.step) end = point;
     while (buckets.length > LIMIT) {
       buckets = halved(buckets);
       width *= 2;
     }
   }
-  return { width, buckets };
+  return { width, buckets, end };
 }
 
 function add(buckets: Bucket[], width: number, point: Point): void {
@@ -117,21 +120,29 @@ export function lastStep({ width, buckets }: Curve): number {
   return last.place * width + Math.min(width, Math.max(...Object.values(last.values).map(({ count }) => count), 1));
 }
 
-/** A point to be drawn: at the middle of its bucket's steps, null where the bucket has no such number. */
+/** A point to be drawn: at the middle of its bucket's steps, `from` the first `to` the last; null where the bucket has no such number. */
 export interface Drawn {
   x: number;
+  from?: number;
+  to?: number;
   y: number | null;
   low: number | null;
   high: number | null;
 }
 
-/** One number along a curve; none where no step had it. */
-export function along({ width, buckets }: Curve, name: Name): readonly Drawn[] {
+/** One number along a curve, up to its last step; none where no step had it. */
+export function along({ width, buckets, end }: Curve, name: Name): readonly Drawn[] {
   if (!buckets.some(({ values }) => values[name] !== undefined)) return [];
-  return buckets.map(({ place, values }) => {
+  const drawn = buckets.map(({ place, values }): Drawn => {
     const value = values[name];
-    return { x: place * width + (Math.min(width, value?.count ?? width) + 1) / 2, y: value?.mean ?? null, low: value?.low ?? null, high: value?.high ?? null };
+    const before = place * width;
+    const count = Math.min(width, value?.count ?? width, (end?.step ?? Infinity) - before);
+    const span = count > 1 ? { from: before + 1, to: before + count } : {};
+    return { x: before + (count + 1) / 2, ...span, y: value?.mean ?? null, low: value?.low ?? null, high: value?.high ?? null };
   });
+  const last = end?.values[name] ?? null;
+  if (end === null || last === null || end.step <= (drawn.at(-1)?.x ?? 0)) return drawn;
+  return [...drawn, { x: end.step, y: last, low: last, high: last }];
 }
 
 /**

@@ -38,8 +38,9 @@ export function afterCurve(cursor: string): string {
   return `${Math.max(0, events - EVENTS)}.${steps}.0`;
 }
 
-export const toCurve = (wire: Pick<Schema<"Curves">, "width" | "starts" | "series" | "last_step">): Curve => ({
+export const toCurve = (wire: Pick<Schema<"Curves">, "width" | "starts" | "series" | "last_step" | "end">): Curve => ({
   width: wire.width,
+  end: wire.end === 0 ? null : toPoint({ step: wire.end, ...Object.fromEntries(SERIES.map((name) => [name, wire.series[name]?.last ?? null])) }),
   buckets: wire.starts.map((start, at): Bucket => {
     const count = Math.max(1, Math.min(wire.width, wire.last_step - start + 1));
     const values: Partial<Record<Name, Value>> = {};

@@ -37,7 +37,7 @@ test("a story that is heard twice, cut anywhere, is the same story", () => {
 
 test("the curves and the stream make one curve", () => {
   const one = { low: 5.5, high: 5.5, mean: 5.5, count: 1 };
-  const curves = { curve: { width: 1, buckets: [{ place: 0, values: { loss: one } }] }, evals: [{ step: 2, loss: 5.6 }], cursor: "0.1.0" };
+  const curves = { curve: { width: 1, buckets: [{ place: 0, values: { loss: one } }], end: null }, evals: [{ step: 2, loss: 5.6 }], cursor: "0.1.0" };
   const live = hear(begin(SILENT, curves), STORY);
   expect(live.curve.buckets.map(({ place }) => place)).toEqual([0, 1]);
   expect(live.evals).toHaveLength(1);
