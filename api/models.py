@@ -45,10 +45,15 @@ class Progress(_Wire):
 class Summary(_Wire):
     """What a finished training tells. Losses are nats per token."""
 
-    first_loss: float | None = None
-    last_loss: float | None = None
+    first_loss: float | None = Field(None, description="Of the first step.")
+    last_loss: float | None = Field(None, description="Mean of the last `last_steps` steps.")
+    last_steps: int | None = Field(
+        None, description="A tenth of the run, from 1 to 20: a single batch's loss varies by much."
+    )
     validation_loss: float | None = None
-    unigram_loss: float | None = Field(None, description="Loss of a model that knows token frequencies alone.")
+    unigram_loss: float | None = Field(
+        None, description="Of a model that knows token frequencies alone, on the same validation split."
+    )
     tokens: int | None = None
     tokens_per_s: float | None = None
     tokens_per_s_device: float | None = None
@@ -58,6 +63,9 @@ class Summary(_Wire):
     mfu_formula: str | None = None
     time_to_first_step_s: float | None = Field(None, description="From the job's creation to its first step.")
     checkpoint: str | None = None
+    export: str | None = Field(
+        None, description="The Hugging Face folder that the job wrote (`train.checkpoint.export`)."
+    )
     steps: int | None = None
 
 

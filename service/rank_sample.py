@@ -24,7 +24,7 @@ def row_of(
     world_size = len(lists["step_s"])
     if not world_size or any(len(values) != world_size for values in lists.values()):
         raise ValueError(f"lists of {sorted({len(values) for values in lists.values()})} ranks")
-    packed = {**lists, "steps": int(data["steps"]), "memory_of": data.get("memory_of")}
+    packed: dict[str, Any] = {**lists, "steps": int(data["steps"]), "memory_of": data.get("memory_of")}
     packed |= {"nodes": data.get("nodes") or [], "node_of": data.get("node_of") or [None] * world_size}
     if layout.world_size == world_size:  # else the job was given another one meanwhile
         packed |= {"axes": layout.degrees, "parts": [layout.part(rank) for rank in range(world_size)]}

@@ -30,6 +30,7 @@ class Saving:
         self._root = folder_at(built.run.checkpoints)
         self._saver = Saver(self._root, self._spec.keep, pieces, built.mesh)
         self.newest: str | None = None  # complete checkpoint
+        self.exported: str | None = None  # the Hugging Face folder
         self._begun = 0  # the step of the newest save
 
     def after(self, step: int, training: Callable[[], dict[str, Any]]) -> None:
@@ -123,5 +124,6 @@ class Saving:
         except (CheckpointError, OSError) as error:
             self.warn("export_failed", f"{error}; `shardyard export` makes it from the checkpoint.", self._last)
             return
-        told = {"step": self._last, "path": str(out), "files": made.files, "parameters": made.parameters}
+        self.exported = str(out)
+        told = {"step": self._last, "path": self.exported, "files": made.files, "parameters": made.parameters}
         self._tell("export", told | {"bytes": made.bytes, "seconds": time.monotonic() - began})

@@ -14,7 +14,7 @@ def in_words(kind: str, data: dict[str, Any]) -> str | None:
                 "  skipped" if data["skipped"] else ""
             )
         case "eval":
-            beside = f"(token-frequency model {data['unigram_loss']:.4f})"
+            beside = f"(unigram loss {data['unigram_loss']:.4f})"
             line = f"step {data['step']:>6}  validation loss {data['loss']:.4f}  {beside}"
             if "balance_loss" not in data:
                 return line

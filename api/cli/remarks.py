@@ -22,7 +22,7 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
             said = str(data.get("message") or "").partition("\n")[0]  # an exception's goes on with its traceback
             return " · ".join(filter(None, [data.get("state"), said]))
         case "eval":
-            beside = f" (byte frequencies alone: {data['unigram_loss']:.4f})" if data.get("unigram_loss") else ""
+            beside = f" (unigram loss: {data['unigram_loss']:.4f})" if data.get("unigram_loss") else ""
             return f"validation at step {data.get('step')}: {loss(data.get('loss'))}{beside}"
         case "probe" if "bubble_measured" in data:
             return f"step {data.get('step')}: {bubble_in_words(data)}"

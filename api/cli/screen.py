@@ -119,15 +119,16 @@ class Screen:
             [
                 ("layout", job.layout),
                 ("steps", number(found.steps)),
-                ("training loss", _span(found.first_loss, found.last_loss)),
+                ("training loss", _span(found.first_loss, found.last_loss, found.last_steps)),
                 ("validation loss", loss(found.validation_loss)),
-                ("byte-frequency loss", loss(found.unigram_loss)),
+                ("unigram loss", loss(found.unigram_loss)),
                 ("tokens", number(found.tokens)),
                 ("tokens/s", number(found.tokens_per_s)),
                 ("tokens/s per device", number(found.tokens_per_s_device)),
                 ("MFU", None if found.mfu is None else f"{found.mfu:.1%} ({found.mfu_formula})"),
                 ("time to first step", seconds(found.time_to_first_step_s)),
                 ("checkpoint", found.checkpoint or job.checkpoint),
+                ("Hugging Face folder", found.export),
             ],
         )
 
@@ -209,5 +210,8 @@ def day(ts: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ts))
 
 
-def _span(first: float | None, last: float | None) -> str | None:
-    return None if first is None or last is None else f"{first:.4f} → {last:.4f} nats/token"
+def _span(first: float | None, last: float | None, steps: int | None) -> str | None:
+    if first is None or last is None:
+        return None
+    mean = f" (mean of the last {steps} steps)" if steps and steps > 1 else ""
+    return f"{first:.4f} → {last:.4f} nats/token{mean}"

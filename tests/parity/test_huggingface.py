@@ -217,10 +217,13 @@ def test_a_job_exports_its_own_last_checkpoint(root: Path, make_spec: Make) -> N
     from shardyard.workers.checkpoint.storage import folder_at
     from shardyard.workers.export import export
 
-    spec = make_spec({"data": 2, "zero": 1}, steps=2, checkpoint={"every": 1, "keep": 1, "export": True})
+    spec = make_spec({"data": 2, "zero": 1}, steps=20, checkpoint={"every": 10, "keep": 1, "export": True})
     run = train(spec, root, "exporting")
     (told,) = [data for kind, data in run["events"] if kind == "export"]
-    assert told["path"] == str(root / "checkpoints" / "exporting" / "export-00000002")
+    assert told["path"] == str(root / "checkpoints" / "exporting" / "export-00000020")
+    (summary,) = [data for kind, data in run["events"] if kind == "summary"]
+    assert summary["export"] == told["path"]
+    assert (summary["last_steps"], summary["last_loss"]) == (2, pytest.approx(np.mean(run["losses"][-2:]), rel=1e-12))
     by_hand = Path(export(folder_at(saved(run)), folder_at(root / "exported-by-hand")).path)
     files = {path.name: path.read_bytes() for path in Path(told["path"]).iterdir()}
     assert files == {path.name: path.read_bytes() for path in by_hand.iterdir()}

@@ -173,11 +173,13 @@ def step(number: int) -> dict[str, Any]:
 SUMMARY: dict[str, Any] = {
     "first_loss": 5.0,
     "last_loss": 0.25,
+    "last_steps": 2,
     "validation_loss": 0.5,
     "unigram_loss": 3.0,
     "tokens": 10240,
     "tokens_per_s": 5120.0,
     "time_to_first_step_s": 1.5,
     "checkpoint": "/somewhere/step-00000020",
+    "export": "/somewhere/export-00000020",
     "steps": 20,
 }

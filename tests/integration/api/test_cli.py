@@ -109,16 +109,17 @@ def test_watch_shows_progress_and_the_summary(plane: Plane, client: Client) -> N
             process.kill()
     assert process.returncode == 0
     assert "step 20/20 · loss 0.2500 · 5,120 tokens/s" in remarks
-    assert "validation at step 20: 0.5000 nats/token (byte frequencies alone: 3.0000)" in remarks
+    assert "validation at step 20: 0.5000 nats/token (unigram loss: 3.0000)" in remarks
     assert "\x1b" not in told + remarks
     expected = {
-        "training loss        5.0000 → 0.2500 nats/token",
+        "training loss        5.0000 → 0.2500 nats/token (mean of the last 2 steps)",
         "validation loss      0.5000 nats/token",
-        "byte-frequency loss  3.0000 nats/token",
+        "unigram loss         3.0000 nats/token",
         "tokens               10,240",
         "tokens/s             5,120",
         "time to first step   1.5 s",
         "checkpoint           /somewhere/step-00000020",
+        "Hugging Face folder  /somewhere/export-00000020",
     }
     assert expected <= {line.strip() for line in told.splitlines()}
 

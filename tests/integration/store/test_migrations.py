@@ -1,6 +1,8 @@
 """What a migration makes of rows that were stored before it, on both databases."""
 
-from sqlalchemy import text, update
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, update
 
 from shardyard.service import jobs
 from shardyard.service.checkpoints import checkpoints
@@ -8,10 +10,25 @@ from shardyard.service.records import Cursor
 from shardyard.service.store import checkpoints as rows
 from shardyard.service.store import events, tables
 from shardyard.service.store.engine import Store
+from shardyard.service.store.revision import MIGRATIONS
 from shardyard.service.store.schema import upgrade
 
 from .conftest import Submit
-from .test_revision import stamp, unchecked
+from .test_revision import unchecked
+
+
+async def back_and_forth(url: str, revision: str) -> None:
+    """The database of that version, as this one finds it."""
+
+    def back(connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS))
+        config.attributes |= {"connection": connection, "metadata": tables.METADATA}
+        command.downgrade(config, revision)
+
+    async with unchecked(url) as tx:
+        await tx.run_sync(back)
+    await upgrade(url)
 
 
 async def test_checkpoints_that_were_told_of_have_a_state(database_url: str, store: Store, submit: Submit) -> None:
@@ -19,10 +36,7 @@ async def test_checkpoints_that_were_told_of_have_a_state(database_url: str, sto
     same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
     async with store.write() as tx:
         await events.append(tx, job.id, [{**same, "data": {"step": step, "path": "/x"}} for step in (10, 20, 10)])
-    async with unchecked(database_url) as tx:
-        await tx.execute(text("DROP TABLE checkpoints"))
-    await stamp(database_url, "0011")
-    await upgrade(database_url)
+    await back_and_forth(database_url, "0011")
     async with store.write() as tx:
         await rows.remove_all_but(tx, job.id, [20])
     found = (await checkpoints(store, job.id)).items
@@ -39,10 +53,7 @@ async def test_a_job_that_was_told_as_preempted_changes_its_layout(
         stored = [{**same, "data": {"state": state, "reason": reason, "attempt": 1}} for state, reason in said]
         await events.append(tx, job.id, stored)
         await tx.execute(update(tables.jobs).values(state="preempting", reason="preempted"))
-    async with unchecked(database_url) as tx:
-        await tx.execute(text("DROP TABLE checkpoints"))
-    await stamp(database_url, "0011")
-    await upgrade(database_url)
+    await back_and_forth(database_url, "0014")
     told = [item.data for item in (await jobs.tail(store, job.id, Cursor())).items][1:]
     assert [(one["state"], one["reason"]) for one in told] == [
         ("relayouting", "relayout"),

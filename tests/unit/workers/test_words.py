@@ -13,9 +13,9 @@ def test_the_other_ranks_steps_and_the_summary_need_no_line() -> None:
     assert in_words("summary", {"steps": 3}) is None
 
 
-def test_validation_stands_beside_the_token_frequency_model() -> None:
+def test_validation_stands_beside_the_unigram_loss() -> None:
     line = in_words("eval", {"step": 9, "loss": 1.9583, "unigram_loss": 3.1727})
-    assert line == "step      9  validation loss 1.9583  (token-frequency model 3.1727)"
+    assert line == "step      9  validation loss 1.9583  (unigram loss 3.1727)"
 
 
 def test_validation_says_how_evenly_experts_were_used() -> None:

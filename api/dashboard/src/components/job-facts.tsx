@@ -41,14 +41,17 @@ export function JobSummary({ summary }: { summary: Summary }) {
     <Facts
       title="Summary"
       facts={[
-        { name: "Training loss", value: `${loss(summary.firstLoss)} → ${loss(summary.lastLoss)}` },
+        { name: "Training loss", value: `${loss(summary.firstLoss)} → ${loss(summary.lastLoss)}${ofSteps(summary.lastSteps)}` },
         { name: "Validation loss", value: loss(summary.validationLoss) },
-        { name: "Unigram model", value: summary.unigramLoss === null ? null : `${loss(summary.unigramLoss)} (same data)` },
+        { name: "Unigram loss", value: summary.unigramLoss === null ? null : `${loss(summary.unigramLoss)} (same data)` },
         { name: "Tokens", value: integer(summary.tokens) },
         { name: "Tokens/s", value: integer(summary.tokensPerSecond) },
         { name: "To first step", value: duration(summary.timeToFirstStep) },
         { name: "Checkpoint", value: summary.checkpoint && <code>{summary.checkpoint}</code> },
+        { name: "Hugging Face folder", value: summary.export && <code>{summary.export}</code> },
       ]}
     />
   );
 }
+
+const ofSteps = (count: number | null) => (count !== null && count > 1 ? ` (mean of the last ${count} steps)` : "");

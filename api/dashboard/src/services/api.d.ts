@@ -2255,15 +2255,26 @@ export interface components {
          * @description What a finished training tells. Losses are nats per token.
          */
         readonly Summary: {
-            /** First Loss */
+            /**
+             * First Loss
+             * @description Of the first step.
+             */
             readonly first_loss: number | null;
-            /** Last Loss */
+            /**
+             * Last Loss
+             * @description Mean of the last `last_steps` steps.
+             */
             readonly last_loss: number | null;
+            /**
+             * Last Steps
+             * @description A tenth of the run, from 1 to 20: a single batch's loss varies by much.
+             */
+            readonly last_steps: number | null;
             /** Validation Loss */
             readonly validation_loss: number | null;
             /**
              * Unigram Loss
-             * @description Loss of a model that knows token frequencies alone.
+             * @description Of a model that knows token frequencies alone, on the same validation split.
              */
             readonly unigram_loss: number | null;
             /** Tokens */
@@ -2286,6 +2297,11 @@ export interface components {
             readonly time_to_first_step_s: number | null;
             /** Checkpoint */
             readonly checkpoint: string | null;
+            /**
+             * Export
+             * @description The Hugging Face folder that the job wrote (`train.checkpoint.export`).
+             */
+            readonly export: string | null;
             /** Steps */
             readonly steps: number | null;
         };

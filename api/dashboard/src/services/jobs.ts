@@ -36,13 +36,17 @@ export interface Progress {
 /** What a job that ended well tells: losses in nats per token, times in seconds. */
 export interface Summary {
   firstLoss: number | null;
+  /** The mean of the last `lastSteps` steps. */
   lastLoss: number | null;
+  lastSteps: number | null;
   validationLoss: number | null;
   unigramLoss: number | null;
   tokens: number | null;
   tokensPerSecond: number | null;
   timeToFirstStep: number | null;
   checkpoint: string | null;
+  /** The Hugging Face folder that the job wrote. */
+  export: string | null;
   steps: number | null;
 }
 
@@ -115,12 +119,14 @@ const toProgress = (wire: Schema<"Progress">): Progress => ({
 export const toSummary = (wire: Partial<Schema<"Summary">>): Summary => ({
   firstLoss: wire.first_loss ?? null,
   lastLoss: wire.last_loss ?? null,
+  lastSteps: wire.last_steps ?? null,
   validationLoss: wire.validation_loss ?? null,
   unigramLoss: wire.unigram_loss ?? null,
   tokens: wire.tokens ?? null,
   tokensPerSecond: wire.tokens_per_s ?? null,
   timeToFirstStep: wire.time_to_first_step_s ?? null,
   checkpoint: wire.checkpoint ?? null,
+  export: wire.export ?? null,
   steps: wire.steps ?? null,
 });
 

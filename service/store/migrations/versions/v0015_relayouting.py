@@ -5,8 +5,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 
@@ -26,17 +26,17 @@ def _rename(states: dict[str, str], reasons: dict[str, str]) -> None:
     tx = op.get_bind()
     jobs = sa.table("jobs", sa.column("state"), sa.column("reason"))
     attempts = sa.table("attempts", sa.column("outcome"))
-    for column, names in ((jobs.c.state, states), (jobs.c.reason, reasons), (attempts.c.outcome, reasons)):
+    for table, column, names in ((jobs, "state", states), (jobs, "reason", reasons), (attempts, "outcome", reasons)):
         for old, new in names.items():
-            tx.execute(sa.update(column.table).where(column == old).values({column.name: new}))
+            tx.execute(sa.update(table).where(table.c[column] == old).values({column: new}))
     events = sa.table(
         "events", sa.column("job_id"), sa.column("position"), sa.column("kind"), sa.column("data", sa.JSON())
     )
     told = tx.execute(sa.select(events).where(events.c.kind == "state")).mappings().all()
     for row in told:
         data: dict[str, Any] = row["data"]
-        state, reason = data.get("state"), data.get("reason")
-        named = data | {"state": states.get(state, state), "reason": reasons.get(reason, reason)}
+        state, reason = str(data.get("state")), data.get("reason")
+        named = data | {"state": states.get(state, state), "reason": reasons.get(str(reason), reason)}
         if named != data:
             mine = (events.c.job_id == row["job_id"], events.c.position == row["position"])
             tx.execute(sa.update(events).where(*mine).values(data=named))
