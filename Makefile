@@ -17,8 +17,8 @@ venv: .venv/.installed-dev ## .venv with Shardyard, its pinned dependencies and 
 
 dashboard: $(UI)/dist/.built ## The dashboard, built when its sources are newer than the build
 
-demo: .venv/.installed-run dashboard ## Train a small Llama on real text with four ranks, and print a summary
-	$(BIN)/shardyard run examples/quickstart.yaml
+demo: .venv/.installed-run dashboard ## Train a small Llama on real text with four ranks; print a summary, a sample, and what is next
+	$(BIN)/shardyard run examples/quickstart.yaml --sample "def "
 
 up: .venv/.installed-run dashboard ## Start the embedded control plane (API, dispatcher, Ray) and stay
 	$(BIN)/shardyard up

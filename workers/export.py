@@ -32,6 +32,9 @@ Source = tuple[Folder, Manifest]
 
 CONFIG = "config.json"
 
+#: Files beside a published tokenizer.json without which a chat model is none.
+_COMPANIONS = ("chat_template.jinja", "chat_template.json", "special_tokens_map.json", "added_tokens.json")
+
 #: Bytes of one output file at most, but for a larger tensor.
 SHARD_BYTES = 5_000_000_000
 
@@ -171,28 +174,50 @@ def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.
 
 def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer: str | None) -> None:
     """config.json, generation_config.json, and the tokenizer that it was trained with, where it still lies there."""
-    end = _copy_tokenizer(folder, None if tokenizer in (None, "bytes") else Path(str(tokenizer)).expanduser())
+    ends = _copy_tokenizer(folder, None if tokenizer in (None, "bytes") else Path(str(tokenizer)).expanduser())
+    end = ends[0] if ends else None
     _write_json(folder / CONFIG, config_of(arch, str(dtype).removeprefix("torch."), end))
-    _write_json(folder / "generation_config.json", {"do_sample": False, "eos_token_id": end})
+    _write_json(folder / "generation_config.json", {"do_sample": False, "eos_token_id": ends if len(ends) > 1 else end})
 
 
-def _copy_tokenizer(folder: Path, source: Path | None) -> int | None:
-    """Copy a tokenizer.json; returns the id of its end-of-text token, if it has one."""
+def _copy_tokenizer(folder: Path, source: Path | None) -> list[int]:
+    """Copy a tokenizer.json with what belongs to it, such as a chat template; returns the ids that end a text or a chat's turn."""
     if source is None:
-        return None
+        return []
     source = source / "tokenizer.json" if source.is_dir() else source
     if not source.is_file():
-        return None
+        return []
     from tokenizers import Tokenizer
 
     shutil.copyfile(source, folder / "tokenizer.json")
     ids = Tokenizer.from_file(str(source)).get_vocab(with_added_tokens=True)
     name = next((name for name in END_OF_TEXT if name in ids), None)
-    _write_json(
-        folder / "tokenizer_config.json",
-        {"tokenizer_class": "PreTrainedTokenizerFast"} | ({} if name is None else {"eos_token": name}),
+    own = {} if name is None else {"eos_token": name}
+    config = own | _copy_companions(folder, source) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    _write_json(folder / "tokenizer_config.json", config)
+    ends = [end for end in (name, config.get("eos_token")) if end in ids]
+    return list(dict.fromkeys(int(ids[end]) for end in ends))
+
+
+def _copy_companions(folder: Path, tokenizer: Path) -> dict[str, Any]:
+    """Copy what published models have beside a `tokenizer.json`; returns their tokenizer_config.json, without code of their own."""
+    if tokenizer.name != "tokenizer.json":
+        return {}
+    for name in _COMPANIONS:
+        if (tokenizer.parent / name).is_file():
+            shutil.copyfile(tokenizer.parent / name, folder / name)
+    try:
+        config = json.loads((tokenizer.parent / "tokenizer_config.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return (
+        {name: _text(value) for name, value in config.items() if name != "auto_map"} if isinstance(config, dict) else {}
     )
-    return None if name is None else int(ids[name])
+
+
+def _text(value: Any) -> Any:
+    """A special token as its text, where it is an object; what else there is as it is. Its other properties are in tokenizer.json."""
+    return value["content"] if isinstance(value, dict) and "content" in value else value
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

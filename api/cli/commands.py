@@ -26,6 +26,7 @@ from . import (
     models,
     nodes,
     plane,
+    sampling,
     story,
     top,
     traces,
@@ -52,7 +53,7 @@ _PANELS = {
         *(inside.ranks, inside.resources, traces.trace, checkpoints.checkpoints, nodes.nodes, jobs.schema),
     ),
     "Faults": (faults.chaos,),
-    "Models": (models.export,),
+    "Models": (sampling.sample, models.export),
     "Control plane": (plane.up, plane.down, access.open_, access.token, plane.api, plane.dispatcher, plane.migrate),
     "Shell": (completion.completion,),
 }

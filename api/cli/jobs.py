@@ -196,6 +196,16 @@ def ended(screen: Screen, job: Job, *, alone: bool = False) -> None:
         screen.hint(f"Read its logs with: {'shardyard up --detach; ' if alone else ''}shardyard logs {job.id}")
     else:
         screen.summary(job)
+        if job.state == "succeeded":
+            _say_what_is_next(screen, job, alone)
+
+
+def _say_what_is_next(screen: Screen, job: Job, alone: bool) -> None:
+    """Its page, and a look at what it learned. Without a control plane a checkpoint is known by its path alone."""
+    screen.hint(f"See its page with: {'shardyard up --detach; ' if alone else ''}shardyard open {job.id}")
+    checkpoint = job.summary.checkpoint if job.summary else None
+    if checkpoint:
+        screen.hint(f"See what it writes with: shardyard sample {checkpoint if alone else job.id}")
 
 
 def row(job: Job) -> tuple[str, ...]:

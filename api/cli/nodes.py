@@ -8,7 +8,7 @@ from rich.markup import escape
 from ..client import Client
 from ..models import Cordon, Node
 from .options import Json, Url
-from .screen import Screen, clock
+from .screen import Screen, clock, size
 
 COLUMNS = ("HOST", "ID", "STATE", "CPU USED", "GPU USED", "MEMORY", "FAULTS", "CORDON")
 
@@ -51,7 +51,7 @@ def row(node: Node) -> tuple[str, ...]:
         _state(node),
         f"{node.cpu_used:g}/{node.cpu:g}",
         f"{node.gpu_used:g}/{node.gpu:g}",
-        f"{node.memory_bytes / 2**30:.1f} GiB",
+        size(node.memory_bytes) or "",
         str(node.faults),
         "" if node.cordon is None else escape(": ".join(filter(None, [_until(node.cordon), node.cordon.message]))),
     )

@@ -1,6 +1,7 @@
 """How things look: colour and tables on a terminal, plain lines in a pipe. Results go to stdout, everything else to stderr."""
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -179,14 +180,15 @@ def milliseconds(value: float | None) -> str | None:
     return f"{value * 1000:,.1f} ms" if value < 0.1 else f"{value * 1000:,.0f} ms"
 
 
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
 def size(value: float | None) -> str | None:
-    """Bytes, as `640 B`, `4.0 MB`, `123 GB`."""
+    """Bytes as on the page: `640 B`, `3.8 MiB`, `115.0 GiB`."""
     if value is None:
         return None
-    for unit, one in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= one:
-            return f"{value / one:.1f} {unit}" if value < 10 * one else f"{value / one:,.0f} {unit}"
-    return f"{value:.0f} B"
+    power = 0 if value < 1024 else min(len(_UNITS) - 1, int(math.log2(value) / 10))
+    return f"{value / 1024**power:.{1 if power else 0}f} {_UNITS[power]}"
 
 
 def age(moment: datetime | None) -> str:

@@ -4,6 +4,7 @@ Ctrl-C leaves a watched job running. In `run` the first one cancels the job and 
 """
 
 from contextlib import ExitStack
+from typing import Annotated
 
 import typer
 
@@ -17,6 +18,7 @@ from .options import JobName, Json, SpecPath, Url
 from .plane import Borrowed
 from .progress import Meter
 from .remarks import remark
+from .sampling import show
 from .screen import Screen
 
 #: Points of the curve that a late watcher is shown.
@@ -38,7 +40,15 @@ def watch(job: JobName, url: Url = None, json: Json = False) -> None:
     raise typer.Exit(of_state(ended_job.state))
 
 
-def run(spec: SpecPath, url: Url = None, json: Json = False) -> None:
+def run(
+    spec: SpecPath,
+    sample: Annotated[
+        str | None,
+        typer.Option("--sample", metavar="TEXT", help="Let the trained model go on from this text at the end."),
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
     """Train a spec from here to its end: starts a control plane when there is none, and stops what it started."""
     screen = Screen()
     with ExitStack() as stack:
@@ -50,6 +60,8 @@ def run(spec: SpecPath, url: Url = None, json: Json = False) -> None:
         if json:
             screen.json(job)
         else:
+            if sample is not None and job.state == "succeeded":
+                show(screen, job, sample)
             ended(screen, job, alone=borrowed is not None)
     raise typer.Exit(of_state(job.state))
 

@@ -19,8 +19,8 @@ def saved(root: Path, step: int, content: bytes | None = None) -> dict[str, Any]
     return _told(root, Manifest(step, {}, {}, {FILE: File(len(content), hashlib.sha256(content).hexdigest(), ())}))
 
 
-def saved_model(root: Path, step: int) -> dict[str, Any]:
-    """A whole checkpoint of a small Llama, as one rank saves it."""
+def saved_model(root: Path, step: int, tokenizer: str = "bytes", seq_len: int = 64) -> dict[str, Any]:
+    """A whole checkpoint of a small Llama, as one rank saves it that trained on sequences of `seq_len`."""
     import torch
 
     from shardyard.strategies.piece import Piece
@@ -39,7 +39,8 @@ def saved_model(root: Path, step: int) -> dict[str, Any]:
     content = bytes(image.content())
     LocalFolder(str(place(root, step))).write(FILE, memoryview(content))
     file = File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.rectangles))
-    return _told(root, Manifest(step, {"model": arch.model_dump(), "tokenizer": "bytes"}, image.tensors, {FILE: file}))
+    training = {"model": arch.model_dump(), "tokenizer": tokenizer, "data": {"seq_len": seq_len}}
+    return _told(root, Manifest(step, training, image.tensors, {FILE: file}))
 
 
 def stuck(root: Path, step: int) -> dict[str, Any]:

@@ -27,14 +27,19 @@ MOST_BYTES = 64 << 20
 
 
 class Tokenizer(Protocol):
-    """`vocab`: ids are below it. `digest`: hash of its content. `separator`: ids that follow each document."""
+    """`vocab`: ids are below it. `digest`: hash of its content. `separator`: ids that follow each document. `end`: the id of its
+    end-of-text token, None where it has none."""
 
     vocab: int
     digest: str
     separator: Ids
+    end: int | None
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of each text, without special tokens."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; what is no text becomes U+FFFD."""
 
 
 class ByteTokenizer:
@@ -42,12 +47,16 @@ class ByteTokenizer:
 
     vocab = 256
     digest = "bytes"
+    end: int | None = None
 
     def __init__(self) -> None:
         self.separator: Ids = np.frombuffer(b"\n", dtype=np.uint8)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         return [np.frombuffer(text.encode(), dtype=np.uint8) for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(ids).decode(errors="replace")
 
 
 class FileTokenizer:
@@ -73,12 +82,15 @@ class FileTokenizer:
         if not ids:
             raise ValueError("its vocabulary is empty")
         self.vocab = max(len(ids), 1 + max(ids.values()))
-        named = next((ids[name] for name in END_OF_TEXT if name in ids), None)
-        self.separator: Ids = self.encode(["\n"])[0] if named is None else np.array([named], dtype=np.uint32)
+        self.end = next((ids[name] for name in END_OF_TEXT if name in ids), None)
+        self.separator: Ids = self.encode(["\n"])[0] if self.end is None else np.array([self.end], dtype=np.uint32)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids)))
 
 
 def load_tokenizer(spec: DataSpec) -> Tokenizer:

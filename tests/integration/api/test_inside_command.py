@@ -39,7 +39,7 @@ def test_ranks_are_told_by_their_place_and_the_slow_one_is_named(
     head, *rows = [line.split() for line in told.out.splitlines()]
     assert head == ["RANK", "DATA", "TENSOR", "STEP", "OWN", "WORK", "WAITING", "RESIDENT", "MEMORY", "NODE"]
     assert [row[:3] for row in rows] == [[str(rank), str(rank // 2), str(rank % 2)] for rank in range(8)]
-    assert rows[3][3:] == ["200", "ms", "150", "ms", "0.0", "ms", "1.1", "GB", "n", "slow"]
+    assert rows[3][3:] == ["200", "ms", "150", "ms", "0.0", "ms", "1.0", "GiB", "n", "slow"]
     assert [row[-1] == "slow" for row in rows] == [rank == 3 for rank in range(8)]
     assert "step 20" in told.err and "100 ms" in told.err and "\x1b" not in told.out
     newest, earlier, *_, first = client.ranks(found).items
@@ -78,8 +78,8 @@ def test_resources_are_measured_beside_the_formula(
     assert run(["resources", found]) == 0
     told = capsys.readouterr()
     lines = {tuple(line.split()[:2]): line for line in told.out.splitlines() if line}
-    assert "3.0 MB – 4.2 MB" in next(line for line in lines.values() if line.startswith("parameters"))
-    assert "12     2.5 kB" in lines[("tensor", "all_reduce")]
+    assert "2.9 MiB – 4.0 MiB" in next(line for line in lines.values() if line.startswith("parameters"))
+    assert "12     2.4 KiB" in lines[("tensor", "all_reduce")]
     known = client.resources(found)
     for one in [*known.memory, *known.traffic]:
         assert (one.formula or one.reason or "") in told.out

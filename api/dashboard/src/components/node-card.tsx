@@ -4,7 +4,7 @@ import type { ReactNode } from "react";
 import { Link } from "wouter";
 import { bytes } from "../services/format";
 import { jobAddress } from "../services/jobs";
-import type { Cordon, Devices, Node } from "../services/nodes";
+import { inUse, kindName, type Cordon, type Devices, type Node } from "../services/nodes";
 import { StateBadge } from "./state-badge";
 import { TimeAgo } from "./time-ago";
 import "./node-card.css";
@@ -13,14 +13,14 @@ export function NodeCard({ node, now, action }: { node: Node; now: Date; action:
   return (
     <article className="node-card card" aria-label={node.host}>
       <header>
-        <h2>{node.host}</h2>
+        <h2 title={node.host}>{node.host}</h2>
         <Condition node={node} />
       </header>
       {node.cordon && <Why cordon={node.cordon} inUse={node.inUse} />}
       {node.alive && node.devices.map((devices) => <Bar key={devices.kind} devices={devices} />)}
       {node.alive && <Holders node={node} />}
       <p className="quiet number">
-        <code title={node.id}>{node.id.slice(0, 12)}</code> · {round(node.cpu)} CPUs{node.gpu > 0 && ` · ${round(node.gpu)} GPUs`}
+        <code title={node.id}>{node.id.slice(0, 12)}</code>
         {node.memoryBytes > 0 && ` · ${bytes(node.memoryBytes)}`}
         {node.faults > 0 && ` · ${node.faults} ${node.faults === 1 ? "fault" : "faults"} lately`}
         {!node.alive && node.seenAt && <> · seen <TimeAgo at={node.seenAt} now={now} /></>}
@@ -29,8 +29,6 @@ export function NodeCard({ node, now, action }: { node: Node; now: Date; action:
     </article>
   );
 }
-
-const round = (n: number) => String(Math.round(n * 10) / 10);
 
 function Condition({ node }: { node: Node }) {
   const word = !node.alive ? "lost" : node.cordon === null ? "in use" : node.inUse ? "cordoned, in use" : "cordoned";
@@ -49,17 +47,16 @@ function Why({ cordon, inUse }: { cordon: Cordon; inUse: boolean }) {
   );
 }
 
-const NAMES: Readonly<Record<string, string>> = { cpu: "CPU ranks", cuda: "GPUs" };
-
-function Bar({ devices: { kind, all, free } }: { devices: Devices }) {
-  const name = NAMES[kind] ?? kind;
+function Bar({ devices }: { devices: Devices }) {
+  const { kind, all, free } = devices;
+  const name = kindName(kind);
   return (
     <div className="node-card-devices">
       <span>{name}</span>
       <div className="meter" role="meter" aria-label={`${name} in use`} aria-valuemin={0} aria-valuemax={all} aria-valuenow={all - free}>
         <div style={{ width: `${((all - free) / all) * 100}%` }} />
       </div>
-      <span className="number">{all - free} of {all} in use</span>
+      <span className="number">{inUse(devices)} in use</span>
     </div>
   );
 }

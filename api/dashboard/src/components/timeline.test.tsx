@@ -11,6 +11,13 @@ const ENTRIES: Entry[] = [
   { id: "3.0.0", at, kind: "incident", cause: "exception", rank: 3, node: "node-a", message: "boom\nmore", traceback: "Traceback: here" },
 ];
 
+test("a node's long id is cut, and whole where one points at it", () => {
+  const node = "f".repeat(56);
+  const { container } = render(<Timeline entries={[{ id: "1.0.0", at, kind: "incident", cause: "rank_lost", rank: 0, node, message: "gone", traceback: null }]} />);
+  expect(container.textContent).not.toContain(node);
+  expect(screen.getByTitle(node).textContent).toBe("f".repeat(12));
+});
+
 test("what happened stands newest first", async () => {
   const { container } = render(<Timeline entries={ENTRIES} />);
   const items = screen.getAllByRole("listitem").map((item) => item.textContent);

@@ -83,7 +83,7 @@ function What({ entry }: { entry: Entry }) {
         <>
           <strong className="bad">Incident</strong> {entry.cause}
           {entry.rank !== null && <span className="quiet"> · rank {entry.rank}</span>}
-          {entry.node && <span className="quiet"> · {entry.node}</span>}
+          {entry.node && <span className="quiet"> · <code title={entry.node}>{entry.node.slice(0, 12)}</code></span>}
           {entry.message && <p className="timeline-message">{firstLine(entry.message)}</p>}
           {entry.traceback && (
             <details>

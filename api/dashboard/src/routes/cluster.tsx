@@ -5,7 +5,7 @@ import { CordonTable } from "../components/cordon-table";
 import { Empty } from "../components/empty";
 import { NodeCard } from "../components/node-card";
 import { ProblemNotice } from "../components/problem-notice";
-import { listCordons, listNodes, type Node } from "../services/nodes";
+import { capacity, listCordons, listNodes, type Node } from "../services/nodes";
 import { CordonNode } from "./cordon-node";
 import { useNow } from "./use-now";
 import { useTitle } from "./use-title";
@@ -43,14 +43,8 @@ export function ClusterPage() {
 
 const hosts = (nodes: readonly Node[]) => new Map(nodes.map((node) => [node.id, node.host]));
 
-/** What is there, what is free of it, and for whom. */
+/** What is there and in use, and how many machines get no new jobs. */
 function inWords(nodes: readonly Node[]): string {
-  const alive = nodes.filter((node) => node.alive);
-  const kinds = [...new Set(alive.flatMap((node) => node.devices.map(({ kind }) => kind)))].toSorted().reverse();
-  const parts = kinds.map((kind) => {
-    const sum = (of: "all" | "free", among: readonly Node[]) =>
-      among.flatMap((node) => node.devices.filter((one) => one.kind === kind)).reduce((total, one) => total + one[of], 0);
-    return `${sum("free", alive.filter((node) => node.inUse))} of ${sum("all", alive)} ${kind === "cuda" ? "GPUs" : "CPU ranks"} free for new jobs`;
-  });
-  return [alive.length === 1 ? "1 machine" : `${alive.length} machines`, ...parts].join(" · ");
+  const kept = nodes.filter((node) => node.alive && !node.inUse).length;
+  return kept === 0 ? capacity(nodes) : `${capacity(nodes)} · ${kept} cordoned`;
 }

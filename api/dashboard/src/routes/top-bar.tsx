@@ -2,7 +2,7 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useLocation } from "wouter";
-import { capacity, listNodes, type Capacity } from "../services/nodes";
+import { capacity, listNodes } from "../services/nodes";
 import { SIGNED_IN } from "../services/query-client";
 import { getServer } from "../services/server";
 import { signOut } from "../services/session";
@@ -18,7 +18,6 @@ const PAGES: readonly { address: string; name: string; also?: string }[] = [
 export function TopBar() {
   const { data } = useQuery({ queryKey: ["nodes"], queryFn: ({ signal }) => listNodes(signal), refetchInterval: 5000 });
   const [location] = useLocation();
-  const has = data && capacity(data);
   return (
     <header className="top-bar">
       <Link href="/" className="wordmark">
@@ -35,7 +34,7 @@ export function TopBar() {
           </Link>
         ))}
       </nav>
-      {has && has.nodes > 0 && <span className="top-bar-has quiet number">{inWords(has)}</span>}
+      {data?.some(({ alive }) => alive) && <span className="top-bar-has quiet number">{capacity(data)}</span>}
       <SignOut />
     </header>
   );
@@ -48,11 +47,4 @@ function SignOut() {
   const leave = useMutation({ mutationFn: signOut, onSuccess: () => { client.setQueryData(SIGNED_IN, false); } });
   if (!data?.authentication) return null;
   return <button className="button small" disabled={leave.isPending} onClick={() => { leave.mutate(); }}>Sign out</button>;
-}
-
-function inWords({ nodes, cpu, cpuUsed, gpu, gpuUsed }: Capacity): string {
-  const round = (n: number) => String(Math.round(n * 10) / 10);
-  const parts = [nodes === 1 ? "1 node" : `${nodes} nodes`, `${round(cpuUsed)} of ${round(cpu)} CPUs used`];
-  if (gpu > 0) parts.push(`${round(gpuUsed)} of ${round(gpu)} GPUs used`);
-  return parts.join(" · ");
 }

@@ -37,10 +37,6 @@ export interface Node {
   id: string;
   host: string;
   alive: boolean;
-  cpu: number;
-  cpuUsed: number;
-  gpu: number;
-  gpuUsed: number;
   memoryBytes: number;
   seenAt: Date | null;
   faults: number;
@@ -64,10 +60,6 @@ export const toNode = (wire: Schema<"Node">): Node => ({
   id: wire.id,
   host: wire.host,
   alive: wire.alive,
-  cpu: wire.cpu,
-  cpuUsed: wire.cpu_used,
-  gpu: wire.gpu,
-  gpuUsed: wire.gpu_used,
   memoryBytes: wire.memory_bytes,
   seenAt: wire.seen_at ? new Date(wire.seen_at) : null,
   faults: wire.faults,
@@ -94,19 +86,23 @@ export async function listCordons(signal?: AbortSignal): Promise<PastCordon[]> {
   }));
 }
 
-export interface Capacity {
-  nodes: number;
-  cpu: number;
-  cpuUsed: number;
-  gpu: number;
-  gpuUsed: number;
-}
+const KINDS: Readonly<Record<string, string>> = { cpu: "CPU ranks", cuda: "GPUs" };
 
-/** What the living machines have, added up. */
-export function capacity(nodes: readonly Node[]): Capacity {
+/** What jobs count by: a core may take several CPU ranks. */
+export const kindName = (kind: string) => KINDS[kind] ?? kind;
+
+export const inUse = ({ all, free }: Devices) => `${all - free} of ${all}`;
+
+/** What the living machines have, counted as on their cards: `2 machines · 1 of 4 GPUs in use · 4 of 32 CPU ranks in use`. */
+export function capacity(nodes: readonly Node[]): string {
   const alive = nodes.filter((node) => node.alive);
-  const sum = (of: (node: Node) => number) => alive.reduce((all, node) => all + of(node), 0);
-  return { nodes: alive.length, cpu: sum((n) => n.cpu), cpuUsed: sum((n) => n.cpuUsed), gpu: sum((n) => n.gpu), gpuUsed: sum((n) => n.gpuUsed) };
+  const sums = new Map<string, Devices>();
+  for (const { kind, all, free } of alive.flatMap(({ devices }) => devices)) {
+    const known = sums.get(kind) ?? { kind, all: 0, free: 0 };
+    sums.set(kind, { kind, all: known.all + all, free: known.free + free });
+  }
+  const kinds = [...sums.values()].toSorted((a, b) => b.kind.localeCompare(a.kind));
+  return [alive.length === 1 ? "1 machine" : `${alive.length} machines`, ...kinds.map((one) => `${inUse(one)} ${kindName(one.kind)} in use`)].join(" · ");
 }
 
 /** New gangs keep away from it for so many seconds, null: until somebody lifts it. Raises `Problem`. */

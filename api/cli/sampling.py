@@ -1,0 +1,114 @@
+"""`shardyard sample`: what a trained model writes, of a checkpoint that can be read from here or of an export."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...service.errors import MissingFile, ShardyardError, UnknownCheckpoint
+from ...strategies.layout import Refusal
+from ...workers.checkpoint.address import is_bucket
+from ...workers.checkpoint.errors import CheckpointError
+from ...workers.checkpoint.storage import folder_at
+from ...workers.data.errors import DataError
+from ..client import Client
+from ..models import Job
+from . import plain
+from .models import _newest as newest
+from .options import Json, Url
+from .screen import Screen
+
+#: So much of a text is enough to see what was learned, and takes seconds.
+TOKENS = 200
+
+
+def sample(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="JOB or JOB@STEP; or a checkpoint's folder or s3:// URI, one that holds them (then the newest), or a Hugging Face folder.",
+        ),
+    ],
+    prompt: Annotated[
+        str, typer.Option("--prompt", help="The text to go on from. Default: the beginning of a document.")
+    ] = "",
+    tokens: Annotated[int, typer.Option("--tokens", min=1, max=10_000, help="At most so many.")] = TOKENS,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.0, max=100.0, help="0 takes the likeliest token each time.")
+    ] = 0.8,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same text.")] = 0,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", help="`bytes` or a tokenizer.json. Default: the one that it was trained with."),
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Let a trained model write, here and on the CPU."""
+    found = _checkpoint(model, url)
+    screen = Screen()
+    screen.say(f"{found} writes:")
+    text = written(found, prompt, tokens, temperature, seed, tokenizer)
+    if json:
+        screen.json({"model": found, "prompt": prompt, "text": text})
+    else:
+        print(plain.lines(prompt + text))
+
+
+def show(screen: Screen, job: Job, prompt: str) -> None:
+    """What a job's model writes after `prompt`, or why that cannot be seen here."""
+    checkpoint = job.summary.checkpoint if job.summary else None
+    if checkpoint is None:
+        screen.say("There is nothing to sample: the job keeps no checkpoint (train.checkpoint.final).")
+        return
+    try:
+        text = written(checkpoint, prompt, TOKENS, 0.8, 0, None)
+    except ShardyardError as error:
+        screen.say(f"The model cannot be sampled here: {error.message} {error.remedy or ''}".rstrip())
+        return
+    screen.say("What it writes now:")
+    print(plain.lines(prompt + text))
+
+
+def written(found: str, prompt: str, tokens: int, temperature: float, seed: int, tokenizer: str | None) -> str:
+    """What the model at this address writes after `prompt`. Raises UnknownCheckpoint, MissingFile."""
+    from ...workers.sample import Draw, of_checkpoint, of_export  # needs torch
+
+    try:
+        is_export = not is_bucket(found) and (Path(found) / "config.json").is_file()
+        writer = of_export(Path(found), tokenizer) if is_export else of_checkpoint(folder_at(found), tokenizer)
+        return writer.write(prompt, Draw(tokens, temperature, seed))
+    except DataError as error:
+        remedy = f"{error.remedy} Name it with --tokenizer."
+        raise MissingFile(error.message, field="--tokenizer", remedy=remedy) from None
+    except Refusal as refusal:
+        raise UnknownCheckpoint(refusal.message, field="MODEL", remedy=refusal.remedy) from None
+    except (CheckpointError, OSError) as error:
+        raise UnknownCheckpoint(str(error), field="MODEL", remedy="Sample another one.") from None
+
+
+def _checkpoint(model: str, url: str | None) -> str:
+    """The address of what is meant: a folder of either kind, or a job's checkpoint."""
+    path = Path(model).expanduser() if model else Path("-")
+    if not is_bucket(model) and (path / "config.json").is_file():
+        return str(path.absolute())
+    if is_bucket(model) or "/" in model or path.exists():
+        return newest(model)
+    job, _, step = model.partition("@")
+    with Client(url) as client:
+        return newest(_path(client, job, step))
+
+
+def _path(client: Client, job: str, step: str) -> str:
+    """The newest checkpoint that is present, of this step or of all. Raises UnknownCheckpoint."""
+    before: int | None = None
+    while True:
+        page = client.checkpoints(job, before=before, limit=100)
+        found = next((one for one in page.items if one.state == "present" and step in ("", str(one.step))), None)
+        if found is not None:
+            return found.path
+        if page.next is None:
+            told = f"{job} has no checkpoint" + (f" of step {step}" if step else "") + " that is present."
+            raise UnknownCheckpoint(told, field="MODEL", remedy=f"See which there are: shardyard checkpoints {job}")
+        before = page.next

@@ -1,0 +1,93 @@
+"""`shardyard sample`: of a job, of a step, of folders; what cannot be is said with what helps."""
+
+import json
+from pathlib import Path
+
+import pytest
+from harness.shelves import place, saved, saved_model
+
+from shardyard.api.cli.commands import run
+from shardyard.api.cli.jobs import ended
+from shardyard.api.cli.screen import Screen
+from shardyard.api.client import Client
+from shardyard.workers.checkpoint.storage import folder_at
+from shardyard.workers.export import export
+
+from .conftest import SPEC, Gang, Plane
+
+
+@pytest.fixture(autouse=True)
+def _asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+
+
+@pytest.fixture
+def shelf(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
+    """A job that has told of three checkpoints: of a model, of another step of it, and of one without a model."""
+    job = client.submit(SPEC).id
+    gang = Gang(plane, job)
+    gang.state("running")
+    told = [saved_model(tmp_path / job, 10), saved_model(tmp_path / job, 20), saved(tmp_path / job, 30)]
+    gang.tell(*(("checkpoint", one) for one in told))
+    return job, tmp_path / job
+
+
+def test_a_checkpoint_and_its_export_write_the_same(
+    shelf: tuple[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, root = shelf
+    export(folder_at(str(place(root, 20))), folder_at(str(root / "out")))
+    (root / "step-00000030" / "manifest.json").unlink()
+    how = ["--prompt", "def ", "--tokens", "12", "--seed", "3", "--json"]
+    said = []
+    for model in (f"{job}@20", str(place(root, 20)), str(root), str(root / "out"), f"{job}@10"):
+        assert run(["sample", model, *how]) == 0
+        said.append(json.loads(capsys.readouterr().out))
+    assert [one["model"].removeprefix(f"{root}/") for one in said] == [
+        *["step-00000020"] * 3,
+        "out",
+        "step-00000010",
+    ]
+    assert len({one["text"] for one in said[:4]}) == 1 and said[4]["text"] != said[0]["text"]
+    assert run(["sample", f"{job}@20", *how[:-1]]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("def ") and "step-00000020 writes:" in told.err.replace("\n", "")
+
+
+def test_what_cannot_be_sampled_is_said(
+    shelf: tuple[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, _ = shelf
+    for arguments, told in (
+        (["sample", job], "module of your own"),
+        (["sample", f"{job}@11"], f"shardyard checkpoints {job}"),
+        (["sample", "nobody"], "shardyard list"),
+        (["sample", str(tmp_path / "nowhere")], "holds no complete checkpoint"),
+        (["sample", f"{job}@10", "--tokenizer", str(tmp_path / "none.json")], "--tokenizer"),
+        (["sample", f"{job}@10", "--temperature", "-1"], "shardyard sample --help"),
+        (["sample", f"{job}@10", "--tokens", "0"], "shardyard sample --help"),
+    ):
+        assert run(arguments) == 1, arguments
+        assert told in capsys.readouterr().err, arguments
+
+
+def test_a_job_that_ended_well_says_what_to_do_next(
+    plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = client.submit(SPEC).id
+    gang = Gang(plane, other)
+    gang.state("running")
+    gang.steps(1, 20)
+    gang.succeed()
+    done = client.job(other)
+    assert done.summary is not None
+    ended(Screen(), done)
+    hints = capsys.readouterr().err.splitlines()
+    assert hints[-2:] == [
+        f"See its page with: shardyard open {done.id}",
+        f"See what it writes with: shardyard sample {done.id}",
+    ]
+    ended(Screen(), done, alone=True)
+    hints = "".join(capsys.readouterr().err.splitlines()[-2:])
+    assert f"shardyard up --detach; shardyard open {done.id}" in hints
+    assert f"shardyard sample {done.summary.checkpoint}" in hints

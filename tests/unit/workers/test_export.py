@@ -1,0 +1,61 @@
+"""What an export has beside its weights: the tokenizer with all that belongs to it, as transformers reads it back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.shelves import place, saved_model
+
+from shardyard.workers.checkpoint.storage import folder_at
+from shardyard.workers.export import export
+
+TEMPLATE = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+CHAT = [{"role": "user", "content": "a b"}]
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A tokenizer as a chat model is published with."""
+    from tokenizers import Tokenizer, models
+
+    folder = tmp_path / "published"
+    folder.mkdir()
+    names = [*SPECIAL, "a", "b", "[UNK]"]
+    tokenizer = Tokenizer(models.WordLevel({name: n for n, name in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(SPECIAL)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "TheirOwnTokenizer", "auto_map": {"AutoTokenizer": ["theirs.py", None]}}
+    named: dict[str, Any] = {"eos_token": {"content": "<|im_end|>"}, "model_max_length": 77}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | named))
+    return folder
+
+
+@pytest.mark.parametrize("where", ["file", "config"])
+def test_a_chat_template_survives(tmp_path: Path, published: Path, where: str) -> None:
+    from transformers import AutoTokenizer
+
+    config = published / "tokenizer_config.json"
+    if where == "file":
+        (published / "chat_template.jinja").write_text(TEMPLATE)
+    else:
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": TEMPLATE}))
+    saved_model(tmp_path, 1, tokenizer=str(published / "tokenizer.json"))
+    made = Path(export(folder_at(str(place(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
+    found = AutoTokenizer.from_pretrained(made)
+    assert found.apply_chat_template(CHAT, tokenize=False) == "<|im_start|>user\na b<|im_end|>\n"
+    assert (found.eos_token, found.model_max_length) == ("<|im_end|>", 77)
+    assert json.loads((made / "generation_config.json").read_text())["eos_token_id"] == [0, 2]
+    assert json.loads((made / "config.json").read_text())["eos_token_id"] == 0
+    assert "auto_map" not in (made / "tokenizer_config.json").read_text()
+
+
+def test_a_tokenizer_alone_has_its_end_of_text(tmp_path: Path, published: Path) -> None:
+    alone = tmp_path / "mine.json"
+    (published / "tokenizer.json").rename(alone)
+    saved_model(tmp_path, 1, tokenizer=str(alone))
+    made = Path(export(folder_at(str(place(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
+    config = json.loads((made / "tokenizer_config.json").read_text())
+    assert config == {"eos_token": "<|endoftext|>", "tokenizer_class": "PreTrainedTokenizerFast"}
+    assert json.loads((made / "generation_config.json").read_text())["eos_token_id"] == 0

@@ -1,0 +1,84 @@
+"""A model writes what transformers' forward passes say, from its checkpoint as from its export; a seed draws the same text again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.shelves import place, saved, saved_model
+
+from shardyard.strategies.layout import Refusal
+from shardyard.workers.checkpoint.errors import CheckpointError
+from shardyard.workers.checkpoint.storage import folder_at
+from shardyard.workers.data.errors import DataError
+from shardyard.workers.export import export
+from shardyard.workers.sample import Draw, Writer, of_checkpoint, of_export
+
+PROMPT, TOKENS, CONTEXT = "def sum", 30, 16
+GREEDY = Draw(TOKENS, temperature=0.0)
+
+
+def theirs(folder: Path) -> str:
+    """The likeliest byte after the last `CONTEXT` bytes, again and again, by transformers."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    ids = list(PROMPT.encode())
+    with torch.no_grad():
+        for _ in range(TOKENS):
+            ids.append(int(model(torch.tensor([ids[-CONTEXT:]])).logits[0, -1].argmax()))
+    return bytes(ids[len(PROMPT) :]).decode(errors="replace")
+
+
+def test_the_likeliest_text_is_that_of_transformers(tmp_path: Path) -> None:
+    saved_model(tmp_path, 1, seq_len=CONTEXT)
+    export(folder_at(str(place(tmp_path, 1))), folder_at(str(tmp_path / "out")))
+    writer = of_checkpoint(folder_at(str(place(tmp_path, 1))))
+    exported = of_export(tmp_path / "out")
+    assert (writer.context, exported.context) == (CONTEXT, 2048)
+    expected = theirs(tmp_path / "out")
+    for one in (writer, Writer(exported.model, exported.tokenizer, CONTEXT)):
+        assert one.write(PROMPT, GREEDY) == expected
+
+
+def test_a_seed_draws_the_same_text_again(tmp_path: Path) -> None:
+    saved_model(tmp_path, 1, seq_len=CONTEXT)
+    writer = of_checkpoint(folder_at(str(place(tmp_path, 1))))
+    first, again, other = (writer.write("", Draw(20, 1.0, seed)) for seed in (1, 1, 2))
+    assert first == again != other
+    assert writer.write(PROMPT, Draw(20, 1e-6)) == writer.write(PROMPT, Draw(20, 0.0)), "cold is greedy"
+    assert len(writer.write(PROMPT, Draw(1, 0.0)).encode()) <= 3
+
+
+def test_what_cannot_be_sampled_says_why(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    with pytest.raises(CheckpointError, match="module of your own"):
+        of_checkpoint(folder_at(str(place(tmp_path, 1))))
+    saved_model(tmp_path, 2)
+    checkpoint = folder_at(str(place(tmp_path, 2)))
+    with pytest.raises(DataError) as missing:
+        of_checkpoint(checkpoint, str(tmp_path / "nowhere.json"))
+    assert missing.value.code == "missing_file"
+    with pytest.raises(Refusal, match="300 tokens, and the model knows 256"):
+        of_checkpoint(checkpoint, str(words(tmp_path / "other.json", 300)))
+
+
+def test_it_ends_with_the_document(tmp_path: Path) -> None:
+    """Every logit is the same, so that the likeliest token is the first one: the end of a text."""
+    saved_model(tmp_path, 1)
+    writer = of_checkpoint(folder_at(str(place(tmp_path, 1))), str(words(tmp_path / "tokenizer.json", 200)))
+    for value in writer.model.parameters():
+        value.zero_()
+    assert writer.tokenizer.end == 0
+    assert writer.write("w7 w8", GREEDY) == ""
+
+
+def words(path: Path, count: int) -> Path:
+    """A tokenizer of so many words, the first of which is the end of a text."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    names = ["<|endoftext|>", *(f"w{n}" for n in range(1, count))]
+    tokenizer = Tokenizer(models.WordLevel({name: n for n, name in enumerate(names)}, unk_token="w1"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(path))
+    return path
