@@ -69,13 +69,19 @@ class Cluster(Protocol):
     async def nodes(self) -> list[Node]: ...
 
     async def start_gang(self, order: GangOrder) -> None:
-        """Harmless when the gang is there already."""
+        """Returns before the gang trains. Harmless when the gang is there already, also when it has ended."""
 
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
-        """Events after number `after`, which acknowledges those up to it; waits for the first. Raises GangLost."""
+        """Events after number `after`, which acknowledges those up to it: what is acknowledged never comes again, whoever asks.
+
+        Waits up to `wait_s` for the first event, and returns none when none came. Raises GangLost, also when the gang is closed meanwhile.
+        """
 
     async def stop(self, gang: str, reason: str) -> None:
-        """Ask a gang to end; its last event says that it has. Raises GangLost."""
+        """Ask a gang to end (`reason`: cancel, preempt); its last event says that it has. Harmless when repeated, and once it has ended.
+
+        Raises GangLost.
+        """
 
     async def inject(self, gang: str, fault: Fault) -> None:
         """Order a fault of the gang, which carries it out once, however often it is ordered. Raises GangLost."""
@@ -87,7 +93,7 @@ class Cluster(Protocol):
         """Have a checkpoint seen to, on this node where it lives; ended when the caller is cancelled."""
 
     async def close_gang(self, gang: str) -> None:
-        """Clear away whatever is left of a gang; harmless when nothing is."""
+        """Clear away whatever is left of a gang, which is lost to all who ask it from now on; harmless when nothing is left."""
 
     async def gangs(self) -> list[str]:
-        """Names of the gangs of which anything is left."""
+        """Names of the gangs of which anything is left, in order; a gang that ended is among them until it is closed."""

@@ -9,6 +9,7 @@ from harness.traces import whole
 
 from shardyard.service.errors import ClusterError, GangLost
 from shardyard.service.gangs import GangOrder, Node, Pull
+from shardyard.service.states import FINAL
 from shardyard.workers.fault import Fault
 from shardyard.workers.operation import Operation, Outcome, perform
 from shardyard.workers.trace import Trace
@@ -26,6 +27,11 @@ class Gang:
         self.stubborn = False  # does not end when it is told to
         self.faults: list[Fault] = []  # ordered, also again
         self.traces: list[Trace] = []  # ordered, also again
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last event is told."""
+        return bool(self.history) and self.history[-1]["data"].get("state") in FINAL
 
     async def tell(self, kind: str, **data: Any) -> None:
         async with self.changed:
@@ -101,14 +107,14 @@ class InProcessCluster:
 
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
         told = self._gang(gang)
-        assert after >= told.acknowledged, "somebody went back behind what it had acknowledged"
-        told.acknowledged = after
+        told.acknowledged = after = max(after, told.acknowledged)
         try:
             async with asyncio.timeout(wait_s), told.changed:
-                await told.changed.wait_for(lambda: len(told.history) > after or gang not in self.living)
+                await told.changed.wait_for(lambda: len(told.history) > after or self.living.get(gang) is not told)
         except TimeoutError:
-            return Pull([], after)
-        self._gang(gang)
+            return Pull([], len(told.history))
+        if self._gang(gang) is not told:
+            raise GangLost(f"{gang} was closed, and another of its name was started")
         await asyncio.sleep(0)
         if self.lost_replies:
             self.lost_replies -= 1
@@ -122,13 +128,14 @@ class InProcessCluster:
             await asyncio.sleep(3600)
         self._scripts[gang].cancel()
         told.stopped.set()
-        await told.state("cancelled", reason)
+        if not told.ended:
+            await told.state("cancelled", reason)
 
     async def inject(self, gang: str, fault: Fault) -> None:
         told = self._gang(gang)
         again = fault in told.faults
         told.faults.append(fault)
-        if not again or self.repeats:
+        if (not again or self.repeats) and not told.ended:
             await told.tell("fault", id=fault.id, fault=fault.kind, done=True, message="it was done", step=1)
         if self.lost_orders:
             self.lost_orders -= 1
@@ -138,7 +145,7 @@ class InProcessCluster:
         told = self._gang(gang)
         again = trace in told.traces
         told.traces.append(trace)
-        if not again or self.repeats:
+        if (not again or self.repeats) and not told.ended:
             for kind, data in whole(trace.id, range(1, trace.steps + 1)):
                 await told.tell(kind, **data)
         if self.lost_orders:
