@@ -32,7 +32,7 @@ from ..inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 
 @pytest.fixture
 def settings(tmp_path: Any) -> Settings:
-    fast = {"lease_s": 1.0, "poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "sweep_s": 0.1, "cancel_s": 0.4}
+    fast = {"lease_s": 600.0, "poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "sweep_s": 0.1, "cancel_s": 0.4}
     fast |= {"back_off_s": 0.05, "back_off_most_s": 0.2}
     return Settings(data_dir=tmp_path, cpu_ranks_per_core=4, **fast)
 
@@ -189,6 +189,7 @@ async def test_a_dead_dispatchers_job_is_taken_over_when_its_lease_expires(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
     cluster.script = run_until_stopped
+    settings = settings.model_copy(update={"lease_s": 1.0})
     job = await submit(store, settings)
     dead = Dispatcher(store, settings, cluster)
     dead._leave = _nothing  # type: ignore[method-assign]  # a process that is killed releases nothing
@@ -447,7 +448,7 @@ async def test_infrastructure_faults_use_restarts_up(
         await gang.state("starting")
         await gang.state("running")
         await gang.step(1)
-        await asyncio.sleep(0.1)
+        await eventually(lambda: gang.acknowledged == len(gang.history))  # what nobody has pulled dies with the gang
         if how == "rank_lost":
             await gang.state("failed", "rank_lost", "killed by SIGKILL")
         else:
@@ -593,9 +594,6 @@ async def test_a_database_that_restarts_is_waited_for(
     restartable: Store, postgres: Postgres, settings: Settings, cluster: InProcessCluster
 ) -> None:
     store, cluster.script = restartable, run_until_stopped
-    settings = settings.model_copy(
-        update={"lease_s": 600.0}
-    )  # a job that is given up is not taken up again in this test
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         for _ in range(2):
@@ -677,7 +675,7 @@ async def test_a_dispatcher_that_ends_in_order_gives_its_leases_back(
 ) -> None:
     cluster.script = run_until_stopped
     job = await submit(store, settings)
-    async with dispatching(store, settings.model_copy(update={"lease_s": 600.0}), cluster):
+    async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
     async with store.read() as tx:
         assert await leases.abandoned(tx, 10) == [job.id]
@@ -697,17 +695,16 @@ async def test_a_dispatcher_whose_lease_is_gone_stores_nothing_more(
             assert row is not None
             await leases.release(tx, [row["lease_token"]])
             assert await leases.take(tx, thief, 600.0)
-        stolen = await jobs.get_job(store, job.id)
-        await asyncio.sleep(1.0)
+        stolen, gang = await jobs.get_job(store, job.id), cluster.living[f"shardyard-{job.id}-1"]
+        told = len(gang.history)
+        await eventually(lambda: len(gang.history) > told + 20)
         assert (await jobs.get_job(store, job.id)).cursor == stolen.cursor
         async with store.write() as tx:
             await leases.release(tx, [thief.token])
         await until(store, job, lambda now: now.cursor.step > stolen.cursor.step)
-    told = [
-        event["data"]["step"] for event in cluster.living[f"shardyard-{job.id}-1"].history if event["kind"] == "step"
-    ]
+    trained = [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
     stored = await steps(store, job)
-    assert stored == told[: len(stored)]
+    assert stored == trained[: len(stored)]
 
 
 async def test_events_that_never_arrive_are_an_incident(
@@ -734,10 +731,10 @@ async def test_a_submit_wakes_the_dispatcher(store: Store, settings: Settings, c
     wake = asyncio.Event()
     task = asyncio.create_task(Dispatcher(store, patient, cluster, wake).run())
     try:
-        await asyncio.sleep(0.3)
-        job = await submit(store, settings, steps=3)
-        wake.set()
-        assert (await ended(store, job)).state == State.SUCCEEDED
+        for _ in range(2):  # the second finds a dispatcher that had nothing to do
+            job = await submit(store, settings, steps=3)
+            wake.set()
+            assert (await ended(store, job)).state == State.SUCCEEDED
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
