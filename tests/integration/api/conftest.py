@@ -1,6 +1,7 @@
 """The real app over a real SQLite store; a gang's news are stored the way a dispatcher stores them, without Ray."""
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -62,7 +63,7 @@ async def api(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
 
 @dataclass
 class Plane:
-    """A served API in a thread of its own, which can be stopped and started again on the same port."""
+    """A served API in a thread of its own, which can be stopped and started again on the same port, until its `end`."""
 
     settings: Settings
     url: str = ""
@@ -71,6 +72,16 @@ class Plane:
     app: Any = field(init=False)
     _stop: asyncio.Event = field(init=False)
     _thread: threading.Thread | None = None
+    _held: socket.socket = field(default_factory=socket.socket)
+
+    def __post_init__(self) -> None:
+        """Bound and never listening: while the API is stopped, nobody else is given its port."""
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", 0))
+
+    def end(self) -> None:
+        self.stop()
+        self._held.close()
 
     def start(self) -> None:
         ready = threading.Event()
@@ -93,8 +104,7 @@ class Plane:
         self.store = Store(migrated_sqlite(self.settings.database))
         self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self.app = create_app(self.settings, self.store)
-        port = int(self.url.rpartition(":")[2]) if self.url else 0
-        listener = listen("127.0.0.1", port, exactly=True)
+        listener = listen("127.0.0.1", self._held.getsockname()[1], exactly=True)
         self.url = url_of(listener)
         async with serving(self.app, listener):
             ready.set()
@@ -110,7 +120,7 @@ def plane(settings: Settings) -> Iterator[Plane]:
     try:
         yield served
     finally:
-        served.stop()
+        served.end()
 
 
 @pytest.fixture

@@ -144,7 +144,7 @@ def test_a_restarted_control_plane_is_borne_without_gap_or_double(plane: Plane, 
     gang.steps(1, 5)
     until(lambda: len(watcher.of("step")) == 5)
     plane.stop()
-    time.sleep(0.7)
+    until(lambda: bool(lost))
     plane.start()
     gang.steps(6, 9)
     until(lambda: len(watcher.of("step")) == 9)

@@ -23,7 +23,7 @@ def harmed(settings: Settings) -> Iterator[Plane]:
     try:
         yield served
     finally:
-        served.stop()
+        served.end()
 
 
 @pytest.fixture
