@@ -139,6 +139,7 @@ def _field_error(path: Path, item: Mapping[str, Any], document: Any) -> FieldErr
         case "missing":
             return _finding(path, "This key is missing.", _add(path))
         case "literal_error" | "enum":
+            path = _written(path, document)
             value = _value(document, path)
             choices = [choice.strip(" '") for choice in item["ctx"]["expected"].replace(" or ", ",").split(",")]
             return _finding(path, f"{_short(value)} is not a choice here.", _did_you_mean(value, choices))
@@ -238,6 +239,14 @@ def _sentence(text: str) -> str:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _written(path: Path, document: Any) -> Path:
+    """As far as `path` goes in the document: a plain word may stand for an object, whose field the document does not name."""
+    for length in range(len(path)):
+        if isinstance(_value(document, path[:length]), str):
+            return path[:length]
+    return path
 
 
 def _value(data: Any, path: Path) -> Any:

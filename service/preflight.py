@@ -40,7 +40,7 @@ class Checked:
 
 async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
     """What follows from a spec that can run. Raises InvalidLayout, InvalidSpec, and of its files what `SpecFiles` does."""
-    if spec.train.precision == "fp8" and spec.device == "cpu":
+    if spec.train.precision.compute == "fp8" and spec.device == "cpu":
         raise InvalidSpec(
             "fp8 needs GPUs, and this job asks for CPUs.",
             field="resources.device",
@@ -181,7 +181,7 @@ def check_ranks(spec: JobSpec, checked: Checked, cluster: queue.Inventory) -> No
 def _no_gpus(spec: JobSpec, never: str) -> TooManyRanks:
     """Of a job that asks for GPUs and could run on CPUs."""
     more = "Or add nodes with GPUs, or say in SHARDYARD_CAPACITY which the cluster is to have."
-    if spec.train.precision == "fp8":
+    if spec.train.precision.compute == "fp8":
         return TooManyRanks(never, field="train.precision", remedy=f"Use bf16: fp8 needs GPUs. {more}")
     auto = "Use auto: then it runs on CPUs as long as there are too few GPUs."
     return TooManyRanks(never, field="resources.device", remedy=f"{auto} {more}")

@@ -120,4 +120,8 @@ class JobSpec(_Part):
     @property
     def device(self) -> Literal["auto", "cpu", "cuda"]:
         """What the queue looks for: fp8 runs on GPUs alone."""
-        return "cuda" if self.resources.device == "auto" and self.train.precision == "fp8" else self.resources.device
+        return (
+            "cuda"
+            if self.resources.device == "auto" and self.train.precision.compute == "fp8"
+            else self.resources.device
+        )

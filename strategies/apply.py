@@ -86,7 +86,8 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     data = over_both_ends(_apply_data(parts, recipe, mesh), parts, mesh)
     if mesh.layout.stages > 1:
         assert costs is not None
-        return Parallel(parts, data, Pipeline(parts, mesh, recipe.batch.microbatches, recipe.loss, costs), tally)
+        pipeline = Pipeline(parts, mesh, recipe.batch.microbatches, recipe.loss, costs, data.collect)
+        return Parallel(parts, data, pipeline, tally)
     (whole,) = parts
     return Parallel(parts, data, Accumulate(whole, data, recipe.batch.microbatches, recipe.loss), tally)
 

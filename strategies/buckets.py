@@ -1,9 +1,9 @@
 """Gradient buckets: parameters grouped in the order in which backward finishes them, so that sending overlaps with computing.
 
 A bucket is sent when all of its gradients are there, and buckets are always sent in the same order: ranks never disagree on which
-collective comes next (Li et al., 2006.15704, section 3.2). A gradient moves into its bucket, in the dtype that computes, as soon as
-backward has made it, and is dropped: no second copy of all gradients ever lives. A large parameter travels alone and is not copied at
-all: its gradient is the bucket, and its new value arrives in its own memory.
+collective comes next (Li et al., 2006.15704, section 3.2). A gradient moves into its bucket, in the bucket's dtype, as soon as
+backward has made it, and is dropped: no second copy of all gradients ever lives. A large parameter travels alone, and its new value
+arrives in its own memory; in the dtype that computes its gradient is not copied at all: it is the bucket.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,13 +50,19 @@ class Bucket:
     """A matrix [parts, width] whose row r is the concatenation of every parameter's chunk r, padded to equal size.
 
     `rows` holds gradients between the first that arrives and `clear`. Of a single parameter that needs no padding they are the gradient
-    itself; other rows stay allocated where gradients may `stay`: memory that is asked for anew costs a page fault per 4 KiB.
+    itself, if it has their `dtype` (default: the parameters'); other rows stay allocated where gradients may `stay`: memory that is asked
+    for anew costs a page fault per 4 KiB.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], parts: int, stay: bool = False) -> None:
+    def __init__(
+        self, parameters: Sequence[Parameter], parts: int, stay: bool = False, dtype: torch.dtype | None = None
+    ) -> None:
         self.parameters, self.parts, self._stay = list(parameters), parts, stay
         self.replicas = self.parameters[0].replicas
         self._locals = [p.local for p in self.parameters]
+        self._dtype = dtype or self._locals[0].dtype
+        self._wide = self._dtype != self._locals[0].dtype
+        self._partial: dict[int, DTensor] = {}  # sums over micro-batches that no tensor rank has whole
         self.widths = [chunk(t, parts, 0)[0] * (t.numel() // max(1, t.shape[0])) for t in self._locals]
         self.width = sum(self.widths)
         self._starts = [sum(self.widths[:i]) for i in range(len(self.widths))]
@@ -74,25 +80,44 @@ class Bucket:
     @property
     def landing(self) -> torch.Tensor | None:
         """Where gathered values may arrive: in the bucket's only parameter, or between steps in rows that stay. None: nowhere yet."""
-        return self._whole if self._whole is not None else self.rows
+        if self._whole is not None or self.rows is None:
+            return self._whole
+        values = self.rows.view(-1).view(self._locals[0].dtype)  # no more of it than values need
+        return values[: self.rows.numel()].view(self.rows.shape)
 
     @property
     def bytes(self) -> int:
-        return 0 if self.rows is None else self.rows.nbytes
+        partial = sum(own_bytes(grad) for grad in self._partial.values())
+        return partial if self.rows is None else self.rows.nbytes + partial
 
     def take(self, number: int, last: bool) -> None:
         """Move gradient `number` in, or add it. One that is still partial over the tensor axis waits for its last micro-batch."""
         parameter = self.parameters[number]
         grad = parameter.value.grad
+        if self._wide and (number in self._partial or _is_partial(parameter, grad)):
+            grad = self._partial_sum(number, grad)
         if grad is None or (not last and _is_partial(parameter, grad)):
             return
-        plain = parameter.gradient()
-        assert plain is not None
-        if self._whole is not None and self.rows is None:
+        plain = parameter.plain(grad)
+        self._partial.pop(number, None)
+        if self._whole is not None and self.rows is None and not self._wide:
             self.rows, self._filled = plain.reshape(self._whole.shape).contiguous(), [True]
         else:
             self._put(number, plain.reshape(-1))
         parameter.value.grad = None
+
+    def _partial_sum(self, number: int, grad: torch.Tensor | None) -> DTensor:
+        """The sum so far of a parameter's partial gradients, with `grad`, in the bucket's dtype."""
+        if isinstance(grad, DTensor):
+            local = grad.to_local()
+            if number in self._partial:
+                self._partial[number].to_local().add_(local)
+            else:
+                self._partial[number] = DTensor.from_local(
+                    local.to(self._dtype), grad.device_mesh, grad.placements, shape=grad.shape, stride=grad.stride()
+                )
+            self.parameters[number].value.grad = None
+        return self._partial[number]
 
     def _put(self, number: int, flat: torch.Tensor) -> None:
         slot = self._slot(number)
@@ -112,7 +137,7 @@ class Bucket:
     def _slot(self, number: int) -> torch.Tensor:
         if self.rows is None:
             like = self._locals[0]
-            self.rows = torch.empty(self.parts, self.width, dtype=like.dtype, device=like.device)
+            self.rows = torch.empty(self.parts, self.width, dtype=self._dtype, device=like.device)
         return self.rows.narrow(1, self._starts[number], self.widths[number])
 
     def finish(self) -> torch.Tensor:
@@ -126,7 +151,7 @@ class Bucket:
 
     def clear(self) -> None:
         self._filled = [False] * len(self.parameters)
-        if not self._stay or self._whole is not None:
+        if not self._stay or (self._whole is not None and not self._wide):
             self.rows = None
 
     def spread(self, rows: torch.Tensor) -> None:
@@ -147,7 +172,7 @@ def own_bytes(grad: torch.Tensor) -> int:
     return plain.numel() * plain.element_size()
 
 
-def _is_partial(parameter: Parameter, grad: torch.Tensor) -> bool:
+def _is_partial(parameter: Parameter, grad: torch.Tensor | None) -> bool:
     if not isinstance(grad, DTensor):
         return False
     assert isinstance(parameter.value, DTensor)
@@ -157,12 +182,12 @@ def _is_partial(parameter: Parameter, grad: torch.Tensor) -> bool:
 class BucketOrder:
     """Fills buckets as backward makes gradients, and calls `send(i)` for bucket 0, 1, … as they complete.
 
-    `flush` sends what no hook announced.
+    `flush` sends what no hook announced. With `always` every backward pass fills, also those before which `arm` is not called.
     """
 
-    def __init__(self, buckets: Sequence[Bucket], send: Callable[[int], None]) -> None:
-        self._buckets, self._send = buckets, send
-        self._armed = self.sending = False
+    def __init__(self, buckets: Sequence[Bucket], send: Callable[[int], None], always: bool = False) -> None:
+        self._buckets, self._send, self._always = buckets, send, always
+        self._armed, self.sending = always, False
         self._next = 0
         self._waiting = [len(bucket.parameters) for bucket in buckets]
         for number, bucket in enumerate(buckets):
@@ -199,4 +224,13 @@ class BucketOrder:
         while self._next < len(self._buckets):
             self._send(self._next)
             self._next += 1
-        self._armed, self.sending, self._next = False, False, 0
+        self._armed, self.sending, self._next = self._always, False, 0
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """After a pass that bypasses hooks: fill with what lies with the parameters, if every pass is to fill."""
+        if not self._always:
+            return
+        for bucket in self._buckets:
+            for index in range(len(bucket.parameters)):
+                bucket.take(index, last=False)

@@ -1,7 +1,7 @@
 """Data parallel: every rank holds the whole state, gradients are summed over the data axis in buckets (Li et al., 2006.15704).
 
-Memory per rank: 16Ψ bytes in mixed precision. Traffic per step: 2Ψ(N−1)/N elements, whatever the number of micro-batches: only the
-last one's backward pass sends.
+Memory per rank in mixed precision: 18Ψ bytes, 16Ψ with gradients in the dtype that computes. Traffic per step: 2Ψ(N−1)/N elements of
+gradients, whatever the number of micro-batches: only the last one's backward pass sends.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,9 @@ class DataStrategy(Protocol):
     def before_backward(self, last: bool) -> None:
         """Called before each micro-batch's backward pass; `last` on the last one."""
 
+    def collect(self) -> None:
+        """Called after a pass of a pipeline's schedule that made gradients without telling the parameters' hooks."""
+
     def reduce(self) -> None:
         """After the last backward pass: give every piece its reduced gradient in `piece.tensor.grad`."""
 
@@ -47,14 +50,18 @@ class Replicated:
         self, parameters: Sequence[Parameter], mesh: Mesh, precision: Precision, overlap: Overlap, masters: Masters
     ) -> None:
         self._mesh, self._precision = mesh, precision
-        shared = [p for p in parameters if mesh.size(p.replicas) > 1]
-        filled = fill_buckets(shared, precision.compute.itemsize, overlap.bucket_bytes)
-        stay = mesh.size("pipeline") == 1  # under a pipeline gradients lie with their parameters until `reduce`
-        self._buckets = [Bucket(bucket, 1, stay) for bucket in filled]
-        ordered = [*(p for bucket in filled for p in bucket), *(p for p in parameters if mesh.size(p.replicas) == 1)]
+        # Where gradients are wider than what computes, each micro-batch's is added to its bucket. Else they may be added up where they are
+        # made: under a pipeline until `reduce`, and those that nobody shares.
+        wide = precision.gradients != precision.compute
+        packed = [p for p in parameters if wide or mesh.size(p.replicas) > 1]
+        loose = [p for p in parameters if not wide and mesh.size(p.replicas) == 1]
+        filled = fill_buckets(packed, precision.gradients.itemsize, overlap.bucket_bytes)
+        stay = wide or mesh.size("pipeline") == 1
+        self._buckets = [Bucket(bucket, 1, stay, precision.gradients) for bucket in filled]
+        ordered = [*(p for bucket in filled for p in bucket), *loose]
         self._masters = [(p, masters.take(p)) for p in ordered]
         self.pieces = [p.piece(master) for p, master in self._masters if master.numel()]
-        self._order = BucketOrder(self._buckets, self._send)
+        self._order = BucketOrder(self._buckets, self._send, always=wide)
         self._pending: list[Pending] = []
         self.gradient_peak = 0
 
@@ -63,7 +70,12 @@ class Replicated:
 
     def _send(self, number: int) -> None:
         bucket = self._buckets[number]
-        self._pending.append(all_reduce(bucket.finish()[0], self._mesh.group(bucket.replicas)))
+        row = bucket.finish()[0]
+        shared = self._mesh.size(bucket.replicas) > 1
+        self._pending.append(all_reduce(row, self._mesh.group(bucket.replicas)) if shared else lambda: row)
+
+    def collect(self) -> None:
+        self._order.collect()
 
     @torch.no_grad()
     def reduce(self) -> None:
@@ -78,7 +90,7 @@ class Replicated:
                 master.grad = part.view_as(master)
             bucket.clear()
         self._pending.clear()
-        for parameter, master in masters:  # nobody else has these
+        for parameter, master in masters:  # those that are in no bucket
             grad = parameter.gradient()
             master.grad = torch.zeros_like(master) if grad is None else grad.to(master.dtype)
 

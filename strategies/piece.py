@@ -81,12 +81,15 @@ class Parameter:
 
     def gradient(self) -> torch.Tensor | None:
         """The plain local gradient; what is still partial over the tensor axis is reduced here."""
-        grad = self.value.grad
+        return None if self.value.grad is None else self.plain(self.value.grad)
+
+    def plain(self, grad: torch.Tensor) -> torch.Tensor:
+        """`grad`, of this parameter, as `gradient` gives it."""
         if isinstance(grad, DTensor):
             assert isinstance(self.value, DTensor)
             whole = waited(partial(grad.redistribute, placements=self.value.placements), "redistribute", "tensor")
             grad = whole.to_local()
-        return None if grad is None else _at_least_1d(grad)
+        return _at_least_1d(grad)
 
     def piece(self, tensor: torch.Tensor, *more: Cut) -> Piece:
         """The piece that `tensor` is after the further cuts `more`."""

@@ -2,10 +2,11 @@
 
 Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetch` more, in the backward pass one more and the gradients of
 `prefetch` blocks on their way. Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered elements. On CPUs
-`shard_messages.py` lets them overlap. Gathered values have the dtype that computes, gradients are reduced in the master's dtype, which is
-that of the shards. Under a pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), as a schedule comes back to
-them soon. Scalars, which cannot be cut, are replicated; parts without a row are left alone. Where one rank holds both ends of a pipeline,
-a tied embedding and its head are cut and gathered each in its own part; the embedding's shard takes both gradients, the head's is a copy.
+`shard_messages.py` lets them overlap. Gathered values have the dtype that computes, gradients are always reduced in the master's dtype,
+which is that of the shards. Under a pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), as a schedule
+comes back to them soon. Scalars, which cannot be cut, are replicated; parts without a row are left alone. Where one rank holds both ends
+of a pipeline, a tied embedding and its head are cut and gathered each in its own part; the embedding's shard takes both gradients, the
+head's is a copy.
 
 In groups that shard (HSDP; `layout.shard` = S of N replicas) the same with S for N, and 2(Ψ/S)(N/S−1)/(N/S) all-reduced between groups, for
 16Ψ/S bytes. Experts that E ranks share are there Ψ/E on N/E replicas, of which max(1, S/E) in each group cut them once more.
@@ -76,6 +77,9 @@ class FullyShard:
         self._sums.settle()
         self._sums.at_once |= self._begun  # torch adds to what the micro-batch before has left
         self._begun = True
+
+    def collect(self) -> None:
+        """A gradient waits with its shard, and has its dtype."""
 
     def reduce(self) -> None:
         self._scalars.reduce()

@@ -2,15 +2,18 @@
 
 Each rank updates its chunk of every parameter (dimension 0 cut as `torch.chunk` does) and gathers the others'.
 
-Traffic per step: Ψ(N−1)/N reduce-scattered + Ψ(N−1)/N gathered elements in the dtype that computes. Stage 1 adds micro-batches up where
-they are made and sends once; stage 2 reduces each micro-batch's at once and keeps its own chunk only, so its reduce-scatter repeats per
-micro-batch. Under a pipeline both reduce after the last micro-batch: a schedule interleaves micro-batches, and whole gradients must exist
-until then.
+Traffic per step: Ψ(N−1)/N reduce-scattered and Ψ(N−1)/N gathered elements. Stage 1 adds micro-batches up where they are made and sends
+once; stage 2 reduces each micro-batch's at once and keeps its own chunk only, so its reduce-scatter repeats per micro-batch. Under a
+pipeline both reduce after the last micro-batch: a schedule interleaves micro-batches, and whole gradients must exist until then.
 
-Memory in mixed precision (K = 12: fp32 values and two moments): stage 1 holds 4Ψ + 12Ψ/N bytes, stage 2 2Ψ + 14Ψ/N, and at most
-`prefetch` buckets on their way. To hold that, gradients travel and lie in the dtype that computes, as the paper counts them; the sum
-over ranks is made in fp32 and rounded once. The optimizer's step sees the own chunk's gradient in fp32: 4Ψ/N bytes that live from
-`reduce` to `publish`.
+Memory in mixed precision (K = 12: fp32 values and two moments): stage 1 holds 6Ψ + 12Ψ/N bytes, stage 2 2Ψ + 16Ψ/N, and at most
+`prefetch` buckets on their way. Gradients are summed in fp32 over micro-batches and ranks. Stage 1 therefore sends fp32; what stage 2
+sends is one micro-batch's gradient, which has the dtype that computes and loses nothing by travelling so; it is summed in fp32 where it
+arrives. Values are gathered in the dtype that computes.
+
+With gradients in the dtype that computes it is 4Ψ + 12Ψ/N and 2Ψ + 14Ψ/N bytes, as the paper counts them: then they travel and lie in
+it; the sum over ranks is made in fp32 and rounded once, the one over micro-batches is rounded with each. The optimizer's step sees the
+own chunk's gradient in fp32: 4Ψ/N bytes more that live from `reduce` to `publish`.
 
 Stage 1's buckets stay allocated from step to step: gradients are summed where they lay, and updated parameters arrive in the same memory.
 
@@ -47,16 +50,18 @@ class ShardedOptimizer:
     ) -> None:
         self._mesh, self._precision, self._prefetch = mesh, precision, overlap.prefetch
         self._each_microbatch = stage == 2 and mesh.size("pipeline") == 1
-        filled = fill_buckets(parameters(parts, mesh), precision.compute.itemsize, overlap.bucket_bytes)
-        # Under a pipeline gradients lie with their parameters until `reduce`.
-        self._stay = stage == 1 and mesh.size("pipeline") == 1
-        self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas), self._stay) for bucket in filled]
+        sent = precision.compute if self._each_microbatch else precision.gradients
+        wide = sent != precision.compute
+        filled = fill_buckets(parameters(parts, mesh), sent.itemsize, overlap.bucket_bytes)
+        # Under a pipeline gradients that need not be wider lie with their parameters until `reduce`.
+        self._stay = stage == 1 and (wide or mesh.size("pipeline") == 1)
+        self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas), self._stay, sent) for bucket in filled]
         self._masters = [self._master(bucket) for bucket in self._buckets]
         self._pieces = [
             self._own_pieces(bucket, row, masters) for bucket, row in zip(self._buckets, self._masters, strict=True)
         ]
         self.pieces = [piece for bucket in self._pieces for piece in bucket if piece.tensor.numel()]
-        self._order = BucketOrder(self._buckets, self._send)
+        self._order = BucketOrder(self._buckets, self._send, always=wide)
         self._sent: deque[tuple[int, Pending]] = deque()
         self._sums: list[torch.Tensor | None] = [None] * len(self._buckets)
         self._uses = _uses(parts)
@@ -100,9 +105,12 @@ class ShardedOptimizer:
         """Wait for the oldest bucket on its way and add it to this rank's sums."""
         number, wait = self._sent.popleft()
         arrived, so_far = wait(), self._sums[number]
-        self._sums[number] = arrived.to(self._precision.compute) if so_far is None else so_far.add_(arrived)
+        self._sums[number] = arrived.to(self._precision.gradients) if so_far is None else so_far.add_(arrived)
         if not self._stay:
             self._buckets[number].clear()
+
+    def collect(self) -> None:
+        self._order.collect()
 
     def _receive_all(self) -> None:
         while self._sent:

@@ -48,7 +48,7 @@ def build(run: Run, mesh: Mesh) -> Built:
     tokens = open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch)
     _check_tokens(tokens, spec.model)
     batch = spec.check(tokens.vocab)
-    precision = PRECISIONS[spec.precision]
+    precision = replace(PRECISIONS[spec.precision.compute], wide_gradients=spec.precision.gradients == "fp32")
     tokens_per_step = spec.global_batch * spec.data.seq_len
     loss = TokenLoss(tokens_per_step, loss_scale_for(precision), spec.loss.label_smoothing, spec.loss.z_loss)
     architecture = spec.architecture(tokens.vocab)

@@ -12,16 +12,17 @@ def setting_of(spec: TrainSpec, vocab: int, device: str) -> Setting | Unknown:
         return Unknown("A module of your own: its sizes are not known here.")
     if arch.experts is not None:
         return Unknown("What a mixture of experts holds and sends depends on what its router chooses.")
-    compute, master = ELEMENT_BYTES[spec.precision]
+    compute, master = ELEMENT_BYTES[spec.precision.compute]
     adam = spec.optimizer.name == "adamw"
     return Setting(
         layout=spec.layout,
         batch=spec.check(vocab),
         decoder=sizes(arch, spec.data.seq_len),
         seq_len=spec.data.seq_len,
-        precision=spec.precision,
+        precision=spec.precision.compute,
         compute=compute,
         master=master,
+        gradients=master if spec.precision.gradients == "fp32" else compute,
         moments=2 if adam else 1,
         counted=adam,
         savings=spec.savings,

@@ -413,7 +413,7 @@ def _rates(built: Built) -> Rates:
     arch = built.architecture
     flops = None if arch is None else flops_per_token(arch, spec.data.seq_len)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    return Rates(spec.layout.world_size, flops, peak_flops(name, spec.precision))
+    return Rates(spec.layout.world_size, flops, peak_flops(name, spec.precision.compute))
 
 
 def _allocated(device: torch.device) -> int | None:

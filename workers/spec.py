@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
 from ..strategies.overlap import Overlap
@@ -12,7 +12,7 @@ from .checkpoint.address import Address, below
 from .models.huggingface import config_of, fitted
 from .models.presets import PRESETS, Architecture, Family
 
-Precision = Literal["fp64", "fp32", "bf16", "fp16", "fp8"]
+Dtype = Literal["fp64", "fp32", "bf16", "fp16", "fp8"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 #: A spec larger than this is refused unread.
@@ -197,6 +197,30 @@ class LossSpec(_Part):
     )
 
 
+class PrecisionSpec(_Part):
+    """The dtype that computes, and that of sums of gradients. Reads a plain word too, such as `bf16`."""
+
+    compute: Dtype = Field(
+        "fp32",
+        description="fp64 (for proofs), fp32, bf16, fp16 with dynamic loss scaling, or fp8 (GPUs of compute capability 8.9, with torchao).",
+    )
+    gradients: Literal["fp32", "compute"] = Field(
+        "fp32",
+        description="In which dtype gradients are summed over micro-batches and ranks: `fp32` (fp64 with fp64), or `compute`, which saves "
+        "2 bytes per gradient held, and loses digits with every micro-batch; ZeRO-3 always sums in fp32.",
+    )
+
+
+def read_precision(given: Any) -> Any:
+    """The object that a plain word stands for; anything else as it is."""
+    return {"compute": given} if isinstance(given, str) else given
+
+
+PrecisionChoice = Annotated[
+    PrecisionSpec, BeforeValidator(read_precision, json_schema_input_type=PrecisionSpec | Dtype)
+]
+
+
 class EvalSpec(_Part):
     every: int | None = Field(None, ge=1, description="Validate every so many steps; at the end in any case.")
     batches: int = Field(8, ge=1, le=100_000, description="Global batches per validation.")
@@ -258,9 +282,10 @@ class TrainSpec(_Part):
     model: ModelSpec = ModelSpec()
     data: DataSpec = DataSpec()
     layout: Layout = Layout()
-    precision: Precision = Field(
-        "fp32",
-        description="fp64 (for proofs), fp32, bf16, fp16 with dynamic loss scaling, or fp8 (GPUs of compute capability 8.9, with torchao).",
+    precision: PrecisionChoice = Field(
+        PrecisionSpec(),
+        description="fp64, fp32, bf16, fp16, fp8, or an object that says the dtype of gradients too.",
+        json_schema_extra={"default": "fp32"},  # generators of clients want a default of the last type
     )
     loss: LossSpec = LossSpec()
     recompute: RecomputeChoice = Field(
@@ -325,7 +350,7 @@ class TrainSpec(_Part):
         check_savings(self.layout, self.savings)
         self._check_export()
         batch = self.layout.check(facts, self.global_batch, self.data.seq_len)
-        if self.precision == "fp8":
+        if self.precision.compute == "fp8":
             check_fp8(self.layout, facts, batch, self.data.seq_len)
         return batch
 

@@ -114,7 +114,7 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
             ("layout", f"{found.layout}  ({_devices(found)})"),
             ("batch", found.batch),
             ("steps", number(train.get("steps"))),
-            ("precision", train.get("precision")),
+            ("precision", _precision(train.get("precision"))),
             ("labels", ", ".join(f"{key}={value}" for key, value in found.labels.items())),
             ("parameters", number(plan.parameters)),
             ("corpus", _corpus(plan)),
@@ -262,6 +262,14 @@ def _model(model: dict[str, object]) -> str:
     if model.get("import"):
         return str(model["import"])
     return f"{model.get('family', 'llama')} {model.get('preset', 'nano')}"
+
+
+def _precision(precision: object) -> str | None:
+    """As a job's spec has it: a word, or an object."""
+    if not isinstance(precision, dict):
+        return None if precision is None else str(precision)
+    narrow = precision.get("gradients") == "compute" and precision.get("compute") not in ("fp64", "fp32")
+    return f"{precision.get('compute', 'fp32')}{', gradients too' if narrow else ''}"
 
 
 def _data(data: dict[str, object]) -> str:

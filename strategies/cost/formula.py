@@ -25,7 +25,9 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the formulas ask of a run. `compute` and `master`: bytes of an element that computes, and of one that is kept."""
+    """What the formulas ask of a run. `compute`, `master` and `gradients`: bytes of an element that computes, of one that is kept, and of a
+    sum of gradients.
+    """
 
     layout: Layout
     batch: Batch
@@ -34,6 +36,7 @@ class Setting:
     precision: str
     compute: int
     master: int
+    gradients: int
     moments: int  # of the optimizer, per parameter
     counted: bool  # whether it counts its updates of each parameter
     savings: Savings
@@ -57,6 +60,11 @@ class Setting:
     def tokens(self) -> int:
         """Tokens of one micro-batch that one rank sees."""
         return self.batch.micro_batch * self.seq_len // self.layout.context
+
+    @property
+    def each_microbatch(self) -> bool:
+        """Whether each micro-batch's gradients are sent at once, in the dtype that computes (ZeRO-2)."""
+        return self.layout.zero == 2 and self.layout.pipeline == 1
 
     @property
     def tied_ends(self) -> bool:

@@ -1,20 +1,22 @@
 """Bytes that one rank holds, by formula: parameters, gradients, optimizer state, activations. Imports no torch.
 
 Ψ is the number of parameters that the rank has a part of (its stages, its cut over the tensor axis), N the replicas over which ZeRO
-cuts, c the bytes of an element that computes (2 in mixed precision) and m of one that is kept (4). Rows that N does not divide are
-padded to equal chunks. The tensor axis pads nothing: of a vocabulary V that its degree t does not divide the last rank has fewer rows.
+cuts, c the bytes of an element that computes (2 in mixed precision), m of one that is kept (4), and g of a sum of gradients (m or c).
+Rows that N does not divide are padded to equal chunks. The tensor axis pads nothing: of a vocabulary V that its degree t does not divide
+the last rank has fewer rows.
 
 | stage | parameters | gradients | optimizer |
 |---|---|---|---|
-| 0 | cΨ | cΨ | 2mΨ, and mΨ of values where c ≠ m |
-| 1 | cΨ | cΨ | 3mΨ/N |
-| 2 | cΨ | cΨ/N and the buckets on their way | 3mΨ/N |
+| 0 | cΨ | gΨ | 2mΨ, and mΨ of values where c ≠ m |
+| 1 | cΨ | gΨ | 3mΨ/N |
+| 2 | cΨ | gΨ/N and the buckets on their way | 3mΨ/N |
 | 3 | mΨ/N | mΨ/N | 2mΨ/N |
 
 Activations are those that wait for the backward pass (`activations.py`), at its beginning; what a block that recomputes keeps for a moment
 comes on top. Tables and scales of a few bytes per token are left out.
 
-With c = 2 and m = 4 these are the 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N of Rajbhandari et al. (1910.02054, section 5).
+With c = g = 2 and m = 4 these are the 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N of Rajbhandari et al. (1910.02054, section 5); with g = 4,
+the default, 18Ψ, 6Ψ + 12Ψ/N, 2Ψ + 16Ψ/N and 16Ψ/N.
 """
 
 from collections.abc import Callable
@@ -44,9 +46,9 @@ def memory(setting: Setting) -> dict[str, Answer]:
     }
 
 
-def state_bytes(stage: int, parameters: int, replicas: int) -> float:
-    """Parameters, gradients and optimizer state together in mixed precision with AdamW: 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N, 16Ψ/N."""
-    whole, cut = ((16, 0), (4, 12), (2, 14), (0, 16))[stage]
+def state_bytes(stage: int, parameters: int, replicas: int, gradients: int = 4) -> float:
+    """Parameters, gradients and optimizer state together in mixed precision with AdamW, for `gradients` of 4 or 2 bytes."""
+    whole, cut = ((14 + gradients, 0), (2 + gradients, 12), (2, 12 + gradients), (0, 16))[stage]
     return whole * parameters + cut * parameters / replicas
 
 
@@ -73,22 +75,23 @@ def _parameters(setting: Setting) -> Answer:
 
 
 def _gradients(setting: Setting) -> Answer:
-    c, m, n, zero = setting.compute, setting.master, setting.cut, setting.layout.zero
+    c, m, g = setting.compute, setting.master, setting.gradients
+    n, zero = setting.cut, setting.layout.zero
     if zero == 3:
         return _over_ranks(
             setting, f"{m}Ψ/{n}", lambda held: m * chunks(held, n), lambda held: m * last_chunks(held, n)
         )
     if zero == 0:
-        return _over_ranks(setting, f"{c}Ψ", lambda held: c * elements(held))
-    if setting.layout.pipeline > 1:
+        return _over_ranks(setting, f"{g}Ψ", lambda held: g * elements(held))
+    if setting.layout.pipeline > 1 and g == c:
         return Unknown(f"ZeRO-{zero} takes gradients into buckets one after the other when the pipeline has run.")
-    if zero == 1:
-        return _over_ranks(setting, f"{c}Ψ", lambda held: c * n * chunks(held, n))
-    own = _over_ranks(setting, "", lambda held: c * chunks(held, n))
+    if not setting.each_microbatch:
+        return _over_ranks(setting, f"{g}Ψ", lambda held: g * n * chunks(held, n))
+    own = _over_ranks(setting, "", lambda held: g * chunks(held, n))
     whole = _over_ranks(setting, "", lambda held: c * n * chunks(held, n))
     largest = max(weight.chunk(n) * n * c for weight in setting.decoder.held(setting.layout, 0))
     on_the_way = (setting.prefetch + 1) * max(setting.bucket_bytes, largest)
-    words = f"{c}Ψ/{n}, and at most {setting.prefetch + 1} buckets on their way{_of_what(setting)}"
+    words = f"{g}Ψ/{n}, and at most {setting.prefetch + 1} buckets on their way{_of_what(setting)}"
     return Formula(words, own.low, min(own.high + on_the_way, own.high + whole.high))
 
 

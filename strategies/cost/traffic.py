@@ -4,7 +4,8 @@ With Ψ parameters on the rank, N replicas, m micro-batches, B rows of s tokens 
 state (÷ C under context parallelism) and f = (t−1)/t:
 
 - data: 2Ψ(N−1)/N elements for ZeRO-0, 1 and 2, of which stage 2 repeats the reduce-scatter per micro-batch; 3Ψ(N−1)/N per micro-batch for
-  ZeRO-3, which under a pipeline gathers and reduces once (1910.02054, section 7). From stage 1 on each parameter is cut by its rows, and
+  ZeRO-3, which under a pipeline gathers and reduces once (1910.02054, section 7). Gradients travel in the dtype in which they are summed;
+  where stage 2 sends each micro-batch's, in the one that computes. From stage 1 on each parameter is cut by its rows, and
   N·⌈rows/N⌉ of them travel. In groups of S that shard S stands for N, and 2(Ψ/S)(G−1)/G are all-reduced between G groups.
 - tensor: a block all-reduces its two outputs forward and their inputs' gradients backward, 4 times 2nf; the head its input's gradient, 2nf.
   The embedding is cut by columns: its output is gathered, nf, and each rank takes its own columns of the gradient; a tied one is cut by
@@ -90,9 +91,10 @@ def _replicas(setting: Setting) -> dict[str, tuple[str | None, Callable[[], "Sen
 
 def _data(setting: Setting) -> Sent:
     held, n, c = _held(setting), setting.cut, setting.compute
+    sent = c if setting.each_microbatch else setting.gradients
     times = 1 if setting.layout.pipeline > 1 else setting.batch.microbatches
     if setting.layout.zero == 0:
-        yield "all_reduce", _moved("2Ψ(N−1)/N", 2 * elements(held) * (n - 1) / n, c)
+        yield "all_reduce", _moved("2Ψ(N−1)/N", 2 * elements(held) * (n - 1) / n, sent)
         return
     part = n * chunks(held, n) * (n - 1) / n
     if setting.layout.zero == 3:
@@ -101,9 +103,9 @@ def _data(setting: Setting) -> Sent:
         yield "all_gather", _moved(f"{'' if gathers == 1 else 2}Ψ(N−1)/N{turns}", gathers * part, c)
         yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", times * part, setting.master)
         return
-    again = times if setting.layout.zero == 2 else 1
+    again = times if setting.each_microbatch else 1
     turns = f" × {again} micro-batches" * (again > 1)
-    yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", again * part, c)
+    yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", again * part, sent)
     yield "all_gather", _moved("Ψ(N−1)/N", part, c)
 
 
@@ -150,11 +152,12 @@ def _tensor(setting: Setting) -> Sent:
         yield "all_reduce", _moved("loss", loss, wide)
         yield "all_gather", _moved("nf of the embedding", n * f * columns, c)
         return
-    times = setting.batch.microbatches if layout.zero > 1 and layout.pipeline == 1 else 1
+    at_once = layout.zero > 1 and layout.pipeline == 1
+    times = setting.batch.microbatches if at_once else 1
     norms = (2 * blocks + last) * 2 * decoder.dim * f * times
     yield "all_gather", _moved("6nf per block", (6 * blocks + 2 * again + 2 * last + 2 * columns + rows) * n * f, c)
     yield "reduce_scatter", _moved("4nf per block", (4 * blocks + again + last + rows) * n * f, c)
-    yield "all_reduce", _moved("norms", norms, c)
+    yield "all_reduce", _moved("norms", norms, c if at_once else setting.gradients)
     yield "all_reduce", _moved("loss", loss, wide)
 
 

@@ -51,7 +51,12 @@ _SCHEDULES: dict[str, Any] = {
 
 
 class OwnStage(PipelineStage):
-    """A stage whose passes are its rank's own time, where the schedule around them waits for neighbours."""
+    """A stage whose passes are its rank's own time, where the schedule around them waits for neighbours.
+
+    `collect` is called after passes that set gradients of weights out of their hooks' sight.
+    """
+
+    collect: Callable[[], None]
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         with WORKING, SPANS.within("forward", FORWARD, fwd_chunk_id, self.stage_index):
@@ -66,14 +71,22 @@ class OwnStage(PipelineStage):
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         with WORKING, SPANS.within("weight", WEIGHT, bwd_chunk_id, self.stage_index):
-            return super().backward_weight_one_chunk(bwd_chunk_id, *args, **kwargs)
+            given = super().backward_weight_one_chunk(bwd_chunk_id, *args, **kwargs)
+            self.collect()
+            return given
 
 
 class Pipeline:
     """Runs the micro-batches of a step through the stages. Gradients are summed over micro-batches and not yet reduced."""
 
     def __init__(
-        self, parts: Sequence[nn.Module], mesh: Mesh, microbatches: int, loss: Loss, costs: ModuleCosts
+        self,
+        parts: Sequence[nn.Module],
+        mesh: Mesh,
+        microbatches: int,
+        loss: Loss,
+        costs: ModuleCosts,
+        collect: Callable[[], None],
     ) -> None:
         layout, group = mesh.layout, mesh.group("pipeline")
         indices = layout.stages_of(mesh.index("pipeline"))
@@ -81,6 +94,8 @@ class Pipeline:
             OwnStage(part, index, layout.stages, mesh.device, group=group)
             for part, index in zip(parts, indices, strict=True)
         ]
+        for stage in self.stages:
+            stage.collect = collect
         self._first, self.last = 0 in indices, layout.stages - 1 in indices
         self._schedule = _make(layout, self.stages, microbatches, self._loss_of)
         self._relay, self._loss, self._microbatches = Relay(parts, mesh, microbatches), loss, microbatches

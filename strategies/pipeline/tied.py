@@ -38,7 +38,7 @@ class TiedEnds:
         last = mesh.size("pipeline") - 1
         self._other = last - mesh.index("pipeline")  # of the two ends
         self.before_backward, self.publish = data.before_backward, data.publish
-        self.after_validation = data.after_validation
+        self.after_validation, self.collect = data.after_validation, data.collect
         self.settle = data.settle
 
     @property

@@ -24,6 +24,7 @@ SMALL, ABOUT = 0.02, 0.1
 
 WIDE = {**LLAMA, "dim": 128, "hidden": 352}
 UNTIED = {**LLAMA, "kv_heads": 4}
+NARROW = {"compute": "bf16", "gradients": "compute"}
 
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"model": WIDE}),
@@ -33,9 +34,12 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"model": WIDE, "precision": "fp32", "recompute": "selective"}),
     ({}, {"model": WIDE, "precision": "bf16", "recompute": "every-2"}),
     ({"data": 2}, {"precision": "bf16"}),
+    ({"data": 2}, {"precision": NARROW}),
     ({"data": 2, "zero": 1}, {"precision": "fp32"}),
     ({"data": 2, "zero": 1, "micro_batch": 2}, {"precision": "bf16", "model": {**LLAMA, "tied": True}}),
+    ({"data": 2, "zero": 1, "micro_batch": 2}, {"precision": NARROW}),
     ({"data": 2, "zero": 2, "micro_batch": 2}, {"precision": "bf16"}),
+    ({"data": 2, "zero": 2, "micro_batch": 2}, {"precision": NARROW}),
     ({"data": 2, "zero": 3, "micro_batch": 4}, {"precision": "bf16"}),
     ({"data": 3, "zero": 2}, {}),
     ({"data": 3, "zero": 3}, {}),
@@ -51,6 +55,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     ({"tensor": 4, "micro_batch": 4}, {"model": UNTIED, "recompute": "full", "loss": {"label_smoothing": 0.1}}),
     ({"data": 2, "tensor": 2, "zero": 1}, {"precision": "bf16"}),
+    ({"data": 2, "tensor": 2, "zero": 1}, {"precision": NARROW}),
     ({"data": 2, "tensor": 2, "zero": 2, "micro_batch": 2}, {"precision": "bf16"}),
     ({"data": 2, "tensor": 2, "zero": 3, "micro_batch": 4}, {"precision": "bf16"}),
     ({"context": 2, "ulysses": 2}, {"precision": "bf16"}),
@@ -62,6 +67,8 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"pipeline": 2, "schedule": "zbv"}, {}),
     ({"pipeline": 2, "schedule": "interleaved", "tensor": 2}, {"precision": "bf16"}),
     ({"pipeline": 2, "data": 2, "zero": 1}, {"precision": "bf16"}),
+    ({"pipeline": 2, "data": 2, "zero": 2}, {"precision": "bf16"}),
+    ({"pipeline": 2, "schedule": "zbv", "tensor": 2}, {"precision": "bf16", "model": UNTIED}),
     ({"pipeline": 2, "data": 2, "zero": 3}, {"precision": "bf16"}),
 ]
 

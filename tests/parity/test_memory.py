@@ -1,11 +1,15 @@
-"""Model state per rank, in bf16 mixed precision, counted from all tensors that live: 16Ψ, 4Ψ+12Ψ/N, 2Ψ+14Ψ/N, 16Ψ/N bytes within 2%.
+"""Model state per rank, in bf16 mixed precision, counted from all tensors that live, within 2%: 18Ψ, 6Ψ+12Ψ/N, 2Ψ+16Ψ/N, 16Ψ/N bytes,
+and with gradients in the dtype that computes 16Ψ, 4Ψ+12Ψ/N, 2Ψ+14Ψ/N, 16Ψ/N.
 
-Counted between two micro-batches, where the first one's gradients are all there, none of the second one's, and nothing is on its way. One
-rank runs what `parallelize` composes for every stage too: on N = 1 all of them hold 16Ψ. (A job asks for none there, and is refused.)
+Counted between two micro-batches, where the first one's gradients are all there, none of the second one's, and nothing is on its way.
+One rank runs what `parallelize` composes for every stage too: on N = 1 all of them hold 18Ψ or 16Ψ. (A job asks for none there, and is
+refused.)
 """
 
 import gc
+import itertools
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,21 +25,22 @@ ALIKE, MOST_READINGS = 4, 200
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 def test_model_state_equals_the_formulas(ranks: int) -> None:
     for rank in spawn(_model_states, ranks):
-        for stage, found in rank.items():
-            assert found == pytest.approx(state_bytes(stage, LAYERS * WIDTH * WIDTH, ranks), rel=0.02), stage
+        for (stage, wide), found in rank.items():
+            expected = state_bytes(stage, LAYERS * WIDTH * WIDTH, ranks, gradients=4 if wide else 2)
+            assert found == pytest.approx(expected, rel=0.02), (stage, wide)
 
 
-def _model_states(rank: int, world: int, port: int) -> dict[int, int]:
-    """Stage → bytes of all living storages, beyond those that lived before."""
+def _model_states(rank: int, world: int, port: int) -> dict[tuple[int, bool], int]:
+    """Stage, and whether gradients are wider than what computes → bytes of all living storages, beyond those that lived before."""
     device, found = group(rank, world, port), {}
-    for stage in STAGES:
+    for stage, wide in itertools.product(STAGES, (True, False)):
         gc.collect()
         gc.freeze()  # what lived before is not looked at again
-        found[stage] = _model_state(device, world, stage)
+        found[stage, wide] = _model_state(device, world, stage, wide)
     return found
 
 
-def _model_state(device: Any, world: int, stage: int) -> int:
+def _model_state(device: Any, world: int, stage: int, wide: bool) -> int:
     import torch
 
     from shardyard.strategies.layout import Layout
@@ -43,7 +48,7 @@ def _model_state(device: Any, world: int, stage: int) -> int:
     from shardyard.workers.optimizer import make_optimizer
     from shardyard.workers.spec import OptimizerSpec
 
-    parallel = _parallel(make_mesh(Layout(data=world, zero=stage), device))
+    parallel = _parallel(make_mesh(Layout(data=world, zero=stage), device), wide)
     (model,), data = parallel.parts, parallel.data
     optimizer = make_optimizer(data.pieces, OptimizerSpec())
     found = 0
@@ -59,7 +64,7 @@ def _model_state(device: Any, world: int, stage: int) -> int:
     return found
 
 
-def _parallel(mesh: Any) -> Any:
+def _parallel(mesh: Any, wide: bool) -> Any:
     import torch
 
     from shardyard.strategies.apply import Recipe, parallelize
@@ -75,7 +80,8 @@ def _parallel(mesh: Any) -> Any:
 
     loss, overlap = TokenLoss(1), Overlap(bucket_mb=0.01, prefetch=1)
     batch = Batch(global_batch=2 * mesh.layout.data, data=mesh.layout.data, microbatches=2, micro_batch=1)
-    recipe = Recipe(build, None, batch, PRECISIONS["bf16"], Savings(), loss, overlap, loss.share)
+    precision = replace(PRECISIONS["bf16"], wide_gradients=wide)
+    recipe = Recipe(build, None, batch, precision, Savings(), loss, overlap, loss.share)
     return parallelize(recipe, mesh)
 
 

@@ -64,9 +64,15 @@ def test_each_microbatch_reduces_in_stage_2_and_gathers_too_in_stage_3(root: Pat
     assert moved(three)[0] == 4 * 3 * psi / 2
 
 
-def test_half_precision_halves_bytes(root: Path, make_spec: Make) -> None:
-    found, psi = probe({"data": 2, "zero": 1}, root, make_spec, precision="bf16")
-    assert moved(found) == (2 * psi / 2, 2 * 2 * psi / 2)
+@pytest.mark.parametrize(
+    ("stage", "gradients", "size"), [(1, "fp32", 4), (1, "compute", 2), (2, "fp32", 2), (0, "fp32", 4)]
+)
+def test_half_precision_halves_bytes(stage: int, gradients: str, size: int, root: Path, make_spec: Make) -> None:
+    """But of sums in fp32; stage 2 sends one micro-batch's gradients, which are no sums yet."""
+    precision = {"compute": "bf16", "gradients": gradients}
+    found, psi = probe({"data": 2, "zero": stage}, root, make_spec, precision=precision)
+    other = 2 if stage else size  # values that are gathered; the second half of an all-reduce
+    assert moved(found) == (2 * psi / 2, (size + other) * psi / 2)
 
 
 def test_groups_that_shard_move_less_between_them(root: Path, make_spec: Make) -> None:

@@ -36,6 +36,8 @@ def test_a_good_spec_is_read() -> None:
         (spec(layout={"zero": 5}), "train.layout.zero", "5 is not a choice", "0, 1, 2, 3"),
         (spec(layout={"schedule": "1f1"}), "train.layout.schedule", "'1f1'", "Did you mean '1f1b'?"),
         (spec(precision="bf61"), "train.precision", "'bf61'", "Did you mean 'bf16'?"),
+        (spec(precision={"gradients": "bf16"}), "train.precision.gradients", "'bf16'", "fp32, compute"),
+        (spec(precision=16), "train.precision", "16", "fp64, fp32, bf16"),
         (spec(steps="many"), "train.steps", "'many' should be", "Write a whole number"),
         (spec(steps=True), "train.steps", "True should be", "Write a whole number"),
         (spec(steps="5"), "train.steps", "'5' should be", "without quotes"),

@@ -3103,6 +3103,26 @@ export interface components {
             readonly elastic_grace_s: number;
         };
         /**
+         * PrecisionSpec
+         * @description The dtype that computes, and that of sums of gradients. Reads a plain word too, such as `bf16`.
+         */
+        readonly PrecisionSpec: {
+            /**
+             * Compute
+             * @description fp64 (for proofs), fp32, bf16, fp16 with dynamic loss scaling, or fp8 (GPUs of compute capability 8.9, with torchao).
+             * @default fp32
+             * @enum {string}
+             */
+            readonly compute: "fp64" | "fp32" | "bf16" | "fp16" | "fp8";
+            /**
+             * Gradients
+             * @description In which dtype gradients are summed over micro-batches and ranks: `fp32` (fp64 with fp64), or `compute`, which saves 2 bytes per gradient held, and loses digits with every micro-batch; ZeRO-3 always sums in fp32.
+             * @default fp32
+             * @enum {string}
+             */
+            readonly gradients: "fp32" | "compute";
+        };
+        /**
          * ProbeSpec
          * @description Steps that are looked at closely: bytes moved per axis and collective, and memory. Others cost nothing.
          */
@@ -3280,12 +3300,10 @@ export interface components {
              */
             readonly layout: components["schemas"]["Layout"];
             /**
-             * Precision
-             * @description fp64 (for proofs), fp32, bf16, fp16 with dynamic loss scaling, or fp8 (GPUs of compute capability 8.9, with torchao).
+             * @description fp64, fp32, bf16, fp16, fp8, or an object that says the dtype of gradients too.
              * @default fp32
-             * @enum {string}
              */
-            readonly precision: "fp64" | "fp32" | "bf16" | "fp16" | "fp8";
+            readonly precision: components["schemas"]["PrecisionSpec"] | ("fp64" | "fp32" | "bf16" | "fp16" | "fp8");
             /**
              * @default {
              *       "label_smoothing": 0,

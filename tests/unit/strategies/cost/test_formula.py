@@ -45,10 +45,12 @@ def setting(layout: dict[str, Any], **train: Any) -> Setting | Unknown:
     return setting_of(TrainSpec.model_validate(spec), 256, "cpu")
 
 
+@pytest.mark.parametrize(("gradients", "size"), [("fp32", 4), ("compute", 2)])
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_the_state_of_all_ranks_is_the_papers(zero: int) -> None:
-    """16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N, 16Ψ/N, where N divides every parameter."""
-    found = setting({"data": 4, "zero": zero}, model={"preset": "124M"})
+def test_the_state_of_all_ranks_is_the_papers(zero: int, gradients: str, size: int) -> None:
+    """16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N, 16Ψ/N, where N divides every parameter; with gradients in fp32 2 bytes more per gradient."""
+    precision = {"compute": "bf16", "gradients": gradients}
+    found = setting({"data": 4, "zero": zero}, model={"preset": "124M"}, precision=precision)
     assert isinstance(found, Setting)
     said = memory(found)
     total = 0.0
@@ -57,7 +59,7 @@ def test_the_state_of_all_ranks_is_the_papers(zero: int) -> None:
         assert isinstance(formula, Formula)
         total += formula.low
     psi = sum(weight.elements for weight in found.decoder.held(found.layout, 0))
-    assert total == pytest.approx(state_bytes(zero, psi, 4), rel=1e-4)
+    assert total == pytest.approx(state_bytes(zero, psi, 4, size), rel=1e-4)
 
 
 def test_the_shapes_sum_up_to_the_models_parameters() -> None:
@@ -70,6 +72,17 @@ def test_the_shapes_sum_up_to_the_models_parameters() -> None:
         assert sum(weight.elements for weight in found.decoder.held(found.layout, 0)) == arch.parameters
         assert vocabulary(spec, arch.parameters) == 256
         assert vocabulary(spec, arch.parameters + 1) is None
+
+
+@pytest.mark.parametrize("zero", [1, 2])
+def test_under_a_pipeline_sums_in_fp32_have_a_formula(zero: int) -> None:
+    layout = {"pipeline": 2, "data": 2, "zero": zero}
+    wide, narrow = (setting(layout, precision={"compute": "bf16", "gradients": kind}) for kind in ("fp32", "compute"))
+    assert isinstance(wide, Setting) and isinstance(narrow, Setting)
+    gradients, parameters = memory(wide)["gradients"], memory(wide)["parameters"]
+    assert isinstance(gradients, Formula) and isinstance(parameters, Formula)
+    assert gradients.high == 2 * parameters.high
+    assert isinstance(memory(narrow)["gradients"], Unknown)
 
 
 @pytest.mark.parametrize(
