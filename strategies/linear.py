@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial
 
+from .lookup import lookup
 from .selective import only_for_kept
 from .spans import SPANS
 from .waiting import waited
@@ -64,7 +65,7 @@ def cut_lookup(layer: nn.Embedding, mesh: DeviceMesh, sequence: bool, tokens: Te
     elsewhere = (rows < 0) | (rows >= len(table))
     if not len(table):
         table = F.pad(table, (0, 0, 0, 1))  # something to look up
-    part = F.embedding(rows.masked_fill(elsewhere, 0), table).masked_fill(elsewhere.unsqueeze(-1), 0)
+    part = lookup(rows.masked_fill(elsewhere, 0), table).masked_fill(elsewhere.unsqueeze(-1), 0)
     whole: Tensor = _Sum.apply(part, Axis(mesh, sequence))  # type: ignore[no-untyped-call]
     return whole
 

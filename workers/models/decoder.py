@@ -10,6 +10,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from ...strategies.context import Positions
+from ...strategies.lookup import Embedding
 from ...strategies.ulysses import Attend
 from .attention import Attention, first_positions
 from .presets import Architecture
@@ -48,7 +49,7 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         self.arch = arch
-        self.embed = nn.Embedding(arch.vocab, arch.dim)
+        self.embed = Embedding(arch.vocab, arch.dim)
         self.positions = nn.Embedding(arch.max_seq_len, arch.dim) if positions else None
         self.blocks = nn.ModuleDict({str(layer): block() for layer in range(arch.layers)})
         self.norm = norm()

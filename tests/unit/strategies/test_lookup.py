@@ -1,0 +1,72 @@
+"""What parameters learn from one large micro-batch in 16 bits is float64's but for one rounding, layer by layer."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shardyard.strategies.lookup import Embedding, lookup
+from shardyard.workers.models.norms import LayerNorm, RMSNorm
+
+TOKENS, DIM, FEW = 8192, 32, 14
+#: Of one rounding of inputs, and one of the result: bf16 keeps 8 bits, fp16 11.
+BOUNDS = {torch.bfloat16: 0.005, torch.float16: 0.001}
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "embedding": lambda: Embedding(256, DIM),
+    "layer_norm": lambda: LayerNorm(DIM, 1e-5),
+    "rms_norm": lambda: RMSNorm(DIM, 1e-5),
+    "linear": lambda: nn.Linear(DIM, 48),
+    "positions": lambda: Added(DIM),
+}
+
+
+class Added(nn.Module):
+    """Learned positions, which every sequence of a batch adds."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(64, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = x.view(-1, 64, DIM)
+        return (hidden + self.table(torch.arange(64).unsqueeze(0))).view(-1, DIM)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_learns_what_it_does_in_float64(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer = LAYERS[name]().to(dtype)
+    exact = copy.deepcopy(layer).double()
+    for parameter in layer.parameters():
+        assert parameter.dtype == dtype
+    given = torch.randint(0, FEW, (TOKENS,)) if name == "embedding" else torch.randn(TOKENS, DIM).to(dtype)
+    out = layer(given)
+    grad = (0.1 * torch.randn(out.shape) + 0.05).to(dtype)  # sums that grow with the tokens
+    out.backward(grad)
+    exact(given if name == "embedding" else given.double()).backward(grad.double())
+    for (which, found), expected in zip(layer.named_parameters(), exact.parameters(), strict=True):
+        assert found.grad is not None and found.grad.dtype == dtype and expected.grad is not None
+        assert apart(found.grad, expected.grad) < BOUNDS[dtype], which
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 7), (2, 3, 4)], ids=str)
+def test_rows_and_gradients_have_their_places(shape: tuple[int, ...]) -> None:
+    tokens = torch.randint(0, 20, shape)
+    table = torch.randn(20, 3).to(torch.bfloat16)
+    found, expected = table.clone().requires_grad_(), table.double().requires_grad_()
+    one, other = lookup(tokens, found), lookup(tokens, expected)
+    assert torch.equal(one.double(), other)
+    grad = torch.randn(one.shape).to(torch.bfloat16)
+    one.backward(grad)
+    other.backward(grad.double())
+    assert found.grad is not None and expected.grad is not None
+    torch.testing.assert_close(found.grad, expected.grad.to(torch.bfloat16))
+
+
+def apart(found: Any, exact: Any) -> float:
+    return float((found.double() - exact).norm() / exact.norm())
