@@ -152,5 +152,6 @@ async def _start(
         also |= await forms.begin(tx, job["id"], start.world_size, owner)
     await move(tx, job["id"], State.QUEUED, State.PLACING, Word(owner, now), token=lease.token, also=also)
     attempt = {"job_id": job["id"], "number": number, "gang": gang_name(job["id"], number), "device": start.device}
-    await attempts.insert(tx, {**attempt, "nodes": known, "started_at": now})
+    devices = (start.world_size or job["world_size"]) + job["spares"]
+    await attempts.insert(tx, {**attempt, "nodes": known, "devices": devices, "started_at": now})
     return lease

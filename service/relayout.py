@@ -56,9 +56,12 @@ async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any],
         raise JobEnded(f"{row['id']} is {state}.", remedy="Submit a job with resume_from instead.")
     told = {"before": row["layout"], "after": columns["layout"]}
     event = {"attempt": row["attempt"], "kind": "relayout", "ts": now, "actor": actor, "data": told}
+    if state in _RESTING:
+        changed = await job_rows.change_state(tx, row["id"], state, None, columns)
+        if changed is None:
+            raise StateChanged(f"{row['id']} is not {state} any more.")
+        await events.insert(tx, event | {"job_id": row["id"], "position": changed["event_pos"]})
+        return
     await events.append(tx, row["id"], [event])
-    if state not in _RESTING:
-        word = Word(actor, now, "relayout", f"goes on as {columns['layout']}")
-        await move(tx, row["id"], state, State.RELAYOUTING, word, also=columns)
-    elif await job_rows.change_state(tx, row["id"], state, None, columns) is None:
-        raise StateChanged(f"{row['id']} is not {state} any more.")
+    word = Word(actor, now, "relayout", f"goes on as {columns['layout']}")
+    await move(tx, row["id"], state, State.RELAYOUTING, word, also=columns)

@@ -44,8 +44,9 @@ MOVES: dict[State, frozenset[State]] = {
         {_S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RELAYOUTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}
     ),
     _S.RUNNING: frozenset({_S.SUCCEEDED, _S.FAILED, _S.RECOVERING, _S.PAUSING, _S.RELAYOUTING, _S.CANCELLING}),
+    # succeeded: repaired after its last step, a gang has none to train that would say that it runs
     _S.RECOVERING: frozenset(
-        {_S.QUEUED, _S.STARTING, _S.RUNNING, _S.CANCELLING, _S.PAUSING, _S.RELAYOUTING, _S.FAILED}
+        {_S.QUEUED, _S.STARTING, _S.RUNNING, _S.CANCELLING, _S.PAUSING, _S.RELAYOUTING, _S.SUCCEEDED, _S.FAILED}
     ),
     _S.PAUSING: frozenset({_S.PAUSED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING, _S.RECOVERING}),
     _S.PAUSED: frozenset({_S.QUEUED, _S.CANCELLED}),

@@ -12,7 +12,7 @@ from ..records import Order
 from ..states import HOLDING, State
 from .dialect import insert as dialect_insert
 from .dialect import unix_begin, unix_now
-from .tables import jobs, labels
+from .tables import attempts, jobs, labels
 
 #: Specs that were stored before there were spares do not name them.
 _SPARES = func.coalesce(jobs.c.spec["policy"]["spares"].as_integer(), 0)
@@ -223,9 +223,11 @@ async def any_wants_devices(tx: AsyncConnection) -> bool:
 
 
 async def held_ranks(tx: AsyncConnection) -> dict[str, int]:
-    """Device → ranks and spares of the jobs that may hold devices now."""
-    held = func.sum(jobs.c.world_size + _SPARES)
-    statement = select(jobs.c.device, held).where(jobs.c.state.in_(HOLDING)).group_by(jobs.c.device)
+    """Device → ranks and spares of the gangs that may hold devices now, as they were placed: a job's row may say its next layout."""
+    given = func.coalesce(attempts.c.devices, jobs.c.world_size + _SPARES)
+    newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt)
+    statement = select(jobs.c.device, func.sum(given)).join(attempts, newest, isouter=True)
+    statement = statement.where(jobs.c.state.in_(HOLDING)).group_by(jobs.c.device)
     return {device: int(ranks) for device, ranks in await tx.execute(statement) if device is not None}
 
 

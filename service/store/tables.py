@@ -130,6 +130,7 @@ attempts = Table(
     Column("gang", Text, nullable=False),
     Column("device", String(8), nullable=False),
     Column("nodes", JSON, nullable=False),  # ids of the nodes that were alive when it was placed
+    Column("devices", Integer),  # that it was given, spares among them; null of those placed by earlier versions
     _counter("cursor"),  # the last of the gang's events that is stored
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),

@@ -1,9 +1,12 @@
 import asyncio
+from collections.abc import Callable
 from uuid import uuid4
 
 from shardyard.service import jobs
 from shardyard.service.admission import admit
+from shardyard.service.relayout import relayout
 from shardyard.service.settings import Settings
+from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
 from shardyard.service.store import leases, nodes
 from shardyard.service.store.engine import Store
@@ -76,6 +79,19 @@ async def test_spares_hold_devices_too(store: Store, settings: Settings, submit:
         assert [lease.job_id for lease in leases] == [job.id for job in started]
         last = await jobs.get_job(store, made[2].id)
         assert last.message == "Needs 2 ranks and 1 spare, 2 of 8 CPU ranks are free; waiting for 1 more."
+
+
+async def test_a_gang_holds_its_devices_until_it_has_ended_whatever_layout_comes_next(
+    store: Store, settings: Settings, spec: Callable[..., JobSpec], submit: Submit
+) -> None:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    large, small = await submit(ranks=8), await submit(ranks=4)
+    assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [large.id]
+    await relayout(store, settings, large.id, spec(ranks=2), "tester")
+    assert not (await admit(store, settings, "a", None)).leases
+    now = await jobs.get_job(store, small.id)
+    assert now.message == "Needs 4 ranks, 0 of 8 CPU ranks are free; waiting for 4 more."
 
 
 async def test_waiting_is_told_once_and_not_at_every_look(store: Store, settings: Settings, submit: Submit) -> None:
