@@ -16,7 +16,7 @@ from ..client import Client
 from ..given_path import given_path
 from ..models import Checkpoint, Exported, FieldError
 from .options import Url
-from .screen import Screen, number
+from .screen import Screen, number, size
 
 
 def export(
@@ -31,7 +31,7 @@ def export(
         Path | None, typer.Argument(metavar="OUT", help="The folder to write; it must be new or empty.")
     ] = None,
     dtype: Annotated[Literal["fp32", "bf16", "fp16", "fp64"], typer.Option(help="Of the written weights.")] = "fp32",
-    shard_size: Annotated[int, typer.Option(min=1, metavar="MB", help="Megabytes per file of weights.")] = 5000,
+    shard_size: Annotated[int, typer.Option(min=1, metavar="MIB", help="MiB per file of weights.")] = 4768,
     on_cluster: Annotated[
         bool, typer.Option("--on-cluster", help="Have the cluster write it beside the job's checkpoints; without OUT.")
     ] = False,
@@ -47,8 +47,13 @@ def export(
             _tell(checkpoint, _on_cluster(client, checkpoint, dtype))
     else:
         out = given_path(out, "OUT")
-        found = _newest(_address(checkpoint)) if _is_place(checkpoint) else _of_job(url, checkpoint)
+        found = located(checkpoint, url)
         _tell(found, _here(found, out, dtype, shard_size))
+
+
+def located(checkpoint: str, url: str | None) -> str:
+    """The address of a checkpoint that can be read from here: of a job, or the newest in a folder or bucket. Raises UnknownCheckpoint."""
+    return _newest(_address(checkpoint)) if _is_place(checkpoint) else _of_job(url, checkpoint)
 
 
 def _on_cluster(client: Client, checkpoint: str, dtype: str) -> Exported:
@@ -105,7 +110,7 @@ def _here(found: str, out: Path, dtype: str, shard_size: int) -> Exported:
     from ...workers.export import export as write  # needs torch
 
     try:
-        written = write(folder_at(found), folder_at(str(out.absolute())), dtype, shard_size * 1_000_000)
+        written = write(folder_at(found), folder_at(str(out.absolute())), dtype, shard_size << 20)
     except CheckpointError as error:
         raise UnknownCheckpoint(str(error), field="CHECKPOINT", remedy="Export another one.") from None
     except OSError as error:
@@ -114,7 +119,7 @@ def _here(found: str, out: Path, dtype: str, shard_size: int) -> Exported:
 
 
 def _tell(checkpoint: str, made: Exported) -> None:
-    weights = f"{made.bytes:,} bytes of {made.dtype} in {made.files} file{'s' if made.files > 1 else ''}"
+    weights = f"{size(made.bytes)} of {made.dtype} in {made.files} file{'s' if made.files > 1 else ''}"
     told = [("folder", made.path), ("parameters", number(made.parameters)), ("weights", weights)]
     Screen().facts(f"{checkpoint} as a Hugging Face model", told)
 

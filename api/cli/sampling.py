@@ -1,5 +1,6 @@
 """`shardyard sample`: what a trained model writes, of a checkpoint that can be read from here or of an export."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,10 @@ from ...workers.checkpoint.address import is_bucket
 from ...workers.checkpoint.errors import CheckpointError
 from ...workers.checkpoint.storage import folder_at
 from ...workers.data.errors import DataError
-from ..client import Client
+from ..given_path import given_path
 from ..models import Job
 from . import plain
-from .models import _newest as newest
+from .models import located
 from .options import Json, Url
 from .screen import Screen
 
@@ -26,7 +27,7 @@ def sample(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL",
+            metavar="CHECKPOINT",
             help="JOB or JOB@STEP; or a checkpoint's folder or s3:// URI, one that holds them (then the newest), or a Hugging Face folder.",
         ),
     ],
@@ -46,7 +47,7 @@ def sample(
     json: Json = False,
 ) -> None:
     """Let a trained model write, here and on the CPU."""
-    found = _checkpoint(model, url)
+    found = _address(model, url)
     screen = Screen()
     screen.say(f"{found} writes:")
     text = written(found, prompt, tokens, temperature, seed, tokenizer)
@@ -83,32 +84,15 @@ def written(found: str, prompt: str, tokens: int, temperature: float, seed: int,
         remedy = f"{error.remedy} Name it with --tokenizer."
         raise MissingFile(error.message, field="--tokenizer", remedy=remedy) from None
     except Refusal as refusal:
-        raise UnknownCheckpoint(refusal.message, field="MODEL", remedy=refusal.remedy) from None
+        raise UnknownCheckpoint(refusal.message, field="CHECKPOINT", remedy=refusal.remedy) from None
     except (CheckpointError, OSError) as error:
-        raise UnknownCheckpoint(str(error), field="MODEL", remedy="Sample another one.") from None
+        raise UnknownCheckpoint(str(error), field="CHECKPOINT", remedy="Sample another one.") from None
 
 
-def _checkpoint(model: str, url: str | None) -> str:
-    """The address of what is meant: a folder of either kind, or a job's checkpoint."""
-    path = Path(model).expanduser() if model else Path("-")
-    if not is_bucket(model) and (path / "config.json").is_file():
-        return str(path.absolute())
-    if is_bucket(model) or "/" in model or path.exists():
-        return newest(model)
-    job, _, step = model.partition("@")
-    with Client(url) as client:
-        return newest(_path(client, job, step))
-
-
-def _path(client: Client, job: str, step: str) -> str:
-    """The newest checkpoint that is present, of this step or of all. Raises UnknownCheckpoint."""
-    before: int | None = None
-    while True:
-        page = client.checkpoints(job, before=before, limit=100)
-        found = next((one for one in page.items if one.state == "present" and step in ("", str(one.step))), None)
-        if found is not None:
-            return found.path
-        if page.next is None:
-            told = f"{job} has no checkpoint" + (f" of step {step}" if step else "") + " that is present."
-            raise UnknownCheckpoint(told, field="MODEL", remedy=f"See which there are: shardyard checkpoints {job}")
-        before = page.next
+def _address(model: str, url: str | None) -> str:
+    """Of a Hugging Face folder, or of a checkpoint. Raises UnknownCheckpoint, MissingFile."""
+    with contextlib.suppress(OSError):  # no folder's name
+        folder = given_path(model, "CHECKPOINT")
+        if not is_bucket(model) and (folder / "config.json").is_file():
+            return str(folder.absolute())
+    return located(model, url)

@@ -146,7 +146,8 @@ def test_the_command_line_has_the_cluster_verify_and_export(
     ]
     assert FILE in items[1]["message"]
     assert run(["export", f"{job}@10", "--on-cluster", "--dtype", "bf16"]) == 0
-    assert str(folder / "export-00000010-bf16") in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert str(folder / "export-00000010-bf16") in told and "KiB of bf16 in 1 file" in told
     assert run(["export", f"{job}@10", str(tmp_path / "by-step")]) == 0
     assert str(place(folder, 10)) in capsys.readouterr().out and (tmp_path / "by-step" / "config.json").is_file()
     for refused, told in (

@@ -65,6 +65,7 @@ def test_what_cannot_be_sampled_is_said(
         (["sample", str(tmp_path / "nowhere")], "holds no complete checkpoint"),
         (["sample", f"{job}@10", "--tokenizer", str(tmp_path / "none.json")], "--tokenizer"),
         (["sample", f"{job}@10", "--temperature", "-1"], "shardyard sample --help"),
+        (["sample", "~nobody-here/x"], "no such user"),
         (["sample", f"{job}@10", "--tokens", "0"], "shardyard sample --help"),
     ):
         assert run(arguments) == 1, arguments
