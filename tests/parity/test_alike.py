@@ -32,7 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, str, tuple[int, ...]
 @pytest.mark.parametrize("name", CASES)
 def test_a_flipped_bit_names_its_rank(name: str, root: Path, make_spec: Make) -> None:
     layout, changes, rank, parameter, named, certain = CASES[name]
-    told = _outcomes(name, root, make_spec(layout, **_small(layout), **changes), rank, parameter)
+    told = _outcomes(name, root, make_spec(layout, **_small(layout) | changes), rank, parameter)
     assert len({message for message, _ in told}) == 1, told
     message, facts = told[0]
     assert message.startswith(f"after step {AT} replicas of ") and f"after step {AT - 1} all were alike" in message
@@ -61,9 +61,9 @@ def _outcomes(name: str, root: Path, spec: dict[str, Any], rank: int, parameter:
 def flipped(rank: int, world: int, port: int, orders: str, struck: int, parameter: str) -> tuple[str, Any]:
     """Train; after step AT rank `struck` has one bit flipped of the first parameter with `parameter` in its name."""
     import torch
+    from torch.distributed.tensor import DTensor
 
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.strategies.piece import parameters
     from shardyard.workers.build import build
     from shardyard.workers.ending import Ending
     from shardyard.workers.loop import Loop
@@ -77,8 +77,10 @@ def flipped(rank: int, world: int, port: int, orders: str, struck: int, paramete
         publish()
         if next(steps) == AT and rank == struck:
             built.parallel.data.settle()
-            found = next(p for p in parameters(built.parallel.parts, built.mesh) if parameter in p.name)
-            found.local.view(torch.uint8).view(-1)[5] ^= 1
+            named = (pair for part in built.parallel.parts for pair in part.named_parameters())
+            found = next(value.detach() for name, value in named if parameter in name)
+            own = found.to_local() if isinstance(found, DTensor) else found
+            own.view(torch.uint8).view(-1)[5] ^= 1
 
     built.parallel.data.publish = publish_and_flip  # type: ignore[method-assign]
     try:
