@@ -4,7 +4,7 @@ All in one short transaction that one dispatcher at a time may have, so that two
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -15,11 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from . import capacity, forms
 from .identity import gang_name
 from .lifecycle import Word, move
-from .nodes import Fleet, fleet, machine_of
+from .nodes import fleet
 from .queue import DEVICES, Decision, Device, Inventory, Start, Wait, Waiting, decide, queues, turn
 from .settings import Settings
 from .states import State
-from .store import attempts, events, jobs, leases
+from .store import attempts, clusters, events, jobs, leases
 from .store.engine import Store
 from .store.leases import Lease
 
@@ -57,25 +57,26 @@ async def admit(
     async with store.write() as tx:
         if tx.dialect.name == "postgresql":
             await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        others, untold = await _others(tx, walk)  # first: what was submitted meanwhile is at a front, or told next time
-        machines = await fleet(tx)
-        cluster = await _inventory(tx, settings, machines)
-        stand = _stand(await jobs.shapes(tx), cluster, unreachable)
-        front = await _front(tx, stand)
-        decisions = _decisions(list(front.values()), cluster, await jobs.held_ranks(tx))
-        known = [row["id"] for row in machines.alive]
+        others, untold = await _others(
+            tx, walk, settings.cluster
+        )  # first: what was submitted meanwhile is at a front, or told next time
+        cluster = await capacity.inventory(tx, settings, settings.cluster)
+        shapes = await jobs.shapes(tx)
+        stand = _stand(shapes, cluster, unreachable)
+        front = await _front(tx, stand, settings.cluster)
+        decisions = _decisions(list(front.values()), cluster, await jobs.held_ranks(tx, settings.cluster))
+        known = [row["id"] for row in (await fleet(tx, settings.cluster)).alive]
         starts = [each for each in decisions if isinstance(each, Start)]
         started = [await _start(tx, settings, owner, front[each.id], each, known) for each in starts]
         behind = {row["id"]: row for row in others if row["id"] not in front}
         waits = [each for each in decisions if isinstance(each, Wait)]
         waits += [_wait(row, stand) for row in behind.values()]
-        await _explain(tx, owner, front | behind, waits)
+        ours = await _ours(tx, settings, stand)
+        rows = front | behind
+        await _explain(
+            tx, owner, rows, [each for each in waits if rows[each.id]["cluster"] or rows[each.id]["shape"] in ours]
+        )
     return Admission([lease for lease in started if lease is not None], bool(waits), untold)
-
-
-async def _inventory(tx: AsyncConnection, settings: Settings, among: Fleet) -> Inventory:
-    machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
-    return Inventory(machines, settings.max_ranks, await capacity.whole(tx, settings))
 
 
 #: Shape → the device in whose queue its jobs stand, or why they wait outside of any.
@@ -88,12 +89,28 @@ def _stand(shapes: Collection[str], cluster: Inventory, unreachable: str | None)
     return queues(shapes, cluster)
 
 
-async def _front(tx: AsyncConnection, stand: _Stand) -> dict[str, RowMapping]:
+async def _ours(tx: AsyncConnection, settings: Settings, stand: _Stand) -> Set[str]:
+    """Shapes of which this cluster's dispatchers tell why jobs wait: where they could run best, of clusters alike on the first by name."""
+    ours = set(stand)
+    for name in await clusters.fresh(tx):
+        if name != settings.cluster:
+            there = queues(stand, await capacity.inventory(tx, settings, name))
+            ours -= {one for one in stand if (_rank(there[one]), name) < (_rank(stand[one]), settings.cluster)}
+    return ours
+
+
+def _rank(place: Device | Wait) -> int:
+    if not isinstance(place, Wait):
+        return 0
+    return {"waiting_for_nodes": 1, "too_many_ranks": 2}.get(place.reason, 3)
+
+
+async def _front(tx: AsyncConnection, stand: _Stand, cluster: str) -> dict[str, RowMapping]:
     """The jobs at the front of each kind's queue, all in order of submission."""
     found: list[RowMapping] = []
     for device in DEVICES:
         shapes = [shape for shape, place in stand.items() if place == device]
-        found += await jobs.queued(tx, FRONT, shapes) if shapes else ()
+        found += await jobs.queued(tx, FRONT, shapes, cluster=cluster) if shapes else ()
     return {row["id"]: row for row in sorted(found, key=lambda row: str(row["id"]))}
 
 
@@ -108,10 +125,10 @@ def _waiting(row: RowMapping) -> Waiting:
     return Waiting(row["id"], first, row["tensor"], row["wanted_device"], row["spares"], tuple(others), least)
 
 
-async def _others(tx: AsyncConnection, walk: Walk) -> tuple[list[RowMapping], bool]:
+async def _others(tx: AsyncConnection, walk: Walk, cluster: str) -> tuple[list[RowMapping], bool]:
     """Jobs anywhere in the queue: new ones, and a part of all; whether there are more new ones."""
-    new = await jobs.queued(tx, PAGE, after=walk.newest)
-    again = await jobs.queued(tx, PAGE, after=walk.place)
+    new = await jobs.queued(tx, PAGE, after=walk.newest, cluster=cluster)
+    again = await jobs.queued(tx, PAGE, after=walk.place, cluster=cluster)
     walk.newest = new[-1]["id"] if new else walk.newest
     walk.place = again[-1]["id"] if len(again) == PAGE else ""
     return [*new, *again], len(new) == PAGE
@@ -147,11 +164,12 @@ async def _start(
     if not await leases.take(tx, lease, settings.lease_s):
         return None
     now, number = time.time(), job["attempt"] + 1
-    also = {"attempt": number, "device": start.device, "repairs": 0, "retry_at": 0.0}
+    also = {"attempt": number, "device": start.device, "repairs": 0, "retry_at": 0.0, "cluster": settings.cluster}
     if start.world_size is not None:
         also |= await forms.begin(tx, job["id"], start.world_size, owner)
     await move(tx, job["id"], State.QUEUED, State.PLACING, Word(owner, now), token=lease.token, also=also)
     attempt = {"job_id": job["id"], "number": number, "gang": gang_name(job["id"], number), "device": start.device}
+    attempt["cluster"] = settings.cluster
     devices = (start.world_size or job["world_size"]) + job["spares"]
     await attempts.insert(tx, {**attempt, "nodes": known, "devices": devices, "started_at": now})
     return lease

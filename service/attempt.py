@@ -131,7 +131,7 @@ class Attempt:
         if attempt["number"] > 1:  # of a lost gang, ranks may live on for a while, and write into the job's checkpoints
             await self._patiently(lambda: self.cluster.close_gang(gang_name(job["id"], attempt["number"] - 1)), _TRIES)
         async with self.store.read() as tx:
-            avoided = tuple((await fleet(tx)).avoided)
+            avoided = tuple((await fleet(tx, self.settings.cluster)).avoided)
         order = order_of(job, attempt, self.settings, avoided)
         await self._patiently(lambda: self.cluster.start_gang(order), _TRIES)
 

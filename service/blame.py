@@ -42,7 +42,9 @@ async def _cordon(tx: AsyncConnection, node: str, message: str, limits: Limits) 
     held = await cordons.holding(tx)
     if node in held:
         return None
-    alive = {row["id"]: kinds_of(row) for row in await nodes.all_nodes(tx) if row["alive"]}
+    rows = await nodes.all_nodes(tx)
+    mine = {row["cluster"] for row in rows if row["id"] == node}
+    alive = {row["id"]: kinds_of(row) for row in rows if row["alive"] and row["cluster"] in mine}
     if is_last(node, alive, held):
         log.warning("node %s had %s; it stays in use, because it is the last of its kind", node, message)
         return {

@@ -11,17 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from . import queue
 from .gangs import Node
-from .nodes import machine_of
+from .nodes import fleet, machine_of
 from .settings import NodeGroup, Settings
 from .store import capacities, nodes
-
-#: The one cluster of a database.
-CLUSTER = "default"
 
 
 async def remember(tx: AsyncConnection, settings: Settings, found: Iterable[Node]) -> None:
     """Write down what the settings say, or what is there where that is the most."""
-    known = {row["device"]: row for row in await capacities.of(tx, CLUSTER)}
+    known = {row["device"]: row for row in await capacities.of(tx, settings.cluster)}
     living = [queue.machine(node.cpu, 0, node.gpu, 0, 1) for node in found if node.alive]
     for device in queue.DEVICES:
         here = _sorted(machine.capacity[device] for machine in living)
@@ -31,7 +28,7 @@ async def remember(tx: AsyncConnection, settings: Settings, found: Iterable[Node
             continue
         most = here if told is None else told
         if row is None or (row["nodes"], row["told"]) != (most, told is not None):
-            await capacities.put(tx, CLUSTER, device, most, told is not None)
+            await capacities.put(tx, settings.cluster, device, most, told is not None)
 
 
 def _outgrown(row: RowMapping, here: Sequence[int]) -> bool:
@@ -39,20 +36,27 @@ def _outgrown(row: RowMapping, here: Sequence[int]) -> bool:
     return bool(row["told"]) or sum(here) >= sum(row["nodes"])
 
 
-async def whole(tx: AsyncConnection, settings: Settings) -> queue.Whole:
+async def whole(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.Whole:
     """Device → ranks of each node; devices of which nothing is known are left out."""
-    if settings.capacity is not None:
+    if settings.capacity is not None and cluster == settings.cluster:
         most = {device: _told(settings.capacity, device) for device in queue.DEVICES}
     else:
-        most = {row["device"]: row["nodes"] for row in await capacities.of(tx, CLUSTER)}
+        most = {row["device"]: row["nodes"] for row in await capacities.of(tx, cluster)}
     ranks = {"cpu": settings.cpu_ranks_per_core, "cuda": 1}
     return {device: [each * ranks[device] for each in most[device]] for device in queue.DEVICES if most.get(device)}
 
 
-async def inventory(tx: AsyncConnection, settings: Settings) -> queue.Inventory:
-    """The cluster as it is known."""
-    machines = [machine_of(row, settings) for row in await nodes.all_nodes(tx) if row["alive"]]
-    return queue.Inventory(machines, settings.max_ranks, await whole(tx, settings))
+async def inventory(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.Inventory:
+    """A cluster as it is known."""
+    among = await fleet(tx, cluster)
+    machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
+    return queue.Inventory(machines, settings.max_ranks, await whole(tx, settings, cluster))
+
+
+async def inventories(tx: AsyncConnection, settings: Settings) -> list[queue.Inventory]:
+    """Of every cluster that is known, this one among them."""
+    known = {settings.cluster, *(row["cluster"] for row in await nodes.all_nodes(tx))}
+    return [await inventory(tx, settings, cluster) for cluster in sorted(known)]
 
 
 def _told(groups: Iterable[NodeGroup], device: queue.Device) -> list[int]:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy.engine import RowMapping
@@ -20,7 +21,7 @@ from .admission import Admission, Walk, admit
 from .attempt import Attempt
 from .errors import ClusterError, DatabaseError, LeaseLost
 from .failure_log import FailureLog
-from .gangs import Cluster
+from .gangs import Cluster, Node
 from .growing import Growth
 from .identity import gang_name, job_of
 from .nodes import fleet
@@ -28,8 +29,8 @@ from .operating import Operating
 from .owner import Owner
 from .settings import Settings
 from .states import HOLDING, State
+from .store import clusters, jobs, leases, nodes
 from .store import faults as fault_rows
-from .store import jobs, leases, nodes
 from .store import operations as operation_rows
 from .store import traces as trace_rows
 from .store.engine import Store
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 _ADOPTIONS = 100
 #: Seconds that giving the leases back may take at the end.
 _RELEASE_S = 5.0
+#: A cluster's name stays its own for so long after a look at its nodes.
+_NAME_S = 15.0
 #: A waiting job's devices are looked for this often, in seconds.
 _BUSY_NODES_S = 1.0
 
@@ -80,6 +83,7 @@ class Dispatcher:
         self._seen = False  # whether there was such a look
         self._buried = False  # whether this machine's dead dispatchers have been looked for
         self._walk = Walk()
+        self._other_owner: str | None = None  # of another cluster that has our cluster's name
         self._waiting = False  # whether jobs wait in the queue
         self._strangers: Set[str] = frozenset()  # gangs of jobs that the database does not know
 
@@ -110,18 +114,52 @@ class Dispatcher:
             log.warning("the cluster does not answer: %s", error)
             await self._operating.stop()
             return
-        now = time.time()
+        now, name = time.time(), self.settings.cluster
         async with self.store.write() as tx:
-            before = [dict(row, seen_at=now) for row in await nodes.all_nodes(tx)]
-            rows = [asdict(node) | {"seen_at": now} for node in found]
-            await nodes.replace(tx, rows)
+            before = [dict(row, seen_at=now) for row in await nodes.all_nodes(tx, name)]
+            rows = [asdict(node) | {"seen_at": now, "cluster": name} for node in found]
+            if self._refuse(await self._other(tx, found, before)):
+                return
+            await clusters.put(tx, name, self.owner, _NAME_S)
+            await nodes.replace(tx, rows, name)
             await capacity.remember(tx, self.settings, found)
-            spared = (await fleet(tx)).spared
+            spared = (await fleet(tx, name)).spared
         if not self._seen or self._unreachable or sorted(before, key=lambda row: str(row["id"])) != rows:
             self._wake.set()
         if spared and spared != self._spared:
             log.warning("every node of a kind is cordoned; %s stays in use", ", ".join(spared))
         self._seen, self._unreachable, self._spared = True, None, spared
+
+    async def _other(
+        self, tx: AsyncConnection, found: Sequence[Node], before: Sequence[Mapping[str, Any]]
+    ) -> str | None:
+        """The dispatcher of another cluster under our cluster's name, if there is one: it looked lately, and knows none of our nodes."""
+        row = await clusters.locked(tx, self.settings.cluster)
+        if (
+            row is None
+            or row["owner"] == self.owner
+            or not before
+            or {node.id for node in found} & {row["id"] for row in before}
+        ):
+            return None
+        if self.settings.cluster not in await clusters.fresh(tx):
+            return None
+        owner = Owner.parse(row["owner"])
+        return None if owner is not None and owner.certainly_dead else str(row["owner"])
+
+    def _refuse(self, other: str | None) -> bool:
+        """Nothing of this cluster is written down while another has its name."""
+        if other is not None:
+            self._seen = False
+            if self._other_owner is None:
+                log.error(
+                    "%s serves another cluster under the name %r in this database; this dispatcher does nothing until that has gone: "
+                    "give each cluster a name of its own in SHARDYARD_CLUSTER",
+                    other,
+                    self.settings.cluster,
+                )
+        self._other_owner = other
+        return other is not None
 
     async def _schedule(self) -> None:
         if not self._seen:
@@ -149,8 +187,8 @@ class Dispatcher:
             ending=await leases.ending(tx) if tokens else {},
             faults=await fault_rows.open_of(tx, tokens) if struck else (),
             traces=await trace_rows.open_of(tx, tokens) if tokens else (),
-            abandoned=await leases.abandoned(tx, _ADOPTIONS) if reachable else (),
-            operations=await operation_rows.free(tx, self._operating.room)
+            abandoned=await leases.abandoned(tx, _ADOPTIONS, self.settings.cluster) if reachable else (),
+            operations=await operation_rows.free(tx, self._operating.room, self.settings.cluster)
             if reachable and self._operating.room
             else (),
             queued=await jobs.any_queued(tx),
@@ -225,7 +263,7 @@ class Dispatcher:
 
     async def _sweep(self) -> None:
         """Clear away gangs that nobody waits for: of jobs that ended or went on to another attempt, and on our own head of unknown ones."""
-        if not self._connected:
+        if not self._connected or self._other_owner is not None:
             return
         try:
             gangs = {name: job for name in await self.cluster.gangs() if (job := job_of(name)) is not None}
@@ -259,11 +297,12 @@ class Dispatcher:
         for task in running:
             task.cancel()
         await asyncio.gather(self._operating.stop(), *running, return_exceptions=True)
-        if not tokens:
+        if not tokens and not self._seen:
             return
         try:
             async with asyncio.timeout(_RELEASE_S), self.store.write() as tx:
                 await leases.release(tx, tokens)
+                await clusters.leave(tx, self.owner)
         except (TimeoutError, DatabaseError) as error:  # then the leases expire
             log.warning("the leases could not be given back: %s", error)
 

@@ -32,7 +32,7 @@ class Growth:
         """Let those of the jobs under these leases grow for which there has been room for long enough."""
         async with store.read() as tx:
             small = [row for row in await jobs.may_grow(tx) if row["lease_token"] in tokens and forms.larger(row)]
-            wanted = bool(small) and await jobs.any_wants_devices(tx)
+            wanted = bool(small) and await jobs.any_wants_devices(tx, settings.cluster)
             room = {} if wanted or not small else await _room(tx, settings, small)
         now = time.monotonic()
         self._since = {job_id: self._since.get(job_id, now) for job_id in room}
@@ -43,9 +43,9 @@ class Growth:
 
 async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapping]) -> dict[str, int]:
     """Job → the ranks that it can have beside its own, where there is room for any. First submitted, first served."""
-    among = await fleet(tx)
+    among = await fleet(tx, settings.cluster)
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
-    held, whole = await jobs.held_ranks(tx), await capacity.whole(tx, settings)
+    held, whole = await jobs.held_ranks(tx, settings.cluster), await capacity.whole(tx, settings, settings.cluster)
     decisions = decide([_more(row) for row in small], machines, held, settings.max_ranks, whole)
     return {one.id: one.world_size for one in decisions if isinstance(one, Start) and one.world_size is not None}
 

@@ -3,6 +3,9 @@
 import re
 import secrets
 
+#: The cluster of whoever names none.
+CLUSTER = "default"
+
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 _GANG = "shardyard-"
 _JOB = re.compile(r"job-[0-9a-z]{26}")

@@ -105,7 +105,7 @@ async def new_row(
     preflight.check_paths(spec.train)
     checked = await preflight.check(spec, settings, files)
     async with store.read() as tx:
-        cluster = await capacity.inventory(tx, settings)
+        clusters = await capacity.inventories(tx, settings)
         source = await _find(tx, spec.train.resume_from) if spec.train.resume_from else None
     resume = None
     if spec.train.resume_from is not None:
@@ -113,7 +113,7 @@ async def new_row(
     if resume is not None:
         async with store.read() as tx:
             await catalogue.refuse_unusable_path(tx, resume, "train.resume_from")
-    preflight.check_ranks(spec, checked, cluster)
+    preflight.check_ranks(spec, checked, clusters)
     now = time.time()
     row = {
         "id": new_job_id(now),

@@ -43,8 +43,8 @@ class Fleet:
     spared: Collection[str]
 
 
-async def fleet(tx: AsyncConnection) -> Fleet:
-    alive = [row for row in await nodes.all_nodes(tx) if row["alive"]]
+async def fleet(tx: AsyncConnection, cluster: str) -> Fleet:
+    alive = [row for row in await nodes.all_nodes(tx, cluster) if row["alive"]]
     held = await cordons.holding(tx)
     ids = {row["id"] for row in alive}
     mine = {node: policy.Cordon(row["until"], row["by_hand"]) for node, row in held.items() if node in ids}
@@ -59,14 +59,15 @@ async def all_nodes(store: Store, settings: Settings) -> list[NodeRecord]:
 
 
 async def _records(tx: AsyncConnection, settings: Settings) -> list[NodeRecord]:
-    held, spared = await cordons.holding(tx), (await fleet(tx)).spared
+    held = await cordons.holding(tx)
     faults = await cordons.counts(tx, settings.rules.cordon.window_s)
     rows = await nodes.all_nodes(tx)
+    spared = {node for name in {row["cluster"] for row in rows} for node in (await fleet(tx, name)).spared}
     named = {row["id"]: _gangs(row)[:_NAMED] for row in rows}
     holders = await jobs.holders(tx, {job for gangs in named.values() for job, _ in gangs})
     return [
         NodeRecord(
-            **{**row, "seen_at": utc(row["seen_at"])},
+            **{name: row[name] for name in row if name != "cluster"} | {"seen_at": utc(row["seen_at"])},
             devices=_devices(row, settings),
             held=[_holding(holders[job], share, settings) for job, share in named[row["id"]] if job in holders],
             held_more=max(0, len(_gangs(row)) - _NAMED),

@@ -54,7 +54,7 @@ class Operating:
         lease = Lease(job_id, uuid4().hex, self.owner)
         async with self.store.write() as tx:
             row = await rows.take(tx, operation_id, lease, self.settings.lease_s, time.time())
-            node = None if row is None else await _node(tx, row["device"])
+            node = None if row is None else await _node(tx, row["device"], self.settings.cluster)
         if row is None:
             return
         self._running[lease.token] = asyncio.create_task(self._run(row, node), name=operation_id)
@@ -127,9 +127,9 @@ class Operating:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _node(tx: AsyncConnection, device: str | None) -> str | None:
+async def _node(tx: AsyncConnection, device: str | None, cluster: str) -> str | None:
     """Some node on which gangs of this device run: those reach the storage, which a cluster's head may not."""
-    among = await fleet(tx)
+    among = await fleet(tx, cluster)
     able = [row["id"] for row in among.alive if (device or "cpu") in kinds_of(row)]
     chosen = [node for node in able if node not in among.avoided] or able
     return random.choice(chosen) if chosen else None

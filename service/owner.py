@@ -73,9 +73,11 @@ def _place() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """When a process started, in clock ticks since the boot; None where there is none of this number."""
+    """When a process started, in clock ticks since the boot; None where none of this number lives."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
+        return None
+    if fields[0] in "ZX":  # it has ended, and nobody has asked for its status yet
         return None
     return int(fields[19])  # `starttime`, the 22nd of proc(5); the second is the name, which may hold anything

@@ -1,6 +1,7 @@
 """What can be refused before anything is stored: layout, files, checkpoint, and more ranks than there can ever be."""
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -163,16 +164,17 @@ def _exists(path: str) -> bool:
         return False
 
 
-def check_ranks(spec: JobSpec, checked: Checked, cluster: queue.Inventory) -> None:
-    """Raises TooManyRanks when the job can never fit, in its smallest form; while nothing is known of the cluster, anything may."""
+def check_ranks(spec: JobSpec, checked: Checked, clusters: Sequence[queue.Inventory]) -> None:
+    """Raises TooManyRanks when the job can never fit on any of them, in its smallest form; while nothing is known of one, anything may."""
     layout, spares = spec.train.layout, spec.policy.spares
     least = min((form.world_size for form in checked.forms), default=layout.world_size)
     waiting = queue.Waiting("", least, layout.tensor, spec.device, spares)
-    never = queue.impossible(waiting, cluster)
-    if never is not None:
-        if spec.device == "cuda" and queue.impossible(replace(waiting, wanted="cpu"), cluster) is None:
+    refusals = [queue.impossible(waiting, cluster) for cluster in clusters]
+    if (never := refusals[0]) is not None and None not in refusals:
+        on_cpus = replace(waiting, wanted="cpu")
+        if spec.device == "cuda" and any(queue.impossible(on_cpus, cluster) is None for cluster in clusters):
             raise _no_gpus(spec, never)
-        fits = queue.impossible(replace(waiting, spares=0), cluster) is None
+        fits = any(queue.impossible(replace(waiting, spares=0), cluster) is None for cluster in clusters)
         field, smaller = ("policy.spares", "fewer spares") if fits else ("train.layout", "smaller degrees of layout")
         remedy = f"Use {smaller}, add nodes, or say in SHARDYARD_CAPACITY what the cluster is to have."
         raise TooManyRanks(never, field=field, remedy=remedy)

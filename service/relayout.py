@@ -35,8 +35,8 @@ async def relayout(
     """
     checked = await preflight.check(spec, settings, files or SpecFiles())
     async with store.read() as tx:
-        cluster = await capacity.inventory(tx, settings)
-    preflight.check_ranks(spec, checked, cluster)
+        clusters = await capacity.inventories(tx, settings)
+    preflight.check_ranks(spec, checked, clusters)
     columns = forms.columns(spec, checked.batch, checked.forms)
     while True:
         try:

@@ -11,6 +11,7 @@ from ..workers.checkpoint.address import Address, is_bucket, refuse_unreachable
 from .budget import BackOff
 from .cordon import Limits
 from .errors import InvalidSetting
+from .identity import CLUSTER
 from .rules import Rules
 
 
@@ -60,6 +61,11 @@ class Settings(BaseSettings):
 
     ray_address: str | None = Field(None, description="An existing Ray cluster; unset: an embedded one is started.")
     ray_auth_token_path: Path | None = Field(None, description="File (0600) with the Ray cluster's token.")
+    cluster: str = Field(
+        CLUSTER,
+        pattern="^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$",
+        description="The cluster's name, where dispatchers of several clusters share a database; it stays the same for the cluster's life.",
+    )
     cpu_ranks_per_core: int = Field(4, ge=1, le=64, description="CPU ranks that share one core.")
     max_ranks: int | None = Field(None, ge=1, description="Devices the cluster may grow to; unset: it does not grow.")
 

@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Select, and_, func, literal, not_, or_, se
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..identity import CLUSTER
 from ..records import Order
 from ..states import HOLDING, State
 from .dialect import insert as dialect_insert
@@ -159,6 +160,11 @@ def _ready(tx: AsyncConnection) -> ColumnElement[bool]:
     return and_(jobs.c.state == State.QUEUED, jobs.c.retry_at <= unix_begin(tx))
 
 
+def _may_run(cluster: str) -> ColumnElement[bool]:
+    """A job that was placed stays with its cluster, whose nodes have its checkpoints."""
+    return or_(jobs.c.cluster.is_(None), jobs.c.cluster == cluster)
+
+
 async def shapes(tx: AsyncConnection) -> Sequence[str]:
     """Of the queued jobs, each once."""
     return [row.shape for row in await tx.execute(distinct_shapes())]
@@ -174,23 +180,42 @@ def distinct_shapes() -> Select[tuple[str]]:
 
 
 async def queued(
-    tx: AsyncConnection, limit: int, shapes: Collection[str] | None = None, after: str = ""
+    tx: AsyncConnection,
+    limit: int,
+    shapes: Collection[str] | None = None,
+    after: str = "",
+    cluster: str = CLUSTER,
 ) -> Sequence[RowMapping]:
     """The front of the queue, or of its part with these shapes or behind this id: first submitted first.
 
     Without the jobs whose last attempt is still being cleared away. A job that waits for its next try holds up nobody.
     """
-    return (await tx.execute(front(tx, limit, shapes, after))).mappings().all()
+    return (await tx.execute(front(tx, limit, shapes, after, cluster))).mappings().all()
 
 
 def front(
-    tx: AsyncConnection, limit: int, shapes: Collection[str] | None = None, after: str = ""
+    tx: AsyncConnection,
+    limit: int,
+    shapes: Collection[str] | None = None,
+    after: str = "",
+    cluster: str = CLUSTER,
 ) -> Select[*tuple[Any, ...]]:
     """The query of `queued`."""
-    wanted = ("id", "world_size", "tensor", "wanted_device", "shape", "reason", "message", "attempt", "elastic")
+    wanted = (
+        "id",
+        "world_size",
+        "tensor",
+        "wanted_device",
+        "shape",
+        "reason",
+        "message",
+        "attempt",
+        "elastic",
+        "cluster",
+    )
     impatient = func.coalesce(jobs.c.elastic_at <= unix_begin(tx), False)
     columns = (*(jobs.c[name] for name in wanted), _SPARES.label("spares"), impatient.label("impatient"))
-    statement = select(*columns).where(_ready(tx), unleased(tx))
+    statement = select(*columns).where(_ready(tx), unleased(tx), _may_run(cluster))
     if shapes is not None:
         statement = statement.where(jobs.c.shape.in_(sorted(shapes)))
     if after:
@@ -215,19 +240,21 @@ def growing(tx: AsyncConnection) -> Select[*tuple[Any, ...]]:
     return select(*(jobs.c[name] for name in wanted)).where(jobs.c.state == State.RUNNING, *settled).order_by(jobs.c.id)
 
 
-async def any_wants_devices(tx: AsyncConnection) -> bool:
+async def any_wants_devices(tx: AsyncConnection, cluster: str = CLUSTER) -> bool:
     """Whether a queued job could use devices that are free, now or at its next try."""
     away = jobs.c.reason.in_(("too_many_ranks", "waiting_for_nodes"))
     wants = or_(jobs.c.reason.is_(None), not_(away))
-    return (await tx.execute(select(jobs.c.id).where(jobs.c.state == State.QUEUED, wants).limit(1))).first() is not None
+    return (
+        await tx.execute(select(jobs.c.id).where(jobs.c.state == State.QUEUED, wants, _may_run(cluster)).limit(1))
+    ).first() is not None
 
 
-async def held_ranks(tx: AsyncConnection) -> dict[str, int]:
-    """Device → ranks and spares of the gangs that may hold devices now, as they were placed: a job's row may say its next layout."""
+async def held_ranks(tx: AsyncConnection, cluster: str = CLUSTER) -> dict[str, int]:
+    """Device → ranks and spares of the cluster's gangs that may hold devices now, as placed: a job's row may say its next layout."""
     given = func.coalesce(attempts.c.devices, jobs.c.world_size + _SPARES)
     newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt)
     statement = select(jobs.c.device, func.sum(given)).join(attempts, newest, isouter=True)
-    statement = statement.where(jobs.c.state.in_(HOLDING)).group_by(jobs.c.device)
+    statement = statement.where(jobs.c.state.in_(HOLDING), jobs.c.cluster == cluster).group_by(jobs.c.device)
     return {device: int(ranks) for device, ranks in await tx.execute(statement) if device is not None}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..identity import CLUSTER
 from ..states import HOLDING, State
 from .dialect import unix_now
 from .jobs import unleased
@@ -56,9 +57,10 @@ async def release_all_of(tx: AsyncConnection, owners: Iterable[str]) -> None:
     await tx.execute(statement.values(lease_owner=None, lease_token=None, lease_until=None))
 
 
-async def abandoned(tx: AsyncConnection, limit: int) -> list[str]:
-    """Jobs that may hold devices and that no dispatcher looks after."""
-    statement = select(jobs.c.id).where(jobs.c.state.in_(HOLDING), unleased(tx)).order_by(jobs.c.id).limit(limit)
+async def abandoned(tx: AsyncConnection, limit: int, cluster: str = CLUSTER) -> list[str]:
+    """Jobs that may hold devices of the cluster and that no dispatcher looks after."""
+    here = (jobs.c.state.in_(HOLDING), jobs.c.cluster == cluster)
+    statement = select(jobs.c.id).where(*here, unleased(tx)).order_by(jobs.c.id).limit(limit)
     return list((await tx.execute(statement)).scalars())
 
 

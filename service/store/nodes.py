@@ -7,19 +7,28 @@ from sqlalchemy import delete, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..identity import CLUSTER
 from .dialect import insert
 from .tables import nodes
 
 
-async def replace(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The whole picture at once: what is not in it is forgotten."""
-    await tx.execute(delete(nodes).where(nodes.c.id.not_in([row["id"] for row in rows])))
+async def replace(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]], cluster: str = CLUSTER) -> None:
+    """The whole picture of one cluster at once: what is not in it is forgotten."""
+    gone = nodes.c.id.not_in([row["id"] for row in rows])
+    await tx.execute(delete(nodes).where(nodes.c.cluster == cluster, gone))
     if not rows:
         return
     statement = insert(tx, nodes)
-    changed = {column.name: statement.excluded[column.name] for column in nodes.c if column.name != "id"}
-    await tx.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changed), list(rows))
+    changed = {column.name: statement.excluded[column.name] for column in nodes.c if not column.primary_key}
+    await tx.execute(
+        statement.on_conflict_do_update(index_elements=["cluster", "id"], set_=changed),
+        [{**row, "cluster": cluster} for row in rows],
+    )
 
 
-async def all_nodes(tx: AsyncConnection) -> Sequence[RowMapping]:
-    return (await tx.execute(select(nodes).order_by(nodes.c.host, nodes.c.id))).mappings().all()
+async def all_nodes(tx: AsyncConnection, cluster: str | None = None) -> Sequence[RowMapping]:
+    """Of one cluster, or of all."""
+    statement = select(nodes).order_by(nodes.c.host, nodes.c.id)
+    if cluster is not None:
+        statement = statement.where(nodes.c.cluster == cluster)
+    return (await tx.execute(statement)).mappings().all()

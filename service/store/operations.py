@@ -6,10 +6,11 @@ Whoever has one done holds its lease: a token, with which alone its end is store
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, select, update
+from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..identity import CLUSTER
 from .dialect import unix_now
 from .leases import Lease
 from .tables import jobs, operations
@@ -49,9 +50,10 @@ async def open_of(tx: AsyncConnection, job_id: str) -> Sequence[RowMapping]:
     return (await tx.execute(select(operations).where(operations.c.job_id == job_id, _open))).mappings().all()
 
 
-async def free(tx: AsyncConnection, limit: int) -> Sequence[RowMapping]:
-    """Open ones that nobody holds, oldest first."""
-    statement = select(operations).where(_open, _is_free(tx)).order_by(operations.c.id).limit(limit)
+async def free(tx: AsyncConnection, limit: int, cluster: str = CLUSTER) -> Sequence[RowMapping]:
+    """Open ones that nobody holds, of jobs whose checkpoints the cluster has, oldest first."""
+    here = or_(jobs.c.cluster.is_(None), jobs.c.cluster == cluster)
+    statement = select(operations).join(jobs).where(_open, _is_free(tx), here).order_by(operations.c.id).limit(limit)
     return (await tx.execute(statement)).mappings().all()
 
 

@@ -86,10 +86,11 @@ jobs = Table(
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("finished_at", Double),
-    # the dispatcher that looks after the job
+    # the dispatcher that looks after the job, and the cluster on which alone it does: the one that placed the job first
     Column("lease_owner", Text),
     Column("lease_token", String(40)),
     Column("lease_until", Double),
+    Column("cluster", String(63)),
     # the last positions that were given out
     _counter("event_pos"),
     _counter("step_pos"),
@@ -136,6 +137,7 @@ attempts = Table(
     Column("ended_at", Double),
     Column("outcome", String(64)),  # code of why it ended
     Column("error", String(64)),  # fingerprint of the exception that ended it
+    Column("cluster", String(63), nullable=False, server_default="default"),
 )
 
 events = Table(
@@ -311,9 +313,19 @@ logs = Table(
     Index(None, "job_id", "rank", "position"),
 )
 
+#: Each cluster that has had a dispatcher.
+clusters = Table(
+    "clusters",
+    METADATA,
+    Column("name", String(63), primary_key=True),
+    Column("owner", Text, nullable=False),  # the dispatcher that looked at it last
+    Column("fresh_until", Double, nullable=False),  # no other cluster takes the name before, by the database's clock
+)
+
 nodes = Table(
     "nodes",
     METADATA,
+    Column("cluster", String(63), primary_key=True),
     Column("id", String(80), primary_key=True),
     Column("host", Text, nullable=False),
     Column("alive", Boolean, nullable=False),

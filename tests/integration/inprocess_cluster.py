@@ -85,6 +85,7 @@ class InProcessCluster:
         self.orders: list[GangOrder] = []
         self.closed: list[str] = []
         self.reachable = True
+        self.looks = 0  # so often somebody asked for the nodes
         self.batch = 50  # the most new events that a pull gives
         self.repeats = False  # pull gives acknowledged events again, too
         self.lost_replies = 0  # so many pulls happen, but their answers are lost
@@ -96,6 +97,7 @@ class InProcessCluster:
 
     async def nodes(self) -> list[Node]:
         self._answer()
+        self.looks += 1
         return list(self.machines)
 
     async def start_gang(self, order: GangOrder) -> None:

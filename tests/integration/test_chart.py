@@ -475,6 +475,7 @@ def test_a_changed_setting_rolls_the_pods() -> None:
         ({"api": {"resources": {"limits": {"cpu": "a lot"}}}}, "api/resources/limits/cpu"),
         ({"settings": {"lease_s": 0}}, "settings/lease_s"),
         ({"settings": {"max_ranks": 1.5}}, "settings/max_ranks"),
+        ({"settings": {"cluster": "No. 2"}}, "settings/cluster"),
         ({"settings": {"capacity": [{"gpu": 8}]}}, "settings/capacity"),
         ({"security": {"uid": 0}}, "security/uid"),
         ({"ray": {"create": False}}, "ray/address"),

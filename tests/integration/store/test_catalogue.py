@@ -14,6 +14,7 @@ from shardyard.service.operating import Operating
 from shardyard.service.operations import Wanted, ask
 from shardyard.service.records import Job
 from shardyard.service.settings import Settings
+from shardyard.service.store import operations
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.workers.checkpoint.address import below
@@ -120,7 +121,9 @@ async def test_an_operation_says_what_it_found(
     cluster = Finding()
     cluster.outcome = outcome
     operating = Operating(store, settings, cluster, "test")
-    await operating.look()
+    async with store.read() as tx:
+        waiting = await operations.free(tx, operating.room)
+    await operating.begin(waiting)
     [working] = [task for task in asyncio.all_tasks() if task.get_name() == asked.id]
     await asyncio.wait_for(working, PATIENCE_S)
     assert await states(store, job) == {10: state}

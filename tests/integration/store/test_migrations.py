@@ -5,16 +5,21 @@ from alembic.config import Config
 from sqlalchemy import Connection, update
 
 from shardyard.service import jobs
+from shardyard.service.admission import admit
 from shardyard.service.checkpoints import checkpoints
 from shardyard.service.records import Cursor
+from shardyard.service.settings import Settings
 from shardyard.service.store import checkpoints as rows
-from shardyard.service.store import events, tables
+from shardyard.service.store import events, leases, nodes, tables
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.revision import MIGRATIONS
 from shardyard.service.store.schema import upgrade
 
 from .conftest import Submit
 from .test_revision import unchecked
+
+NODE = {"id": "n1", "host": "h1", "alive": True, "cpu": 1.0, "gpu": 0.0, "cpu_used": 0.0, "gpu_used": 0.0}
 
 
 async def back_and_forth(url: str, revision: str) -> None:
@@ -62,3 +67,27 @@ async def test_a_job_that_was_told_as_preempted_changes_its_layout(
     ]
     now = await jobs.get_job(store, job.id)
     assert (now.state, now.reason) == ("relayouting", "relayout")
+
+
+async def test_jobs_of_an_earlier_version_are_placed_and_taken_over(
+    store: Store, database_url: str, settings: Settings, submit: Submit
+) -> None:
+    """Queued ones stand in their queue, those that run belong to the one cluster that there was."""
+
+    async def seen() -> None:
+        async with store.write() as tx:
+            await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+
+    await seen()
+    runs = await submit(ranks=2)
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    waits = [await submit(ranks=2, spares=1), await submit(ranks=2, layout={"data": {"min": 1, "max": 2}})]
+    await back_and_forth(database_url, "0012")
+    await seen()
+    async with store.write() as tx:
+        await leases.release(tx, [lease.token])
+        assert await leases.abandoned(tx, 5, "default") == [runs.id] and not await leases.abandoned(tx, 5, "other")
+        shapes = [(await job_rows.by_id(tx, job.id) or {})["shape"] for job in waits]
+    assert shapes == ["auto 2 1 1", "auto 1 1 0"]
+    await admit(store, settings, "a", None)
+    assert (await jobs.get_job(store, waits[0].id)).reason == "waiting_for_devices"
