@@ -57,6 +57,11 @@ def kinds(plane: Plane) -> dict[int, str]:
 
 def _kind(process: psutil.Process) -> str:
     line = " ".join(process.cmdline())
+    if (program := Path(line.split()[0]).name) in (
+        "raylet",
+        "gcs_server",
+    ):  # the raylet's line has its workers' command, too
+        return program
     if ".forkserver" in line:
         parent = process.parent()
         forked = parent is not None and ".forkserver" in " ".join(parent.cmdline())
