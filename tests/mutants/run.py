@@ -7,13 +7,14 @@ they must pass. `python -m mutants.run NAME …` (in tests/) tries those alone w
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
@@ -69,9 +70,17 @@ class Tree:
         command = [sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", "-m", CORE, *killers]
         # Before the installed package, which is the tree that we copied.
         env = os.environ | {"PYTHONPATH": str(self.root.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(
-            command, check=False, cwd=self.root, env=env, capture_output=True, text=True, timeout=_LIMIT_S
+        pipe = subprocess.PIPE
+        started = subprocess.Popen(
+            command, cwd=self.root, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
         )
+        try:
+            stdout, stderr = started.communicate(timeout=_LIMIT_S)
+        finally:
+            with suppress(ProcessLookupError):  # what tests that were cut off have started
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+        return subprocess.CompletedProcess(command, started.returncode, stdout, stderr)
 
     @contextmanager
     def wrong(self, mutant: Mutant) -> Iterator[None]:
