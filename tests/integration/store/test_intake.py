@@ -15,6 +15,7 @@ from shardyard.service.records import Budget, Cursor, Job
 from shardyard.service.rules import Rules
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import leases, nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -112,6 +113,10 @@ async def test_without_the_lease_nothing_is_stored(store: Store, placed: tuple[J
         await take_in(store, lease, 1, BATCH)
     with pytest.raises(LeaseLost):
         await take_in(store, thief, 2, BATCH)
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, job.id, {"attempt": 2})
+    with pytest.raises(LeaseLost):  # the attempt before
+        await take_in(store, thief, 1, BATCH)
     assert await story(store, job) == before
 
 
