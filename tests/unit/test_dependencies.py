@@ -78,8 +78,9 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _ours(path: Path) -> set[str]:
-    """The package, the tests' harness, and what a script imports from beside it."""
-    return {"shardyard", "harness", *(beside.stem for beside in path.parent.glob("*.py"))}
+    """The package, what lies in tests/, and what a script imports from beside it."""
+    tests = (folder.name for folder in (ROOT / "tests").iterdir() if folder.is_dir())
+    return {"shardyard", *tests, *(beside.stem for beside in path.parent.glob("*.py"))}
 
 
 def test_every_import_of_the_product_is_declared() -> None:

@@ -81,8 +81,8 @@ def test_curves_come_in_columns_and_the_stream_goes_on_after_them(plane: Plane, 
     told = ask("GET", f"{plane.url}/v1/jobs/{job}/curves", params={"names": "loss, grad_norm,loss_scale,mfu"}).json()
     assert (told["width"], told["starts"], told["last_step"]) == (1, list(range(1, 11)), 10)
     assert told["series"] == {
-        "loss": {"mean": [float(f"{5 / n:.6g}") for n in range(1, 11)], "low": None, "high": None},
-        "grad_norm": {"mean": [1.0] * 10, "low": None, "high": None},
+        "loss": {"mean": [float(f"{5 / n:.6g}") for n in range(1, 11)], "low": None, "high": None, "last": 0.5},
+        "grad_norm": {"mean": [1.0] * 10, "low": None, "high": None, "last": 1.0},
     }
     assert [(one["step"], one["loss"]) for one in told["evals"]] == [(10, 0.5)]
     gang.steps(11, 12)
