@@ -31,7 +31,7 @@ def alone() -> Iterator[None]:
 
 
 def pip(*arguments: str) -> None:
-    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "-qq", *arguments]
+    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "-qq", "--no-compile", *arguments]
     subprocess.run([*command, "--constraint", str(ROOT / "constraints.txt")], check=True, cwd=ROOT)
 
 
@@ -48,8 +48,6 @@ def pinned(name: str) -> str:
 
 
 def install(extra: str) -> None:
-    # What only tests need is compiled where it is imported, which most of it never is: half a minute less on two cores.
-    compiled = ("--compile",) if extra == "run" else ("--no-compile",)
     fresh = UNFINISHED.exists() or not works()
     UNFINISHED.touch()
     if fresh:
@@ -58,11 +56,14 @@ def install(extra: str) -> None:
     print("installing the pinned dependencies; the first time this takes some minutes", flush=True)
     pip("pip")
     # Alone and by its exact version, so that pip takes the CPU build where one is offered.
-    pip(*compiled, pinned("torch"))
-    pip(*compiled, "--editable", ".[dev]" if extra == "dev" else ".")
+    pip(pinned("torch"))
+    pip("--editable", ".[dev]" if extra == "dev" else ".")
     if extra == "dev":
         # Alone: its command line wants an older typer than ours, and is not what the tests need of it.
         pip("--no-deps", pinned("openapi-python-client"))
+    # By all cores; pip compiles on one. Files that are no Python for this version are left as they are.
+    compiling = [str(PYTHON), "-W", "ignore", "-m", "compileall", "-qq", "-j", "0", str(VENV / "lib")]
+    subprocess.run(compiling, check=False)
     UNFINISHED.unlink()
 
 

@@ -118,6 +118,7 @@ def test_a_rank_that_raises_fails_the_job_with_its_story(plane: Plane, tmp_path:
         assert client.wait(client.submit(spec("after-it", steps=2)).id, timeout_s=PATIENCE_S).state == "succeeded"
 
 
+@pytest.mark.full
 def test_a_job_saves_in_a_bucket_and_another_one_resumes_it(plane: Plane) -> None:
     uri = "s3://checkpoints/jobs"
     with plane.client() as client:

@@ -126,7 +126,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
-@pytest.mark.parametrize("database_url", ["postgresql", pytest.param("sqlite", marks=pytest.mark.full)], indirect=True)
+@pytest.mark.full  # two dispatchers and tasks that import torch
 async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
     database_url: str, cluster: Cluster, settings: Settings, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from shardyard.service.warm_workers import Workers, count_workers
 
 from .story import closed, follow, is_step, order, pids
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]  # kills and starts a dozen workers
 
 RANKS = max(2, len(os.sched_getaffinity(0)))
 
