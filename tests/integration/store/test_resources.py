@@ -40,7 +40,7 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
     assert before.step is None and before.reason is None
     parameters = of("parameters", before)
     assert (parameters.low, parameters.most, parameters.formula) == (2 * PARAMETERS, None, "2Ψ")
-    expected = Flow("data", "all_reduce", None, None, None, "2Ψ(N−1)/N", PARAMETERS, 2 * PARAMETERS, None)
+    expected = Flow("data", "all_reduce", None, None, None, "2Ψ(N−1)/N", PARAMETERS, 4 * PARAMETERS, None)  # in fp32
     assert before.traffic == [expected]
 
     (lease,) = (await admit(store, settings, "a", None)).leases
