@@ -10,6 +10,7 @@ import pytest
 import yaml
 from harness.patience import PATIENCE_S
 from harness.plane import Plane, spec, until
+from harness.resting import resting
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -71,9 +72,9 @@ def test_the_gang_and_torchrun_train_the_same_bits(plane: Plane, tmp_path: Path)
     assert [point.loss for point in stored] == [e["data"]["loss"] for e in events if e["kind"] == "step"]
 
 
-def test_cancel_ends_a_running_job_and_leaves_nothing(plane: Plane) -> None:
+def test_cancel_ends_a_running_job_and_leaves_nothing(plane: Plane, tmp_path: Path) -> None:
     with plane.client() as client:
-        job = client.submit(spec("endless", steps=1_000_000, layout={"data": 4}))
+        job = client.submit(spec("endless", steps=1_000_000, model=resting(tmp_path), layout={"data": 4}))
         until(lambda: client.job(job.id).state == "running", PATIENCE_S, "the job to run")
         assert trainers(plane)
         client.cancel(job.id)

@@ -1,12 +1,15 @@
 """A job whose trainer and supervisor are killed goes on, seen from outside: same attempt, every step once, the same losses, a story."""
 
+from pathlib import Path
+
 from harness.cast import actors, trainers
 from harness.patience import PATIENCE_S
 from harness.plane import Plane, endless, trained, until
+from harness.resting import resting
 
 
-def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: Plane) -> None:
-    same = {"layout": {"data": 4, "zero": 1}, "snapshot": {"every": 1}}
+def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: Plane, tmp_path: Path) -> None:
+    same = {"model": resting(tmp_path), "layout": {"data": 4, "zero": 1}, "snapshot": {"every": 1}}
     with plane.client() as client:
         broken = client.submit(endless("broken", **same))
         trained(client, broken.id, 10)

@@ -11,9 +11,12 @@ import pytest
 from harness.page import RECORDER, signed_in
 from harness.patience import PATIENCE_MS
 from harness.plane import Plane, spec
+from harness.resting import resting
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 MODEL = '''
+import time
+
 import torch
 import torch.distributed as dist
 
@@ -28,6 +31,7 @@ class Chatty(torch.nn.Module):
         self.calls = 0
 
     def forward(self, tokens):
+        time.sleep(0.02)  # the cores are the page's
         self.calls += 1
         if self.calls % 10 == 1:
             print(f"call {self.calls} on rank {dist.get_rank()}", flush=True)
@@ -175,11 +179,14 @@ def it_is_cancelled(page: Page) -> None:
     assert step(page) == stopped
 
 
-def test_a_page_outlives_its_control_plane(browser: Browser, plane: Plane, url: str, token: str) -> None:
+def test_a_page_outlives_its_control_plane(
+    browser: Browser, plane: Plane, url: str, token: str, tmp_path: Path
+) -> None:
     """`kill -9` and a new start: the open page goes on by itself, and no step is missing or there twice."""
     page = signed_in(browser, url, token).new_page()
     page.add_init_script(RECORDER)
-    page.goto(f"{url}/jobs/{submit(url, token, spec('outlives', steps=1_000_000))}")
+    outlives = spec("outlives", steps=1_000_000, model=resting(tmp_path), layout={"data": 2, "micro_batch": 4})
+    page.goto(f"{url}/jobs/{submit(url, token, outlives)}")
     page.wait_for_function("() => window.steps.length > 20", timeout=PATIENCE_MS)
     plane.kill()
     expect(page.get_by_text("connection lost")).to_be_visible()

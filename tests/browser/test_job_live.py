@@ -7,18 +7,23 @@ import pytest
 from harness.page import RECORDER, assert_accessible, opened
 from harness.patience import PATIENCE_MS, PATIENCE_S
 from harness.plane import Plane, spec, until
+from harness.resting import resting
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard.api.models import Job
 
 
 @pytest.fixture(scope="module")
-def job(plane: Plane) -> Iterator[Job]:
+def job(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Two ranks that train for longer than the tests, and save often."""
+    train = {
+        "model": resting(tmp_path_factory.mktemp("resting")),
+        "layout": {"data": 2, "micro_batch": 4},
+        "checkpoint": {"every": 20, "keep": 500},
+        "eval": {"every": 20, "batches": 1},
+    }
     with plane.client() as client:
-        found = client.submit(
-            spec("patient", steps=1_000_000, checkpoint={"every": 100, "keep": 500}, eval={"every": 50, "batches": 1})
-        )
+        found = client.submit(spec("patient", steps=1_000_000, **train))
         until(lambda: client.job(found.id).checkpoint is not None, PATIENCE_S, "a checkpoint")
         yield found
         client.cancel(found.id)
@@ -66,10 +71,10 @@ def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: Pl
     expect(text).to_have_value(re.compile(f"resume_from: .*{job.id}/step-"))
     written = text.input_value()
     step = int(re.findall(r"step-(\d+)", written)[0])
-    changed = written.replace("    data: 2\n", "    data: 1\n    tensor: 2\n", 1).replace("    tensor: 1\n", "", 1)
+    changed = written.replace("    zero: 0\n", "    zero: 1\n", 1)
     assert changed != written
     text.fill(changed)
-    expect(page.get_by_role("region", name="What would run")).to_contain_text("tensor 2")
+    expect(page.get_by_role("region", name="What would run")).to_contain_text("ZeRO-1")
     page.get_by_role("button", name="Submit").click()
     expect(page).to_have_url(re.compile("/jobs/job-"))
     child = page.url.rpartition("/")[2]
@@ -81,7 +86,7 @@ def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: Pl
             assert progress is not None and progress.step > step
             assert client.job(child).parent == job.id
             diff = page.get_by_role("region", name="Differences of the specs")
-            expect(diff).to_contain_text("train.layout.tensor")
+            expect(diff).to_contain_text("train.layout.zero")
             expect(diff.get_by_role("link", name="patient")).to_be_visible()
             expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=PATIENCE_MS)
         finally:

@@ -13,6 +13,7 @@ import pytest
 from harness.page import SHOTS, assert_accessible, opened, signed_in
 from harness.patience import PATIENCE_MS, PATIENCE_S
 from harness.plane import Plane, spec, until
+from harness.resting import resting
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard import Client
@@ -33,31 +34,10 @@ def page(browser: Browser, url: str, token: str, refusals: list[str]) -> Iterato
         yield page
 
 
-#: A model that rests in each step: jobs that train for as long as the tests look at them leave the cores to the tests.
-RESTING = """
-import time
-
-import torch
-
-
-class Resting(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = torch.nn.Embedding(256, 16)
-        self.head = torch.nn.Linear(16, 256)
-
-    def forward(self, tokens):
-        time.sleep(0.05)
-        return self.head(self.embed(tokens))
-"""
-
-
 @pytest.fixture(scope="module")
 def pair(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Job, Job]]:
     """Two jobs that train, of 2 ranks each, and that differ in their learning rate and in a label."""
-    code = tmp_path_factory.mktemp("resting")
-    (code / "resting.py").write_text(RESTING)
-    model = {"import": "resting:Resting", "code": str(code)}
+    model = resting(tmp_path_factory.mktemp("resting"))
     with plane.client() as client:
         made = []
         for name, rate in (("tortoise", 1e-3), ("hare", 1e-2)):

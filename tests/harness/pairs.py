@@ -36,7 +36,8 @@ MOST_RANKS = 4
 
 
 def layout_of(case: Case) -> dict[str, Any]:
-    return {key: value for factor, word in case.items() for key, value in FACTORS[factor][word].items()}
+    parts = {key: value for factor, word in case.items() for key, value in FACTORS[factor][word].items()}
+    return {**parts, "micro_batch": 2}
 
 
 def changes_of(case: Case) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def _legal(case: Case) -> bool:
     ranks = layout.get("data", 1) * layout.get("tensor", 1) * layout.get("context", 1) * layout.get("pipeline", 1)
     if ranks > MOST_RANKS or (layout.get("zero") and layout.get("data", 1) * layout.get("context", 1) == 1):
         return False
-    spec = {**changes_of(case), "layout": layout, "data": {"seq_len": 32}, "global_batch": 16, "steps": 4}
+    spec = {**changes_of(case), "layout": layout, "data": {"seq_len": 32}, "global_batch": 16, "steps": 3}
     try:
         TrainSpec.model_validate(spec).check()
     except (Refusal, ValueError):

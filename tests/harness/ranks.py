@@ -76,7 +76,7 @@ def spawn(work: Any, world: int, *arguments: Any) -> list[Any]:
             theirs.close()
             pipes.append(mine)
             processes.append(process)
-        return _collect(pipes)
+        return _collect(pipes, processes)
     finally:
         for process in processes:
             process.kill()
@@ -85,7 +85,7 @@ def spawn(work: Any, world: int, *arguments: Any) -> list[Any]:
             pipe.close()
 
 
-def _collect(pipes: list[Any]) -> list[Any]:
+def _collect(pipes: list[Any], processes: list[Any]) -> list[Any]:
     results: list[Any] = [None] * len(pipes)
     waiting = {pipe: rank for rank, pipe in enumerate(pipes)}
     while waiting:
@@ -97,7 +97,8 @@ def _collect(pipes: list[Any]) -> list[Any]:
             try:
                 failed, results[rank] = pipe.recv()
             except EOFError:
-                raise RuntimeError(f"rank {rank} died without a word") from None
+                processes[rank].join(10)
+                raise RuntimeError(f"rank {rank} died without a word: {processes[rank]}") from None
             if failed:
                 raise RuntimeError(f"rank {rank}:\n{results[rank]}")
     return results
@@ -105,7 +106,7 @@ def _collect(pipes: list[Any]) -> list[Any]:
 
 def _enter(pipe: Any, work: Any, rank: int, world: int, port: int, arguments: tuple[Any, ...]) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
-    faulthandler.enable()  # a rank that is killed by a signal says where
+    _say_where_it_crashed()
     try:
         pipe.send((False, work(rank, world, port, *arguments)))
     except BaseException:
@@ -113,6 +114,14 @@ def _enter(pipe: Any, work: Any, rank: int, world: int, port: int, arguments: tu
     # Leave without waiting for peers or threads: the result is out.
     pipe.close()
     os._exit(0)
+
+
+def _say_where_it_crashed() -> None:
+    """The stacks of all threads on a fatal signal: Python's, and those of C++, in which gloo has threads of its own."""
+    import torch
+
+    faulthandler.enable()
+    torch._C._set_print_stack_traces_on_fatal_signal(True)
 
 
 def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:

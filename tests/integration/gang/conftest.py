@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from shardyard.service import warm_workers
 from shardyard.service.cluster import Cluster
 from shardyard.service.head import Head
 from shardyard.service.settings import Settings
@@ -28,6 +29,14 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield data_dir
     finally:
         Head(data_dir).shut_down()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def idle_workers() -> Iterator[None]:
+    """The head prepares no workers: a module's idle ones end with its connection, and starting them costs the cores more than its tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(warm_workers, "MOST", 0)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

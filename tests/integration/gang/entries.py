@@ -37,7 +37,8 @@ def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
     """The real training loop, which says in `folder` what its process is.
 
     What a test puts there happens before a step: while `{rank}.stuck` is there the rank is stuck, once this process has done as many steps
-    as are written in it; while `{rank}.slow` is, it sleeps for the seconds in it; when `{rank}.flip` is, it flips a bit of its parameters.
+    as are written in it, and while `{pid}.stuck` is, this process alone; while `{rank}.slow` is, the rank sleeps for the seconds in it;
+    when `{rank}.flip` is, it flips a bit of its parameters.
     """
     from shardyard.workers.spec import Run
 
@@ -45,9 +46,12 @@ def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
     loop, built = _built()
     stuck, slow, flip = (Path(run["folder"], f"{coords.rank}.{how}") for how in ("stuck", "slow", "flip"))
 
+    stuck_alone = Path(run["folder"], f"{os.getpid()}.stuck")
     asked = count()
 
     def stop_or_stick() -> Any:
+        if stuck_alone.exists():
+            _stick(stuck_alone)
         if stuck.exists() and next(asked) >= int(stuck.read_text() or 0):
             _stick(stuck)
         if slow.exists():

@@ -45,11 +45,10 @@ async def test_a_stuck_rank_and_a_stopped_one_are_named_and_cost_no_step_and_no_
         accused.append((rank, how))
         _hold(folder, rank, how)
         events += await follow(cluster, hung.name, after=len(events), until=is_incident)
-        (folder / f"{rank}.stuck").unlink(missing_ok=True)
     events += await follow(cluster, hung.name, after=len(events))
 
-    assert states(events) == ["starting", "running", *["recovering", "running"] * SEEDS, "succeeded"], events[-1]
     told = [event["data"] for event in events if event["kind"] == "incident"]
+    assert states(events) == ["starting", "running", *["recovering", "running"] * SEEDS, "succeeded"], told
     assert [(incident["cause"], incident["rank"]) for incident in told] == [("hang", rank) for rank, _ in accused], told
     for incident, (rank, how) in zip(told, accused, strict=True):
         _understood(incident, rank, how)
@@ -68,10 +67,12 @@ def is_incident(event: Event) -> bool:
 
 
 def _hold(folder: Path, rank: int, how: str) -> None:
+    """Only this process: the one that takes its place trains on."""
+    pid = pids(folder)[rank]
     if how == "stuck":
-        (folder / f"{rank}.stuck").touch()
+        (folder / f"{pid}.stuck").touch()
     else:
-        os.kill(pids(folder)[rank], signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
 
 
 def _understood(incident: dict[str, Any], rank: int, how: str) -> None:
