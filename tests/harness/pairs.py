@@ -36,8 +36,9 @@ MOST_RANKS = 4
 
 
 def layout_of(case: Case) -> dict[str, Any]:
+    """The case's layout, with four micro-batches of a global batch of 16, where every order of two ranks has come to its steady state."""
     parts = {key: value for factor, word in case.items() for key, value in FACTORS[factor][word].items()}
-    return {**parts, "micro_batch": 2}
+    return {**parts, "micro_batch": 4 // parts.get("data", 1)}
 
 
 def changes_of(case: Case) -> dict[str, Any]:
