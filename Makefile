@@ -36,7 +36,7 @@ checks: ## lint, types, layers and the dashboard's own checks
 JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest
 # What strikes or fills the machine may take longer.
-PATIENT = SHARDYARD_TEST_PATIENCE_S=240 $(PYTEST) -o timeout=900
+PATIENT = SHARDYARD_TEST_PATIENCE_S=240 $(PYTEST) -o timeout=900 -o faulthandler_timeout=600
 BESIDE = -n $(JOBS) --dist loadgroup --no-loadscope-reorder --durations=25 --junitxml=build/tests.xml
 
 test: ready checks ## All checks, and every test of the core, in at most fifteen minutes on two cores

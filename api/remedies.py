@@ -156,6 +156,8 @@ def _message(path: Path, item: Mapping[str, Any], document: Any) -> str:
     if not path and item["type"] == "model_type":
         return "A job spec is a mapping of keys to values."
     given = _value(document, path)
+    if item["type"] in ("model_type", "dict_type"):
+        return f"{_short(given)} is not a mapping of keys to values."
     told = item["msg"]
     subject, _, rest = told.partition(" ")
     if subject in {"Input", "String"} and isinstance(given, str | int | float | bool):

@@ -244,7 +244,6 @@ class CheckpointSpec(_Part):
     final: bool = Field(True, description="Save after the last step.")
     uri: Address | None = Field(
         None,
-        max_length=1024,
         description="Where they lie, below a folder named as the job: `s3://bucket/prefix` or a path; null: where the server says.",
     )
     export: bool = Field(

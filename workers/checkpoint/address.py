@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from ...strategies.layout import Refusal
 
@@ -64,4 +64,4 @@ def _text(given: object) -> object:
 
 
 #: An address in a spec or in settings.
-Address = Annotated[str, BeforeValidator(_text)]
+Address = Annotated[str, Field(max_length=1024), BeforeValidator(_text)]
