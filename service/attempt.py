@@ -43,6 +43,8 @@ _FIRST_BACK_OFF_S, _LAST_BACK_OFF_S = 0.25, 5.0
 _CLEAR_S = 1.0
 #: Seconds that events which a gang told before it was to end may take into the database; what is not there then is lost.
 _CATCH_UP_S = 300.0
+#: Seconds beyond its wait that a pull which is under way may take to answer.
+_ANSWER_S = 5.0
 
 T = TypeVar("T")
 
@@ -55,6 +57,7 @@ class Attempt:
         self._relayout, self._cancelled = asyncio.Event(), asyncio.Event()
         self._caught_up = asyncio.Event()  # whether all that the gang is known to have told is stored
         self._caught_up.set()
+        self._asked = 0  # so often it was asked whether it is so from then on
         self._carrying: dict[str, asyncio.Task[None]] = {}  # orders on their way to the gang, by id
 
     def inject(self, gang: str, fault: Fault) -> None:
@@ -118,9 +121,10 @@ class Attempt:
                 self._caught_up.set()
                 continue
             self._caught_up.clear()
+            asked = self._asked
             taken = await self._patiently(partial(self._take_in, job["attempt"], pull.events))
             cursor, ended = taken.cursor, taken.ended
-            if cursor >= pull.last:
+            if cursor >= pull.last and asked == self._asked:
                 self._caught_up.set()
             self.end(taken.state)
 
@@ -151,10 +155,9 @@ class Attempt:
                 await _end_tasks(*asking)
                 asking.append(asyncio.create_task(self._ask_to_end(gang, "cancel")))
                 await asyncio.wait({working}, timeout=self.settings.cancel_s)
-            if not working.done():  # it may have ended, and its last events wait behind others for a slow database
-                caught_up = asyncio.create_task(self._caught_up.wait())
-                asking.append(caught_up)
-                await asyncio.wait({working, caught_up}, timeout=_CATCH_UP_S, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                asking.append(asyncio.create_task(self._catch_up()))
+                await asyncio.wait({working, asking[-1]}, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 return working.result()
         finally:
@@ -162,6 +165,14 @@ class Attempt:
         with contextlib.suppress(ClusterError, TimeoutError):
             await asyncio.wait_for(self.cluster.close_gang(gang), _CLEAR_S)
         raise GangLost(f"{gang} did not end by itself within {self.settings.cancel_s} s.")
+
+    async def _catch_up(self) -> None:
+        """Until an answer from now on is taken in: the gang may have ended, its last events be on their way or wait for the database."""
+        patience_s = self.settings.pull_s + _ANSWER_S if self._caught_up.is_set() else _CATCH_UP_S
+        self._asked += 1
+        self._caught_up.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._caught_up.wait(), patience_s)
 
     async def _ask_to_end(self, gang: str, reason: str) -> None:
         """Until the gang has heard it: it may be just being made."""

@@ -49,7 +49,7 @@ from .tracing import Tracing
 from .words import in_words
 
 #: What a loop knows of its past and tells at its end.
-_OWN = ("began_at", "first_loss", "last_losses", "validation_loss", "trained_s", "first_step_s")
+_PAST = ("began_at", "first_loss", "last_losses", "validation_loss", "trained_s", "first_step_s")
 
 
 def train(run: Run, coords: Coords, tell: Tell, asked: Asked) -> None:
@@ -104,6 +104,7 @@ class Loop:
         self.first_loss: float | None = None
         self.last_losses: list[float] = []  # of the steps whose mean the summary tells
         self.validation_loss: float | None = None
+        self.own = False  # whether it goes on from a state of this very job
         self.began_at: int | None = None  # the first step of this attempt
         self.started = time.monotonic()
         self.first_step_s: float | None = None
@@ -129,7 +130,7 @@ class Loop:
         self._tell_plan()
         first = self._restore() + 1
         self.began_at = self.began_at or first
-        if first > self.spec.steps and self.memory.restore is None:
+        if first > self.spec.steps and not self._has_trained:
             raise CheckpointError(
                 f"the checkpoint is of step {first - 1}: train.steps {self.spec.steps} leaves nothing to do; raise it."
             )
@@ -306,18 +307,27 @@ class Loop:
     def _saved(self, step: int) -> dict[str, Any]:
         """What a checkpoint holds beside the pieces: also what rank 0 told lately in this attempt, which may die on its way."""
         told = plain(self.recent.told()) if self.leads else []
-        return self._training(step) | {"told": told, "told_in": self._attempt}
+        return self._training(step) | {"loop": self._past, "told": told, "told_in": self._attempt}
 
     @property
     def _attempt(self) -> list[Any]:
         return [self.built.run.job, self.built.run.attempt]
 
+    @property
+    def _has_trained(self) -> bool:
+        """Whether this job has trained before and goes on from there: then all that is left after its last step is its end."""
+        again = self.memory.again or self.memory.restore is not None or self.built.run.attempt > 1
+        return self.own and again
+
+    @property
+    def _past(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _PAST}
+
     def _facts(self, step: int) -> dict[str, Any]:
         """A snapshot's JSON: the training state, this loop's own, and what rank 0 told lately."""
-        own = {name: getattr(self, name) for name in _OWN}
         told = self.recent.told() if self.leads else []
         state = {"training": self._training(step), "about": self.saving.about}
-        return state | {"loop": own, "checkpoint": self.saving.newest, "told": told}
+        return state | {"loop": self._past, "checkpoint": self.saving.newest, "told": told}
 
     def _restore(self) -> int:
         """The step after which this rank goes on; 0: from the start.
@@ -326,8 +336,7 @@ class Loop:
         """
         if self.memory.restore is not None:
             facts = snapshot.restore(self.memory.slots, self.memory.restore, self._all_pieces())
-            for name, value in facts["loop"].items():
-                setattr(self, name, value)
+            self._recall(facts["loop"])
             self.saving.newest = facts["checkpoint"]
             self.recent.tell_again(facts["told"])
             self.snapshots.copy(self.memory.restore)
@@ -338,12 +347,20 @@ class Loop:
         training = restore(folder_at(run.checkpoints), resume, self._all_pieces(), self.saving.warn, self._locate)
         if training is None:
             return 0
-        if self.leads and self.memory.again and training.get("told_in") == self._attempt:
+        same_attempt = training.get("told_in") == self._attempt
+        if self.own and (same_attempt or training["step"] == self.spec.steps):
+            self._recall(training.get("loop", {}))
+        if self.leads and self.memory.again and same_attempt:
             self.recent.tell_again(training["told"])
         return self._continue(training)
 
+    def _recall(self, own: Mapping[str, Any]) -> None:
+        for name, value in own.items():
+            setattr(self, name, value)
+
     def _locate(self, training: Mapping[str, Any], own: bool) -> None:
-        """Find the samples with which to go on. Raises `Refusal` where the data are not those of this state."""
+        """Find the samples with which to go on. Raises `Refusal` where the data are not those of this state, the job's own or another's."""
+        self.own = own
         restart = self.spec.resume_data == "restart" and not own
         self.position.restore(training["step"], training["data"], restart)
 

@@ -45,7 +45,7 @@ class Rates:
 
     def of(self, tokens: int, seconds: float) -> dict[str, float | None]:
         """`tokens_per_s`, `tokens_per_s_device` and `mfu` (0 to 1) of `tokens` in `seconds`."""
-        speed = tokens / seconds
+        speed = tokens / seconds if seconds else 0.0
         known = self.flops is not None and self.peak is not None
         mfu = speed * (self.flops or 0) / (self.devices * (self.peak or 1)) if known else None
         return {"tokens_per_s": speed, "tokens_per_s_device": speed / self.devices, "mfu": mfu}

@@ -180,6 +180,7 @@ def manifest_of(
     training = {
         **leader.facts["training"],
         **leader.facts["about"],
+        "loop": leader.facts["loop"],
         "told": [],
         "told_in": [run["job"], run["attempt"]],
     }

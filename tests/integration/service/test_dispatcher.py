@@ -17,6 +17,7 @@ from shardyard.service import faults, jobs, nodes, traces
 from shardyard.service.dispatcher import Dispatcher
 from shardyard.service.errors import InvalidLayout, JobEnded
 from shardyard.service.faults import Wanted
+from shardyard.service.gangs import Pull
 from shardyard.service.owner import Owner
 from shardyard.service.records import Budget, Cursor, Job
 from shardyard.service.relayout import relayout
@@ -587,6 +588,30 @@ async def test_what_a_cancelled_gang_had_told_is_stored_however_slow_the_databas
         await jobs.cancel(store, job.id, "tester")
         job = await ended(store, job)
     assert await steps(store, job) == list(range(1, 101))
+    assert (job.state, job.reason) == (State.CANCELLED, "cancel")
+
+
+async def test_what_a_cancelled_gang_told_last_is_waited_for(
+    store: Store, settings: Settings, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was told is stored, then the job is cancelled, and the last answer is under way for longer than gangs have to end."""
+    pull = cluster.pull
+
+    async def slow_at_the_end(gang: str, after: int, wait_s: float) -> Pull:
+        answer = await pull(gang, after, wait_s)
+        if cluster.living[gang].stopped.is_set():
+            await asyncio.sleep(0.3)
+        return answer
+
+    monkeypatch.setattr(cluster, "pull", slow_at_the_end)
+    cluster.script = run_until_stopped
+    job = await submit(store, settings, steps=1000)
+    async with dispatching(store, settings.model_copy(update={"cancel_s": 0.01}), cluster):
+        await until(store, job, lambda now: now.cursor.step >= 3)
+        gang = cluster.living[f"shardyard-{job.id}-1"]
+        await jobs.cancel(store, job.id, "tester")
+        job = await ended(store, job)
+    assert await steps(store, job) == [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
     assert (job.state, job.reason) == (State.CANCELLED, "cancel")
 
 
