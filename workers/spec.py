@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
 from ..strategies.overlap import Overlap
 from ..strategies.savings import Offload, Recompute, RecomputeChoice, Savings, check_fp8, check_savings
-from .checkpoint.address import Address, below
+from .checkpoint.address import Address, Storage, below
 from .models.huggingface import config_of, fitted
 from .models.presets import PRESETS, Architecture, Family
 
@@ -242,7 +242,7 @@ class CheckpointSpec(_Part):
     )
     keep: int = Field(2, ge=1, le=1000, description="Newest checkpoints kept.")
     final: bool = Field(True, description="Save after the last step.")
-    uri: Address | None = Field(
+    uri: Storage | None = Field(
         None,
         description="Where they lie, below a folder named as the job: `s3://bucket/prefix` or a path; null: where the server says.",
     )

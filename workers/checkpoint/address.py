@@ -64,4 +64,6 @@ def _text(given: object) -> object:
 
 
 #: An address in a spec or in settings.
-Address = Annotated[str, Field(max_length=1024), BeforeValidator(_text)]
+Address = Annotated[str, BeforeValidator(_text)]
+#: One below which a job writes its checkpoints.
+Storage = Annotated[str, Field(max_length=1024), BeforeValidator(_text)]

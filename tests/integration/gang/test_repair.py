@@ -42,7 +42,7 @@ def train_order(name: str, folder: Path, layout: dict[str, Any], repairs: int = 
         "layout": layout,
         "precision": "bf16",
         "steps": STEPS,
-        "global_batch": 16,
+        "global_batch": 8,
         "snapshot": {"every": 1},
         "eval": {"every": 8, "batches": 1},
         **train,
