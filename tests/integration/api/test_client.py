@@ -176,7 +176,8 @@ def test_a_watcher_that_goes_away_is_forgotten(plane: Plane, client: Client) -> 
         http.stream("GET", f"{plane.url}/v1/jobs/{job.id}/events") as answer,
     ):
         assert answer.headers["content-type"].startswith("text/event-stream")
-        next(answer.iter_lines())
+        lines = answer.iter_lines()  # kept: with its iterator the answer is closed
+        next(lines)
         until(lambda: hub.watched == 1)
     until(lambda: hub.watched == 0)
     until(lambda: not hub.polling)
@@ -198,7 +199,8 @@ def test_a_server_that_stops_does_not_wait_for_watchers(plane: Plane, client: Cl
         httpx2.Client(timeout=PATIENCE_S, headers=SIGNED) as http,
         http.stream("GET", f"{plane.url}/v1/jobs/{job.id}/events") as answer,
     ):
-        next(answer.iter_lines())
+        lines = answer.iter_lines()  # kept: with its iterator the answer is closed
+        next(lines)
         began = time.monotonic()
         plane.stop()
         assert time.monotonic() - began < 20
