@@ -80,7 +80,7 @@ def _legal(case: Case) -> bool:
     ranks = layout.get("data", 1) * layout.get("tensor", 1) * layout.get("context", 1) * layout.get("pipeline", 1)
     if ranks > MOST_RANKS or (layout.get("zero") and layout.get("data", 1) * layout.get("context", 1) == 1):
         return False
-    spec = {**changes_of(case), "layout": layout, "data": {"seq_len": 32}, "global_batch": 16, "steps": 2}
+    spec = {**changes_of(case), "layout": layout, "data": {"seq_len": 32}, "global_batch": 16, "steps": 4}
     try:
         TrainSpec.model_validate(spec).check()
     except (Refusal, ValueError):
