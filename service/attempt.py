@@ -57,7 +57,6 @@ class Attempt:
         self._relayout, self._cancelled = asyncio.Event(), asyncio.Event()
         self._caught_up = asyncio.Event()  # whether all that the gang is known to have told is stored
         self._caught_up.set()
-        self._asked = 0  # so often it was asked whether it is so from then on
         self._carrying: dict[str, asyncio.Task[None]] = {}  # orders on their way to the gang, by id
 
     def inject(self, gang: str, fault: Fault) -> None:
@@ -117,15 +116,15 @@ class Attempt:
         ended = False
         while not ended:
             pull = await self._patiently(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
+            caught_up = self._caught_up
             if not pull.events:
-                self._caught_up.set()
+                caught_up.set()
                 continue
-            self._caught_up.clear()
-            asked = self._asked
+            caught_up.clear()
             taken = await self._patiently(partial(self._take_in, job["attempt"], pull.events))
             cursor, ended = taken.cursor, taken.ended
-            if cursor >= pull.last and asked == self._asked:
-                self._caught_up.set()
+            if cursor >= pull.last:
+                caught_up.set()
             self.end(taken.state)
 
     async def _take_in(self, attempt: int, told: list[dict[str, Any]]) -> Taken:
@@ -167,10 +166,9 @@ class Attempt:
         raise GangLost(f"{gang} did not end by itself within {self.settings.cancel_s} s.")
 
     async def _catch_up(self) -> None:
-        """Until an answer from now on is taken in: the gang may have ended, its last events be on their way or wait for the database."""
+        """Wait until a later pull is stored: the gang may have ended, with its last events in a pull under way or not stored yet."""
         patience_s = self.settings.pull_s + _ANSWER_S if self._caught_up.is_set() else _CATCH_UP_S
-        self._asked += 1
-        self._caught_up.clear()
+        self._caught_up = asyncio.Event()  # a pull answered before this sets the old one
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._caught_up.wait(), patience_s)
 

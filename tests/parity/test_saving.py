@@ -109,8 +109,8 @@ def test_the_last_checkpoint_is_saved_though_a_repair_came_between(root: Path, m
     assert len(resumed["losses"]) == 1
 
 
-def begun_again_after_the_last_checkpoint(rank: int, world: int, port: int, orders: str, attempt: int) -> Any:
-    """The job is lost when its last checkpoint is whole and nobody has told its summary."""
+def restarted_after_the_last_checkpoint(rank: int, world: int, port: int, orders: str, attempt: int) -> Any:
+    """The trainer is lost after its last checkpoint and before its summary; another one starts from that checkpoint."""
     from shardyard.workers.ending import Ending
     from shardyard.workers.loop import Loop, Memory
 
@@ -120,8 +120,8 @@ def begun_again_after_the_last_checkpoint(rank: int, world: int, port: int, orde
     before = owned(built)
     for piece in built.parallel.data.pieces:
         piece.tensor.zero_()
-    anew = replace(built, run=built.run.model_copy(update={"attempt": attempt}))
-    Loop(anew, lambda kind, data: events.append((kind, data)), lambda: Ending.NO, Memory(again=attempt == 1)).run()
+    restarted = replace(built, run=built.run.model_copy(update={"attempt": attempt}))
+    Loop(restarted, lambda kind, data: events.append((kind, data)), lambda: Ending.NO, Memory(again=attempt == 1)).run()
     assert all(np.array_equal(old[3], new[3]) for old, new in zip(before, owned(built), strict=True))
     return {"events": events, "pieces": before}
 
@@ -129,7 +129,7 @@ def begun_again_after_the_last_checkpoint(rank: int, world: int, port: int, orde
 @pytest.mark.parametrize("attempt", [1, 2], ids=["repaired", "restarted"])
 def test_a_job_that_has_done_its_last_step_needs_no_other(root: Path, make_spec: Make, attempt: int) -> None:
     spec = make_spec({}, steps=2, checkpoint={"every": 1})
-    work = partial(begun_again_after_the_last_checkpoint, attempt=attempt)
+    work = partial(restarted_after_the_last_checkpoint, attempt=attempt)
     run = train(spec, root, f"done-in-{attempt}", work=work)
     first, second = [data for kind, data in run["events"] if kind == "summary"]
     assert first == {**second, "checkpoint": first["checkpoint"]}

@@ -47,10 +47,12 @@ async def test_a_stuck_rank_and_a_stopped_one_are_named_and_cost_no_step_and_no_
         events += await follow(cluster, hung.name, after=len(events), until=is_incident)
     events += await follow(cluster, hung.name, after=len(events))
 
-    told = [event["data"] for event in events if event["kind"] == "incident"]
-    assert states(events) == ["starting", "running", *["recovering", "running"] * SEEDS, "succeeded"], told
-    assert [(incident["cause"], incident["rank"]) for incident in told] == [("hang", rank) for rank, _ in accused], told
-    for incident, (rank, how) in zip(told, accused, strict=True):
+    incidents = [event["data"] for event in events if event["kind"] == "incident"]
+    assert states(events) == ["starting", "running", *["recovering", "running"] * SEEDS, "succeeded"], incidents
+    assert [(incident["cause"], incident["rank"]) for incident in incidents] == [
+        ("hang", rank) for rank, _ in accused
+    ], incidents
+    for incident, (rank, how) in zip(incidents, accused, strict=True):
         _understood(incident, rank, how)
     assert curve(events) == curve(whole)
     assert parameters(tmp_path / "hung") == parameters(tmp_path / "whole")

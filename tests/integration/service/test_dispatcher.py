@@ -594,7 +594,7 @@ async def test_what_a_cancelled_gang_had_told_is_stored_however_slow_the_databas
 async def test_what_a_cancelled_gang_told_last_is_waited_for(
     store: Store, settings: Settings, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that was told is stored, then the job is cancelled, and the last answer is under way for longer than gangs have to end."""
+    """The job is cancelled when all events are stored, and the pull with the last ones takes longer than `cancel_s`."""
     pull = cluster.pull
 
     async def slow_at_the_end(gang: str, after: int, wait_s: float) -> Pull:
