@@ -7,6 +7,9 @@ UI := api/dashboard
 UI_SOURCES = $(shell find $(UI)/src $(UI)/public 2>/dev/null) $(wildcard $(UI)/*.html $(UI)/*.json $(UI)/*.ts)
 NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-fund --no-audit --no-update-notifier
 
+# A gang is a dozen short processes: without bytecode each of them would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help venv dashboard client demo docs up down ready checks test test-all lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos mutants timing bench bench-recovery bench-engines bench-trace bench-search bench-page screenshots gpu-check clean
 

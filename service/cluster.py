@@ -213,7 +213,8 @@ class Cluster:
         slots = len(os.sched_getaffinity(0)) * self.settings.cpu_ranks_per_core
         with contextlib.suppress(ClusterError):
             await _in_thread(head.warm_fork_server, ANSWER_S, record)
-            shortage = shortage_of(await asyncio.to_thread(count_workers, record.raylet.pid), slots)
+            workers = await asyncio.to_thread(count_workers, record.raylet.pid)
+            shortage = shortage_of(workers, slots, self.settings.warm_workers)
             if shortage.ask:
                 await _in_thread(_prestart_workers, ANSWER_S, shortage.ask)
             return shortage.missing > 0

@@ -67,6 +67,12 @@ class Settings(BaseSettings):
         description="The cluster's name, where dispatchers of several clusters share a database; it stays the same for the cluster's life.",
     )
     cpu_ranks_per_core: int = Field(4, ge=1, le=64, description="CPU ranks that share one core.")
+    warm_workers: int = Field(
+        10,
+        ge=0,
+        le=1000,
+        description="Idle Ray workers that the embedded head keeps at most, for gangs to start at once.",
+    )
     max_ranks: int | None = Field(None, ge=1, description="Devices the cluster may grow to; unset: it does not grow.")
 
     capacity: Annotated[tuple[NodeGroup, ...] | None, NoDecode] = Field(

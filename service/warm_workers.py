@@ -2,7 +2,8 @@
 
 Rules that it keeps: at rest there are enough for two gangs of four ranks, so that one that follows another at once finds its own; while
 ranks have all cores, for one more gang of as many. Workers start a few at a time, one for every core, or for every other one beside ranks:
-a gang that is started meanwhile needs the cores.
+a gang that is started meanwhile needs the cores. `SHARDYARD_WARM_WORKERS` is the most that idle: each takes about 0.6% of a
+core (Ray looks for signals a hundred times a second) and 62 MB of its own.
 """
 
 import os
@@ -11,8 +12,6 @@ from typing import Final
 
 from .head import idle_workers, rank_workers, starting_workers
 
-#: The most that idle: each takes about 0.6% of a core (Ray looks for signals a hundred times a second) and 62 MB of its own.
-MOST: Final = 10
 CORES: Final = len(os.sched_getaffinity(0))
 
 
@@ -39,9 +38,9 @@ def count_workers(raylet: int) -> Workers:
     return Workers(len(idle_workers(raylet)) - starting, starting, len(rank_workers(raylet)))
 
 
-def shortage_of(workers: Workers, slots: int, cores: int = CORES) -> Shortage:
-    """`slots`: ranks that the node has room for."""
+def shortage_of(workers: Workers, slots: int, most: int, cores: int = CORES) -> Shortage:
+    """`slots`: ranks that the node has room for. `most`: workers that may idle."""
     wanted = workers.ranks + 1 if workers.ranks >= cores else 2 * (slots + 1)
-    missing = max(0, min(wanted, MOST) - workers.idle)
+    missing = max(0, min(wanted, most) - workers.idle)
     at_once = max(1, cores // 2) if workers.ranks else cores
     return Shortage(missing, max(0, min(missing, at_once) - workers.starting))

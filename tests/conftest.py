@@ -70,7 +70,7 @@ def prefix(buckets: Buckets, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(scope="session")
 def shared_plane(buckets: Buckets) -> Iterator[Plane]:
     """`shardyard up` with a Ray of its own, which lets faults be asked for and whose workers have the credentials of a bucket."""
-    with running_plane(SHARDYARD_FAULT_INJECTION="true", **buckets.environment) as plane:
+    with running_plane(SHARDYARD_FAULT_INJECTION="true", SHARDYARD_WARM_WORKERS="5", **buckets.environment) as plane:
         yield plane
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from shardyard.service import warm_workers
 from shardyard.service.cluster import Cluster
 from shardyard.service.head import Head
 from shardyard.service.settings import Settings
@@ -16,9 +15,9 @@ HERE = Path(__file__).parent
 
 
 def embedded(data_dir: Path) -> Settings:
-    """Eight rank slots."""
+    """Eight rank slots, and no idle workers: a module's end with its connection, and starting them costs the cores more than its tests."""
     cores = max(1, os.cpu_count() or 1)
-    return Settings(data_dir=data_dir, cpu_ranks_per_core=-(-8 // cores))
+    return Settings(data_dir=data_dir, cpu_ranks_per_core=-(-8 // cores), warm_workers=0)
 
 
 @pytest.fixture(scope="package")
@@ -29,14 +28,6 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield data_dir
     finally:
         Head(data_dir).shut_down()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def idle_workers() -> Iterator[None]:
-    """The head prepares no workers: a module's idle ones end with its connection, and starting them costs the cores more than its tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(warm_workers, "MOST", 0)
-        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,7 +12,7 @@ from shardyard.service.settings import Settings
 
 from .story import closed, follow, gone, is_step, pids
 from .test_nodes import LAYOUT, places, told_as_unbroken, told_of_the_node
-from .test_repair import train_order, unbroken
+from .test_repair import gate, train_order, unbroken
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -45,6 +45,7 @@ async def test_a_cut_off_node_is_lost_and_its_ranks_end_themselves(
 ) -> None:
     whole = await unbroken(cluster, "whole", tmp_path / "whole", LAYOUT)
     broken = train_order("broken", tmp_path / "broken", LAYOUT)
+    held = gate(tmp_path / "broken", 5)
     await cluster.start_gang(broken)
     events = await follow(cluster, broken.name, until=is_step(5))
     _, before = await places(broken.name)
@@ -52,6 +53,7 @@ async def test_a_cut_off_node_is_lost_and_its_ranks_end_themselves(
     ranks = [rank for rank, node in enumerate(before) if node == lost.id]
     cut_off = [pids(tmp_path / "broken")[rank] for rank in ranks]
     nodes.cut_node(lost)
+    held.unlink()
     events += await follow(cluster, broken.name, after=len(events))
     told_as_unbroken(events, whole, tmp_path)
     told_of_the_node(events, lost, ranks)

@@ -57,43 +57,43 @@ async def test_a_pull_can_be_repeated_and_acknowledges_only_what_it_names(cluste
 
 
 async def test_an_exception_ends_the_gang_with_rank_and_traceback(cluster: Cluster, tmp_path: Path) -> None:
-    misbehave = {"rank": 2, "step": 3, "how": "raise"}
-    gang = order("raises", steps=1000, pause=0.01, folder=str(tmp_path), misbehave=misbehave)
+    misbehave = {"rank": 1, "step": 3, "how": "raise"}
+    gang = order("raises", ranks=2, steps=1000, pause=0.01, folder=str(tmp_path), misbehave=misbehave)
     await cluster.start_gang(gang)
     *_, incident, final = await follow(cluster, gang.name)
 
     assert incident["kind"] == "incident"
-    assert incident["data"]["cause"] == "exception" and incident["data"]["rank"] == 2
+    assert incident["data"]["cause"] == "exception" and incident["data"]["rank"] == 1
     assert "in _raise" in incident["data"]["traceback"]
     assert final["data"]["state"] == "failed" and final["data"]["reason"] == "exception"
-    assert "rank 2: ValueError: no such luck" in final["data"]["message"]
+    assert "rank 1: ValueError: no such luck" in final["data"]["message"]
     assert "Traceback (most recent call last)" in final["data"]["message"]
-    await closed(cluster, gang.name, pids(tmp_path))
+    await closed(cluster, gang.name, pids(tmp_path, 2))
 
 
 async def test_a_killed_trainer_is_noticed_and_named(cluster: Cluster, tmp_path: Path) -> None:
-    gang = order("killed", steps=100_000, pause=0.01, folder=str(tmp_path))
+    gang = order("killed", ranks=2, steps=100_000, pause=0.01, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(3))
-    os.kill(pids(tmp_path)[1], signal.SIGKILL)
+    os.kill(pids(tmp_path, 2)[1], signal.SIGKILL)
     *_, incident, final = await follow(cluster, gang.name, after=events[-1]["seq"])
 
     assert incident["data"]["cause"] == "rank_lost" and incident["data"]["rank"] == 1
     assert "SIGKILL" in incident["data"]["message"]
     assert (final["data"]["state"], final["data"]["reason"]) == ("failed", "rank_lost")
-    await closed(cluster, gang.name, pids(tmp_path))
+    await closed(cluster, gang.name, pids(tmp_path, 2))
 
 
 async def test_a_killed_actor_takes_its_trainer_along(cluster: Cluster, settings: Settings, tmp_path: Path) -> None:
-    gang = order("actor", steps=100_000, pause=0.01, folder=str(tmp_path))
+    gang = order("actor", ranks=2, steps=100_000, pause=0.01, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(3))
     actors = actors_of(settings)
-    assert len(actors) >= 4
+    assert len(actors) >= 2
     actors[0].kill()
     *_, final = await follow(cluster, gang.name, after=events[-1]["seq"])
     assert (final["data"]["state"], final["data"]["reason"]) == ("failed", "rank_lost")
-    await closed(cluster, gang.name, pids(tmp_path))
+    await closed(cluster, gang.name, pids(tmp_path, 2))
 
 
 async def test_a_trainer_that_leaves_without_a_word_is_lost(cluster: Cluster) -> None:
@@ -105,19 +105,19 @@ async def test_a_trainer_that_leaves_without_a_word_is_lost(cluster: Cluster) ->
 
 
 async def test_a_frozen_trainer_can_be_stopped(cluster: Cluster, tmp_path: Path) -> None:
-    gang = order("frozen", steps=100_000, pause=0.01, folder=str(tmp_path))
+    gang = order("frozen", ranks=2, steps=100_000, pause=0.01, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(2))
-    os.kill(pids(tmp_path)[3], signal.SIGSTOP)
+    os.kill(pids(tmp_path, 2)[1], signal.SIGSTOP)
     await cluster.stop(gang.name, "cancel")
     *_, final = await follow(cluster, gang.name, after=events[-1]["seq"])
     assert (final["data"]["state"], final["data"]["reason"]) == ("cancelled", "cancel")
-    assert await gone(pids(tmp_path))
-    await closed(cluster, gang.name, pids(tmp_path))
+    assert await gone(pids(tmp_path, 2))
+    await closed(cluster, gang.name, pids(tmp_path, 2))
 
 
 async def test_a_gang_can_be_stopped_while_it_waits_for_room(cluster: Cluster) -> None:
-    first, second = order("first", ranks=8, steps=100_000, pause=0.01), order("second", ranks=8)
+    first, second = order("first", ranks=2, steps=100_000, pause=0.01), order("second", ranks=8)
     await cluster.start_gang(first)
     await follow(cluster, first.name, until=is_step(1))
     await cluster.start_gang(second)

@@ -1,5 +1,6 @@
 """A gang that loses a node goes on in place on another one, from copies of its snapshots, and nobody sees it in the numbers."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from shardyard.workers.gang import Supervisor
 from shardyard.workers.placement import NAMESPACE, Order, reserve
 
 from .story import Event, closed, follow, is_step, pids, states
-from .test_repair import assert_no_told_step_was_lost, curve, facts, parameters, train_order, unbroken
+from .test_repair import assert_no_told_step_was_lost, curve, facts, gate, parameters, train_order, unbroken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -52,11 +53,13 @@ async def places(gang: str) -> tuple[int, list[str]]:
 async def test_a_killed_node_costs_no_step_and_no_bit(cluster: Cluster, nodes: Nodes, tmp_path: Path) -> None:
     whole = await unbroken(cluster, "whole", tmp_path / "whole", LAYOUT)
     broken = train_order("broken", tmp_path / "broken", LAYOUT)
+    held = gate(tmp_path / "broken", 5)
     await cluster.start_gang(broken)
     events = await follow(cluster, broken.name, until=is_step(5))
     _, before = await places(broken.name)
     lost = next(node for node in nodes.nodes[1:] if node.id in before)
     nodes.kill_node(lost)
+    held.unlink()
     events += await follow(cluster, broken.name, after=len(events))
     told_as_unbroken(events, whole, tmp_path)
     told_of_the_node(events, lost, [rank for rank, node in enumerate(before) if node == lost.id])
@@ -73,11 +76,13 @@ async def test_a_supervisor_may_die_with_its_node_and_ranks(cluster: Cluster, no
         nodes.add_node(1)
     whole = await unbroken(cluster, "again", tmp_path / "whole", LAYOUT)
     broken = train_order("headless", tmp_path / "broken", LAYOUT)
+    held = gate(tmp_path / "broken", 5)
     run = Order(broken.name, broken.run, 4, 2, "cpu", broken.submitted_at, 0.5, "entries:train", repairs=5)
     group = reserve(run)
     assert group.wait(PATIENCE_S)
     places_of = set(placement_group_table(group)["bundles_to_node_id"].values())
     lost = next(node for node in nodes.nodes[1:] if node.id in places_of)
+    await known_everywhere(nodes, lost)
     there = NodeAffinitySchedulingStrategy(lost.id, soft=True)
     supervisor = ray.remote(Supervisor).options(
         name=broken.name,
@@ -93,10 +98,31 @@ async def test_a_supervisor_may_die_with_its_node_and_ranks(cluster: Cluster, no
     pid, before = await places(broken.name)
     assert nodes.of_process(pid) is lost and lost.id in before
     nodes.kill_node(lost)
+    held.unlink()
     events += await follow(cluster, broken.name, after=len(events))
     told_as_unbroken(events, whole, tmp_path)
     told_of_the_node(events, lost, [rank for rank, node in enumerate(before) if node == lost.id])
     await closed(cluster, broken.name, pids(tmp_path / "broken"))
+
+
+async def known_everywhere(nodes: Nodes, new: Node) -> None:
+    """Until every raylet has heard of this node: Ray asks any of them for a place, and one that has not offers its own."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def here() -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+    def chosen_from_here() -> str:
+        there = NodeAffinitySchedulingStrategy(new.id, soft=True)
+        return str(ray.get(ray.remote(here).options(num_cpus=0, scheduling_strategy=there).remote()))
+
+    async with asyncio.timeout(PATIENCE_S):
+        for node in filter(lambda node: node.lives, nodes.nodes):
+            on_it = NodeAffinitySchedulingStrategy(node.id, soft=False)
+            ask = ray.remote(chosen_from_here).options(num_cpus=0, scheduling_strategy=on_it)
+            while await ask.remote() != new.id:
+                pass
 
 
 def told_as_unbroken(events: list[Event], whole: list[Event], folder: Path) -> None:

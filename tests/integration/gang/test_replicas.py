@@ -12,7 +12,7 @@ from .test_repair import gate, parameters, train_order, unbroken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-STEPS = 40
+STEPS = 20
 FLIPPED = 2
 TRAIN: dict[str, Any] = {
     "steps": STEPS,

@@ -11,17 +11,22 @@ import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.service import cluster as ray_cluster
-from shardyard.service import warm_workers
 from shardyard.service.cluster import Cluster
 from shardyard.service.head import idle_workers
+from shardyard.service.settings import Settings
 from shardyard.service.warm_workers import Workers, count_workers
 
+from .conftest import embedded
 from .story import closed, follow, is_step, order, pids
 
 pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]  # kills and starts a dozen workers
 
-MOST = warm_workers.MOST
 RANKS = max(2, len(os.sched_getaffinity(0)))
+
+
+@pytest.fixture(scope="module")
+def settings(head: Path) -> Settings:
+    return embedded(head).model_copy(update={"warm_workers": 10})
 
 
 def raylet(cluster: Cluster) -> int:
@@ -54,7 +59,6 @@ async def test_workers_are_prepared_while_ranks_train_on_all_cores(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_cluster, "WARM_EVERY_S", 0.5)
-    monkeypatch.setattr(warm_workers, "MOST", MOST)
     gang = order("ahead", ranks=RANKS, steps=100_000, pause=0.05, folder=str(tmp_path))
     await cluster.start_gang(gang)
     await follow(cluster, gang.name, until=is_step(3))

@@ -1,8 +1,8 @@
 import pytest
 
-from shardyard.service.warm_workers import MOST, Shortage, Workers, shortage_of
+from shardyard.service.warm_workers import Shortage, Workers, shortage_of
 
-CORES, SLOTS = 2, 8
+CORES, SLOTS, MOST = 2, 8, 10
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,12 @@ CORES, SLOTS = 2, 8
     ],
 )
 def test_workers_are_prepared_a_few_at_a_time(workers: Workers, shortage: Shortage) -> None:
-    assert shortage_of(workers, SLOTS, CORES) == shortage
+    assert shortage_of(workers, SLOTS, MOST, CORES) == shortage
+
+
+def test_where_none_may_idle_none_is_asked_for() -> None:
+    assert shortage_of(Workers(0, 0, 4), SLOTS, most=0, cores=CORES) == Shortage(missing=0, ask=0)
 
 
 def test_a_node_with_little_room_has_few() -> None:
-    assert shortage_of(Workers(0, 0, 0), slots=1, cores=1) == Shortage(missing=4, ask=1)
+    assert shortage_of(Workers(0, 0, 0), slots=1, most=MOST, cores=1) == Shortage(missing=4, ask=1)
