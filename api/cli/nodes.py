@@ -1,5 +1,6 @@
 """The command that shows the cluster's machines and says which of them get new gangs."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from ..models import Cordon, Node
 from .options import Json, Url
 from .screen import Screen, clock, size
 
-COLUMNS = ("HOST", "ID", "STATE", "CPU USED", "GPU USED", "MEMORY", "FAULTS", "CORDON")
+COLUMNS = ("HOST", "ID", "STATE", "CPU RANKS", "GPUS", "MEMORY", "FAULTS", "CORDON")
 
 
 def nodes(
@@ -49,12 +50,18 @@ def row(node: Node) -> tuple[str, ...]:
         escape(node.host),
         node.id[:12],
         _state(node),
-        f"{node.cpu_used:g}/{node.cpu:g}",
-        f"{node.gpu_used:g}/{node.gpu:g}",
+        in_use([node], "cpu"),
+        in_use([node], "cuda"),
         size(node.memory_bytes) or "",
         str(node.faults),
         "" if node.cordon is None else escape(": ".join(filter(None, [_until(node.cordon), node.cordon.message]))),
     )
+
+
+def in_use(nodes: Iterable[Node], kind: str) -> str:
+    """`taken/all` of these machines' devices, as jobs count them: a core may take several CPU ranks."""
+    devices = [devices for node in nodes for devices in node.devices if devices.kind == kind]
+    return f"{sum(one.all - one.free for one in devices)}/{sum(one.all for one in devices)}"
 
 
 def _state(node: Node) -> str:

@@ -22,6 +22,7 @@ from .exits import ExitCode
 from .jobs import COLUMNS as JOB_COLUMNS
 from .jobs import row as job_row
 from .nodes import COLUMNS as NODE_COLUMNS
+from .nodes import in_use
 from .nodes import row as node_row
 from .options import Json, Url
 from .screen import Screen, table
@@ -49,8 +50,7 @@ class Look:
 
     def _head(self, jobs: int, nodes: int) -> str:
         alive = [node for node in self.nodes if node.alive]
-        cpus = f"{sum(node.cpu_used for node in alive):g}/{sum(node.cpu for node in alive):g} CPUs"
-        gpus = f"{sum(node.gpu_used for node in alive):g}/{sum(node.gpu for node in alive):g} GPUs"
+        cpus, gpus = f"{in_use(alive, 'cpu')} CPU ranks", f"{in_use(alive, 'cuda')} GPUs"
         running = sum(job.state == "running" for job in self.jobs)
         hidden = " · more jobs: shardyard list" if self.more or jobs < len(self.jobs) else ""
         unseen = f" · {len(self.nodes) - nodes} more nodes: shardyard nodes" if nodes < len(self.nodes) else ""

@@ -60,8 +60,8 @@ def test_the_command_line(client: Client, capsys: pytest.CaptureFixture[str]) ->
     assert "No node was ever cordoned" in capsys.readouterr().err
     assert run(["nodes", "--cordon", "n1", "--hours", "2", "--why", "a [red]fan[/red]"]) == 0
     header, row = capsys.readouterr().out.splitlines()
-    assert header.split() == ["HOST", "ID", "STATE", "CPU", "USED", "GPU", "USED", "MEMORY", "FAULTS", "CORDON"]
-    assert row.split()[:3] == ["here", "n1", "cordoned"]
+    assert header.split() == ["HOST", "ID", "STATE", "CPU", "RANKS", "GPUS", "MEMORY", "FAULTS", "CORDON"]
+    assert row.split()[:5] == ["here", "n1", "cordoned", "0/32", "0/0"], "eight cores take four ranks each"
     assert row.endswith(": a [red]fan[/red]") and "by local until " in row
     assert run(["nodes", "--uncordon", "n1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["in_use"] is True

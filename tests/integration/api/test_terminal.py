@@ -92,7 +92,7 @@ def test_top_in_a_pipe_comes_once(
     second = client.submit(SPEC)
     assert run(["top"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "1 running" in lines[0]
+    assert "1 running · 0/32 CPU ranks · 0/0 GPUs in use on 1 nodes" in lines[0]
     ids = [line.split()[0] for line in lines if line.startswith("job-")]
     assert ids == [first.id, second.id]  # the running one first
     assert any(line.startswith("here") for line in lines)
