@@ -744,6 +744,7 @@ class Node(_Wire):
 
     id: str
     host: str
+    cluster: str = Field(description="Its cluster's name (SHARDYARD_CLUSTER): several may share a database.")
     alive: bool
     cpu: float
     gpu: float

@@ -67,7 +67,7 @@ async def _records(tx: AsyncConnection, settings: Settings) -> list[NodeRecord]:
     holders = await jobs.holders(tx, {job for gangs in named.values() for job, _ in gangs})
     return [
         NodeRecord(
-            **{name: row[name] for name in row if name != "cluster"} | {"seen_at": utc(row["seen_at"])},
+            **dict(row) | {"seen_at": utc(row["seen_at"])},
             devices=_devices(row, settings),
             held=[_holding(holders[job], share, settings) for job, share in named[row["id"]] if job in holders],
             held_more=max(0, len(_gangs(row)) - _NAMED),

@@ -698,9 +698,11 @@ class Holding:
 class NodeRecord(Node):
     """A machine of the cluster, as a dispatcher last saw it at `seen_at`.
 
-    `faults`: attempts that it broke lately. `in_use`: new gangs may come to it, which of the last one is true though it is cordoned.
+    `cluster`: which of those that share the database it is of. `faults`: attempts that it broke lately. `in_use`: new gangs may
+    come to it, which of the last one is true though it is cordoned.
     """
 
+    cluster: str
     seen_at: datetime
     faults: int
     cordon: CordonRecord | None

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from ...service.identity import CLUSTER
 from ..client import Client
 from ..models import Cordon, Node
 from .options import Json, Url
@@ -47,7 +48,7 @@ def nodes(
 def row(node: Node) -> tuple[str, ...]:
     """A machine as a line of a table of `COLUMNS`."""
     return (
-        escape(node.host),
+        escape(node.host if node.cluster == CLUSTER else f"{node.host} ({node.cluster})"),
         node.id[:12],
         _state(node),
         in_use([node], "cpu"),

@@ -31,6 +31,7 @@ def test_a_node_is_cordoned_and_uncordoned(client: Client) -> None:
     assert client.nodes() == [cordoned]
     assert client.uncordon("n1").in_use
     assert client.uncordon("n1").cordon is None
+    assert cordoned.cluster == "default"
     (told,) = client.cordons()
     assert (told.node, told.ended_by) == ("n1", "local")
 

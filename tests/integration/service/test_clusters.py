@@ -14,6 +14,7 @@ from sqlalchemy import select
 from shardyard.service import jobs
 from shardyard.service.dispatcher import Dispatcher
 from shardyard.service.errors import TooManyRanks
+from shardyard.service.nodes import all_nodes
 from shardyard.service.records import Cursor, Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
@@ -122,6 +123,7 @@ async def test_two_clusters_work_side_by_side(
     died = dispatching.start(other, second)
     await looked(store, first, second)
     assert await known(store) == BOTH
+    assert {(node.cluster, node.host) for node in await all_nodes(store, mine)} == {("a", "host-a"), ("b", "host-b")}
     made = [await submit(store, mine), await submit(store, mine)]
     for job in made:
         await running(store, job)

@@ -21,6 +21,7 @@ export function NodeCard({ node, now, action }: { node: Node; now: Date; action:
       {node.alive && <Holders node={node} />}
       <p className="quiet number">
         <code title={node.id}>{node.id.slice(0, 12)}</code>
+        {node.cluster !== null && ` · of ${node.cluster}`}
         {node.memoryBytes > 0 && ` · ${bytes(node.memoryBytes)}`}
         {node.faults > 0 && ` · ${node.faults} ${node.faults === 1 ? "fault" : "faults"} lately`}
         {!node.alive && node.seenAt && <> · seen <TimeAgo at={node.seenAt} now={now} /></>}

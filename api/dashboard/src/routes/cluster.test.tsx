@@ -25,6 +25,14 @@ test("a machine names its devices and the jobs that hold them", async () => {
   await expectAccessible(container);
 });
 
+test("a machine names its cluster where it has a name of its own", async () => {
+  answers([nodeWire(), nodeWire({ id: "fedcba9876543210", host: "gpu-2", cluster: "east" })]);
+  open(<ClusterPage />, "/cluster");
+  const named = within(await screen.findByRole("article", { name: "gpu-2" }));
+  expect(named.getByText(/· of east/)).toBeTruthy();
+  expect(within(screen.getByRole("article", { name: "gpu-1" })).queryByText(/· of /)).toBeNull();
+});
+
 test("a cordon says who, why and until when; its devices are not free for new jobs", async () => {
   answers([nodeWire({ cordon: cordonWire, in_use: false })], [cordonWire, { ...cordonWire, since: "2026-11-20T11:00:00Z", ended_at: "2026-11-20T12:00:00Z", ended_by: "eve" }]);
   const { container } = open(<ClusterPage />, "/cluster");

@@ -1570,6 +1570,11 @@ export interface components {
             readonly id: string;
             /** Host */
             readonly host: string;
+            /**
+             * Cluster
+             * @description Its cluster's name (SHARDYARD_CLUSTER): several may share a database.
+             */
+            readonly cluster: string;
             /** Alive */
             readonly alive: boolean;
             /** Cpu */

@@ -36,6 +36,8 @@ export interface PastCordon extends Cordon {
 export interface Node {
   id: string;
   host: string;
+  /** Null where nobody gave the cluster a name: there is but one then. */
+  cluster: string | null;
   alive: boolean;
   memoryBytes: number;
   seenAt: Date | null;
@@ -56,9 +58,13 @@ const toCordon = (wire: Schema<"Cordon">): Cordon => ({
   message: wire.message,
 });
 
+/** `SHARDYARD_CLUSTER` of a control plane that was not told another. */
+const DEFAULT_CLUSTER = "default";
+
 export const toNode = (wire: Schema<"Node">): Node => ({
   id: wire.id,
   host: wire.host,
+  cluster: wire.cluster === DEFAULT_CLUSTER ? null : wire.cluster,
   alive: wire.alive,
   memoryBytes: wire.memory_bytes,
   seenAt: wire.seen_at ? new Date(wire.seen_at) : null,

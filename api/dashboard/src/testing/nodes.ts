@@ -5,6 +5,7 @@ import type { Schema } from "../services/http";
 export const nodeWire = (changes: Partial<Schema<"Node">> = {}): Schema<"Node"> => ({
   id: "0123456789abcdef",
   host: "gpu-1",
+  cluster: "default",
   alive: true,
   cpu: 8,
   gpu: 2,
