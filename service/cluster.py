@@ -6,11 +6,13 @@ explicit, so that no stray cluster is ever joined; every call has a time-out and
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -34,6 +36,8 @@ ANSWER_S: Final = 20.0
 CONNECT_S: Final = 120.0
 #: What nobody waits for any more is ended without patience: Ray ends it with its driver, too.
 END_S: Final = 2.0
+#: Of what a process said at its end, the last characters are told.
+SAID: Final = 2000
 WARM_FOR_S: Final = 24 * 3600
 #: How often idle workers are counted, and how soon again while some are missing.
 WARM_EVERY_S: Final = 10.0
@@ -137,6 +141,22 @@ class Cluster:
                 await _in_thread(_end, END_S, task)
             raise
         return outcome
+
+    async def tokenize(self, data: Mapping[str, Any]) -> None:
+        """On our own head, whose cache every gang reads: by a process of low priority, which ends with this one."""
+        if self.head is None:
+            return
+        command = [sys.executable, "-P", "-m", "shardyard.workers.data.ahead", str(self.settings.cache)]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stderr=pipe)
+        try:
+            _, said = await process.communicate(json.dumps(data).encode())
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            raise ClusterError(said.decode(errors="replace").strip()[-SAID:])
 
     async def close_gang(self, gang: str) -> None:
         """Clear away whatever is left of a gang; harmless when nothing is."""

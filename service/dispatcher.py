@@ -35,6 +35,7 @@ from .store import operations as operation_rows
 from .store import traces as trace_rows
 from .store.engine import Store
 from .store.leases import Lease
+from .warm_corpora import WarmCorpora
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ class Dispatcher:
         self.owner = str(Owner.of_this_process())
         self._growth = Growth()
         self._operating = Operating(store, settings, cluster, self.owner)
+        self._corpora = WarmCorpora(store, settings, cluster)
         self._wake = wake or asyncio.Event()
         self._look = asyncio.Event()  # at the nodes: something changed there
         self._running: dict[str, _Running] = {}  # by lease token
@@ -95,6 +97,7 @@ class Dispatcher:
                 group.create_task(_forever(self._schedule, lambda: self.settings.poll_s, self._wake), name="schedule")
                 group.create_task(_forever(self._renew, lambda: self.settings.lease_s / 3), name="leases")
                 group.create_task(_forever(self._grow, lambda: self.settings.nodes_s), name="growth")
+                group.create_task(_forever(self._look_ahead, lambda: self.settings.nodes_s), name="corpora")
                 group.create_task(_forever(self._sweep, lambda: self.settings.sweep_s), name="sweep")
         finally:
             await self._leave()
@@ -260,6 +263,11 @@ class Dispatcher:
         """Let elastic jobs take devices that nobody else wants."""
         if self._running and self._seen and self._unreachable is None:
             await self._growth.look(self.store, self.settings, self._running.keys(), self.owner)
+
+    async def _look_ahead(self) -> None:
+        """Have the text of jobs that wait tokenised."""
+        if self._waiting and self._seen and self._unreachable is None:
+            await self._corpora.prepare_next()
 
     async def _sweep(self) -> None:
         """Clear away gangs that nobody waits for: of jobs that ended or went on to another attempt, and on our own head of unknown ones."""

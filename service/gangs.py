@@ -1,5 +1,6 @@
 """What a dispatcher needs of a cluster: start, hear, stop and clear away gangs, see to checkpoints. Ray's way of it is `cluster.py`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -91,6 +92,12 @@ class Cluster(Protocol):
 
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
         """Have a checkpoint seen to, on this node where it lives; ended when the caller is cancelled."""
+
+    async def tokenize(self, data: Mapping[str, Any]) -> None:
+        """Have the corpus of a spec's `data` tokenised where its gang will read it, beside what trains; ended when the caller is cancelled.
+
+        A cluster that cannot know where does nothing. ClusterError also when the corpus cannot be read.
+        """
 
     async def close_gang(self, gang: str) -> None:
         """Clear away whatever is left of a gang, which is lost to all who ask it from now on; harmless when nothing is left."""

@@ -292,7 +292,7 @@ class Server:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
-            _die_with_parent(server)
+            die_with_parent(server)
             self._let_go()
             control, given = _take_descriptors(fds, order.slots)
             os.environ.clear()
@@ -364,8 +364,8 @@ class Server:
         os._exit(0)
 
 
-def _die_with_parent(parent: int) -> None:
-    """prctl(PR_SET_PDEATHSIG): the kernel kills the trainer when the server dies, however it dies."""
+def die_with_parent(parent: int) -> None:
+    """prctl(PR_SET_PDEATHSIG): the kernel kills this process when the one that started it dies, however it dies."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

@@ -223,6 +223,13 @@ def front(
     return statement.order_by(jobs.c.id).limit(limit)
 
 
+async def corpora(tx: AsyncConnection, job_ids: Collection[str]) -> Sequence[Mapping[str, Any]]:
+    """`train.data` of these jobs, in the order of the queue."""
+    data = jobs.c.spec[("train", "data")].label("data")
+    found = await tx.execute(select(data).where(jobs.c.id.in_(job_ids)).order_by(jobs.c.id)) if job_ids else ()
+    return [row.data for row in found]
+
+
 async def any_queued(tx: AsyncConnection) -> bool:
     """Whether a job might start now."""
     return (await tx.execute(select(jobs.c.id).where(_ready(tx)).limit(1))).first() is not None

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from harness.traces import whole
@@ -84,6 +84,8 @@ class InProcessCluster:
         self.living: dict[str, Gang] = {}
         self.orders: list[GangOrder] = []
         self.closed: list[str] = []
+        self.tokenized: list[dict[str, Any]] = []
+        self.unreadable: list[str] = []  # files of no corpus
         self.reachable = True
         self.looks = 0  # so often somebody asked for the nodes
         self.batch = 50  # the most new events that a pull gives
@@ -157,6 +159,12 @@ class InProcessCluster:
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
         self._answer()
         return await asyncio.to_thread(perform, operation)
+
+    async def tokenize(self, data: Mapping[str, Any]) -> None:
+        self._answer()
+        self.tokenized.append(dict(data))
+        if set(data.get("files", ())) & set(self.unreadable):
+            raise ClusterError("it cannot be read")
 
     async def close_gang(self, gang: str) -> None:
         self._answer()

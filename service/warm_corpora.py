@@ -1,0 +1,57 @@
+"""The corpora of jobs that wait are tokenised while others train, so that a gang does not hold its devices while it reads text.
+
+Rules that it keeps: only the front of the queue, one corpus at a time, and each once; nothing waits for it, and what cannot be read here is
+told by the job itself.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Set
+from typing import Any, Final
+
+from .errors import ClusterError
+from .gangs import Cluster
+from .settings import Settings
+from .store import jobs
+from .store.engine import Store
+
+log = logging.getLogger(__name__)
+
+#: So many jobs are looked ahead.
+AHEAD: Final = 10
+#: So many corpora are remembered as done; a file of one that changed is tokenised by the job.
+REMEMBERED: Final = 1000
+#: What of a spec's `data` decides about its tokens.
+_TEXT: Final = ("source", "files", "field", "tokenizer")
+
+
+class WarmCorpora:
+    """Those that one dispatcher has had prepared."""
+
+    def __init__(self, store: Store, settings: Settings, cluster: Cluster) -> None:
+        self.store, self.settings, self.cluster = store, settings, cluster
+        self._looked_at: Set[str] = frozenset()  # jobs at the front of the queue
+        self._known: dict[str, None] = {}  # in the order of their preparation
+
+    async def prepare_next(self) -> None:
+        """Have the corpora of the next jobs prepared that were not; returns when they are."""
+        async with self.store.read() as tx:
+            waiting = {row["id"] for row in await jobs.queued(tx, AHEAD, cluster=self.settings.cluster)}
+            corpora = await jobs.corpora(tx, waiting - self._looked_at)
+        self._looked_at = waiting
+        for data in corpora:
+            if self._remember(data):
+                try:
+                    await self.cluster.tokenize(data)
+                except ClusterError as error:
+                    log.info("a corpus was not prepared: %s", error)
+
+    def _remember(self, data: Mapping[str, Any]) -> bool:
+        """Whether it is new."""
+        key = json.dumps([data.get(name) for name in _TEXT])
+        if key in self._known:
+            return False
+        self._known[key] = None
+        if len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return True

@@ -1,0 +1,130 @@
+"""What jobs read is tokenised while they wait, once, and nothing depends on it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from harness.patience import PATIENCE_S
+
+from shardyard.service import jobs
+from shardyard.service.cluster import Cluster
+from shardyard.service.errors import ClusterError
+from shardyard.service.records import Job
+from shardyard.service.settings import Settings
+from shardyard.service.spec import JobSpec
+from shardyard.service.states import State
+from shardyard.service.store.engine import Store
+from shardyard.workers.data import cache as token_caches
+from shardyard.workers.data.ahead import NICENESS
+from shardyard.workers.spec import DataSpec
+
+from ..inprocess_cluster import InProcessCluster, run_until_stopped, train
+from .test_dispatcher import cluster, dispatching, ended, reached, settings, until  # noqa: F401  (fixtures)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
+    """Makes the `data` of a spec that reads a file of its own."""
+
+    def make(name: str) -> dict[str, Any]:
+        file = tmp_path / f"{name}.txt"
+        file.write_text(f"{name} says so. " * 500)
+        return {"source": "text", "files": [str(file)], "seq_len": 32}
+
+    return make
+
+
+async def submit(store: Store, settings: Settings, data: dict[str, Any]) -> Job:  # noqa: F811
+    training = {"steps": 20, "global_batch": 16, "layout": {"data": 4}, "data": data}
+    spec = JobSpec.model_validate({"name": "reads", "train": training})
+    return (await jobs.submit(store, settings, spec, None, "", "tester"))[0]
+
+
+async def told(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_each_corpus_that_is_waited_for_is_tokenised_once_whatever_becomes_of_it(
+    store: Store,
+    settings: Settings,  # noqa: F811
+    cluster: InProcessCluster,  # noqa: F811
+    corpus: Callable[[str], dict[str, Any]],
+) -> None:
+    first, bad, other, another = corpus("first"), corpus("bad"), corpus("other"), corpus("another")
+    cluster.script, cluster.unreadable = run_until_stopped, bad["files"]
+    async with dispatching(store, settings, cluster):
+        running = await submit(store, settings, first)
+        await until(store, running, reached(State.RUNNING))
+        waiting = [await submit(store, settings, data) for data in (bad, other, other | {"seq_len": 64}, bad)]
+        await told(lambda: len(cluster.tokenized) == 2)
+        later = await submit(store, settings, another)
+        await told(lambda: len(cluster.tokenized) == 3)
+        cluster.script = train
+        await jobs.cancel(store, running.id, "tester")
+        for job in (*waiting, later):
+            assert (await ended(store, job)).state == State.SUCCEEDED
+    files = [data["files"] for data in cluster.tokenized]
+    assert files == [bad["files"], other["files"], another["files"]], "what runs at once reads its text itself"
+
+
+async def test_an_embedded_head_has_it_in_its_cache(tmp_path: Path, corpus: Callable[[str], dict[str, Any]]) -> None:
+    data, given = corpus("whole"), Settings(data_dir=tmp_path / "data")
+    await Cluster(given).tokenize(data)
+    (made,) = given.cache.glob("*.tokens")
+    before = made.stat().st_mtime_ns
+    assert token_caches.prepare(DataSpec.model_validate(data), given.cache).path == made
+    assert made.stat().st_mtime_ns == before, "the job finds it done"
+    (tmp_path / "whole.txt").unlink()
+    with pytest.raises(ClusterError, match=r"whole\.txt"):
+        await Cluster(given).tokenize(data)
+
+
+async def test_elsewhere_nobody_knows_where_a_gang_will_read_it(
+    tmp_path: Path, corpus: Callable[[str], dict[str, Any]]
+) -> None:
+    given = Settings(data_dir=tmp_path / "data", ray_address="127.0.0.1:1")
+    await Cluster(given).tokenize(corpus("nowhere"))
+    assert not given.cache.exists()
+
+
+async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path, corpus: Callable[[str], dict[str, Any]]) -> None:
+    given = Settings(data_dir=tmp_path / "data")
+    data = corpus("long")
+    key = token_caches.prepare(DataSpec.model_validate(data), given.cache).key
+    (given.cache / f"{key}.json").unlink()
+    with token_caches.locked(given.cache / f"{key}.lock"):  # as if another process was at it
+        task = asyncio.create_task(Cluster(given).tokenize(data))
+        await told(lambda: bool(_at_work(given.cache)))
+        assert _at_work(given.cache)[0].parent() == psutil.Process()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not _at_work(given.cache)
+
+
+async def test_it_is_polite_and_ends_with_who_started_it(tmp_path: Path) -> None:
+    ahead = [sys.executable, "-P", "-m", "shardyard.workers.data.ahead", str(tmp_path / "cache")]
+    code = f"import subprocess, time; subprocess.Popen({ahead!r}, stdin=subprocess.PIPE); time.sleep(600)"
+    starter = subprocess.Popen([sys.executable, "-c", code])  # noqa: ASYNC220
+    try:
+        await told(lambda: [process.nice() for process in _at_work(tmp_path / "cache")] == [os.nice(0) + NICENESS])
+        os.kill(starter.pid, signal.SIGKILL)
+        await told(lambda: not _at_work(tmp_path / "cache"))
+    finally:
+        starter.kill()
+        starter.wait()
+
+
+def _at_work(cache: Path) -> list[psutil.Process]:
+    """The living processes that fill this cache."""
+    found = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] and p.info["cmdline"][-1] == str(cache)]
+    return [process for process in found if "shardyard.workers.data.ahead" in process.info["cmdline"]]

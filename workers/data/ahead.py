@@ -1,0 +1,33 @@
+"""A corpus tokenised ahead of the job that reads it: `python -m shardyard.workers.data.ahead CACHE`, with the spec's `data` on stdin.
+
+It gives way to whatever trains, ends with the process that started it, and may be killed at any line (`cache.py`). Imports no torch.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from ..forkserver import die_with_parent
+from ..spec import DataSpec
+from .cache import prepare
+from .errors import DataError
+
+#: Above Ray's idle workers, so that a gang which comes before the end waits for a process that gets on: its own cores are free meanwhile.
+NICENESS: Final = 10
+
+
+def main() -> None:
+    """Raises SystemExit, which says why the corpus cannot be read or kept."""
+    die_with_parent(os.getppid())
+    os.nice(NICENESS)
+    try:
+        prepare(DataSpec.model_validate_json(sys.stdin.buffer.read()), Path(sys.argv[1]))
+    except (DataError, ValidationError) as error:
+        raise SystemExit(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()
