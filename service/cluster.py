@@ -152,9 +152,11 @@ class Cluster:
         try:
             _, said = await process.communicate(json.dumps(data).encode())
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            if process.returncode is None:  # given up; one that hangs in a file system dies when that answers
+                with contextlib.suppress(ProcessLookupError, TimeoutError):
+                    process.kill()
+                    async with asyncio.timeout(END_S):
+                        await process.wait()
         if process.returncode:
             raise ClusterError(said.decode(errors="replace").strip()[-SAID:])
 
