@@ -40,7 +40,7 @@ JOBS ?= 2
 PYTEST = $(BIN)/python -m pytest
 # What strikes or fills the machine may take longer.
 PATIENT = SHARDYARD_TEST_PATIENCE_S=240 $(PYTEST) -o timeout=900 -o faulthandler_timeout=600
-BESIDE = -n $(JOBS) --dist loadgroup --no-loadscope-reorder --durations=25 --junitxml=build/tests.xml
+BESIDE = -n $(JOBS) --dist loadscope --no-loadscope-reorder --durations=25 --junitxml=build/tests.xml
 
 test: ready checks ## All checks, and every test of the core, in at most fifteen minutes on two cores
 	$(PYTEST) -m "not gpu and not full and not timing" $(BESIDE) --maxfail=5 --session-timeout=2700 --budgets=hold $(PYTEST_ARGS)

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.bucket import Buckets, running_buckets
@@ -30,19 +31,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group the tests for `--dist loadgroup`, the dearest groups first, so that no process is left with a long one at the end."""
+    """The dearest groups first, so that no process is left with a long one at the end."""
     cost: dict[str, float] = {}
     for file, seconds in BUDGETS.items():
-        cost[_group(Path(file))] = cost.get(_group(Path(file)), 0.0) + seconds
-    groups = {item: _group(item.path.relative_to(HERE.parent)) for item in items}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
+        cost[_group(file)] = cost.get(_group(file), 0.0) + seconds
+    groups = {item: _group(item.nodeid) for item in items}
     items.sort(key=lambda item: (-cost.get(groups[item], 0.0), groups[item]))
 
 
-def _group(file: Path) -> str:
-    folder = file.parent.relative_to("tests").as_posix()
-    return TOGETHER.get(folder) or file.as_posix()
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each group in one process, and the groups as processes become free. (Its marks for groups do nothing under pytest 9.2.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    return Groups(config, log)
+
+
+def _group(nodeid: str) -> str:
+    file = nodeid.partition("::")[0]
+    return TOGETHER.get(Path(file).parent.relative_to("tests").as_posix(), file)
 
 
 @pytest.fixture(scope="session")
