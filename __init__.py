@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .api.async_client import AsyncClient
-    from .api.client import Client
+    from .api.client import AsyncClient, Client
 
 __all__ = ["AsyncClient", "Client", "__version__"]
 
@@ -21,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
         return Client
     if name == "AsyncClient":
-        from .api.async_client import AsyncClient
+        from .api.client import AsyncClient
 
         return AsyncClient
     raise AttributeError(f"module 'shardyard' has no attribute {name!r}")

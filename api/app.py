@@ -11,29 +11,30 @@ from .. import __version__
 from ..service.settings import Settings
 from ..service.store.engine import Store
 from ..service.store.positions import positions
-from . import openapi, problems
-from .context import Context
+from . import openapi
+from .http import problems
 from .http.authentication import Authenticated, Authenticator
-from .origin import LOOPBACK, AllowedHosts, OwnOrigin
-from .query import refuse_unknown
+from .http.dependencies import Context
+from .http.origin_guard import LOOPBACK, AllowedHosts, OwnOrigin
+from .http.query_parameters import refuse_unknown
+from .http.watch_hub import Hub
 from .routes import (
     dashboard,
+    events,
     faults,
     health,
+    history,
     jobs,
     logs,
+    metrics,
     nodes,
     operations,
-    outlines,
     ranks,
     schema,
-    series,
     session,
-    story,
+    sparklines,
     traces,
-    watch,
 )
-from .stream import Hub
 
 _DESCRIPTION = """Distributed training jobs on Ray.
 
@@ -69,7 +70,21 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     app.add_middleware(Authenticated, authenticator=authenticator)
     app.add_middleware(OwnOrigin, hosts=AllowedHosts(settings))  # the outermost: it answers before all others
     problems.install(app)
-    for part in (jobs, watch, series, logs, story, outlines, operations, traces, faults, nodes, schema, ranks, session):
+    for part in (
+        jobs,
+        events,
+        metrics,
+        logs,
+        history,
+        sparklines,
+        operations,
+        traces,
+        faults,
+        nodes,
+        schema,
+        ranks,
+        session,
+    ):
         app.include_router(
             part.router,
             prefix="/v1",

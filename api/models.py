@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..strategies.layout import Layout
-from ..workers.fault import Kind
-from . import frames
+from ..workers.messages.fault_request import Kind
+from . import dataframes
 
 #: A place in a job's story, as text: `event.step.log`, and `.ranks` of who hears of those.
 CursorText = Annotated[str, BeforeValidator(str)]
@@ -222,7 +222,7 @@ class Metrics(_Wire):
 
     def to_pandas(self) -> Any:
         """The points as a `pandas.DataFrame` by step, with `validation_loss` where one was measured. Needs the extra `pandas`."""
-        return frames.of_metrics(self)
+        return dataframes.of_metrics(self)
 
 
 class Series(_Wire):
@@ -249,7 +249,7 @@ class Curves(_Wire):
 
     def to_pandas(self) -> Any:
         """As a `pandas.DataFrame` by each bucket's first step: means, with `…_low` and `…_high`. Needs the extra `pandas`."""
-        return frames.of_curves(self)
+        return dataframes.of_curves(self)
 
 
 class Repair(_Wire):
@@ -496,7 +496,7 @@ class Ranks(_Wire):
 
     def to_pandas(self) -> Any:
         """As a `pandas.DataFrame` by attempt, step and rank, with the rank's place on each axis. Needs the extra `pandas`."""
-        return frames.of_ranks(self)
+        return dataframes.of_ranks(self)
 
 
 class Held(_Wire):

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..service.spec import JobSpec
-from .document import parse
 from .errors import SpecFileMissing
 from .given_path import given_path
+from .spec_document import parse
 
 
 def load(spec: JobSpec | Mapping[str, Any] | str | Path) -> Any:

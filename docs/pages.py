@@ -12,9 +12,9 @@ import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from shardyard.api.cli.commands import app
-from shardyard.api.cli.exits import in_words
-from shardyard.api.remedies import job_schema
+from shardyard.api.cli.exit_codes import in_words
+from shardyard.api.cli.main import app
+from shardyard.api.http.validation_errors import job_schema
 from shardyard.service.settings import Settings
 
 ROOT = Path(__file__).parents[1]

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import queue
-from .gangs import Node
+from .cluster.interface import Node
 from .nodes import fleet, machine_of
+from .policies import queue
 from .settings import NodeGroup, Settings
 from .store import capacities, nodes
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import cordon as policy
-from . import queue
 from .errors import AmbiguousNode, NodeNotFound
-from .identity import job_of
-from .moments import utc
-from .records import CordonRecord, Devices, Holding, NodeRecord, Replicas
+from .ids import job_of
+from .policies import cordon as policy
+from .policies import queue
+from .schemas.records import CordonRecord, Devices, Holding, NodeRecord, Replicas
 from .settings import Settings
 from .states import State
 from .store import cordons, jobs, nodes
 from .store.engine import Store
+from .timestamps import utc
 
 #: An id may be cut to so many characters where it still means one node.
 _SHORTEST = 6

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from ..workers.checkpoint.address import Address, is_bucket, refuse_unreachable
-from .budget import BackOff
-from .cordon import Limits
+from ..workers.storage.uri import Address, is_bucket, refuse_unreachable
 from .errors import InvalidSetting
-from .identity import CLUSTER
-from .rules import Rules
+from .ids import CLUSTER
+from .policies.cordon import Limits
+from .policies.limits import Rules
+from .policies.retry import BackOff
 
 
 def _database(data: dict[str, Any]) -> SecretStr:

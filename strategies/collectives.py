@@ -9,9 +9,9 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from .spans import SPANS
-from .traffic import stands_for
-from .waiting import waited
+from .telemetry.comm_counter import stands_for
+from .telemetry.step_tracer import SPANS
+from .telemetry.wait_time import waited
 
 #: Waits for an operation and returns its result.
 Pending = Callable[[], torch.Tensor]

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from . import compiler
+from . import cxx_compiler
 from .layout import Refusal
 
 
@@ -29,7 +29,7 @@ def _use_whole_compiler() -> None:
     from torch._inductor import config
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    found = compiler.found()
+    found = cxx_compiler.found()
     if found is None:
         raise Refusal(
             "compile",
@@ -37,4 +37,4 @@ def _use_whole_compiler() -> None:
             "Install g++, or set compile to false.",
         )
     if not Path(found).name.startswith("whole-"):
-        config.cpp.cxx = (None, str(compiler.whole(found, Path(cache_dir()))))
+        config.cpp.cxx = (None, str(cxx_compiler.whole(found, Path(cache_dir()))))

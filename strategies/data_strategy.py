@@ -9,12 +9,12 @@ from typing import Protocol
 
 import torch
 
-from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .collectives import Pending, all_reduce
-from .masters import Masters
+from .comm_overlap import Overlap
+from .data_parallel.buckets import Bucket, BucketOrder, fill_buckets, own_bytes
+from .master_weights import Masters
 from .mesh import Mesh
-from .overlap import Overlap
-from .piece import Parameter, Piece
+from .param_shard import Parameter, Piece
 from .precision import Precision
 
 

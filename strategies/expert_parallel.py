@@ -16,10 +16,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from .collectives import all_gather
-from .context import positions_of
+from .context_parallel.apply import positions_of
 from .mesh import EXPERT_REPLICA, Mesh
-from .piece import Cut, cut_by_hand
-from .waiting import waited
+from .param_shard import Cut, cut_by_hand
+from .telemetry.wait_time import waited
 
 #: rows [n, dim] sorted by expert, counts [experts held here] → results [n, dim]
 Compute = Callable[[Tensor, Tensor], Tensor]

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from .layout import Refusal
+from .memory_options import FP8_STEP
 from .precision import Precision
-from .savings import FP8_STEP
 
 #: The oldest compute capability with 8-bit tensor cores: Ada.
 OLDEST = (8, 9)

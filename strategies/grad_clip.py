@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 
 from .mesh import Mesh
-from .piece import Piece
-from .waiting import waited
+from .param_shard import Piece
+from .telemetry.wait_time import waited
 
 #: Added to the norm before dividing by it, as torch's `clip_grad_norm_` does.
 _EPSILON: Final = 1e-6

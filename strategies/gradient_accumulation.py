@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from .alignment import Aligned
-from .data import DataStrategy
-from .spans import SPANS, Recorded
+from .data_strategy import DataStrategy
+from .telemetry.clock_sync import Aligned
+from .telemetry.step_tracer import SPANS, Recorded
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

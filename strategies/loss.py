@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn import functional
 
 from .precision import LossScale
-from .waiting import waited
+from .telemetry.wait_time import waited
 
 
 class TokenLoss:

@@ -5,9 +5,9 @@ bf16 keeps 8 bits of a number: a master that is made from a rounded value is up 
 
 import torch
 
-from .buckets import chunk
+from .data_parallel.buckets import chunk
 from .mesh import Mesh
-from .piece import Parameter
+from .param_shard import Parameter
 from .precision import Precision
 
 

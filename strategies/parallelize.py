@@ -15,28 +15,28 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from .accumulate import Accumulate
+from .activation_memory.checkpointing import apply_recompute
+from .activation_memory.offload import offload_activations
+from .comm_overlap import Overlap
 from .compile import apply_compile
-from .context import apply_context
-from .cost.stages import ModuleCosts
-from .data import DataStrategy, Replicated
-from .expert import Tally, apply_experts
+from .context_parallel.apply import apply_context
+from .cost.stage_balance import ModuleCosts
+from .data_parallel.fsdp import FullyShard, blocks
+from .data_parallel.zero import ShardedOptimizer
+from .data_strategy import DataStrategy, Replicated
+from .expert_parallel import Tally, apply_experts
 from .fp8 import apply_fp8
+from .gradient_accumulation import Accumulate
 from .layout import Batch
-from .masters import Masters
+from .master_weights import Masters
+from .memory_options import Savings
 from .mesh import Mesh
-from .offload import offload_activations
-from .overlap import Overlap
-from .piece import Parameter, parameters, rectangle
-from .pipeline.schedule import Loss, Pipeline
-from .pipeline.split import module_costs, split
-from .pipeline.tied import over_both_ends, share
+from .param_shard import Parameter, parameters, rectangle
+from .pipeline_parallel.schedule import Loss, Pipeline
+from .pipeline_parallel.split import module_costs, split
+from .pipeline_parallel.tied_embeddings import over_both_ends, share
 from .precision import Precision
-from .recompute import apply_recompute
-from .savings import Savings
-from .shard import FullyShard, blocks
-from .tensor import apply_tensor
-from .zero import ShardedOptimizer
+from .tensor_parallel.apply import apply_tensor
 
 #: (parameter name, whole shape, offset, size) → the initial values of that rectangle, on the CPU.
 Initial = Callable[[str, torch.Size, Sequence[int], Sequence[int]], torch.Tensor]

@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Shard
 
 from .mesh import GROUPS, REPLICA, Mesh
-from .waiting import waited
+from .telemetry.wait_time import waited
 
 
 @dataclass(frozen=True)

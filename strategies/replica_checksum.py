@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch import nn
 
 from .mesh import GROUPS, Mesh
-from .piece import Parameter, Piece, parameters, rectangle
-from .waiting import waited
+from .param_shard import Parameter, Piece, parameters, rectangle
+from .telemetry.wait_time import waited
 
 #: A rectangle's place: name, kind of number, offset and size.
 Place = tuple[str, str, tuple[int, ...], tuple[int, ...]]

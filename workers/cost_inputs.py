@@ -1,7 +1,7 @@
 """What the formulas of memory and traffic ask of a spec. Imports no torch."""
 
-from ..strategies.cost.formula import ELEMENT_BYTES, Setting, Unknown
-from .models.sizes import sizes
+from ..strategies.cost.estimate import ELEMENT_BYTES, Setting, Unknown
+from .models.param_shapes import sizes
 from .spec import TrainSpec
 
 

@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 import yaml
 
-from .perfetto import chrome_trace
+from .chrome_trace import chrome_trace
+from .messages.event_text import in_words
+from .messages.trace_request import WISH, Trace
 from .spec import Run, TrainSpec
-from .trace import WISH, Trace
-from .words import in_words
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,9 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     train = TrainSpec.model_validate(document.get("train", document))
     name = document.get("name", options.spec.stem)
 
-    from .ending import Ending
-    from .groups import formed_by_torchrun
-    from .loop import train_on
+    from .messages.stop_request import Ending
+    from .trainer.loop import train_on
+    from .trainer.process_groups import formed_by_torchrun
 
     device = _device(options.device)
     out: Path = options.out.resolve()

@@ -10,18 +10,18 @@ import torch
 from torch import nn
 
 from ..strategies.layout import Refusal
-from ..strategies.piece import Piece
+from ..strategies.param_shard import Piece
 from .checkpoint.errors import CheckpointError
 from .checkpoint.manifest import read
-from .checkpoint.reading import fill
-from .checkpoint.storage import Folder
+from .checkpoint.reader import fill
 from .checkpoint.verify import verify
 from .data.tokenizer import Tokenizer, load_tokenizer
-from .models.huggingface import architecture_of
-from .models.make import make
+from .huggingface.import_weights import Pretrained
+from .models.hf_config import architecture_of
 from .models.presets import Architecture
-from .pretrained import Pretrained
+from .models.registry import make
 from .spec import DataSpec
+from .storage.folder import Folder
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ..strategies.comm_overlap import Overlap
 from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
-from ..strategies.overlap import Overlap
-from ..strategies.savings import Offload, Recompute, RecomputeChoice, Savings, check_fp8, check_savings
-from .checkpoint.address import Address, Storage, below
-from .models.huggingface import config_of, fitted
+from ..strategies.memory_options import Offload, Recompute, RecomputeChoice, Savings, check_fp8, check_savings
+from .models.hf_config import config_of, fitted
 from .models.presets import PRESETS, Architecture, Family
+from .storage.uri import Address, Storage, below
 
 Dtype = Literal["fp64", "fp32", "bf16", "fp16", "fp8"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]

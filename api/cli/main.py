@@ -12,28 +12,28 @@ from ...service.errors import ShardyardError
 from ..client import ApiError
 from ..errors import InvalidDocument
 from ..models import FieldError
-from . import (
+from .commands import (
     access,
+    chaos,
     checkpoints,
     compare,
     completion,
     curves,
-    faults,
+    history,
     init,
-    inside,
     jobs,
     logs,
     models,
     nodes,
-    plane,
-    sampling,
-    story,
+    ranks,
+    run_watch,
+    sample,
     top,
-    traces,
-    watching,
+    trace,
+    up_down,
 )
-from .exits import ExitCode, in_words
-from .screen import Screen
+from .exit_codes import ExitCode, in_words
+from .terminal.screen import Screen
 
 app = typer.Typer(
     name="shardyard",
@@ -47,14 +47,31 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Train": (init.init, watching.run, jobs.submit, watching.watch, jobs.cancel, jobs.relayout),
+    "Train": (init.init, run_watch.run, jobs.submit, run_watch.watch, jobs.cancel, jobs.relayout),
     "Read": (
-        *(top.top, jobs.list_, jobs.show, story.timeline, story.incidents, logs.logs, curves.curves, compare.compare),
-        *(inside.ranks, inside.resources, traces.trace, checkpoints.checkpoints, nodes.nodes, jobs.schema),
+        *(
+            top.top,
+            jobs.list_,
+            jobs.show,
+            history.timeline,
+            history.incidents,
+            logs.logs,
+            curves.curves,
+            compare.compare,
+        ),
+        *(ranks.ranks, ranks.resources, trace.trace, checkpoints.checkpoints, nodes.nodes, jobs.schema),
     ),
-    "Faults": (faults.chaos,),
-    "Models": (sampling.sample, models.export),
-    "Control plane": (plane.up, plane.down, access.open_, access.token, plane.api, plane.dispatcher, plane.migrate),
+    "Faults": (chaos.chaos,),
+    "Models": (sample.sample, models.export),
+    "Control plane": (
+        up_down.up,
+        up_down.down,
+        access.open_,
+        access.token,
+        up_down.api,
+        up_down.dispatcher,
+        up_down.migrate,
+    ),
     "Shell": (completion.completion,),
 }
 for _panel, _commands in _PANELS.items():

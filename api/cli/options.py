@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .completion import job_names
+from .commands.completion import job_names
 
 Url = Annotated[
     str | None,

@@ -6,7 +6,7 @@ from html import escape
 from math import isfinite
 from typing import Any, Protocol
 
-from .models import Job, Metrics
+from ..models import Job, Metrics
 
 #: Points that a curve of this width can show.
 POINTS = 400

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from ..service.errors import ShardyardError
-from ..service.spec import JobSpec
-from ..strategies.layout import Layout
-from . import spec_file
-from .asking import ApiError, Call
-from .errors import InvalidParameter
-from .models import (
+from ...service.errors import ShardyardError
+from ...service.spec import JobSpec
+from ...strategies.layout import Layout
+from .. import spec_file
+from ..errors import InvalidParameter
+from ..models import (
     Checkpoints,
     Cordon,
     Cordons,
@@ -48,6 +47,7 @@ from .models import (
     TraceSpans,
     TraceSummary,
 )
+from .transport import ApiError, Call
 
 Spec = JobSpec | Mapping[str, Any] | str | Path
 Level = Literal["error", "warning"]

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from ..service.errors import ShardyardError
-from ..service.settings import Settings
-from . import access_token, control
-from .asking import ApiError
-from .models import FieldError
+from ...service.errors import ShardyardError
+from ...service.settings import Settings
+from .. import access_token, pidfile
+from ..models import FieldError
+from .transport import ApiError
 
 
 class BearerToken(httpx2.Auth):
@@ -43,7 +43,7 @@ class BearerToken(httpx2.Auth):
 
     def _own(self, url: str) -> str | None:
         """The data folder's token, where `url` is of the control plane that runs there."""
-        running = control.read(self._settings.data_dir)
+        running = pidfile.read(self._settings.data_dir)
         if running is None or running.token_path is None or _origin(running.url) != _origin(url):
             return None
         path = Path(running.token_path)

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from ..service.settings import Settings
-from . import control
-from .models import FieldError, Job, Problem
+from ...service.settings import Settings
+from .. import pidfile
+from ..models import FieldError, Job, Problem
 
 T = TypeVar("T")
 
@@ -159,8 +159,8 @@ def find_url(url: str | None = None) -> str:
     named = url or settings.url
     if named:
         return named.rstrip("/")
-    running = control.read(settings.data_dir)
-    return running.url if running else control.DEFAULT_URL
+    running = pidfile.read(settings.data_dir)
+    return running.url if running else pidfile.DEFAULT_URL
 
 
 def check_url(url: str) -> None:

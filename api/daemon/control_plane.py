@@ -13,22 +13,22 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from ..service import jobs
-from ..service.cluster import Cluster
-from ..service.data_folder import PRIVATE_UMASK, close_to_others, make_private
-from ..service.dispatcher import Dispatcher
-from ..service.errors import ClusterError, DatabaseBusy, DatabaseError, DatabaseUnreachable
-from ..service.head import Head
-from ..service.settings import Settings
-from ..service.states import HOLDING
-from ..service.store.engine import Store, parse
-from ..service.store.schema import upgrade
-from . import control
-from .access_token import sign_in_link
-from .app import create_app
-from .errors import AlreadyRunning
-from .http.authentication import Authenticator
-from .server import listen, serving, url_of
+from ...service.cluster.ray_cluster import Cluster
+from ...service.cluster.ray_head import Head
+from ...service.data_folder import PRIVATE_UMASK, close_to_others, make_private
+from ...service.dispatch.dispatcher import Dispatcher
+from ...service.errors import ClusterError, DatabaseBusy, DatabaseError, DatabaseUnreachable
+from ...service.jobs import submit
+from ...service.settings import Settings
+from ...service.states import HOLDING
+from ...service.store.engine import Store, parse
+from ...service.store.schema import upgrade
+from .. import pidfile
+from ..access_token import sign_in_link
+from ..app import create_app
+from ..errors import AlreadyRunning
+from ..http.authentication import Authenticator
+from .uvicorn_server import listen, serving, url_of
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ def run_control_plane(settings: Settings, port: int | None, tell: Tell, tell_lin
     Raises `AlreadyRunning`, `PortTaken`, `DataFolderOpen`, `TokenUnreadable`, `WeakToken`.
     """
     _close_to_others(settings, keeps=True)
-    lock = control.Lock(settings.data_dir)
+    lock = pidfile.Lock(settings.data_dir)
     if not lock.take():
-        running = control.read(settings.data_dir)
+        running = pidfile.read(settings.data_dir)
         raise AlreadyRunning(running.url if running else None, running.pid if running else None, settings.data_dir)
     if settings.ray_address is None:  # the trainers run on this machine
         settings = settings.model_copy(update={"local_files": True})
@@ -113,23 +113,23 @@ async def _control_plane(settings: Settings, port: int | None, tell: Tell, tell_
     store, cluster, wake = Store(settings.database), Cluster(settings), asyncio.Event()
     app, authenticator = _app(settings, store, wake)
     listener = listen(settings.host, settings.port if port is None else port, exactly=port is not None)
-    me = control.Control.of_this_process(url_of(listener), authenticator.token_path if authenticator else None)
+    me = pidfile.Control.of_this_process(url_of(listener), authenticator.token_path if authenticator else None)
     try:
         async with (
             serving(app, listener) as server,
             _dispatching(Dispatcher(store, settings, cluster, wake)) as dispatcher,
         ):
-            control.write(settings.data_dir, me)
+            pidfile.write(settings.data_dir, me)
             tell(f"Shardyard runs at {me.url}. Stop it with Ctrl-C, or: shardyard down")
             if authenticator:
                 tell_link(sign_in_link(me.url, authenticator.keys.code(os.geteuid())))
             await asyncio.wait([stop, server, dispatcher], return_when=asyncio.FIRST_COMPLETED)
             broken = [task for task in (server, dispatcher) if task.done()]
-        control.remove(settings.data_dir, me)
+        pidfile.remove(settings.data_dir, me)
         await _leave_cluster(settings, store, cluster, tell)
         return 1 if broken else 0
     finally:
-        control.remove(settings.data_dir, me)
+        pidfile.remove(settings.data_dir, me)
         await store.close()
 
 
@@ -224,7 +224,7 @@ async def _active_jobs(settings: Settings) -> int:
 
 
 async def _count_active(store: Store) -> int:
-    pages = [await jobs.list_jobs(store, state=state, limit=200) for state in sorted(HOLDING)]
+    pages = [await submit.list_jobs(store, state=state, limit=200) for state in sorted(HOLDING)]
     return sum(len(page.items) for page in pages)
 
 

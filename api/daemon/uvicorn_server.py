@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from .errors import PortTaken
+from ..errors import PortTaken
 
 #: Ports tried after the first.
 _MORE_PORTS = 50

@@ -21,7 +21,7 @@ from ...service.errors import ShardyardError
 from ...service.settings import Settings
 from ..access_token import checked, token_file
 from ..errors import Unauthenticated
-from ..problems import refusal
+from .problems import refusal
 
 log = logging.getLogger(__name__)
 

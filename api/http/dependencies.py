@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Request
 
-from ..service.settings import Settings
-from ..service.spec_files import SpecFiles
-from ..service.store.engine import Store
-from .http.authentication import Authenticator
-from .stream import Hub
+from ...service.jobs.spec_files import SpecFiles
+from ...service.settings import Settings
+from ...service.store.engine import Store
+from .authentication import Authenticator
+from .watch_hub import Hub
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..service.settings import Settings
-from .http.authentication import is_guarded
-from .models import FieldError
+from ...service.settings import Settings
+from ..models import FieldError
+from .authentication import is_guarded
 from .problems import response
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})

@@ -13,11 +13,11 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from ..service.errors import ShardyardError
-from .errors import InvalidDocument
-from .models import FieldError, Problem
-from .remedies import parameter_errors
-from .routes.dashboard import not_found
+from ...service.errors import ShardyardError
+from ..errors import InvalidDocument
+from ..models import FieldError, Problem
+from ..routes.dashboard import not_found
+from .validation_errors import parameter_errors
 
 log = logging.getLogger(__name__)
 

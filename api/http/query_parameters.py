@@ -6,7 +6,7 @@ from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from .errors import InvalidParameter
+from ..errors import InvalidParameter
 
 
 def refuse_unknown(request: Request) -> None:

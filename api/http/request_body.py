@@ -10,9 +10,9 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from ..workers.spec import MAX_SPEC_BYTES
-from .document import Format
-from .errors import RequestTimeout, SpecTooLarge, UnsupportedMediaType
+from ...workers.spec import MAX_SPEC_BYTES
+from ..errors import RequestTimeout, SpecTooLarge, UnsupportedMediaType
+from ..spec_document import Format
 
 Wanted = TypeVar("Wanted", bound=BaseModel)
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..service.errors import InvalidLayout
-from ..service.preflight import check_layout
-from ..service.spec import PLAIN_TEXT, JobSpec
-from ..strategies.layout import Refusal
-from .document import Path, dotted, walk
-from .errors import InvalidDocument
-from .models import FieldError
+from ...service.errors import InvalidLayout
+from ...service.jobs.validation import check_layout
+from ...service.spec import PLAIN_TEXT, JobSpec
+from ...strategies.layout import Refusal
+from ..errors import InvalidDocument
+from ..models import FieldError
+from ..spec_document import Path, dotted, walk
 
 Schema = Mapping[str, Any]
 

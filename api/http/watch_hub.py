@@ -2,7 +2,7 @@
 
 Nothing is buffered for a watcher but the batch that it is sending: a slow one holds itself up and nobody else. The
 poller asks one query for the positions of all watched jobs, and only while somebody watches. Watchers who stand at the same
-place of a job, as pages that are up to date do, share one read and its text (`shared.py`).
+place of a job, as pages that are up to date do, share one read and its text (`single_flight.py`).
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from fastapi.sse import format_sse_event
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
-from ..service.errors import DatabaseError
-from ..service.failure_log import FailureLog
-from ..service.records import Cursor, Tail, TailItem
-from .shared import SharedReads
+from ...service.errors import DatabaseError
+from ...service.failure_log import FailureLog
+from ...service.schemas.records import Cursor, Tail, TailItem
+from .single_flight import SharedReads
 
 log = logging.getLogger(__name__)
 

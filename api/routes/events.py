@@ -6,11 +6,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
-from ...service import jobs
-from ...service.records import Cursor
-from ..context import In
-from ..problems import describe
-from ..stream import EventStream
+from ...service.jobs import submit
+from ...service.schemas.records import Cursor
+from ..http.dependencies import In
+from ..http.problems import describe
+from ..http.watch_hub import EventStream
 from .logs import Rank
 
 router = APIRouter(tags=["telemetry"])
@@ -44,6 +44,6 @@ async def watch(
 ) -> EventStream:
     """Server-sent events from the job's beginning, or after a cursor, to its end. Each `id` is a cursor."""
     cursor = Cursor.parse(last_event_id or after or str(Cursor()))
-    found = await jobs.get_job(context.store, job)
-    read = partial(jobs.tail, context.store, found.id, with_logs=logs, rank=rank, with_ranks=ranks)
+    found = await submit.get_job(context.store, job)
+    read = partial(submit.tail, context.store, found.id, with_logs=logs, rank=rank, with_ranks=ranks)
     return EventStream(context.hub, found.id, read, cursor, (logs, rank, ranks))

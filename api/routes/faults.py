@@ -2,16 +2,16 @@
 
 from fastapi import APIRouter, Request
 
-from ...service import faults
-from .. import body
-from ..context import Actor, In, Key
-from ..document import parse
+from ...service.orders import fault_injection
+from ..http import request_body
+from ..http.dependencies import Actor, In, Key
+from ..http.problems import describe
 from ..models import Fault, FaultRequest
-from ..problems import describe
+from ..spec_document import parse
 
 router = APIRouter(tags=["faults"])
 
-_BODY = body.described("FaultRequest", "a rank's death", {"kind": "kill-rank", "rank": 2})
+_BODY = request_body.described("FaultRequest", "a rank's death", {"kind": "kill-rank", "rank": 2})
 
 
 @router.post(
@@ -36,9 +36,9 @@ _BODY = body.described("FaultRequest", "a rank's death", {"kind": "kill-rank", "
 )
 async def inject(job: str, request: Request, context: In, actor: Actor, key: Key = None) -> Fault:
     """Ask for a fault, only where `SHARDYARD_FAULT_INJECTION` allows it. It strikes once; the event `fault` says when."""
-    form = body.format_of(request)
-    wanted = body.validated(FaultRequest, parse(await body.read(request), form))
-    fault = faults.Wanted(wanted.kind, wanted.rank, wanted.by_ms, wanted.for_s)
-    asked = await faults.ask(context.store, context.settings, job, fault, key, actor)
+    form = request_body.format_of(request)
+    wanted = request_body.validated(FaultRequest, parse(await request_body.read(request), form))
+    fault = fault_injection.Wanted(wanted.kind, wanted.rank, wanted.by_ms, wanted.for_s)
+    asked = await fault_injection.ask(context.store, context.settings, job, fault, key, actor)
     context.stir()
     return Fault.model_validate(asked)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Response
 
 from ...service import nodes
 from ...service.errors import DatabaseError, DatabaseUnreachable
-from ..context import Context, In
+from ..http.dependencies import Context, In
 from ..models import Check, Health, Readiness
 
 router = APIRouter(tags=["service"])

@@ -4,13 +4,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from ...service import checkpoints as shelf
-from ...service import incidents as service
-from ...service import lifeline
-from ...service import story as told
-from ..context import In
+from ...service.queries import checkpoints as shelf
+from ...service.queries import history as told
+from ...service.queries import incidents as service
+from ...service.queries import timeline as lifeline
+from ..http.dependencies import In
+from ..http.problems import describe
 from ..models import Checkpoints, Incidents, Plan, Story, Timeline
-from ..problems import describe
 
 router = APIRouter(tags=["telemetry"])
 

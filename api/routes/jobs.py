@@ -7,19 +7,20 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from ...service import jobs, preview
-from ...service import relayout as layouts
-from ...service.records import Order
+from ...service.jobs import preview
+from ...service.jobs import reshard as layouts
+from ...service.jobs import submit as jobs
+from ...service.jobs.spec_warnings import warnings
+from ...service.schemas.records import Order
 from ...service.spec import JobSpec
-from ...service.spec_warnings import warnings
 from ...service.states import State
-from .. import body
-from ..context import Actor, In, Key
-from ..document import Format, parse
 from ..errors import InvalidDocument, InvalidParameter
+from ..http import request_body
+from ..http.dependencies import Actor, In, Key
+from ..http.problems import describe
+from ..http.validation_errors import read_spec
 from ..models import FieldError, Job, Jobs, Preview
-from ..problems import describe
-from ..remedies import read_spec
+from ..spec_document import Format, parse
 
 router = APIRouter(tags=["jobs"])
 
@@ -33,8 +34,8 @@ _EXAMPLE: dict[str, Any] = {
         "global_batch": 16,
     },
 }
-_BODY = body.described("JobSpec", "quickstart", _EXAMPLE)
-_LAYOUT_BODY = body.described("LayoutChange", "tensor", {"layout": {"data": 2, "tensor": 2, "zero": 1}})
+_BODY = request_body.described("JobSpec", "quickstart", _EXAMPLE)
+_LAYOUT_BODY = request_body.described("LayoutChange", "tensor", {"layout": {"data": 2, "tensor": 2, "zero": 1}})
 _OF_FILES = ("missing_file", "not_a_file", "file_too_large", "too_many_files", "files_too_slow")
 _OF_THE_SPEC = (
     "invalid_encoding",
@@ -67,8 +68,8 @@ _REFUSALS = describe(*_OF_THE_SPEC, "idempotency_conflict")
 )
 async def submit(request: Request, answer: Response, context: In, actor: Actor, idempotency_key: Key = None) -> Job:
     """Check a job spec (YAML or JSON) and queue it. A refused spec leaves nothing behind."""
-    form = body.format_of(request)
-    content = await body.read(request)
+    form = request_body.format_of(request)
+    content = await request_body.read(request)
     spec, digest = await asyncio.to_thread(_read_spec, content, form)
     job, created = await jobs.submit(
         context.store, context.settings, spec, idempotency_key, digest, actor, context.files
@@ -89,8 +90,8 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
 )
 async def preview_job(request: Request, context: In) -> Preview:
     """Check a job spec as a submission would, and tell what it would run as. Nothing is stored."""
-    form = body.format_of(request)
-    content = await body.read(request)
+    form = request_body.format_of(request)
+    content = await request_body.read(request)
     spec, _ = await asyncio.to_thread(_read_spec, content, form)
     return Preview.model_validate(await preview.preview(context.store, context.settings, spec, context.files))
 
@@ -156,8 +157,8 @@ async def cancel(job: str, context: In, actor: Actor) -> Job:
 )  # fmt: skip
 async def relayout(job: str, request: Request, context: In, actor: Actor) -> Job:
     """Let a job that has not ended go on with another layout: it saves after its step, makes room, and resumes from there."""
-    form = body.format_of(request)
-    content = await body.read(request)
+    form = request_body.format_of(request)
+    content = await request_body.read(request)
     found = await jobs.get_job(context.store, job)
     spec = await asyncio.to_thread(_with_layout, found.spec, content, form)
     changed = await layouts.relayout(context.store, context.settings, found.id, spec, actor, context.files)

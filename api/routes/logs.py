@@ -4,12 +4,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from ...service import jobs, log_search
-from ...service.log_search import Level, Wanted
-from ..context import In
-from ..disconnect import while_connected
+from ...service.jobs import submit
+from ...service.queries import log_search
+from ...service.queries.log_search import Level, Wanted
+from ..http.dependencies import In
+from ..http.disconnect import while_connected
+from ..http.problems import describe
 from ..models import LogHits, Logs
-from ..problems import describe
 
 router = APIRouter(tags=["telemetry"])
 
@@ -38,8 +39,10 @@ async def logs(
     if around is not None:
         about = await log_search.around(context.store, job, around, rank=rank, limit=limit)
         return Logs.model_validate(about)
-    found = await jobs.get_job(context.store, job)
-    return Logs.model_validate(await jobs.logs(context.store, found.id, rank=rank, after=after, limit=limit, tail=tail))
+    found = await submit.get_job(context.store, job)
+    return Logs.model_validate(
+        await submit.logs(context.store, found.id, rank=rank, after=after, limit=limit, tail=tail)
+    )
 
 
 def _wanted(

@@ -4,12 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from ...service import curves as drawn
-from ...service import jobs
-from ..context import In
+from ...service.jobs import submit
+from ...service.queries import curves as drawn
 from ..errors import InvalidParameter
+from ..http.dependencies import In
+from ..http.problems import describe
 from ..models import Curves, Metrics
-from ..problems import describe
 
 router = APIRouter(tags=["telemetry"])
 
@@ -27,8 +27,8 @@ async def metrics(
     max_points: Annotated[int, Query(ge=2, le=10_000)] = 1000,
 ) -> Metrics:
     """Step records. More than `max_points` are thinned, keeping each bucket's lowest and highest loss."""
-    found = await jobs.get_job(context.store, job)
-    return Metrics.model_validate(await jobs.metrics(context.store, found.id, since=since, max_points=max_points))
+    found = await submit.get_job(context.store, job)
+    return Metrics.model_validate(await submit.metrics(context.store, found.id, since=since, max_points=max_points))
 
 
 @router.get(

@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from ...service import nodes
-from ..context import Actor, In
+from ..http.dependencies import Actor, In
+from ..http.problems import describe
 from ..models import Cordon, Cordons, Node, Nodes
-from ..problems import describe
 
 router = APIRouter(tags=["cluster"])
 

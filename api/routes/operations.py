@@ -4,12 +4,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from ...service import operations
-from ...service.operations import DTYPE, Wanted
-from ...workers.operation import Dtype
-from ..context import Actor, In, Key
+from ...service.orders import checkpoint_operations
+from ...service.orders.checkpoint_operations import DTYPE, Wanted
+from ...workers.tasks.checkpoint_task import Dtype
+from ..http.dependencies import Actor, In, Key
+from ..http.problems import describe
 from ..models import Operation, Operations
-from ..problems import describe
 
 router = APIRouter(tags=["checkpoints"])
 
@@ -29,7 +29,7 @@ _ASKING = (
 )
 async def verify(job: str, n: N, context: In, actor: Actor, key: Key = None) -> Operation:
     """Have the cluster compare every file with its checksum. Ask for the operation's state until it is done or failed."""
-    asked = await operations.ask(context.store, job, Wanted("verify", n), key, actor)
+    asked = await checkpoint_operations.ask(context.store, job, Wanted("verify", n), key, actor)
     context.stir()
     return Operation.model_validate(asked)
 
@@ -51,7 +51,7 @@ async def export(
 ) -> Operation:
     """Have the cluster write a Hugging Face folder beside the job's checkpoints: `export-NNNNNNNN`, of other types than fp32 with
     `-bf16` and the like. One that is there already is kept."""
-    asked = await operations.ask(context.store, job, Wanted("export", n, dtype), key, actor)
+    asked = await checkpoint_operations.ask(context.store, job, Wanted("export", n, dtype), key, actor)
     context.stir()
     return Operation.model_validate(asked)
 
@@ -69,7 +69,9 @@ async def list_operations(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Operations:
     """Newest first. A job keeps its last hundred."""
-    return Operations.model_validate(await operations.operations(context.store, job, before=before, limit=limit))
+    return Operations.model_validate(
+        await checkpoint_operations.operations(context.store, job, before=before, limit=limit)
+    )
 
 
 @router.get(
@@ -80,4 +82,4 @@ async def list_operations(
 )
 async def get_operation(job: str, operation: str, context: In) -> Operation:
     """Whether it waits, runs, is done or has failed, and with what result."""
-    return Operation.model_validate(await operations.operation(context.store, job, operation))
+    return Operation.model_validate(await checkpoint_operations.operation(context.store, job, operation))

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from ...service import ranks as service
-from ...service import resources as formulas
-from ..context import In
+from ...service.queries import ranks as service
+from ...service.queries import resources as formulas
+from ..http.dependencies import In
+from ..http.problems import describe
 from ..models import JobResources, Ranks
-from ..problems import describe
 
 router = APIRouter(tags=["telemetry"])
 

@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from ... import __version__
-from ..context import In
+from ..http.dependencies import In
+from ..http.validation_errors import job_schema
 from ..models import Server, Template, Templates
-from ..remedies import job_schema
 
 router = APIRouter(tags=["service"])
 

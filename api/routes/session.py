@@ -4,18 +4,18 @@ import asyncio
 
 from fastapi import APIRouter, Request, Response
 
-from .. import body
-from ..context import In
-from ..document import parse
 from ..errors import Unauthenticated
+from ..http import request_body
 from ..http.authentication import CODE_S, OWNER, SESSION_PATH, SESSION_S, Actor, Authenticator
+from ..http.dependencies import In
 from ..http.peer import user_of
+from ..http.problems import describe
 from ..models import Session, SignIn, SignInCode
-from ..problems import describe
+from ..spec_document import parse
 
 router = APIRouter(tags=["service"])
 
-_BODY = body.described("SignIn", "a token", {"token": "…"})
+_BODY = request_body.described("SignIn", "a token", {"token": "…"})
 
 
 @router.post(
@@ -30,8 +30,8 @@ _BODY = body.described("SignIn", "a token", {"token": "…"})
 )  # fmt: skip
 async def sign_in(request: Request, answer: Response, context: In) -> Session:
     """Exchange the access token, or a code, for a session, which comes as a cookie that scripts cannot read."""
-    form = body.format_of(request)
-    wanted = body.validated(SignIn, parse(await body.read(request), form))
+    form = request_body.format_of(request)
+    wanted = request_body.validated(SignIn, parse(await request_body.read(request), form))
     if context.authenticator is None:
         return Session(seconds=SESSION_S)
     actor = await _actor_of(wanted, request, context.authenticator)

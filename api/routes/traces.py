@@ -5,11 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from ...service import perfetto, trace_reading, traces
-from ...workers.trace import MOST_STEPS, TRACED_RANKS
-from ..context import Actor, In, Key
+from ...service.orders import step_traces
+from ...service.queries import trace_download
+from ...service.queries import traces as trace_reading
+from ...workers.messages.trace_request import MOST_STEPS, TRACED_RANKS
+from ..http.dependencies import Actor, In, Key
+from ..http.problems import describe
 from ..models import Trace, Traces, TraceSpans, TraceSummary
-from ..problems import describe
 
 router = APIRouter(tags=["telemetry"])
 
@@ -43,7 +45,7 @@ async def trace(
     key: Key = None,
 ) -> Trace:
     """Record what every rank does in the next steps, on one clock. The event `traced` says when it is done, or why it is not."""
-    asked = await traces.ask(context.store, job, steps, key, actor)
+    asked = await step_traces.ask(context.store, job, steps, key, actor)
     context.stir()
     return Trace.model_validate(asked)
 
@@ -61,7 +63,7 @@ async def list_traces(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Traces:
     """Newest first. A job keeps its last ten."""
-    return Traces.model_validate(await traces.traces(context.store, job, before=before, limit=limit))
+    return Traces.model_validate(await step_traces.traces(context.store, job, before=before, limit=limit))
 
 
 @router.get(
@@ -111,6 +113,6 @@ async def spans(
 )
 async def download(job: str, trace: str, context: In) -> StreamingResponse:
     """All steps, ranks and spans in one file for <https://ui.perfetto.dev> or chrome://tracing."""
-    pieces = await perfetto.document(context.store, job, trace)
+    pieces = await trace_download.document(context.store, job, trace)
     name = {"Content-Disposition": f'attachment; filename="{trace}.json.gz"'}
     return StreamingResponse(pieces, media_type="application/octet-stream", headers=name)

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .gangs import Share
-from .identity import job_of
+from ..ids import job_of
+from .interface import Share
 
 
 def by_node(groups: Iterable[Mapping[str, Any]]) -> dict[str, list[Share]]:

@@ -1,14 +1,14 @@
-"""What a dispatcher needs of a cluster: start, hear, stop and clear away gangs, see to checkpoints. Ray's way of it is `cluster.py`."""
+"""What a dispatcher needs of a cluster: start, hear, stop and clear away gangs, see to checkpoints. Ray's way of it is `ray_cluster.py`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..workers.fault import Fault
-from ..workers.operation import Operation, Outcome
-from ..workers.spike import Bounds
-from ..workers.straggler import Limits
-from ..workers.trace import Trace
+from ...workers.messages.fault_request import Fault
+from ...workers.messages.trace_request import Trace
+from ...workers.supervisor.policies.loss_spike import Bounds
+from ...workers.supervisor.policies.straggler import Limits
+from ...workers.tasks.checkpoint_task import Operation, Outcome
 
 
 @dataclass(frozen=True)

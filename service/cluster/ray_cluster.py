@@ -16,19 +16,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ..workers import journal
-from ..workers.fault import Fault
-from ..workers.forkserver import ForkError
-from ..workers.gang import Supervisor
-from ..workers.operation import Operation, Outcome, perform
-from ..workers.placement import NAMESPACE, Order, rank_name, remove_remains
-from ..workers.trace import Trace
-from . import holdings
-from .errors import ClusterError, GangLost
-from .gangs import GangOrder, Node, Pull
-from .head import Head, HeadError, Record, lives
-from .settings import Settings
-from .warm_workers import count_workers, shortage_of
+from ...workers.forkserver.server import ForkError
+from ...workers.messages.fault_request import Fault
+from ...workers.messages.trace_request import Trace
+from ...workers.supervisor.actor import Supervisor
+from ...workers.supervisor.journal import journal
+from ...workers.supervisor.ranks.placement_group import NAMESPACE, Order, rank_name, remove_remains
+from ...workers.tasks.checkpoint_task import Operation, Outcome, perform
+from ..errors import ClusterError, GangLost
+from ..policies.warm_workers import count_workers, shortage_of
+from ..settings import Settings
+from . import allocations
+from .interface import GangOrder, Node, Pull
+from .ray_head import Head, HeadError, Record, lives
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ class Cluster:
         """On our own head, whose cache every gang reads: by a process of low priority, which ends with this one."""
         if self.head is None:
             return
-        command = [sys.executable, "-P", "-m", "shardyard.workers.data.ahead", str(self.settings.cache)]
+        command = [sys.executable, "-P", "-m", "shardyard.workers.data.tokenize_ahead", str(self.settings.cache)]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stderr=pipe)
         try:
@@ -300,7 +300,7 @@ def _join(address: str, loopback: bool = False) -> None:
     from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
     if loopback:
-        # What the head's environment says, for a process that had imported Ray before; `head.py` says why.
+        # What the head's environment says, for a process that had imported Ray before; `ray_head.py` says why.
         ray_constants.ENABLE_RAY_CLUSTER = False
     if ray.is_initialized():
         ray.shutdown()
@@ -413,7 +413,7 @@ def _nodes_seen_inside() -> list[Node]:
     from ray.util import placement_group_table
 
     available = available_resources_per_node()
-    shares = holdings.by_node(placement_group_table().values())
+    shares = allocations.by_node(placement_group_table().values())
     nodes = []
     for node in ray.nodes():
         total, free = node["Resources"], available.get(node["NodeID"], {})

@@ -12,16 +12,28 @@ from sqlalchemy import text
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import capacity, forms
-from .identity import gang_name
-from .lifecycle import Word, move
-from .nodes import fleet
-from .queue import DEVICES, Decision, Device, Inventory, Start, Wait, Waiting, decide, queues, turn
-from .settings import Settings
-from .states import State
-from .store import attempts, clusters, events, jobs, leases
-from .store.engine import Store
-from .store.leases import Lease
+from .. import capacity
+from ..ids import gang_name
+from ..jobs import elastic
+from ..jobs.transitions import Word, move
+from ..nodes import fleet
+from ..policies.queue import (
+    DEVICES,
+    Decision,
+    Device,
+    Inventory,
+    Start,
+    Wait,
+    Waiting,
+    decide,
+    queues,
+    turn,
+)
+from ..settings import Settings
+from ..states import State
+from ..store import attempts, clusters, events, jobs, leases
+from ..store.engine import Store
+from ..store.leases import Lease
 
 #: So many at the front of each kind's queue are looked at; as each waiting one holds up those behind it, more would change little.
 FRONT = 200
@@ -120,8 +132,8 @@ def _decisions(front: Sequence[RowMapping], cluster: Inventory, held: Mapping[st
 
 
 def _waiting(row: RowMapping) -> Waiting:
-    first, *others = forms.sizes(row)
-    least = forms.smallest(row)
+    first, *others = elastic.sizes(row)
+    least = elastic.smallest(row)
     return Waiting(row["id"], first, row["tensor"], row["wanted_device"], row["spares"], tuple(others), least)
 
 
@@ -166,7 +178,7 @@ async def _start(
     now, number = time.time(), job["attempt"] + 1
     also = {"attempt": number, "device": start.device, "repairs": 0, "retry_at": 0.0, "cluster": settings.cluster}
     if start.world_size is not None:
-        also |= await forms.begin(tx, job["id"], start.world_size, owner)
+        also |= await elastic.begin(tx, job["id"], start.world_size, owner)
     await move(tx, job["id"], State.QUEUED, State.PLACING, Word(owner, now), token=lease.token, also=also)
     attempt = {"job_id": job["id"], "number": number, "gang": gang_name(job["id"], number), "device": start.device}
     attempt["cluster"] = settings.cluster

@@ -14,24 +14,24 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import RowMapping
 
-from ..workers.fault import Fault
-from ..workers.spec import Run, TrainSpec
-from ..workers.spike import Bounds
-from ..workers.straggler import Limits
-from ..workers.trace import Trace
-from . import forms
-from .errors import ClusterError, DatabaseError, GangLost, LeaseLost
-from .gangs import Cluster, GangOrder
-from .identity import gang_name
-from .intake import Taken, take_in
-from .lifecycle import Word
-from .nodes import fleet
-from .recovery import lose_attempt
-from .settings import Settings
-from .states import State
-from .store import attempts, jobs, leases
-from .store.engine import Store
-from .store.leases import Lease
+from ...workers.messages.fault_request import Fault
+from ...workers.messages.trace_request import Trace
+from ...workers.spec import Run, TrainSpec
+from ...workers.supervisor.policies.loss_spike import Bounds
+from ...workers.supervisor.policies.straggler import Limits
+from ..cluster.interface import Cluster, GangOrder
+from ..errors import ClusterError, DatabaseError, GangLost, LeaseLost
+from ..ids import gang_name
+from ..jobs import elastic
+from ..jobs.transitions import Word
+from ..nodes import fleet
+from ..settings import Settings
+from ..states import State
+from ..store import attempts, jobs, leases
+from ..store.engine import Store
+from ..store.leases import Lease
+from .event_ingest import Taken, take_in
+from .retry import lose_attempt
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +249,7 @@ def order_of(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: 
         loss_spike=Bounds(**policy["loss_spike"]) if policy.get("loss_spike") else None,
         avoided=avoided,
         spares=policy.get("spares", 0),
-        elastic_grace_s=forms.grace_s(job) if forms.may_shrink(job) else None,
+        elastic_grace_s=elastic.grace_s(job) if elastic.may_shrink(job) else None,
     )
 
 

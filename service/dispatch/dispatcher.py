@@ -16,25 +16,27 @@ from uuid import uuid4
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import capacity, faults, traces
+from .. import capacity
+from ..cluster.interface import Cluster, Node
+from ..errors import ClusterError, DatabaseError, LeaseLost
+from ..failure_log import FailureLog
+from ..ids import gang_name, job_of
+from ..nodes import fleet
+from ..orders import fault_injection as faults
+from ..orders import step_traces as traces
+from ..settings import Settings
+from ..states import HOLDING, State
+from ..store import clusters, jobs, leases, nodes
+from ..store import faults as fault_rows
+from ..store import operations as operation_rows
+from ..store import traces as trace_rows
+from ..store.engine import Store
+from ..store.leases import Lease
 from .admission import Admission, Walk, admit
-from .attempt import Attempt
-from .errors import ClusterError, DatabaseError, LeaseLost
-from .failure_log import FailureLog
-from .gangs import Cluster, Node
-from .growing import Growth
-from .identity import gang_name, job_of
-from .nodes import fleet
-from .operating import Operating
-from .owner import Owner
-from .settings import Settings
-from .states import HOLDING, State
-from .store import clusters, jobs, leases, nodes
-from .store import faults as fault_rows
-from .store import operations as operation_rows
-from .store import traces as trace_rows
-from .store.engine import Store
-from .store.leases import Lease
+from .attempt_runner import Attempt
+from .elastic_growth import Growth
+from .lease_owner import Owner
+from .operation_runner import Operating
 from .warm_corpora import WarmCorpora
 
 log = logging.getLogger(__name__)

@@ -11,15 +11,16 @@ from collections.abc import Collection, Sequence
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import capacity, forms
-from .errors import LeaseLost
-from .lifecycle import Word, move
-from .nodes import fleet, machine_of
-from .queue import Start, Waiting, decide
-from .settings import Settings
-from .states import State
-from .store import jobs
-from .store.engine import Store
+from .. import capacity
+from ..errors import LeaseLost
+from ..jobs import elastic
+from ..jobs.transitions import Word, move
+from ..nodes import fleet, machine_of
+from ..policies.queue import Start, Waiting, decide
+from ..settings import Settings
+from ..states import State
+from ..store import jobs
+from ..store.engine import Store
 
 
 class Growth:
@@ -31,13 +32,13 @@ class Growth:
     async def look(self, store: Store, settings: Settings, tokens: Collection[str], actor: str) -> None:
         """Let those of the jobs under these leases grow for which there has been room for long enough."""
         async with store.read() as tx:
-            small = [row for row in await jobs.may_grow(tx) if row["lease_token"] in tokens and forms.larger(row)]
+            small = [row for row in await jobs.may_grow(tx) if row["lease_token"] in tokens and elastic.larger(row)]
             wanted = bool(small) and await jobs.any_wants_devices(tx, settings.cluster)
             room = {} if wanted or not small else await _room(tx, settings, small)
         now = time.monotonic()
         self._since = {job_id: self._since.get(job_id, now) for job_id in room}
         for row in small:
-            if row["id"] in room and now - self._since[row["id"]] >= max(forms.grace_s(row), forms.FREED_S):
+            if row["id"] in room and now - self._since[row["id"]] >= max(elastic.grace_s(row), elastic.FREED_S):
                 await _grow(store, row, row["world_size"] + room[row["id"]], actor)
 
 
@@ -52,7 +53,7 @@ async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapp
 
 def _more(row: RowMapping) -> Waiting:
     """The ranks that it lacks, as the queue sees a job of so many: its own places it keeps."""
-    first, *others = (size - row["world_size"] for size in forms.larger(row))
+    first, *others = (size - row["world_size"] for size in elastic.larger(row))
     least = min(first, *others) if others else first
     return Waiting(row["id"], first, row["tensor"], row["device"], others=tuple(others), least=least)
 
@@ -63,7 +64,7 @@ async def _grow(store: Store, row: RowMapping, world_size: int, actor: str) -> N
             job = await jobs.locked(tx, row["id"], row["lease_token"])
             if job is None or job["state"] != State.RUNNING or job["world_size"] != row["world_size"]:
                 return
-            columns = await forms.take(tx, job, world_size, "devices_free", actor)
+            columns = await elastic.take(tx, job, world_size, "devices_free", actor)
             word = Word(actor, time.time(), "relayout", f"goes on as {columns['layout']}: there are devices for it")
             await move(tx, job["id"], State.RUNNING, State.RELAYOUTING, word, token=job["lease_token"], also=columns)
     except LeaseLost:

@@ -12,21 +12,22 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..strategies.layout import Layout
-from ..workers.events import plain
-from . import catalogue, faults, traces
-from .blame import blame
-from .budget import MACHINES
-from .errors import LeaseLost
-from .lifecycle import Word, move, route
-from .outline import Outline, extended
-from .rank_sample import row_of
-from .recovery import lose_attempt
-from .rules import Rules
-from .states import FINAL, State
-from .store import attempts, events, jobs, logs, outlines, rank_samples, rollups, steps
-from .store.engine import Store
-from .store.leases import Lease
+from ...strategies.layout import Layout
+from ...workers.messages.event_buffer import plain
+from ..errors import LeaseLost
+from ..jobs.transitions import Word, move, route
+from ..orders import fault_injection, step_traces
+from ..policies.limits import Rules
+from ..policies.retry import MACHINES
+from ..queries import checkpoint_catalogue
+from ..states import FINAL, State
+from ..store import attempts, events, jobs, logs, outlines, rank_samples, rollups, steps
+from ..store.engine import Store
+from ..store.leases import Lease
+from ..store.packing.loss_sparkline import Outline, extended
+from ..store.packing.rank_sample import row_of
+from .node_faults import blame
+from .retry import lose_attempt
 
 _STEP_NUMBERS = (
     "loss",
@@ -98,7 +99,7 @@ class _Batch:
         kind, ts = str(event["kind"]), float(event["ts"])
         try:
             if kind == "trace":  # large: kept part by part, and checked there
-                await traces.keep(self.tx, self.job["id"], event["data"])
+                await step_traces.keep(self.tx, self.job["id"], event["data"])
             else:
                 await self._add(kind, ts, storable(event["data"]))
         except (KeyError, TypeError, ValueError) as error:
@@ -121,10 +122,10 @@ class _Batch:
         else:
             self._note(kind[:32], ts, data)
             if kind == "incident":
-                await catalogue.passed_over(self.tx, self.job["id"], data)
+                await checkpoint_catalogue.passed_over(self.tx, self.job["id"], data)
                 await self._blame(ts, data)
             if kind == "checkpoint":
-                await catalogue.saved(self.tx, self.job["id"], data)
+                await checkpoint_catalogue.saved(self.tx, self.job["id"], data)
                 self.columns["checkpoint"] = str(data["path"])
             if kind == "summary":
                 self.columns["summary"] = data
@@ -146,12 +147,12 @@ class _Batch:
             self._note("cordon", ts, cordon, actor="faults")
 
     async def _settle_fault(self, ts: float, data: Mapping[str, Any]) -> None:
-        settled = await faults.settle(self.tx, self.job["id"], data, ts)
+        settled = await fault_injection.settle(self.tx, self.job["id"], data, ts)
         if settled is not None:
             self._note("fault", ts, settled)
 
     async def _settle_trace(self, ts: float, data: Mapping[str, Any]) -> None:
-        settled = await traces.settle(self.tx, self.job["id"], data, ts)
+        settled = await step_traces.settle(self.tx, self.job["id"], data, ts)
         if settled is not None:
             self._note("traced", ts, settled)
 
@@ -167,8 +168,8 @@ class _Batch:
         if to == State.RECOVERING:
             self.columns["repairs"] = self.columns.get("repairs", self.job["repairs"]) + 1
         if self.ended:
-            await faults.miss_all(self.tx, self.job["id"], self.attempt, word.actor, word.now)
-            await traces.miss_all(self.tx, self.job["id"], self.attempt, word.actor, word.now)
+            await fault_injection.miss_all(self.tx, self.job["id"], self.attempt, word.actor, word.now)
+            await step_traces.miss_all(self.tx, self.job["id"], self.attempt, word.actor, word.now)
             await attempts.end(self.tx, self.job["id"], self.attempt, word.reason or to, word.now)
         for state in route(self.state, to):
             await move(self.tx, self.job["id"], self.state, state, word, token=self.job["lease_token"])

@@ -11,10 +11,10 @@ from typing import Any, Final
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .budget import INFRASTRUCTURE
-from .cordon import MEMORY_S, Limits, due, in_words, is_last
-from .nodes import kinds_of
-from .store import cordons, nodes
+from ..nodes import kinds_of
+from ..policies.cordon import MEMORY_S, Limits, due, in_words, is_last
+from ..policies.retry import INFRASTRUCTURE
+from ..store import cordons, nodes
 
 log = logging.getLogger(__name__)
 

@@ -15,15 +15,16 @@ from uuid import uuid4
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..workers.operation import Outcome, failed
-from . import catalogue, operations
-from .errors import ClusterError, DatabaseError
-from .gangs import Cluster
-from .nodes import fleet, kinds_of
-from .settings import Settings
-from .store import operations as rows
-from .store.engine import Store
-from .store.leases import Lease
+from ...workers.tasks.checkpoint_task import Outcome, failed
+from ..cluster.interface import Cluster
+from ..errors import ClusterError, DatabaseError
+from ..nodes import fleet, kinds_of
+from ..orders import checkpoint_operations
+from ..queries import checkpoint_catalogue
+from ..settings import Settings
+from ..store import operations as rows
+from ..store.engine import Store
+from ..store.leases import Lease
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Operating:
             return failed("operation_lost", f"It was begun {TRIES} times, and none came to its end.")
         try:
             async with asyncio.timeout(self.settings.operation_s):
-                return await self.cluster.perform(operations.order_of(row), node)
+                return await self.cluster.perform(checkpoint_operations.order_of(row), node)
         except TimeoutError:
             return failed("operation_timeout", f"It was not done within {self.settings.operation_s:,.0f} s.")
 
@@ -97,7 +98,7 @@ class Operating:
             try:
                 async with self.store.write() as tx:
                     if await rows.settle(tx, row["lease_token"], end | {"settled_at": time.time()}):
-                        await catalogue.seen(tx, row["job_id"], row["step"], outcome.result, outcome.error)
+                        await checkpoint_catalogue.seen(tx, row["job_id"], row["step"], outcome.result, outcome.error)
                 return
             except DatabaseError:  # the store has logged it
                 await asyncio.sleep(BACK_OFF_S)

@@ -10,13 +10,14 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import faults, forms, traces
-from .budget import DEVICES_LOST, MACHINES, RELAYOUT, Again, BackOff, Enough, Fault, Spent, decide
-from .fingerprint import fingerprint
-from .lifecycle import Word, move
-from .states import MOVES, State
-from .store import attempts, events, steps
-from .store.dialect import unix_now
+from ..jobs import elastic
+from ..jobs.transitions import Word, move
+from ..orders import fault_injection, step_traces
+from ..policies.exception_fingerprint import fingerprint
+from ..policies.retry import DEVICES_LOST, MACHINES, RELAYOUT, Again, BackOff, Enough, Fault, Spent, decide
+from ..states import MOVES, State
+from ..store import attempts, events, steps
+from ..store.dialect import unix_now
 
 
 async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_off: BackOff, reached: int = 0) -> State:
@@ -29,8 +30,8 @@ async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_of
         word = replace(word, reason=RELAYOUT, message=job["message"])
     error = await _error(tx, job) if word.reason == "exception" else None
     alike = None if error is None else await attempts.ended_by(tx, job["id"], error)
-    await faults.miss_all(tx, job["id"], job["attempt"], word.actor, word.now)
-    await traces.miss_all(tx, job["id"], job["attempt"], word.actor, word.now)
+    await fault_injection.miss_all(tx, job["id"], job["attempt"], word.actor, word.now)
+    await step_traces.miss_all(tx, job["id"], job["attempt"], word.actor, word.now)
     await attempts.end(tx, job["id"], job["attempt"], word.reason or "lost", word.now, error)
     if job["state"] == State.CANCELLING:
         return await _settle(tx, job, State.CANCELLED, Word(word.actor, word.now, "cancelled_by_user"))
@@ -57,7 +58,7 @@ async def _queue_again(tx: AsyncConnection, job: RowMapping, word: Word, again: 
         "eta_s": None,
     }
     if job["elastic"]:
-        also["elastic_at"] = also["retry_at"] + forms.patience_s(job, word.reason == DEVICES_LOST)
+        also["elastic_at"] = also["retry_at"] + elastic.patience_s(job, word.reason == DEVICES_LOST)
     waiting = replace(word, message=_said(again.note, word.message))
     await move(tx, job["id"], state, State.QUEUED, waiting, token=token, also=also)
     return State.QUEUED

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
-from .errors import ClusterError
-from .gangs import Cluster
-from .settings import Settings
-from .store import jobs
-from .store.engine import Store
+from ..cluster.interface import Cluster
+from ..errors import ClusterError
+from ..settings import Settings
+from ..store import jobs
+from ..store.engine import Store
 
 log = logging.getLogger(__name__)
 

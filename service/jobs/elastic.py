@@ -12,11 +12,11 @@ from typing import Any, Final
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..workers.elastic import Form
-from .queue import Waiting
-from .spec import JobSpec, Policy
-from .store import events, jobs
-from .store.dialect import unix_now
+from ...workers.elastic_layouts import Form
+from ..policies.queue import Waiting
+from ..spec import JobSpec, Policy
+from ..store import events, jobs
+from ..store.dialect import unix_now
 
 #: A job that was placed does not grow before so many grace times have gone by: each change costs a save and a start.
 SETTLED: Final = 5.0

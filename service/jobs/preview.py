@@ -1,17 +1,17 @@
 """What a spec would run as: the checks of a submission, and what follows from it, without a trace in the database."""
 
-from . import jobs
-from .records import Preview
-from .settings import Settings
-from .spec import JobSpec
+from ..schemas.records import Preview
+from ..settings import Settings
+from ..spec import JobSpec
+from ..store.engine import Store
+from . import submit
 from .spec_files import SpecFiles
 from .spec_warnings import warnings
-from .store.engine import Store
 
 
 async def preview(store: Store, settings: Settings, spec: JobSpec, files: SpecFiles) -> Preview:
     """Raises what `jobs.submit` raises of the spec."""
-    row, checked = await jobs.new_row(store, settings, spec, files)
+    row, checked = await submit.new_row(store, settings, spec, files)
     batch, train, architecture = checked.batch, spec.train, checked.architecture
     tokens = batch.global_batch * train.data.seq_len
     return Preview(

@@ -9,18 +9,19 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from . import capacity, forms, jobs, preflight
-from .errors import JobEnded, StateChanged
-from .lifecycle import Word, move
-from .records import Job
-from .settings import Settings
-from .spec import JobSpec
+from .. import capacity
+from ..errors import JobEnded, StateChanged
+from ..schemas.records import Job
+from ..settings import Settings
+from ..spec import JobSpec
+from ..states import MOVES, State
+from ..store import events
+from ..store import jobs as job_rows
+from ..store.dialect import unix_now
+from ..store.engine import Store
+from . import elastic, submit, validation
 from .spec_files import SpecFiles
-from .states import MOVES, State
-from .store import events
-from .store import jobs as job_rows
-from .store.dialect import unix_now
-from .store.engine import Store
+from .transitions import Word, move
 
 #: A job that holds no device changes where it stands.
 _RESTING = (State.QUEUED, State.PAUSED, State.RELAYOUTING)
@@ -33,19 +34,19 @@ async def relayout(
 
     Raises JobNotFound, JobEnded, InvalidLayout, TooManyRanks; then nothing is changed.
     """
-    checked = await preflight.check(spec, settings, files or SpecFiles())
+    checked = await validation.check(spec, settings, files or SpecFiles())
     async with store.read() as tx:
         clusters = await capacity.inventories(tx, settings)
-    preflight.check_ranks(spec, checked, clusters)
-    columns = forms.columns(spec, checked.batch, checked.forms)
+    validation.check_ranks(spec, checked, clusters)
+    columns = elastic.columns(spec, checked.batch, checked.forms)
     while True:
         try:
             async with store.write() as tx:
-                before = await jobs.existing(tx, job_id)
-                if not forms.same(before["spec"], columns["spec"]):
+                before = await submit.existing(tx, job_id)
+                if not elastic.same(before["spec"], columns["spec"]):
                     also = {"elastic_at": unix_now(tx) + spec.policy.elastic_grace_s if checked.forms else None}
                     await _change(tx, before, columns | also, actor)
-                return jobs.job_of(await jobs.existing(tx, job_id))
+                return submit.job_of(await submit.existing(tx, job_id))
         except StateChanged:
             continue  # it moved between our look and our word; each time around something else made progress
 

@@ -7,16 +7,16 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from ..strategies.layout import Refusal
-from ..workers.checkpoint.address import is_bucket
-from ..workers.checkpoint.errors import CheckpointError, Unreachable
-from ..workers.checkpoint.manifest import MANIFEST, Manifest, read
-from ..workers.checkpoint.shelf import complete, newest
-from ..workers.checkpoint.storage import Folder, folder_at
-from ..workers.data.position import known_order, refuse_other_order
-from ..workers.spec import TrainSpec
-from .errors import CheckpointDamaged, ResumeMismatch, UnknownCheckpoint
-from .settings import Settings
+from ...strategies.layout import Refusal
+from ...workers.checkpoint.errors import CheckpointError, Unreachable
+from ...workers.checkpoint.manifest import MANIFEST, Manifest, read
+from ...workers.checkpoint.retention import complete, newest
+from ...workers.data.position import known_order, refuse_other_order
+from ...workers.spec import TrainSpec
+from ...workers.storage.folder import Folder, folder_at
+from ...workers.storage.uri import is_bucket
+from ..errors import CheckpointDamaged, ResumeMismatch, UnknownCheckpoint
+from ..settings import Settings
 
 #: A larger manifest, of some hundred ranks, is left to the trainers.
 _MAX_BYTES: Final = 8 << 20

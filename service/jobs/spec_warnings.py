@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ..workers.spec import TrainSpec
-from .records import SpecWarning
+from ...workers.spec import TrainSpec
+from ..schemas.records import SpecWarning
 
 
 def warnings(train: TrainSpec) -> list[SpecWarning]:

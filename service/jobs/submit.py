@@ -13,15 +13,19 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..workers.spec import TrainSpec
-from . import capacity, catalogue, forms, preflight
-from . import resume as resuming
-from .errors import IdempotencyConflict, InvalidCursor, InvalidSpec, JobEnded, JobNotFound, StateChanged
-from .identity import job_in, new_job_id
-from .lifecycle import Word, move
-from .moments import utc
-from .rank_sample import sample_of
-from .records import (
+from ...workers.spec import TrainSpec
+from .. import capacity
+from ..errors import (
+    IdempotencyConflict,
+    InvalidCursor,
+    InvalidSpec,
+    JobEnded,
+    JobNotFound,
+    StateChanged,
+)
+from ..ids import job_in, new_job_id
+from ..queries import checkpoint_catalogue
+from ..schemas.records import (
     Budget,
     Budgets,
     Cursor,
@@ -37,17 +41,22 @@ from .records import (
     Tail,
     TailItem,
 )
-from .settings import Settings
-from .spec import JobSpec
+from ..settings import Settings
+from ..spec import JobSpec
+from ..states import FINAL, State
+from ..store import events as event_rows
+from ..store import jobs as job_rows
+from ..store import logs as log_rows
+from ..store import rank_samples as rank_rows
+from ..store import steps as step_rows
+from ..store.dialect import unix_now
+from ..store.engine import Store
+from ..store.packing.rank_sample import sample_of
+from ..timestamps import utc
+from . import elastic, validation
+from . import resume as resuming
 from .spec_files import SpecFiles
-from .states import FINAL, State
-from .store import events as event_rows
-from .store import jobs as job_rows
-from .store import logs as log_rows
-from .store import rank_samples as rank_rows
-from .store import steps as step_rows
-from .store.dialect import unix_now
-from .store.engine import Store
+from .transitions import Word, move
 
 _STEP_FIELDS = tuple(Step.__dataclass_fields__)
 
@@ -99,11 +108,11 @@ def _replayed(row: RowMapping, body_hash: str) -> Job:
 
 async def new_row(
     store: Store, settings: Settings, spec: JobSpec, files: SpecFiles
-) -> tuple[dict[str, Any], preflight.Checked]:
+) -> tuple[dict[str, Any], validation.Checked]:
     """The checked spec as a row of `jobs` that is not stored yet, and what was found. Raises as `submit` does of the spec."""
     _refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
-    preflight.check_paths(spec.train)
-    checked = await preflight.check(spec, settings, files)
+    validation.check_paths(spec.train)
+    checked = await validation.check(spec, settings, files)
     async with store.read() as tx:
         clusters = await capacity.inventories(tx, settings)
         source = await _find(tx, spec.train.resume_from) if spec.train.resume_from else None
@@ -112,15 +121,15 @@ async def new_row(
         resume = await files.look(lambda _: _resume(settings, spec.train, source))
     if resume is not None:
         async with store.read() as tx:
-            await catalogue.refuse_unusable_path(tx, resume, "train.resume_from")
-    preflight.check_ranks(spec, checked, clusters)
+            await checkpoint_catalogue.refuse_unusable_path(tx, resume, "train.resume_from")
+    validation.check_ranks(spec, checked, clusters)
     now = time.time()
     row = {
         "id": new_job_id(now),
         "name": spec.name,
         "state": State.QUEUED,
         "labels": spec.labels,
-        **forms.columns(spec, checked.batch, checked.forms),
+        **elastic.columns(spec, checked.batch, checked.forms),
         "wanted_device": spec.device,
         "max_restarts": spec.policy.max_restarts,
         "max_retries": spec.policy.max_retries,

@@ -5,9 +5,9 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .errors import IllegalMove, LeaseLost, StateChanged
-from .states import FINAL, MOVES, State
-from .store import events, jobs
+from ..errors import IllegalMove, LeaseLost, StateChanged
+from ..states import FINAL, MOVES, State
+from ..store import events, jobs
 
 #: What a healthy job passes through; a gang that tells a later one has passed the ones before.
 _FORWARD = (State.PLACING, State.STARTING, State.RUNNING)

@@ -7,20 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ..strategies.layout import Batch, ModelFacts, Refusal
-from ..workers import elastic, regular_files
-from ..workers.checkpoint.address import is_bucket, refuse_unreachable
-from ..workers.data import lengths
-from ..workers.data.corpus import sources
-from ..workers.data.errors import DataError
-from ..workers.data.tokenizer import load_tokenizer
-from ..workers.models import own
-from ..workers.models.presets import Architecture
-from ..workers.spec import DataSpec, TrainSpec
-from . import queue
-from .errors import InvalidLayout, InvalidSpec, MissingFile, NotAFile, TooManyRanks
-from .settings import Settings
-from .spec import JobSpec
+from ...strategies.layout import Batch, ModelFacts, Refusal
+from ...workers import elastic_layouts, regular_files
+from ...workers.data import split_lengths
+from ...workers.data.corpus import sources
+from ...workers.data.errors import DataError
+from ...workers.data.tokenizer import load_tokenizer
+from ...workers.models import own_module
+from ...workers.models.presets import Architecture
+from ...workers.spec import DataSpec, TrainSpec
+from ...workers.storage.uri import is_bucket, refuse_unreachable
+from ..errors import InvalidLayout, InvalidSpec, MissingFile, NotAFile, TooManyRanks
+from ..policies import queue
+from ..settings import Settings
+from ..spec import JobSpec
 from .spec_files import SpecFiles, refusal, unfit
 
 #: Fewer bytes than Python's own sources have.
@@ -35,7 +35,7 @@ class Checked:
     """
 
     batch: Batch
-    forms: tuple[elastic.Form, ...]
+    forms: tuple[elastic_layouts.Form, ...]
     architecture: Architecture | None
 
 
@@ -62,7 +62,7 @@ def check_layout(train: TrainSpec, vocab: int | None, unseen: bool = False) -> C
         facts = ModelFacts(None, None, None, None) if unseen else train.facts(vocab or 256)
         known = train.model.vocab or vocab
         architecture = None if unseen or known is None else train.architecture(known)
-        return Checked(train.check_facts(facts), elastic.forms(train, facts), architecture)
+        return Checked(train.check_facts(facts), elastic_layouts.forms(train, facts), architecture)
     except Refusal as error:
         raise InvalidLayout(error.message, field=f"train.{error.field}", remedy=error.remedy) from None
 
@@ -109,12 +109,12 @@ def _check_files(train: TrainSpec, until: float) -> Checked:
         if model is not None:
             _check_config(Path(model).expanduser() / "config.json")
         if train.model.import_ is not None:
-            own.check_source(train.model)
+            own_module.check_source(train.model)
         tokenizer = load_tokenizer(train.data)
         files = sources(train.data, until) if _is_measured(train.data) else []
         checked = check_layout(train, tokenizer.vocab)
         if files:
-            lengths.measure(files, tokenizer, train.data)
+            split_lengths.measure(files, tokenizer, train.data)
         return checked
     except Refusal as error:
         raise InvalidSpec(error.message, field=f"train.{error.field}", remedy=error.remedy) from None

@@ -1,4 +1,4 @@
-"""What users have the cluster do with a job's checkpoints: stored when they ask, done by a dispatcher (`operating.py`), settled once.
+"""Checkpoint operations: stored when a user asks, run by a dispatcher (`operation_runner.py`), settled once.
 
 A job's state does not matter: ended ones keep their checkpoints. What is asked while the same waits or runs already is that same
 operation, so that no two write one folder. Nothing of it is told as an event, since the story of a job that has ended is over.
@@ -12,11 +12,10 @@ from typing import Any, Final
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..workers.checkpoint.address import below
-from ..workers.operation import Dtype, Kind, Operation
-from ..workers.spec import TrainSpec
-from . import catalogue
-from .errors import (
+from ...workers.spec import TrainSpec
+from ...workers.storage.uri import below
+from ...workers.tasks.checkpoint_task import Dtype, Kind, Operation
+from ..errors import (
     CheckpointNotFound,
     ExportUnderway,
     IdempotencyConflict,
@@ -24,15 +23,16 @@ from .errors import (
     OperationNotFound,
     TooManyOperations,
 )
-from .identity import new_operation_id
-from .jobs import existing
-from .moments import utc
-from .records import OperationPage, OperationRecord
-from .states import FINAL, State
-from .store import events
-from .store import jobs as job_rows
-from .store import operations as rows
-from .store.engine import Store
+from ..ids import new_operation_id
+from ..jobs.submit import existing
+from ..queries import checkpoint_catalogue
+from ..schemas.records import OperationPage, OperationRecord
+from ..states import FINAL, State
+from ..store import events
+from ..store import jobs as job_rows
+from ..store import operations as rows
+from ..store.engine import Store
+from ..timestamps import utc
 
 #: Operations of a job that may wait or run, and that are kept when they are settled.
 MOST_OPEN: Final = 20
@@ -81,7 +81,7 @@ async def _row(tx: AsyncConnection, job: RowMapping, wanted: Wanted) -> dict[str
     if told is None or told["kind"] != "checkpoint":
         remedy = f"See which there are, each with its n: GET /v1/jobs/{job['id']}/checkpoints"
         raise CheckpointNotFound(f"{job['id']} has told of no checkpoint {wanted.n}.", field="n", remedy=remedy)
-    await catalogue.refuse_unusable(tx, job["id"], int(told["data"]["step"]), "n")
+    await checkpoint_catalogue.refuse_unusable(tx, job["id"], int(told["data"]["step"]), "n")
     now, step, path = time.time(), int(told["data"]["step"]), str(told["data"]["path"])
     if wanted.kind == "export" and wanted.dtype == DTYPE:
         _refuse_underway(job, step)

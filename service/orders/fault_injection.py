@@ -12,17 +12,17 @@ from typing import Any, Final
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..workers.fault import OF_A_RANK, Fault, Kind
-from .errors import FaultsDisabled, IdempotencyConflict, InvalidFault, JobNotRunning
-from .identity import new_fault_id
-from .jobs import existing
-from .records import FaultRecord
-from .settings import Settings
-from .states import State
-from .store import events
-from .store import faults as rows
-from .store import jobs as job_rows
-from .store.engine import Store
+from ...workers.messages.fault_request import OF_A_RANK, Fault, Kind
+from ..errors import FaultsDisabled, IdempotencyConflict, InvalidFault, JobNotRunning
+from ..ids import new_fault_id
+from ..jobs.submit import existing
+from ..schemas.records import FaultRecord
+from ..settings import Settings
+from ..states import State
+from ..store import events
+from ..store import faults as rows
+from ..store import jobs as job_rows
+from ..store.engine import Store
 
 #: What `slow-rank` does when it is not said.
 BY_MS: Final = 50.0

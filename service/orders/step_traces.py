@@ -1,7 +1,7 @@
 """Traces of steps that users ask for: stored as orders, carried to the gang by its dispatcher, settled once, by the event that ends them.
 
 A trace is of the attempt that runs when it is asked for; when that ends before, it has failed. A job has one open trace at a time, and
-keeps its newest ones. What the ranks tell of a step is large: it is kept part by part (`trace_part.py`), never as an event.
+keeps its newest ones. What the ranks tell of a step is large: it is kept part by part (`trace_spans.py`), never as an event.
 """
 
 import re
@@ -12,18 +12,18 @@ from typing import Any, Final
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..workers.trace import TRACED_RANKS, Trace
-from . import trace_part
-from .errors import IdempotencyConflict, InvalidCursor, JobNotRunning, TraceNotFound, TraceOpen
-from .identity import new_trace_id
-from .jobs import existing
-from .moments import utc
-from .records import TracePage, TraceRecord
-from .states import State
-from .store import events
-from .store import jobs as job_rows
-from .store import traces as rows
-from .store.engine import Store
+from ...workers.messages.trace_request import TRACED_RANKS, Trace
+from ..errors import IdempotencyConflict, InvalidCursor, JobNotRunning, TraceNotFound, TraceOpen
+from ..ids import new_trace_id
+from ..jobs.submit import existing
+from ..schemas.records import TracePage, TraceRecord
+from ..states import State
+from ..store import events
+from ..store import jobs as job_rows
+from ..store import traces as rows
+from ..store.engine import Store
+from ..store.packing import trace_spans
+from ..timestamps import utc
 
 #: Traces that are kept of a job.
 KEPT: Final = 10
@@ -85,7 +85,7 @@ async def keep(tx: AsyncConnection, job_id: str, told: Mapping[str, Any]) -> Non
     """
     row = await rows.get(tx, job_id, str(told["id"])) if _ID.fullmatch(str(told["id"])) else None
     if row is not None and row["settled_at"] is None:
-        await rows.keep(tx, {"job_id": job_id, "trace_id": row["id"], **trace_part.columns(told)})
+        await rows.keep(tx, {"job_id": job_id, "trace_id": row["id"], **trace_spans.columns(told)})
 
 
 async def settle(tx: AsyncConnection, job_id: str, told: Mapping[str, Any], ts: float) -> dict[str, Any] | None:

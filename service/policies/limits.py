@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from .budget import BackOff
 from .cordon import Limits
+from .retry import BackOff
 
 
 @dataclass(frozen=True)

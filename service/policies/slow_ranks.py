@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..workers.straggler import MANY, WORTH
-from .records import SlowRank
+from ...workers.supervisor.policies.straggler import MANY, WORTH
+from ..schemas.records import SlowRank
 
 #: Shares of the peers' median.
 MORE: Final = 0.2

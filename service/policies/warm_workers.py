@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from .head import idle_workers, rank_workers, starting_workers
+from ..cluster.ray_head import idle_workers, rank_workers, starting_workers
 
 CORES: Final = len(os.sched_getaffinity(0))
 

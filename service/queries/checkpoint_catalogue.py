@@ -13,9 +13,9 @@ from typing import Any, Final, Literal
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .errors import CheckpointDamaged, CheckpointGone
-from .identity import job_in
-from .store import checkpoints as rows
+from ..errors import CheckpointDamaged, CheckpointGone
+from ..ids import job_in
+from ..store import checkpoints as rows
 
 CheckpointState = Literal["present", "damaged", "removed"]
 

@@ -1,13 +1,13 @@
-"""Which checkpoints a job has told of, newest first, and what has become of each (`catalogue.py`)."""
+"""Which checkpoints a job has told of, newest first, and what has become of each (`checkpoint_catalogue.py`)."""
 
 from sqlalchemy.engine import RowMapping
 
-from . import catalogue
-from .catalogue import CheckpointState
-from .jobs import existing
-from .records import Checkpoint, CheckpointPage
-from .store import events as event_rows
-from .store.engine import Store
+from ..jobs.submit import existing
+from ..schemas.records import Checkpoint, CheckpointPage
+from ..store import events as event_rows
+from ..store.engine import Store
+from . import checkpoint_catalogue
+from .checkpoint_catalogue import CheckpointState
 
 
 async def checkpoints(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> CheckpointPage:
@@ -15,7 +15,7 @@ async def checkpoints(store: Store, job: str, *, before: int | None = None, limi
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         told = await event_rows.of_kind_before(tx, job_id, "checkpoint", before, limit + 1)
-        states = await catalogue.states(tx, job_id, [int(row["data"]["step"]) for row in told])
+        states = await checkpoint_catalogue.states(tx, job_id, [int(row["data"]["step"]) for row in told])
     items = [_checkpoint(row, states[int(row["data"]["step"])]) for row in told[:limit]]
     return CheckpointPage(items, items[-1].n if len(told) > limit else None)
 

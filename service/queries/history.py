@@ -5,10 +5,10 @@ Each kind is read off its own index, so that a page costs the same with a millio
 
 from typing import Any, Final
 
-from .jobs import existing
-from .records import StoryEntry, StoryPage
-from .store import events as event_rows
-from .store.engine import Store
+from ..jobs.submit import existing
+from ..schemas.records import StoryEntry, StoryPage
+from ..store import events as event_rows
+from ..store.engine import Store
 
 KINDS: Final = ("state", "checkpoint", "incident", "repair", "relayout", "fault")
 #: What is read with the incidents, and has no room in a line.

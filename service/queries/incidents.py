@@ -5,10 +5,10 @@ from typing import Any
 
 from sqlalchemy.engine import RowMapping
 
-from .jobs import existing
-from .records import Incident, IncidentPage, Repair, Stacks, Waiting
-from .store import events as event_rows
-from .store.engine import Store
+from ..jobs.submit import existing
+from ..schemas.records import Incident, IncidentPage, Repair, Stacks, Waiting
+from ..store import events as event_rows
+from ..store.engine import Store
 
 #: So many incidents after a page are looked at to find where the repairs of its last one end.
 _BEYOND = 100

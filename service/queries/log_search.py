@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .errors import SearchTooSlow
-from .jobs import existing, line_of
-from .records import LogHits, LogPage
-from .store import log_search as rows
-from .store import logs as log_rows
-from .store.engine import Store
-from .store.log_search import Level, Size, Span, Wanted
+from ..errors import SearchTooSlow
+from ..jobs.submit import existing, line_of
+from ..schemas.records import LogHits, LogPage
+from ..store import log_search as rows
+from ..store import logs as log_rows
+from ..store.engine import Store
+from ..store.log_search import Level, Size, Span, Wanted
 
 __all__ = ["Level", "Wanted", "around", "search"]
 

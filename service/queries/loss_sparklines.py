@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from .records import OutlineRecord
-from .store import outlines
-from .store.engine import Store
+from ..schemas.records import OutlineRecord
+from ..store import outlines
+from ..store.engine import Store
 
 
 async def of_jobs(store: Store, job_ids: Sequence[str]) -> list[OutlineRecord]:

@@ -6,18 +6,18 @@ from typing import Any, Final
 from pydantic import ValidationError
 from sqlalchemy.engine import RowMapping
 
-from ..strategies.cost.formula import Formula, Setting, Unknown
-from ..strategies.cost.memory import Answer, memory
-from ..strategies.cost.traffic import Traffic, traffic
-from ..strategies.layout import Refusal
-from ..workers.formulas import setting_of, vocabulary
-from ..workers.spec import TrainSpec
-from .errors import FilesTooSlow
-from .jobs import existing
-from .records import Flow, Held, ResourcesRecord
-from .spec_files import SpecFiles
-from .store import events
-from .store.engine import Store
+from ...strategies.cost.communication import Traffic, traffic
+from ...strategies.cost.estimate import Formula, Setting, Unknown
+from ...strategies.cost.memory import Answer, memory
+from ...strategies.layout import Refusal
+from ...workers.cost_inputs import setting_of, vocabulary
+from ...workers.spec import TrainSpec
+from ..errors import FilesTooSlow
+from ..jobs.spec_files import SpecFiles
+from ..jobs.submit import existing
+from ..schemas.records import Flow, Held, ResourcesRecord
+from ..store import events
+from ..store.engine import Store
 
 #: Without a formula by their nature.
 _PEAK: Final = Unknown("All that torch had allocated at its most, buffers and fragments too.")

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 
-from .jobs import existing
-from .records import LifeLine, Mark, Span
-from .states import FINAL, State
-from .store import events as event_rows
-from .store.engine import Store
+from ..jobs.submit import existing
+from ..schemas.records import LifeLine, Mark, Span
+from ..states import FINAL, State
+from ..store import events as event_rows
+from ..store.engine import Store
 
 #: A screen is some thousand columns wide.
 MOST: Final = 300

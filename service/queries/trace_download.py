@@ -8,11 +8,11 @@ from typing import Final
 
 from sqlalchemy.engine import RowMapping
 
-from ..workers.perfetto import process
-from .store import traces as rows
-from .store.engine import Store
-from .trace_part import event_of
-from .traces import one
+from ...workers.chrome_trace import process
+from ..orders.step_traces import one
+from ..store import traces as rows
+from ..store.engine import Store
+from ..store.packing.trace_spans import event_of
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _LEVEL: Final = 6

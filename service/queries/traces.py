@@ -14,13 +14,13 @@ from typing import Final
 
 from sqlalchemy.engine import RowMapping
 
-from ..workers.trace import WAITS
-from .errors import TraceNotFound
-from .records import IdealRow, RankSpans, SpanRow, StepSpans, TracedRank, TracedStep, TraceSummary
-from .store import traces as rows
-from .store.engine import Store
-from .trace_part import CATEGORIES, OF_ACTION, Body, Ideal, Span, body_of
-from .traces import one
+from ...workers.messages.trace_request import WAITS
+from ..errors import TraceNotFound
+from ..orders.step_traces import one
+from ..schemas.records import IdealRow, RankSpans, SpanRow, StepSpans, TracedRank, TracedStep, TraceSummary
+from ..store import traces as rows
+from ..store.engine import Store
+from ..store.packing.trace_spans import CATEGORIES, OF_ACTION, Body, Ideal, Span, body_of
 
 #: Bytes of all spans in one answer, as JSON.
 ROOM: Final = 260_000

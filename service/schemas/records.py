@@ -5,11 +5,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ..workers.elastic import Form
-from ..workers.fault import Kind
-from .errors import InvalidCursor
-from .gangs import Node
-from .states import State
+from ...workers.elastic_layouts import Form
+from ...workers.messages.fault_request import Kind
+from ..cluster.interface import Node
+from ..errors import InvalidCursor
+from ..states import State
 
 
 @dataclass(frozen=True)
@@ -459,7 +459,8 @@ class FaultRecord:
 class OperationRecord:
     """What `actor` has the cluster do with the checkpoint at place `n` of the job's story. `state`: waiting, running, done or failed.
 
-    Done, it has one of `verified` and `exported` (a mapping as `workers/operation.py` makes it); failed, an `error`: code, message, remedy.
+    Done, it has one of `verified` and `exported` (a mapping that `workers/tasks/checkpoint_task.py` makes);
+    failed, an `error`: code, message, remedy.
     """
 
     id: str

@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, Select, and_, func, literal, not_, or_, se
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..identity import CLUSTER
-from ..records import Order
+from ..ids import CLUSTER
+from ..schemas.records import Order
 from ..states import HOLDING, State
 from .dialect import insert as dialect_insert
 from .dialect import unix_begin, unix_now

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..identity import CLUSTER
+from ..ids import CLUSTER
 from ..states import HOLDING, State
 from .dialect import unix_now
 from .jobs import unleased

@@ -7,7 +7,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..identity import CLUSTER
+from ..ids import CLUSTER
 from .dialect import insert
 from .tables import nodes
 

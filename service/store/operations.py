@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, delete, or_, select, update
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..identity import CLUSTER
+from ..ids import CLUSTER
 from .dialect import unix_now
 from .leases import Lease
 from .tables import jobs, operations

@@ -76,7 +76,7 @@ jobs = Table(
     Column("setbacks", Integer, nullable=False, server_default="0"),  # attempts in a row lost without progress
     _counter("furthest"),  # the furthest step when the last attempt was lost
     Column("retry_at", Double, nullable=False, server_default="0"),  # not placed before, by the database's clock
-    # of an elastic job (`forms.py`): the layouts that it may have, and from when on another than it has is taken
+    # of an elastic job (`elastic.py`): the layouts that it may have, and from when on another than it has is taken
     Column("elastic", JSON(none_as_null=True)),
     Column("elastic_at", Double),
     Column("resume", Text),  # another job's checkpoint

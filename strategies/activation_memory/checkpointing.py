@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from .savings import Recompute
+from ..memory_options import Recompute
 from .selective import COLLECTIVES, contexts
 
 #: Matrix products with weights and fused attention, by operator name. Products of activations alone (`bmm`) are computed again.

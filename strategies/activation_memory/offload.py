@@ -3,7 +3,7 @@
 Optimizer: a share r of the pieces' elements P has its state and its step on the host: 8·r·P bytes of AdamW's moments leave the device,
 which keeps the pieces themselves; per step 4·r·P bytes of gradients and 4·r·P of values come and 4·r·P go, in chunks. Activations: what
 a block keeps for its backward pass is moved during its forward pass and fetched when needed, twice its bytes per micro-batch; parameters
-stay. Parameters: see `shard.py`. The path is the same where the device is a CPU: there a copy costs memory and gains none.
+stay. Parameters: see `fsdp.py`. The path is the same where the device is a CPU: there a copy costs memory and gains none.
 """
 
 import functools
@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from .piece import Piece
+from ..param_shard import Piece
 
 CHUNK_BYTES = 64 << 20
 HOST = torch.device("cpu")

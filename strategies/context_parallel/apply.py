@@ -1,11 +1,12 @@
 """Context parallelism: each rank holds some positions of every sequence; attention alone needs the others'.
 
 The degree is a product: neighbours exchange heads for positions (Ulysses, inside), and keys travel around a ring of such groups (outside).
-Ring rank r of R has chunks r and 2R−1−r of 2R (`ring.py` says why), of which Ulysses rank u of U has the u-th part. Whatever else
+Ring rank r of R has chunks r and 2R−1−r of 2R (`ring_attention.py` says why), of which Ulysses rank u of U has the u-th part. Whatever else
 a model does is done token by token, with its positions as they are in the whole sequence.
 
 Memory: activations ÷ C; parameters, gradients and optimizer state as with data parallelism, whose ZeRO stages cut over data × context.
-Traffic per rank, layer and micro-batch: that of `ulysses.py` for sequence · U/C tokens, and that of `ring.py` with 1/U of the heads.
+Traffic per rank, layer and micro-batch: that of `ulysses.py` for sequence · U/C tokens,
+and that of `ring_attention.py` with 1/U of the heads.
 """
 
 import functools
@@ -15,9 +16,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from .layout import Layout, Refusal
-from .mesh import Mesh
-from .ring import ring_attention
+from ..layout import Layout, Refusal
+from ..mesh import Mesh
+from .ring_attention import ring_attention
 from .ulysses import Attend, ulysses_attention
 
 #: (number of local tokens, device) → their positions in the whole sequence [local tokens], int64.

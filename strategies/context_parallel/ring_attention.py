@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .collectives import Pending, shift
-from .kernels import Kernel, kernel_for
+from ..collectives import Pending, shift
+from .attention_kernels import Kernel, kernel_for
 
 
 def ring_attention(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, kernel: Kernel | None = None) -> Tensor:

@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .layout import Refusal
-from .waiting import waited
+from ..layout import Refusal
+from ..telemetry.wait_time import waited
 
 #: q [batch, heads, queries, size], k and v with a divisor of its heads → causal attention's output, of q's shape.
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -24,8 +24,8 @@ state (÷ C under context parallelism) and f = (t−1)/t:
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .formula import Setting, axis_names
-from .sizes import Weight, chunks, elements
+from .estimate import Setting, axis_names
+from .model_shape import Weight, chunks, elements
 
 #: Axis and collective.
 Flow = tuple[str, str]

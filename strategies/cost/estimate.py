@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from ..layout import AXES, Batch, Layout
-from ..savings import Savings
-from .sizes import Decoder
+from ..memory_options import Savings
+from .model_shape import Decoder
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ the default, 18Ψ, 6Ψ + 12Ψ/N, 2Ψ + 16Ψ/N and 16Ψ/N.
 from collections.abc import Callable
 
 from .activations import Widths, kept
-from .formula import Formula, Setting, Unknown
-from .sizes import Weight, chunks, elements, last_chunks, share
+from .estimate import Formula, Setting, Unknown
+from .model_shape import Weight, chunks, elements, last_chunks, share
 
 Answer = Formula | Unknown
 #: Bytes of the parameters that a rank holds.

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..layout import Layout
-from .stages import ModuleCosts, stage_blocks
+from .stage_balance import ModuleCosts, stage_blocks
 
 
 @dataclass(frozen=True)

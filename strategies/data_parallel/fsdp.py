@@ -2,7 +2,7 @@
 
 Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetch` more, in the backward pass one more and the gradients of
 `prefetch` blocks on their way. Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered elements. On CPUs
-`shard_messages.py` lets them overlap. Gathered values have the dtype that computes, gradients are always reduced in the master's dtype,
+`fsdp_comm.py` lets them overlap. Gathered values have the dtype that computes, gradients are always reduced in the master's dtype,
 which is that of the shards. Under a pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), as a schedule
 comes back to them soon. Scalars, which cannot be cut, are replicated; parts without a row are left alone. Where one rank holds both ends
 of a pipeline, a tied embedding and its head are cut and gathered each in its own part; the embedding's shard takes both gradients, the
@@ -21,13 +21,13 @@ from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from .data import Replicated
-from .masters import Masters
-from .mesh import GROUPS, REPLICA, Mesh
-from .overlap import Overlap
-from .piece import Cut, Parameter, Piece, Placed, parameters, tied_names
-from .precision import Precision
-from .shard_messages import GlooAllGather, GlooReduceScatter
+from ..comm_overlap import Overlap
+from ..data_strategy import Replicated
+from ..master_weights import Masters
+from ..mesh import GROUPS, REPLICA, Mesh
+from ..param_shard import Cut, Parameter, Piece, Placed, parameters, tied_names
+from ..precision import Precision
+from .fsdp_comm import GlooAllGather, GlooReduceScatter
 
 
 class FullyShard:

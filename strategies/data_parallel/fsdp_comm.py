@@ -17,9 +17,9 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from .collectives import Pending, reduce_scatter
-from .spans import SPANS
-from .waiting import WaitedWork
+from ..collectives import Pending, reduce_scatter
+from ..telemetry.step_tracer import SPANS
+from ..telemetry.wait_time import WaitedWork
 
 
 class Allocate:
@@ -60,7 +60,7 @@ class GlooReduceScatter(Allocate):
         op: object,  # noqa: ARG002
         async_op: bool = False,  # noqa: ARG002
     ) -> None:
-        """Start to sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is a sum: see `shard.py`."""
+        """Start to sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is a sum: see `fsdp.py`."""
         rows = input_tensor.view(dist.get_world_size(group), -1)
         self._pending.append(reduce_scatter(rows, group, output_tensor))
         self.settle(0 if self.at_once else self._depth)

@@ -27,13 +27,13 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import nn
 
+from ..collectives import Pending, all_gather, reduce_scatter
+from ..comm_overlap import Overlap
+from ..master_weights import Masters
+from ..mesh import Mesh
+from ..param_shard import Cut, Piece, parameters
+from ..precision import Precision
 from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
-from .collectives import Pending, all_gather, reduce_scatter
-from .masters import Masters
-from .mesh import Mesh
-from .overlap import Overlap
-from .piece import Cut, Piece, parameters
-from .precision import Precision
 
 
 class ShardedOptimizer:

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..clock import Clock
 from ..mesh import Mesh
-from ..waiting import waited
-from .order import Action, Kind, Order
-from .simulate import simulate
+from ..telemetry.device_clock import Clock
+from ..telemetry.wait_time import waited
+from .schedule_order import Action, Kind, Order
+from .simulator import simulate
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..alignment import Aligned
-from ..spans import TRAINING, Recorded
-from .order import COMPUTES, Action, Kind, Order
-from .simulate import Timed, simulate
-from .stopwatch import Bubble, Measured
+from ..telemetry.clock_sync import Aligned
+from ..telemetry.step_tracer import TRAINING, Recorded
+from .bubble import Bubble, Measured
+from .schedule_order import COMPUTES, Action, Kind, Order
+from .simulator import Timed, simulate
 
 #: Names of spans: the whole schedule, a stage's passes, and the loss, which counts to the forward pass before it.
 SCHEDULE: Final = "schedule"

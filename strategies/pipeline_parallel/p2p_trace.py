@@ -1,7 +1,8 @@
 """Messages between stages in a trace: what a schedule waits for, and how long messages were on their way.
 
 Torch's schedules start messages by `_batch_p2p` and wait by `_wait_batch_p2p`. While a step is traced both are replaced by ones that say so
-to `spans.py`; other steps pay nothing. GPipe and 1F1B send and receive in one batch, which counts as receiving: that is what takes long. A
+to `step_tracer.py`; other steps pay nothing. GPipe and 1F1B send and receive in one batch, which counts as receiving: that
+is what takes long. A
 message is seen to have arrived when somebody has waited for it; one that was sent is waited for at the schedule's end only, and so
 has no time of its own. Where torch has these functions no more, such waits count as `other`.
 """
@@ -13,7 +14,7 @@ from typing import Any, Final
 import torch.distributed as dist
 from torch.distributed.pipelining import schedules
 
-from ..spans import SPANS, Category
+from ..telemetry.step_tracer import SPANS, Category
 
 LANE: Final = "pipeline"
 

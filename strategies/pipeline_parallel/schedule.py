@@ -24,19 +24,29 @@ from torch.distributed.pipelining.schedules import (
     ScheduleZBVZeroBubble,
 )
 
-from ..alignment import Aligned
-from ..clock import clock_of
-from ..cost.stages import ModuleCosts, stage_blocks, stage_costs
+from ..cost.stage_balance import ModuleCosts, stage_blocks, stage_costs
 from ..layout import Layout
 from ..mesh import Mesh
-from ..spans import SPANS, Recorded
-from ..waiting import WAITING, WORKING
-from .messages import seen
-from .order import Order, order_of
-from .relay import Relay
-from .replay import BACKWARD, BACKWARD_INPUT, FORWARD, LOSS, SCHEDULE, WEIGHT, Replay, passes_of, replay
-from .simulate import Timeline, evenly, simulate
-from .stopwatch import Bubble, Stopwatch
+from ..telemetry.clock_sync import Aligned
+from ..telemetry.device_clock import clock_of
+from ..telemetry.step_tracer import SPANS, Recorded
+from ..telemetry.wait_time import WAITING, WORKING
+from .bubble import Bubble, Stopwatch
+from .forward_only import Relay
+from .ideal_timeline import (
+    BACKWARD,
+    BACKWARD_INPUT,
+    FORWARD,
+    LOSS,
+    SCHEDULE,
+    WEIGHT,
+    Replay,
+    passes_of,
+    replay,
+)
+from .p2p_trace import seen
+from .schedule_order import Order, order_of
+from .simulator import Timeline, evenly, simulate
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

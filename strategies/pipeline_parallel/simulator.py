@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .order import COMPUTES, Action, Order
+from .schedule_order import COMPUTES, Action, Order
 
 
 class Times(Protocol):

@@ -4,7 +4,7 @@ from typing import cast
 
 from torch import nn
 
-from ..cost.stages import ModuleCosts, stage_blocks
+from ..cost.stage_balance import ModuleCosts, stage_blocks
 from ..layout import Layout, Refusal
 
 
@@ -51,7 +51,7 @@ def _whole(model: nn.Module) -> tuple[nn.ModuleDict, nn.Module]:
 
 
 def _note_tie(model: nn.Module, first: bool, last: bool) -> None:
-    """Both ends hold the shared weight, as `embed.weight` (see `tied.py`)."""
+    """Both ends hold the shared weight, as `embed.weight` (see `tied_embeddings.py`)."""
     ends = {"embed.weight": first, "head.weight": last}
     model.__dict__["tied_names"] = {own: "embed.weight" for own, here in ends.items() if here}
 

@@ -2,7 +2,7 @@
 
 Each of the two ranks has the gradient of its own use; after the data strategy has reduced it, the pieces are swapped and added, so that
 both optimizers make the same update, to the bit (a + b = b + a). Where one rank holds both stages (ZBV, DualPipeV) both modules share
-the parameter itself, and nothing is sent; ZeRO-3, which gathers it for each use, keeps a shard for each (`shard.py`).
+the parameter itself, and nothing is sent; ZeRO-3, which gathers it for each use, keeps a shard for each (`fsdp.py`).
 
 Memory: vocab · dim parameters and their state on one more rank. Traffic per step: vocab · dim elements each way, divided by the tensor
 degree and, from ZeRO-1 on, by the number of replicas. Clipping and checkpoints count the first stage's piece alone.
@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..data import DataStrategy
+from ..data_strategy import DataStrategy
 from ..mesh import Mesh
-from ..piece import Piece, tied_names
-from ..waiting import waited
+from ..param_shard import Piece, tied_names
+from ..telemetry.wait_time import waited
 
 
 def share(parts: Sequence[nn.Module]) -> None:

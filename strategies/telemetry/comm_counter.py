@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .mesh import REPLICA, Mesh
+from ..mesh import REPLICA, Mesh
 
 #: What an all-to-all within stands for: it counts as that collective.
 _STANDS_FOR: ContextVar[str | None] = ContextVar("stands_for", default=None)

@@ -2,7 +2,8 @@
 
 Rules that it keeps: at each moment of a step one category counts, that of the innermost span that is open, and `other` where none is, so
 that the categories of a step sum to its length whatever is left out; who does not record pays one look at `SPANS.on`; nothing of torch's is
-kept, neither tensor nor work: moments, names and numbers. Moments are the clock's (`clock.py`): on CUDA events on the stream that computes.
+kept, neither tensor nor work: moments, names and numbers. Moments are the clock's (`device_clock.py`): on CUDA events on
+the stream that computes.
 
     with SPANS.within("forward", "model", microbatch): …     a span of the training thread
     since = SPANS.moment() … waited(work.wait, "all_reduce", group, since)     also one in the background, on its mesh axis' lane
@@ -19,7 +20,7 @@ from typing import Any, Final, Literal, TypeVar, get_args
 import torch
 import torch.distributed as dist
 
-from .clock import Clock, HostClock
+from .device_clock import Clock, HostClock
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, TypeVar
 import torch
 import torch.distributed as dist
 
-from .clock import Clock, HostClock
-from .spans import SPANS, Group
+from .device_clock import Clock, HostClock
+from .step_tracer import SPANS, Group
 
 T = TypeVar("T")
 Mode = Literal["own", "waiting", "aside"]
@@ -96,7 +96,7 @@ ASIDE: Final = _Turn(OWN_TIME, "aside")
 def waited(wait: Callable[[], T], what: str, group: Group | None = None, since: Any = None) -> T:
     """The result of `wait`, which needs other ranks; the time until it is there is none of this rank's own.
 
-    For traces (`spans.py`): `what` is waited for, over which `group`, and if it goes on in the background, `since` which moment.
+    For traces (`step_tracer.py`): `what` is waited for, over which `group`, and if it goes on in the background, `since` which moment.
     """
     if torch.compiler.is_compiling():
         return wait()

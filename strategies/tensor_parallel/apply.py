@@ -13,9 +13,9 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 
-from .layout import Refusal
-from .mesh import Mesh
-from .piece import noted_by_hand
+from ..layout import Refusal
+from ..mesh import Mesh
+from ..param_shard import noted_by_hand
 
 
 @runtime_checkable

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial
 
-from .lookup import lookup
-from .selective import only_for_kept
-from .spans import SPANS
-from .waiting import waited
+from ..activation_memory.selective import only_for_kept
+from ..embedding_lookup import lookup
+from ..telemetry.step_tracer import SPANS
+from ..telemetry.wait_time import waited
 
 #: (x, layers) → each layer's output for the same x.
 Columns = Callable[[Tensor, Sequence[nn.Linear]], Sequence[Tensor]]

@@ -1,7 +1,8 @@
 """Engines that train one model on one stream of batches, each as its users would set it up: ours, torch's, DeepSpeed's.
 
 All start from the same weights, read the same rows of the same text, compute the same loss in fp32 and update by AdamW with torch's
-fused kernel (DeepSpeed: the client optimizer that it is handed). Nobody clips gradients. Ours are what `workers/build.py` builds, or,
+fused kernel (DeepSpeed: the client optimizer that it is handed). Nobody clips gradients. Ours are what
+`workers/trainer/build.py` builds, or,
 for what a default is worth, that with one thing changed: `ours zero-3 prefetch 1`, or a name of `STAND_INS`.
 """
 
@@ -18,13 +19,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from shardyard.strategies.data_parallel.fsdp_comm import Allocate, GlooReduceScatter
 from shardyard.strategies.loss import TokenLoss
 from shardyard.strategies.mesh import make_mesh
-from shardyard.strategies.shard_messages import Allocate, GlooReduceScatter
-from shardyard.workers.build import Built, build
 from shardyard.workers.models.init import initial_value
-from shardyard.workers.models.make import make
+from shardyard.workers.models.registry import make
 from shardyard.workers.spec import Run, TrainSpec
+from shardyard.workers.trainer.build import Built, build
 
 #: (inputs, targets) [rows, seq] → this rank's share of the step's loss; one whole optimizer step.
 Step = Callable[[Tensor, Tensor], Tensor]

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from shardyard.strategies.kernels import MATH, kernel_for
-from shardyard.workers.ending import Ending
-from shardyard.workers.groups import formed_by_torchrun
-from shardyard.workers.loop import train_on
+from shardyard.strategies.context_parallel.attention_kernels import MATH, kernel_for
+from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.spec import Run, TrainSpec
+from shardyard.workers.trainer.loop import train_on
+from shardyard.workers.trainer.process_groups import formed_by_torchrun
 
 #: [batch, heads, key heads, positions, head size]
 SHAPES = [(2, 8, 8, 256, 64), (2, 8, 2, 256, 64), (1, 4, 4, 512, 128)]

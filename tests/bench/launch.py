@@ -185,7 +185,7 @@ def ray_train(folder: Path, address: str, env: dict[str, str], ranks: int) -> Ti
 @contextlib.contextmanager
 def ray_cluster(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """A local cluster for Ray Train alone, ended by `ray stop`'s own means: the pids below its folder."""
-    from shardyard.service.head import Head
+    from shardyard.service.cluster.ray_head import Head
 
     head = Head(folder)
     record = head.ensure()

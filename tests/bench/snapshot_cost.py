@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.ranks import group, spawn
 
-from shardyard.workers.ending import Ending
+from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.spec import Run
 
 #: Steps of a block, or a little fewer: as many as make whole intervals between two snapshots.
@@ -35,15 +35,15 @@ def _ratios(blocks: list[float]) -> list[float]:
 def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> list[tuple[float, float]]:
     """Seconds of every block, by the clock and of this rank's processor time; the even ones with snapshots."""
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers import slots
-    from shardyard.workers.build import build
-    from shardyard.workers.loop import Loop, Memory
+    from shardyard.workers.snapshot import shared_memory
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.loop import Loop, Memory
 
     run = Run.model_validate_json(orders)
     device = group(rank, world, port, run.device)
     seconds: list[tuple[float, float]] = []
     built = build(run, make_mesh(run.train.layout, device))
-    loop = Loop(built, lambda *_: None, lambda: Ending.NO, Memory(slots.make()))
+    loop = Loop(built, lambda *_: None, lambda: Ending.NO, Memory(shared_memory.make()))
     loop.asked = _switch(loop, seconds, enough_s)
     loop.run()
     return seconds
@@ -51,7 +51,7 @@ def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> lis
 
 def _switch(loop: Any, seconds: list[tuple[float, float]], enough_s: float) -> Callable[[], Ending]:
     """Asked at each step's start whether to end: turns the snapshots on or off where a block ends."""
-    from shardyard.workers.snapshot import Snapshots
+    from shardyard.workers.trainer.callbacks.snapshotting import Snapshots
 
     taking, none = loop.snapshots, Snapshots((), 0, [], loop.built.mesh.device)
     done, began = -WARM, _now()

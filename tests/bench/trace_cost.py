@@ -63,7 +63,7 @@ def _say(what: str, ratios: list[float]) -> None:
 
 def look_seconds() -> float:
     """What `SPANS.within` costs when nobody records, entered and left."""
-    from shardyard.strategies.spans import SPANS
+    from shardyard.strategies.telemetry.step_tracer import SPANS
 
     def look() -> None:
         with SPANS.within("forward", "forward"):
@@ -95,9 +95,9 @@ def costs(train: dict[str, Any], folder: Path, enough_s: float) -> dict[str, Any
 def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> dict[str, Any]:
     """Seconds of every block and of its steps; the even ones are traced."""
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
-    from shardyard.workers.loop import Loop
     from shardyard.workers.spec import Run
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.loop import Loop
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
@@ -126,8 +126,8 @@ class Conductor:
             self.looks = len(data["spans"])
 
     def asked(self) -> Any:
-        from shardyard.workers.ending import Ending
-        from shardyard.workers.trace import WISH, Trace
+        from shardyard.workers.messages.stop_request import Ending
+        from shardyard.workers.messages.trace_request import WISH, Trace
 
         self._done += 1
         if self._done > 0 and self._done % BLOCK == 0:

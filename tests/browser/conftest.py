@@ -9,19 +9,19 @@ from harness.patience import PATIENCE_MS
 from harness.plane import Plane
 from playwright.sync_api import Browser, expect
 
-from shardyard.api import control
+from shardyard.api import pidfile
 
 #: Playwright waits 5 s for what it expects; a page on a machine that does other things too may take longer.
 expect.set_options(timeout=PATIENCE_MS)
 
-DIST = Path(control.__file__).parent / "dashboard" / "dist"
+DIST = Path(pidfile.__file__).parent / "dashboard" / "dist"
 
 
 @pytest.fixture(scope="module")
 def url(plane: Plane) -> str:
     """Where the dashboard is."""
     assert (DIST / "index.html").is_file(), "the dashboard is not built: run `make dashboard`"
-    found = control.read(plane.data)
+    found = pidfile.read(plane.data)
     assert found is not None
     return found.url
 

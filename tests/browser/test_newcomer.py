@@ -10,9 +10,9 @@ from harness.plane import Plane
 from harness.terminal import Terminal
 from playwright.sync_api import Browser, expect
 
-from shardyard.api import control
+from shardyard.api import pidfile
 
-ROOT = Path(control.__file__).parents[1]
+ROOT = Path(pidfile.__file__).parents[1]
 
 
 @pytest.mark.full

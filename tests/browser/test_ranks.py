@@ -14,11 +14,11 @@ from harness.plane import Plane, spec, until
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard import Client
-from shardyard.service.rank_sample import row_of
+from shardyard.service.policies.slow_ranks import WINDOWS
 from shardyard.service.settings import Settings
-from shardyard.service.slow_ranks import WINDOWS
 from shardyard.service.store import rank_samples
 from shardyard.service.store.engine import Store
+from shardyard.service.store.packing.rank_sample import row_of
 from shardyard.strategies.layout import Layout
 
 

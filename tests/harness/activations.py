@@ -29,11 +29,11 @@ def _kept(mesh: Any, family: str, mode: str, sequence: bool, attention: str) -> 
     from torch.distributed.tensor.parallel import parallelize_module
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    from shardyard.strategies.recompute import apply_recompute
-    from shardyard.strategies.savings import Recompute
-    from shardyard.strategies.selective import watched
-    from shardyard.workers.models.make import make
+    from shardyard.strategies.activation_memory.checkpointing import apply_recompute
+    from shardyard.strategies.activation_memory.selective import watched
+    from shardyard.strategies.memory_options import Recompute
     from shardyard.workers.models.presets import Architecture
+    from shardyard.workers.models.registry import make
 
     kv_heads = KV_HEADS if family == "llama" else HEADS
     shape = {"dim": DIM, "heads": HEADS, "kv_heads": kv_heads, "hidden": HIDDEN[family], "max_seq_len": SEQ}

@@ -41,17 +41,17 @@ def context_differences(rank: int, world: int, port: int, cases: list[dict[str, 
 
 
 def _difference(mesh: Any, case: dict[str, Any]) -> list[float]:
-    from shardyard.strategies import kernels
-    from shardyard.strategies.context import positions_of
-    from shardyard.strategies.ring import ring_attention
-    from shardyard.strategies.ulysses import ulysses_attention
+    from shardyard.strategies.context_parallel import attention_kernels
+    from shardyard.strategies.context_parallel.apply import positions_of
+    from shardyard.strategies.context_parallel.ring_attention import ring_attention
+    from shardyard.strategies.context_parallel.ulysses import ulysses_attention
 
     dtype = getattr(torch, case.get("dtype", "float64"))
     everything = heads(case["kv_heads"], case.get("sequence", 24), dtype)
     mine = positions_of(mesh.layout, mesh.index("context"), everything[0].shape[2])
     q, k, v, grad = (x[:, :, mine].clone() for x in everything)
     inputs = [x.requires_grad_() for x in (q, k, v)]
-    kernel = getattr(kernels, case["kernel"])
+    kernel = getattr(attention_kernels, case["kernel"])
 
     def ring(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return ring_attention(q, k, v, mesh.group("ring"), kernel)

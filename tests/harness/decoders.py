@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from harness.ranks import group
 from shardyard.workers.models.init import initial_value
-from shardyard.workers.models.make import make
 from shardyard.workers.models.presets import Architecture
+from shardyard.workers.models.registry import make
 
 
 def tiny(family: str, **changes: Any) -> Architecture:

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import psutil
 
-from shardyard.service.head import WARM_MODULES, marked
-from shardyard.workers.rank import NODE_FOLDER
+from shardyard.service.cluster.ray_head import WARM_MODULES, marked
+from shardyard.workers.rank.actor import NODE_FOLDER
 
 from .network import Network
 from .patience import PATIENCE_S

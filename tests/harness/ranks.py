@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shardyard.workers.ending import Ending
+from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.spec import Run, TrainSpec
 
 from .patience import PATIENCE_S
@@ -18,7 +18,7 @@ PRELOAD = [
     "torch",
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",
-    "shardyard.workers.loop",
+    "shardyard.workers.trainer.loop",
 ]
 
 Result = dict[str, Any]
@@ -131,7 +131,7 @@ def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
     import torch
     import torch.distributed as dist
 
-    from shardyard.workers.groups import BACKENDS
+    from shardyard.workers.trainer.process_groups import BACKENDS
 
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", port, None, is_master=False, timeout=timedelta(seconds=PATIENCE_S))
@@ -147,8 +147,8 @@ def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
 
 def train_rank(rank: int, world: int, port: int, orders: str) -> Result:
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
-    from shardyard.workers.loop import Loop
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.loop import Loop
 
     run = Run.model_validate_json(orders)
     device = group(rank, world, port, run.device)

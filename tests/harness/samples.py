@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shardyard.service.slow_ranks import WINDOWS
+from shardyard.service.policies.slow_ranks import WINDOWS
 
 
 def sample(size: int, number: int = 1, own_s: float = 0.05, slow: int | None = None) -> dict[str, Any]:

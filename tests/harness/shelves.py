@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from shardyard.workers.checkpoint.manifest import File, Manifest, write
-from shardyard.workers.checkpoint.storage import LocalFolder
 from shardyard.workers.models.presets import PRESETS, Architecture
+from shardyard.workers.storage.folder import LocalFolder
 
 FILE = "rank-00000"
 
@@ -23,9 +23,9 @@ def saved_model(root: Path, step: int, tokenizer: str = "bytes", seq_len: int = 
     """A whole checkpoint of a small Llama, as one rank saves it that trained on sequences of `seq_len`."""
     import torch
 
-    from shardyard.strategies.piece import Piece
-    from shardyard.workers.checkpoint.image import Image
-    from shardyard.workers.models.make import make
+    from shardyard.strategies.param_shard import Piece
+    from shardyard.workers.checkpoint.staging_buffer import Image
+    from shardyard.workers.models.registry import make
 
     numbers: dict[str, Any] = {**PRESETS["llama"]["nano"], "layers": 1, "vocab": 256}
     arch = Architecture.model_validate(numbers)

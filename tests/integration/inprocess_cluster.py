@@ -1,4 +1,4 @@
-"""A cluster without Ray, in this process: it keeps the rules of `service/gangs.py`, and can be made to break like a real one."""
+"""A cluster without Ray: it implements `service/cluster/interface.py` in this process, with injected failures."""
 
 import asyncio
 import time
@@ -7,12 +7,12 @@ from typing import Any
 
 from harness.traces import whole
 
+from shardyard.service.cluster.interface import GangOrder, Node, Pull
 from shardyard.service.errors import ClusterError, GangLost
-from shardyard.service.gangs import GangOrder, Node, Pull
 from shardyard.service.states import FINAL
-from shardyard.workers.fault import Fault
-from shardyard.workers.operation import Operation, Outcome, perform
-from shardyard.workers.trace import Trace
+from shardyard.workers.messages.fault_request import Fault
+from shardyard.workers.messages.trace_request import Trace
+from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, perform
 
 
 class Gang:

@@ -8,8 +8,8 @@ import pytest
 from harness.ranks import train
 
 from shardyard.api import spec_file
-from shardyard.api.remedies import read_spec
-from shardyard.service.preflight import check_layout
+from shardyard.api.http.validation_errors import read_spec
+from shardyard.service.jobs.validation import check_layout
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SPECS = sorted(EXAMPLES.glob("*.yaml"))

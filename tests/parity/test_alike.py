@@ -64,10 +64,10 @@ def flipped(rank: int, world: int, port: int, orders: str, struck: int, paramete
     from torch.distributed.tensor import DTensor
 
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
-    from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import Loop
-    from shardyard.workers.replicas import ReplicasDiffer
+    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.callbacks.replica_check import ReplicasDiffer
+    from shardyard.workers.trainer.loop import Loop
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))

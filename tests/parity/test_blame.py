@@ -35,11 +35,11 @@ def test_the_rank_is_named(name: str, root: Path, make_spec: Make) -> None:
 def failed(rank: int, world: int, port: int, orders: str, what: str, struck: int) -> tuple[str, Any]:
     """Train until a rank's gradient or output, in block 1, is not finite any more; returns what was raised."""
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.strategies.piece import parameters
-    from shardyard.workers.blame import Diverged
-    from shardyard.workers.build import build
-    from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import Loop
+    from shardyard.strategies.param_shard import parameters
+    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.callbacks.nan_attribution import Diverged
+    from shardyard.workers.trainer.loop import Loop
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))

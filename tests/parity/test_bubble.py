@@ -120,7 +120,7 @@ def test_sleeping_blocks_leave_the_simulated_bubble(
 @pytest.mark.parametrize("pipeline", [2, 4])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_what_is_timed_is_the_exported_order(schedule: str, pipeline: int, root: Path, make_spec: Make) -> None:
-    from shardyard.strategies.pipeline.order import COMPUTES
+    from shardyard.strategies.pipeline_parallel.schedule_order import COMPUTES
 
     spec = make_spec({"pipeline": pipeline, "schedule": schedule, "micro_batch": 2}, model={**LLAMA, "layers": 9})
     for found in spawn(_timed, pipeline, spec, str(root)):
@@ -136,8 +136,8 @@ def _timed(rank: int, world: int, port: int, spec: dict[str, Any], root: str) ->
     import torch
 
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
     from shardyard.workers.spec import Run, TrainSpec
+    from shardyard.workers.trainer.build import build
 
     train_spec = TrainSpec.model_validate(spec)
     run = Run(job="timed", train=train_spec, checkpoints=Path(root) / "checkpoints", cache=Path(root) / "cache")
@@ -172,8 +172,8 @@ def test_without_a_pipeline_there_is_none(root: Path, make_spec: Make) -> None:
 
 
 def test_the_mean_is_over_all_ranks() -> None:
-    from shardyard.strategies.pipeline.stopwatch import Bubble
-    from shardyard.workers.probe import bubbles
+    from shardyard.strategies.pipeline_parallel.bubble import Bubble
+    from shardyard.workers.trainer.callbacks.probe import bubbles
 
     found = bubbles([Bubble(0.2, 0.1), Bubble(0.3, 0.1), Bubble(0.7, 0.3), Bubble(0.8, 0.3)])
     assert found["bubble_measured"] == {"min": 0.2, "mean": fmean([0.2, 0.3, 0.7, 0.8]), "max": 0.8}

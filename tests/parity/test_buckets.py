@@ -19,9 +19,9 @@ def with_a_server_that_dies(
 ) -> Any:
     """The server is dead from step 3, when one save has ended, to step 5, when the next one has."""
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
-    from shardyard.workers.loop import Loop
     from shardyard.workers.spec import Run
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.loop import Loop
 
     os.environ.update(environment)
     run = Run.model_validate_json(orders)

@@ -9,13 +9,13 @@ import pytest
 import torch
 from harness.ranks import train
 
-from shardyard.strategies.piece import Piece
+from shardyard.strategies.param_shard import Piece
 from shardyard.workers.checkpoint.errors import Damaged
-from shardyard.workers.checkpoint.image import DTYPES
 from shardyard.workers.checkpoint.manifest import Manifest, read
-from shardyard.workers.checkpoint.reading import fill
-from shardyard.workers.checkpoint.storage import Folder, folder_at
+from shardyard.workers.checkpoint.reader import fill
+from shardyard.workers.checkpoint.staging_buffer import DTYPES
 from shardyard.workers.checkpoint.verify import verify
+from shardyard.workers.storage.folder import Folder, folder_at
 
 CHANGES = 1000
 

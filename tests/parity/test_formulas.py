@@ -11,10 +11,10 @@ import pytest
 from harness.models import GPT2, LLAMA
 from harness.ranks import train
 
-from shardyard.strategies.cost.formula import Formula, Setting
+from shardyard.strategies.cost.communication import traffic
+from shardyard.strategies.cost.estimate import Formula, Setting
 from shardyard.strategies.cost.memory import memory
-from shardyard.strategies.cost.traffic import traffic
-from shardyard.workers.formulas import setting_of
+from shardyard.workers.cost_inputs import setting_of
 from shardyard.workers.spec import TrainSpec
 
 Make = Callable[..., Any]

@@ -132,12 +132,12 @@ def gradients(specs: list[dict[str, Any]], root: Path) -> list[Any]:
 def _gradients(rank: int, world: int, port: int, orders: list[str]) -> list[Any]:
     import torch
 
-    from shardyard.strategies.clip import sum_over_ranks
+    from shardyard.strategies.grad_clip import sum_over_ranks
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
-    from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import Loop
+    from shardyard.workers.messages.stop_request import Ending
     from shardyard.workers.spec import Run
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.loop import Loop
 
     device, found = group(rank, world, port), []
     for run in map(Run.model_validate_json, orders):

@@ -53,8 +53,8 @@ def _logits(rank: int, world: int, port: int, orders: str) -> Any:
     import torch
 
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
     from shardyard.workers.spec import Run
+    from shardyard.workers.trainer.build import build
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
@@ -121,8 +121,8 @@ FINE_TUNES = [("llama", {"tensor": 2}), ("gpt2", {"pipeline": 2}), ("qwen2", {"d
 def test_fine_tunes_and_gives_back_what_transformers_reads(
     name: str, layout: dict[str, Any], root: Path, make_spec: Make, published: Make
 ) -> None:
-    from shardyard.workers.checkpoint.storage import folder_at
-    from shardyard.workers.export import export
+    from shardyard.workers.huggingface.export import export
+    from shardyard.workers.storage.folder import folder_at
 
     spec = make_spec(layout, steps=3, checkpoint={"every": 3}, model={"from": str(published(name))})
     checkpoint = saved(train(spec, root, f"tuned-{name}"))
@@ -161,7 +161,7 @@ def test_the_command_exports_what_two_ranks_saved(
 ) -> None:
     from safetensors import safe_open
 
-    from shardyard.api.cli.commands import run
+    from shardyard.api.cli.main import run
 
     job, out = f"saved-{name}", root / f"by-command-{name}"
     trained = train(make_spec(layout, steps=2, checkpoint={}, model={"from": str(published(name))}), root, job)
@@ -179,7 +179,7 @@ def test_the_command_exports_what_two_ranks_saved(
 
 
 def test_the_command_names_what_holds_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from shardyard.api.cli.commands import run
+    from shardyard.api.cli.main import run
 
     assert run(["export", str(tmp_path), str(tmp_path / "out")]) == 1
     assert "holds no complete checkpoint" in capsys.readouterr().err
@@ -200,8 +200,8 @@ def test_a_fine_tune_resumes_on_the_same_curve(root: Path, make_spec: Make, publ
 
 
 def test_our_own_model_is_exported(root: Path, make_spec: Make) -> None:
-    from shardyard.workers.checkpoint.storage import folder_at
-    from shardyard.workers.export import export
+    from shardyard.workers.huggingface.export import export
+    from shardyard.workers.storage.folder import folder_at
 
     run = train(make_spec({"tensor": 2}, steps=1, checkpoint={}), root, "own-llama")
     out = Path(export(folder_at(saved(run)), folder_at(root / "exported-own")).path)
@@ -214,8 +214,8 @@ def test_our_own_model_is_exported(root: Path, make_spec: Make) -> None:
 
 
 def test_a_job_exports_its_own_last_checkpoint(root: Path, make_spec: Make) -> None:
-    from shardyard.workers.checkpoint.storage import folder_at
-    from shardyard.workers.export import export
+    from shardyard.workers.huggingface.export import export
+    from shardyard.workers.storage.folder import folder_at
 
     spec = make_spec({"data": 2, "zero": 1}, steps=20, checkpoint={"every": 10, "keep": 1, "export": True})
     run = train(spec, root, "exporting")
@@ -233,8 +233,8 @@ def test_a_job_exports_its_own_last_checkpoint(root: Path, make_spec: Make) -> N
 def test_what_cannot_be_exported_is_said(root: Path, make_spec: Make) -> None:
     from shardyard.workers.checkpoint.errors import CheckpointError
     from shardyard.workers.checkpoint.manifest import read, write
-    from shardyard.workers.checkpoint.storage import folder_at
-    from shardyard.workers.export import export
+    from shardyard.workers.huggingface.export import export
+    from shardyard.workers.storage.folder import folder_at
 
     checkpoint = folder_at(saved(train(make_spec({}, steps=1, checkpoint={}), root, "old")))
     manifest = read(checkpoint)

@@ -65,8 +65,8 @@ def _begun(root: Path, make_spec: Make, layouts: dict[str, Any], **changes: Any)
 
 def _masters(rank: int, world: int, port: int, orders: list[str]) -> list[Any]:
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
     from shardyard.workers.spec import Run
+    from shardyard.workers.trainer.build import build
 
     device, found = group(rank, world, port), []
     for run in map(Run.model_validate_json, orders):
@@ -83,7 +83,7 @@ def _stored(folder: Path, family: str, name: str) -> Any:
     """The parameter as the folder's files have it."""
     from safetensors.numpy import load_file
 
-    from shardyard.workers.models.huggingface import place
+    from shardyard.workers.models.hf_config import place
 
     where = place(name, family)
     tensors = {key: value for file in folder.glob("*.safetensors") for key, value in load_file(file).items()}

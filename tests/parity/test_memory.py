@@ -45,8 +45,8 @@ def _model_state(device: Any, world: int, stage: int, wide: bool) -> int:
 
     from shardyard.strategies.layout import Layout
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.optimizer import make_optimizer
     from shardyard.workers.spec import OptimizerSpec
+    from shardyard.workers.trainer.optimizer import make_optimizer
 
     parallel = _parallel(make_mesh(Layout(data=world, zero=stage), device), wide)
     (model,), data = parallel.parts, parallel.data
@@ -67,12 +67,12 @@ def _model_state(device: Any, world: int, stage: int, wide: bool) -> int:
 def _parallel(mesh: Any, wide: bool) -> Any:
     import torch
 
-    from shardyard.strategies.apply import Recipe, parallelize
+    from shardyard.strategies.comm_overlap import Overlap
     from shardyard.strategies.layout import Batch
     from shardyard.strategies.loss import TokenLoss
-    from shardyard.strategies.overlap import Overlap
+    from shardyard.strategies.memory_options import Savings
+    from shardyard.strategies.parallelize import Recipe, parallelize
     from shardyard.strategies.precision import PRECISIONS
-    from shardyard.strategies.savings import Savings
 
     def build() -> torch.nn.Module:
         layers = (torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS))

@@ -35,9 +35,9 @@ def orders(root: Path, make_spec: Make) -> Callable[..., str]:
 def built_to_overflow(run: Run, device: Any, bad: range) -> Any:
     """A rank's share of a run in which the gradient of a parameter of block 1 is infinite in the steps `bad`."""
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.strategies.piece import parameters
-    from shardyard.workers.build import build
-    from shardyard.workers.pulse import PULSE
+    from shardyard.strategies.param_shard import parameters
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.heartbeat import PULSE
 
     built = build(run, make_mesh(run.train.layout, device))
     values = [p.value for p in parameters(built.parallel.parts, built.mesh) if p.name == "blocks.1.mlp.up.weight"]
@@ -48,10 +48,10 @@ def built_to_overflow(run: Run, device: Any, bad: range) -> Any:
 
 def overflowing(rank: int, world: int, port: int, text: str, bad: range) -> tuple[int, Any, list[Any]]:
     """The last step, what was raised, and all events."""
-    from shardyard.workers.blame import Overflowed
-    from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import Loop
-    from shardyard.workers.pulse import PULSE
+    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.trainer.callbacks.nan_attribution import Overflowed
+    from shardyard.workers.trainer.heartbeat import PULSE
+    from shardyard.workers.trainer.loop import Loop
 
     events: list[Any] = []
     built = built_to_overflow(Run.model_validate_json(text), group(rank, world, port), bad)
@@ -85,13 +85,13 @@ def test_one_step_that_is_not_skipped_begins_the_count_anew(orders: Make) -> Non
 
 def begun_twice(rank: int, world: int, port: int, text: str, from_memory: bool) -> int:
     """Break off after `BREAK` skipped steps, with a checkpoint and a snapshot, and go on from either; the step at which that fails."""
-    from shardyard.workers import slots
-    from shardyard.workers.blame import Overflowed
-    from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import Loop, Memory
-    from shardyard.workers.pulse import PULSE
+    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.snapshot import shared_memory
+    from shardyard.workers.trainer.callbacks.nan_attribution import Overflowed
+    from shardyard.workers.trainer.heartbeat import PULSE
+    from shardyard.workers.trainer.loop import Loop, Memory
 
-    run, device, fds = Run.model_validate_json(text), group(rank, world, port), slots.make()
+    run, device, fds = Run.model_validate_json(text), group(rank, world, port), shared_memory.make()
     first, second = (built_to_overflow(run, device, range(1, 100)) for _ in range(2))
     Loop(first, lambda *_: None, lambda: Ending.SAVE if PULSE.step == BREAK else Ending.NO, Memory(fds)).run()
     with pytest.raises(Overflowed):

@@ -61,9 +61,9 @@ def test_the_others_wait_for_the_slow_rank(name: str, root: Path, make_spec: Mak
 def slowed(rank: int, world: int, port: int, orders: str, where: str) -> list[Any]:
     """One rank's events; rank 1 sleeps in each step."""
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
-    from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import Loop
+    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.loop import Loop
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))

@@ -133,8 +133,8 @@ def test_a_tied_checkpoint_goes_from_one_process_to_a_pipeline_and_back(
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_what_runs_is_the_exported_order(schedule: str, pipeline: int, root: Path, make_spec: Make) -> None:
     from shardyard.strategies.layout import Layout
-    from shardyard.strategies.pipeline.order import peaks
-    from shardyard.strategies.pipeline.schedule import planned_order
+    from shardyard.strategies.pipeline_parallel.schedule import planned_order
+    from shardyard.strategies.pipeline_parallel.schedule_order import peaks
 
     spec = make_spec({"pipeline": pipeline, "schedule": schedule, "micro_batch": 2}, model={**LLAMA, "layers": 9})
     ranks = spawn(_record, pipeline, spec, str(root))
@@ -152,8 +152,8 @@ def _record(rank: int, world: int, port: int, spec: dict[str, Any], root: str) -
     import torch
 
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
     from shardyard.workers.spec import Run, TrainSpec
+    from shardyard.workers.trainer.build import build
 
     train_spec = TrainSpec.model_validate(spec)
     run = Run(job="order", train=train_spec, checkpoints=Path(root) / "checkpoints", cache=Path(root) / "cache")

@@ -11,7 +11,7 @@ import pytest
 from harness.models import LLAMA
 from harness.ranks import group, spawn, train, train_rank
 
-from shardyard.workers.ending import Ending
+from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.spec import Run, TrainSpec
 
 Make = Callable[..., Any]
@@ -79,12 +79,12 @@ def test_a_repair_goes_on_from_memory_with_the_next_sample(root: Path, make_spec
 def repaired_from_memory(rank: int, world: int, port: int, orders: str) -> dict[int, float]:
     """Losses by step: up to step 5 of a trainer that goes then, and after it of the next one, which has its snapshots."""
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers import slots
-    from shardyard.workers.build import build
-    from shardyard.workers.loop import Loop, Memory
-    from shardyard.workers.pulse import PULSE
+    from shardyard.workers.snapshot import shared_memory
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.heartbeat import PULSE
+    from shardyard.workers.trainer.loop import Loop, Memory
 
-    run, device, fds = Run.model_validate_json(orders), group(rank, world, port), slots.make()
+    run, device, fds = Run.model_validate_json(orders), group(rank, world, port), shared_memory.make()
     losses: dict[int, float] = {}
 
     def note(kind: str, data: dict[str, Any]) -> None:

@@ -10,15 +10,15 @@ import pytest
 from harness.ranks import group, spawn, train
 
 from shardyard.strategies.layout import Layout
-from shardyard.workers import slots
 from shardyard.workers.checkpoint.errors import CheckpointError
-from shardyard.workers.ending import Ending
-from shardyard.workers.events import Spool
-from shardyard.workers.member import Member
-from shardyard.workers.rank import Rank
-from shardyard.workers.salvage import Ground, rescue, salvage
+from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.messages.stop_request import Ending
+from shardyard.workers.rank.actor import Rank
+from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.spec import Run, TrainSpec
-from shardyard.workers.story import Story
+from shardyard.workers.supervisor.emergency_checkpoint import Ground, rescue, salvage
+from shardyard.workers.supervisor.event_merger import Story
+from shardyard.workers.supervisor.ranks.members import Member
 
 Make = Callable[..., Any]
 
@@ -30,10 +30,10 @@ TOLD = ("step", "checkpoint")
 def train_until_broken(rank: int, world: int, port: int, orders: str) -> list[bytes]:
     """Train up to `LAST` with a snapshot of each step; returns the content of this rank's slots."""
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
-    from shardyard.workers.loop import Loop, Memory
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.loop import Loop, Memory
 
-    run, asked, fds = Run.model_validate_json(orders), 0, slots.make()
+    run, asked, fds = Run.model_validate_json(orders), 0, shared_memory.make()
 
     def wishes() -> Ending:
         nonlocal asked
@@ -67,7 +67,7 @@ def broken(root: Path, make_spec: Make) -> Iterator[Callable[..., tuple[list[Mem
         members = []
         for rank, contents in enumerate(spawn(train_until_broken, world, run.model_dump_json())):
             actor = Rank("cpu")
-            actor.rank, actor.slots = rank, slots.make()
+            actor.rank, actor.slots = rank, shared_memory.make()
             opened.extend(actor.slots)
             for fd, content in zip(actor.slots, contents, strict=True):
                 os.write(fd, content)

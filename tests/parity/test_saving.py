@@ -20,8 +20,8 @@ FULL_AT = 2000  # bytes
 
 def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
     """Rank 1 cannot write more than a few bytes until the first save has ended."""
-    from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import Loop
+    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.trainer.loop import Loop
 
     built = built_for(rank, world, port, orders)  # which writes the token cache
     events: list[Any] = []
@@ -41,8 +41,8 @@ def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
 
 def built_for(rank: int, world: int, port: int, orders: str) -> Any:
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
     from shardyard.workers.spec import Run
+    from shardyard.workers.trainer.build import build
 
     run = Run.model_validate_json(orders)
     return build(run, make_mesh(run.train.layout, group(rank, world, port, run.device)))
@@ -83,11 +83,11 @@ def test_a_last_checkpoint_that_cannot_be_saved_fails_the_job(root: Path, make_s
 
 def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) -> Any:
     """The trainer dies when its last step is in a snapshot but not in a checkpoint: a new one begins with that snapshot."""
-    from shardyard.workers import slots
-    from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import Loop, Memory
+    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.snapshot import shared_memory
+    from shardyard.workers.trainer.loop import Loop, Memory
 
-    fds, events = slots.make(), []
+    fds, events = shared_memory.make(), []
     built = built_for(rank, world, port, orders)
     Loop(built, lambda *_: None, lambda: Ending.NO, Memory(fds)).run()
     before = owned(built)
@@ -111,8 +111,8 @@ def test_the_last_checkpoint_is_saved_though_a_repair_came_between(root: Path, m
 
 def restarted_after_the_last_checkpoint(rank: int, world: int, port: int, orders: str, attempt: int) -> Any:
     """The trainer is lost after its last checkpoint and before its summary; another one starts from that checkpoint."""
-    from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import Loop, Memory
+    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.trainer.loop import Loop, Memory
 
     events: list[Any] = []
     built = built_for(rank, world, port, orders)

@@ -92,8 +92,8 @@ def ours(spec: dict[str, Any], root: Path, name: str, resume: str | None = None)
 def _exported(checkpoint: str) -> dict[str, Any]:
     from safetensors.torch import load_file
 
-    from shardyard.workers.checkpoint.storage import folder_at
-    from shardyard.workers.export import export
+    from shardyard.workers.huggingface.export import export
+    from shardyard.workers.storage.folder import folder_at
 
     out = Path(checkpoint).parent / "exported"
     export(folder_at(checkpoint), folder_at(str(out)), dtype="fp64")

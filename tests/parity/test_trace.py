@@ -50,10 +50,10 @@ def events_of(run: Run, traced: int, slow: int | None = None) -> list[list[tuple
 def rank_events(rank: int, world: int, port: int, orders: str, traced: int, slow: int | None) -> list[Any]:
     """One rank's events, of a run with a trace of `traced` steps, in which one rank may be slow."""
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.build import build
-    from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import Loop
-    from shardyard.workers.trace import WISH, Trace
+    from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.messages.trace_request import WISH, Trace
+    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.loop import Loop
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
@@ -142,7 +142,7 @@ def pipelines(events: list[dict[str, Any]]) -> None:
 
 @pytest.mark.timing
 def test_the_slow_rank_is_the_one_named(root: Path, make_spec: Make) -> None:
-    from shardyard.workers.trace import own_seconds, slowest_rank
+    from shardyard.workers.messages.trace_request import own_seconds, slowest_rank
 
     # Little to compute: on a busy machine that is what varies, by as much as the rank is slower.
     small = {"model": {**LLAMA, "layers": 1}, "global_batch": 2, "steps": 16}
@@ -165,7 +165,7 @@ def test_clocks_that_differ_are_found_to_within_their_error(world: int) -> None:
 
 
 def _offset(rank: int, world: int, port: int) -> Any:
-    from shardyard.strategies.alignment import offset_to_first
+    from shardyard.strategies.telemetry.clock_sync import offset_to_first
 
     group(rank, world, port)
     return offset_to_first(1000.0, lambda: time.perf_counter() + 7.0 * rank)

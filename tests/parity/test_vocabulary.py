@@ -80,8 +80,8 @@ def test_few_words_in_bf16_follow_float32(
 def test_goes_on_at_other_degrees_and_exports_the_vocabulary(tied: bool, root: Path, make_spec: Make) -> None:
     from safetensors.numpy import load_file
 
-    from shardyard.workers.checkpoint.storage import folder_at
-    from shardyard.workers.export import export
+    from shardyard.workers.huggingface.export import export
+    from shardyard.workers.storage.folder import folder_at
 
     given = {
         "model": {**SIX, "layers": 2, "tied": tied},

@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("api", "service", "workers", "strategies")
 #: Modules whose users install the extra; all others run without it.
 OF_EXTRA = {
-    "s3": {"workers/checkpoint/bucket.py"},
+    "s3": {"workers/storage/s3_folder.py"},
     "fp8": {"strategies/fp8.py"},
-    "pandas": {"api/frames.py"},
+    "pandas": {"api/dataframes.py"},
     "postgres": set[str](),
 }
 #: Declared and not imported: named elsewhere.

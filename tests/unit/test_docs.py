@@ -9,11 +9,11 @@ import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.api.errors import TokenUnreadable, WeakToken
-from shardyard.api.problems import CODES
-from shardyard.service.budget import INFRASTRUCTURE
+from shardyard.api.http.problems import CODES
 from shardyard.service.errors import DataFolderOpen, DataFolderUnusable, InvalidSetting
-from shardyard.service.incidents import HAPPENED
-from shardyard.workers.operation import REMEDIES
+from shardyard.service.policies.retry import INFRASTRUCTURE
+from shardyard.service.queries.incidents import HAPPENED
+from shardyard.workers.tasks.checkpoint_task import REMEDIES
 
 ROOT = Path(__file__).parents[2]
 #: Codes of what the command line alone says.

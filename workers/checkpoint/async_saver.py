@@ -15,10 +15,10 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from ...strategies.mesh import Mesh
-from ...strategies.piece import Piece
-from ..flight import BACKGROUND
-from .image import Image
-from .storage import Folder
+from ...strategies.param_shard import Piece
+from ..storage.folder import Folder
+from ..trainer.flight_recorder import BACKGROUND
+from .staging_buffer import Image
 from .writer import Order, Writer
 
 THREAD: Final = f"{BACKGROUND} checkpoint"

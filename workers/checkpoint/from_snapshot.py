@@ -1,6 +1,6 @@
 """A checkpoint's files made of snapshots in memory, when no trainer is left to write them. Imports no torch: rank actors do it.
 
-The same files as the trainers' (`image.py`, `writer.py`), which nobody can tell apart.
+The same files as the trainers' (`staging_buffer.py`, `writer.py`), which nobody can tell apart.
 """
 
 import contextlib
@@ -8,11 +8,11 @@ import hashlib
 import os
 from collections.abc import Sequence
 
-from ..inventory import Stored
-from .header import dtype_name, header
+from ..snapshot.header import Stored
+from ..storage.folder import Folder
 from .manifest import File, Manifest, Rectangle, write
-from .shelf import clear, folder, prune
-from .storage import Folder
+from .retention import clear, folder, prune
+from .safetensors_header import dtype_name, header
 
 
 def write_file(path: Folder, name: str, fd: int, wanted: Sequence[Stored]) -> File:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from ...strategies.layout import Refusal
+from ..storage.folder import Folder, folder_at
 from .errors import CheckpointError, Damaged, Unreachable
 from .manifest import MANIFEST, read
-from .storage import Folder, folder_at
 
 
 @dataclass(frozen=True)

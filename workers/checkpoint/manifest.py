@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
+from ..storage.folder import Folder
 from .errors import CheckpointError, Damaged, Unreachable
-from .storage import Folder
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 3

@@ -7,11 +7,11 @@ from functools import partial
 
 import torch
 
-from ...strategies.piece import Piece, narrow
+from ...strategies.param_shard import Piece, narrow
+from ..storage.folder import Folder
 from .errors import CheckpointError, Damaged, Unreachable
-from .image import DTYPES
 from .manifest import Manifest, Rectangle
-from .storage import Folder
+from .staging_buffer import DTYPES
 
 #: First coordinates and lengths of a rectangle.
 Region = tuple[tuple[int, ...], tuple[int, ...]]

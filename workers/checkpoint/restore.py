@@ -10,12 +10,12 @@ from typing import Any, Final, Protocol, TypeVar
 
 import torch.distributed as dist
 
-from ...strategies.piece import Piece
+from ...strategies.param_shard import Piece
+from ..storage.folder import Folder
 from .errors import CheckpointError, Damaged, Unreachable
 from .manifest import Manifest
-from .reading import fill
-from .shelf import complete, newest, step_of
-from .storage import Folder
+from .reader import fill
+from .retention import complete, newest, step_of
 from .verify import verify_together
 
 T = TypeVar("T")

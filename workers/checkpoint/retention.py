@@ -5,9 +5,9 @@ Making room never takes the checkpoint that was saved last: whatever has become 
 
 import contextlib
 
+from ..storage.folder import Folder
 from .errors import CheckpointError
 from .manifest import MANIFEST, Manifest, read
-from .storage import Folder
 
 _STEP = "step-"
 

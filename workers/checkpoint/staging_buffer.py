@@ -9,12 +9,12 @@ from typing import Final
 
 import torch
 
-from ...strategies.piece import Piece
-from . import header
+from ...strategies.param_shard import Piece
+from . import safetensors_header
 from .manifest import Rectangle, Tensor
 
 #: safetensors' names of types.
-DTYPES: Final = {name: getattr(torch, said) for name, said in header.DTYPES.items()}
+DTYPES: Final = {name: getattr(torch, said) for name, said in safetensors_header.DTYPES.items()}
 
 
 class Image:
@@ -22,7 +22,9 @@ class Image:
 
     def __init__(self, pieces: Sequence[Piece], device: torch.device) -> None:
         self._pieces = sorted((piece for piece in pieces if piece.tensor.numel()), key=lambda p: -p.tensor.itemsize)
-        begins, start = header.header((p.name, _dtype(p), tuple(p.tensor.shape), p.tensor.nbytes) for p in self._pieces)
+        begins, start = safetensors_header.header(
+            (p.name, _dtype(p), tuple(p.tensor.shape), p.tensor.nbytes) for p in self._pieces
+        )
         self.tensors = {piece.name: Tensor(_dtype(piece), piece.shape) for piece in self._pieces}
         self.rectangles: list[Rectangle] = []
         cuda = device.type == "cuda"
@@ -64,4 +66,4 @@ class Image:
 
 
 def _dtype(piece: Piece) -> str:
-    return header.dtype_name(piece.name, str(piece.tensor.dtype))
+    return safetensors_header.dtype_name(piece.name, str(piece.tensor.dtype))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import torch.distributed as dist
 
+from ..storage.folder import Folder
 from .errors import CheckpointError, Damaged, Unreachable
 from .manifest import MANIFEST, Manifest, read, text
-from .storage import Folder
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
+from ..storage.folder import Folder
 from .errors import CheckpointError, Unreachable
-from .image import Image
 from .manifest import MANIFEST, File, Manifest, Tensor, read, write
-from .shelf import clear, folder, prune
-from .storage import Folder
+from .retention import clear, folder, prune
+from .staging_buffer import Image
 
 #: Seconds before the second and the third try of a checkpoint that must be saved.
 BACK_OFF_S: Final = (1.0, 2.0)

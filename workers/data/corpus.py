@@ -18,7 +18,7 @@ from typing import Any
 from ..regular_files import UnfitFile, opened
 from ..spec import DataSpec
 from .errors import DataError
-from .pattern import matching
+from .file_pattern import matching
 
 #: Plain text is handed on in pieces of about so many bytes, cut after a line's end where there is one.
 PIECE_BYTES = 1 << 20

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..spec import DataSpec
-from . import lengths
-from .cache import prepare
-from .lengths import windows
-from .order import permute
+from . import split_lengths
 from .position import SampleOrder
-from .unigram import unigram_loss
+from .shuffle import permute
+from .split_lengths import windows
+from .token_cache import prepare
+from .unigram_baseline import unigram_loss
 
 Rows = slice | Sequence[int] | NDArray[np.integer[Any]]
 Pair = tuple[Tensor, Tensor]
@@ -99,8 +99,8 @@ class Tokens:
 def open_tokens(spec: DataSpec, cache: Path, *, seed: int, global_batch: int) -> Tokens:
     """The corpus of `spec`, prepared in `cache` if it was not. Raises `DataError`."""
     file = prepare(spec, cache)
-    lengths.check(file.tokens, spec)
-    train_tokens = lengths.training_tokens(file.tokens, spec)
+    split_lengths.check(file.tokens, spec)
+    train_tokens = split_lengths.training_tokens(file.tokens, spec)
     ids = file.map()
     return Tokens(
         order=SampleOrder(file.key, file.tokenizer, spec.seq_len, spec.validation, seed),

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..spec import DataSpec
-from .cache import token_ids
 from .corpus import Source
 from .errors import DataError
+from .token_cache import token_ids
 from .tokenizer import ByteTokenizer, Tokenizer
 
 #: A corpus of up to so many bytes is encoded to be measured; of a larger one its bytes are counted.

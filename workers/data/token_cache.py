@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..durable import write_whole
+from ..atomic_files import write_whole
 from ..regular_files import opened
 from ..spec import DataSpec
 from .corpus import Source, documents, sources

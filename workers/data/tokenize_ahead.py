@@ -1,6 +1,6 @@
-"""A corpus tokenised ahead of the job that reads it: `python -m shardyard.workers.data.ahead CACHE`, with the spec's `data` on stdin.
+"""Tokenises a corpus before its job starts: `python -m shardyard.workers.data.tokenize_ahead CACHE`, `data` on stdin.
 
-It gives way to whatever trains, ends with the process that started it, and may be killed at any line (`cache.py`). Imports no torch.
+It gives way to whatever trains, ends with the process that started it, and may be killed at any line (`token_cache.py`). Imports no torch.
 """
 
 import os
@@ -10,10 +10,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ..forkserver import die_with_parent
+from ..forkserver.server import die_with_parent
 from ..spec import DataSpec
-from .cache import prepare
 from .errors import DataError
+from .token_cache import prepare
 
 #: Above Ray's idle workers, so that a gang which comes before the end waits for a process that gets on: its own cores are free meanwhile.
 NICENESS: Final = 10

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..durable import write_whole
-from .cache import TokenFile, locked
+from ..atomic_files import write_whole
+from .token_cache import TokenFile, locked
 
 _BLOCK = 1 << 22
 

@@ -52,7 +52,9 @@ IMPORT_VARIABLES: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHO
 ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 #: Asking NVML, not CUDA, whether there is a device, should an import ask.
 NO_CUDA: Final = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-PACKAGE: Final = Path(__file__).resolve().parent.parent
+#: The package of all workers, whatever its parents are called.
+WORKERS: Final = str(__package__).removesuffix(".forkserver")
+PACKAGE: Final = Path(__file__).resolve().parents[2]
 SOCKET: Final = "s"
 MAX_REQUEST: Final = 8 << 20
 MAX_FDS: Final = 8
@@ -299,7 +301,7 @@ class Server:
             os.environ.update(order.env)
             with contextlib.suppress(OSError):
                 os.chdir(order.cwd)
-            from .trainer import main
+            from ..trainer.main import main
 
             status = main(control, given, order.entry)
         except BaseException:
@@ -388,7 +390,7 @@ def _take_descriptors(fds: list[int], slots: int) -> tuple[socket.socket, dict[s
 
 def preload() -> None:
     """Import what trainers need. What fails here fails again in the trainer, which can tell its user."""
-    own = [f"{__package__}.{name}" for name in ("trainer", "loop", "spec")]
+    own = [f"{WORKERS}.{name}" for name in ("trainer.main", "trainer.loop", "spec")]
     for name in (*PRELOAD, *own):
         try:
             importlib.import_module(name)

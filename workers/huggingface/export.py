@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
-from ..strategies.piece import Piece
-from .checkpoint.errors import CheckpointError
-from .checkpoint.manifest import Manifest, read
-from .checkpoint.reading import fill
-from .checkpoint.storage import Folder
-from .checkpoint.verify import verify
-from .data.tokenizer import END_OF_TEXT
-from .models.huggingface import Place, config_of, place
-from .models.make import make
-from .models.presets import Architecture
+from ...strategies.param_shard import Piece
+from ..checkpoint.errors import CheckpointError
+from ..checkpoint.manifest import Manifest, read
+from ..checkpoint.reader import fill
+from ..checkpoint.verify import verify
+from ..data.tokenizer import END_OF_TEXT
+from ..models.hf_config import Place, config_of, place
+from ..models.presets import Architecture
+from ..models.registry import make
+from ..storage.folder import Folder
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from ..strategies.layout import Refusal
-from .models.huggingface import Place, place
-from .models.presets import Architecture
-from .regular_files import read
+from ...strategies.layout import Refusal
+from ..models.hf_config import Place, place
+from ..models.presets import Architecture
+from ..regular_files import read
 
 #: Tensors that some files hold and no model learns.
 _NO_WEIGHTS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")

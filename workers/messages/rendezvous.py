@@ -20,8 +20,8 @@ class Coords:
     )
     device: Literal["cpu", "cuda"] = "cpu"
     timeout_s: float = 600.0  # of every collective
-    slots: tuple[int, ...] = ()  # descriptors of the rank's snapshot memory (`slots.py`)
-    bell: int | None = None  # descriptor of its end of the bell (`copies.py`)
+    slots: tuple[int, ...] = ()  # descriptors of the rank's snapshot memory (`shared_memory.py`)
+    bell: int | None = None  # descriptor of its end of the bell (`replication.py`)
     copied: bool = False  # whether its snapshots are copied to another node
     restore: int | None = None  # the snapshot's step from which all ranks go on; None: from a checkpoint, or the start
 

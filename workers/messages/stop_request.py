@@ -1,6 +1,6 @@
 """How a run ends before its last step: all ranks together, after the same step.
 
-A rank hears the wish by itself, at its own time. What it has heard travels with the step's sums (`strategies/clip.py`), so that all
+A rank hears the wish by itself, at its own time. What it has heard travels with the step's sums (`strategies/grad_clip.py`), so that all
 ranks know it at the same step, and none is left waiting in a collective for one that has gone.
 """
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...strategies.context import Positions
-from ...strategies.linear import Columns, each
-from ...strategies.ulysses import Attend
+from ...strategies.context_parallel.apply import Positions
+from ...strategies.context_parallel.ulysses import Attend
+from ...strategies.tensor_parallel.linear import Columns, each
 from .presets import Architecture
 
 #: The dtypes of CUDA's flash kernels, which know grouped heads. The memory-efficient kernel (the one for fp32) does

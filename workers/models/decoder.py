@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from ...strategies.context import Positions
-from ...strategies.lookup import Embedding
-from ...strategies.ulysses import Attend
+from ...strategies.context_parallel.apply import Positions
+from ...strategies.context_parallel.ulysses import Attend
+from ...strategies.embedding_lookup import Embedding
 from .attention import Attention, first_positions
 from .presets import Architecture
 

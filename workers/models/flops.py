@@ -1,6 +1,6 @@
 """Floating-point operations per trained token, from the architecture's numbers. Imports no torch."""
 
-from ...strategies.cost.stages import ModuleCosts
+from ...strategies.cost.stage_balance import ModuleCosts
 from .presets import Architecture
 
 

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
-from ...strategies.linear import Columns, each
+from ...strategies.tensor_parallel.linear import Columns, each
 from .attention import Attention
 from .decoder import Block, Decoder
 from .norms import RMSNorm
-from .plan import decoder_plan, heads_norm
 from .presets import Architecture
+from .tensor_plan import decoder_plan, heads_norm
 
 
 class SwiGLU(nn.Module):

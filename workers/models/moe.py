@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor, Partial
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from .llama import Llama
-from .plan import MixtureParallel
 from .presets import Architecture
+from .tensor_plan import MixtureParallel
 
 #: Takes a decision on the tokens [batch, seq, …] of whole sequences: (what this rank has of them, decision) → its part of the decision.
 OnWhole = Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]

@@ -1,6 +1,6 @@
-"""The shapes of a decoder's parameters, as formulas ask for them (`strategies/cost/sizes.py`). Imports no torch."""
+"""The shapes of a decoder's parameters, as formulas ask for them (`strategies/cost/model_shape.py`). Imports no torch."""
 
-from ...strategies.cost.sizes import Decoder, Weight
+from ...strategies.cost.model_shape import Decoder, Weight
 from .flops import module_flops
 from .presets import Architecture
 

@@ -2,7 +2,7 @@
 
 The rule: the plan covers every parameter, so that all of them become DTensors; clipping and fused optimizers refuse a
 mixture. Column then row (Megatron-LM, 1909.08053); with sequence parallelism (2205.05198) norms and residuals are sharded
-by position. `strategies/linear.py` says what is sent and kept.
+by position. `strategies/tensor_parallel/linear.py` says what is sent and kept.
 """
 
 import functools
@@ -14,9 +14,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
-from ...strategies.linear import CutColumns, cut_lookup, cut_row, local
-from ...strategies.piece import Cut, cut_by_hand
-from ...strategies.waiting import waited
+from ...strategies.param_shard import Cut, cut_by_hand
+from ...strategies.telemetry.wait_time import waited
+from ...strategies.tensor_parallel.linear import CutColumns, cut_lookup, cut_row, local
 
 
 class NormParallel(ParallelStyle):
@@ -50,7 +50,7 @@ class LinearCut(ParallelStyle):
 
 
 class ColumnsParallel(ParallelStyle):
-    """A module that calls its column-cut layers through `columns`: one exchange serves all of them (`strategies/linear.py`)."""
+    """A module that calls its column-cut layers through `columns`: one exchange serves all of them (`tensor_parallel/linear.py`)."""
 
     def __init__(self, sequence: bool) -> None:
         super().__init__()

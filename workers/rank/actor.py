@@ -21,19 +21,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from . import forkserver, slots
-from .checkpoint.from_memory import commit, write_file
-from .checkpoint.manifest import File, Manifest
-from .checkpoint.shelf import folder
-from .checkpoint.storage import folder_at
-from .copies import Chunk, Copying, Keeper, Stale, bell, send
-from .events import Event, Spool
-from .fault import Fault
-from .footprint import Footprint, resident
-from .inventory import Inventory, Stored, slot_of
-from .inventory import read as read_inventory
-from .pulse import STACKS_SIGNAL
-from .wounds import Wounds
+from ..checkpoint.from_snapshot import commit, write_file
+from ..checkpoint.manifest import File, Manifest
+from ..checkpoint.retention import folder
+from ..forkserver import server
+from ..messages.event_buffer import Event, Spool
+from ..messages.fault_request import Fault
+from ..process_memory import Footprint, resident
+from ..snapshot import shared_memory as slots
+from ..snapshot.header import Inventory, Stored, slot_of
+from ..snapshot.header import read as read_inventory
+from ..snapshot.replication import Chunk, Copying, Keeper, Stale, bell, send
+from ..storage.folder import folder_at
+from ..trainer.heartbeat import STACKS_SIGNAL
+from .fault_injector import Wounds
 
 #: The embedded head names its own folder by it, and everything that it starts can be found by it.
 NODE_FOLDER: Final = "SHARDYARD_NODE"
@@ -200,7 +201,7 @@ class Trainer:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(OSError):
-            forkserver.kill(self._fork, number)
+            server.kill(self._fork, number)
 
     @property
     def forking(self) -> bool:
@@ -241,18 +242,18 @@ class Trainer:
         self.bell.close()
 
 
-def fork_trainer(root: Path, owner: int, request: forkserver.Request, more: list[int]) -> Trainer:
+def fork_trainer(root: Path, owner: int, request: server.Request, more: list[int]) -> Trainer:
     """Ask the node's fork server, started if need be, for a trainer. Raises OSError, ForkError. Waits for no import.
 
     `more`: descriptors of its snapshot memory, and of rank 0's listening socket.
     """
-    fork = forkserver.connect(root, owner, dict(os.environ))
+    fork = server.connect(root, owner, dict(os.environ))
     ours, theirs = socket.socketpair()
     hears, rings = bell()
     stdout, out = os.pipe()
     stderr, err = os.pipe()
     try:
-        forkserver.request(fork, request, [theirs.fileno(), out, err, rings.fileno(), *more])
+        server.request(fork, request, [theirs.fileno(), out, err, rings.fileno(), *more])
     except OSError:
         for fd in (stdout, stderr):
             os.close(fd)
@@ -316,7 +317,7 @@ class Rank:
         self.slots = self.slots or _slots(remains)
         host = _host()
         listener = _listen(host) if rank == 0 else None
-        request = forkserver.Request(_environment(self.device), str(Path.cwd()), self.entry, len(self.slots))
+        request = server.Request(_environment(self.device), str(Path.cwd()), self.entry, len(self.slots))
         more = [*self.slots, *([listener.fileno()] if listener else [])]
         try:
             self.trainer = await asyncio.to_thread(fork_trainer, _fork_root(), _raylet(), request, more)
@@ -446,7 +447,7 @@ class Rank:
             self.trainer.write_stacks()
 
     async def inject(self, fault: dict[str, Any], checkpoints: str | None) -> str | None:
-        """Suffer a fault that somebody asked for (`wounds.py`)."""
+        """Suffer a fault that somebody asked for (`fault_injector.py`)."""
         self._heard()
         return await self.wounds.strike(Fault.from_json(fault), self.trainer, checkpoints)
 
@@ -602,7 +603,7 @@ def _environment(device: str) -> dict[str, str]:
     """The trainer's environment: this actor's without Ray's (whose token is not for users' code), and its devices."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     env["CUDA_VISIBLE_DEVICES"] = ",".join(_gpus()) if device == "cuda" else ""
-    return env | (forkserver.ONE_THREAD if device == "cpu" else {})
+    return env | (server.ONE_THREAD if device == "cpu" else {})
 
 
 def _gpus() -> list[str]:
@@ -630,7 +631,7 @@ def _raylet() -> int:
 
 def _warm_fork_server() -> None:
     """Have the node's fork server started, and let it import what trainers need."""
-    forkserver.connect(_fork_root(), _raylet(), dict(os.environ)).close()
+    server.connect(_fork_root(), _raylet(), dict(os.environ)).close()
 
 
 def _fork_root() -> Path:

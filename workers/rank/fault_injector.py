@@ -5,10 +5,10 @@ import os
 import signal
 from typing import Any, Protocol
 
-from .checkpoint.shelf import complete
-from .checkpoint.storage import folder_at
-from .fault import Fault
-from .slowness import Slowness
+from ..checkpoint.retention import complete
+from ..messages.fault_request import Fault
+from ..storage.folder import folder_at
+from ..trainer.slowdown import Slowness
 
 
 class Struck(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
-from . import slots
+from . import shared_memory
 
 #: A tensor begins at a multiple of so many bytes.
 ALIGN: Final = 64
@@ -53,17 +53,17 @@ class Inventory:
 
 def slot_of(fds: Sequence[int], step: int) -> int | None:
     """The slot that holds the snapshot of `step`, complete."""
-    held = ((fd, slots.read_header(fd)) for fd in fds)
+    held = ((fd, shared_memory.read_header(fd)) for fd in fds)
     return next((fd for fd, header in held if header is not None and header.step == step), None)
 
 
 def read(fd: int) -> Inventory | None:
     """What the slot holds; None where it is empty."""
-    header = slots.read_header(fd)
+    header = shared_memory.read_header(fd)
     if header is None:
         return None
-    facts: dict[str, Any] = json.loads(os.pread(fd, header.facts, slots.START))
-    return Inventory(header.step, facts, _stored(facts.pop("pieces"), aligned(slots.START + header.facts)))
+    facts: dict[str, Any] = json.loads(os.pread(fd, header.facts, shared_memory.START))
+    return Inventory(header.step, facts, _stored(facts.pop("pieces"), aligned(shared_memory.START + header.facts)))
 
 
 def _stored(table: Sequence[Sequence[Any]], start: int) -> tuple[Stored, ...]:

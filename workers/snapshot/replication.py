@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from . import slots
-from .slots import Header
+from . import shared_memory
+from .shared_memory import Header
 
 #: So much at once: it passes through the memory of two actors and of Ray's object store.
 CHUNK: Final = 4 << 20
@@ -60,10 +60,10 @@ async def send(fd: int, rank: int, generation: int, give: Give) -> bool:
 
     `give` answers whether it wants more.
     """
-    header, start, more = slots.read_header(fd), slots.START, True
+    header, start, more = shared_memory.read_header(fd), shared_memory.START, True
     while header is not None and more and start < header.size:
         data = os.pread(fd, min(CHUNK, header.size - start), start)
-        if slots.read_header(fd) != header:
+        if shared_memory.read_header(fd) != header:
             return False
         more = await give(Chunk(rank, generation, header, start, data))
         start += len(data)
@@ -90,7 +90,7 @@ class Keeper:
         """Write a part; the last one makes the copy valid. False when it is not wanted: the whole is there already."""
         with self._lock:
             if chunk.rank not in self.slots:
-                self.slots[chunk.rank] = slots.make()
+                self.slots[chunk.rank] = shared_memory.make()
             return self._write(chunk, self.slots[chunk.rank])
 
     def write(self, chunk: Chunk, fds: Sequence[int]) -> bool:
@@ -107,12 +107,12 @@ class Keeper:
                     os.close(fd)
 
     def _write(self, chunk: Chunk, fds: Sequence[int]) -> bool:
-        if chunk.start == slots.START:
-            if chunk.header in map(slots.read_header, fds):
+        if chunk.start == shared_memory.START:
+            if chunk.header in map(shared_memory.read_header, fds):
                 return False
-            fd = slots.oldest(fds)
-            slots.empty(fd)
-            slots.stretch(fd, chunk.header.size)
+            fd = shared_memory.oldest(fds)
+            shared_memory.empty(fd)
+            shared_memory.stretch(fd, chunk.header.size)
             self._open[chunk.rank] = (fd, chunk.header, chunk.start)
         fd, header, filled = self._open.get(chunk.rank, (-1, chunk.header, -1))
         if (header, filled) != (chunk.header, chunk.start):
@@ -120,7 +120,7 @@ class Keeper:
         os.pwrite(fd, chunk.data, chunk.start)
         self._open[chunk.rank] = (fd, header, filled + len(chunk.data))
         if chunk.last:
-            slots.seal(fd, header)
+            shared_memory.seal(fd, header)
         return not chunk.last
 
 
@@ -196,7 +196,7 @@ class Copying:
                 return await buddy(chunk)
 
         for fd in self._fds:
-            header = slots.read_header(fd)
+            header = shared_memory.read_header(fd)
             if header is not None and header.step == step:
                 try:
                     await send(fd, self._rank, generation, give)

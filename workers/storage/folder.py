@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ..durable import sync_folder, write_synced, write_whole
+from ..atomic_files import sync_folder, write_synced, write_whole
 from ..regular_files import opened
-from .address import address, is_bucket, refuse_unreachable
+from .uri import address, is_bucket, refuse_unreachable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -116,7 +116,7 @@ def folder_at(given: str | Path) -> Folder:
     if not is_bucket(where):
         return LocalFolder(where)
     refuse_unreachable(where)
-    from .bucket import folder_in_bucket  # imports s3fs, which few need
+    from .s3_folder import folder_in_bucket  # imports s3fs, which few need
 
     return folder_in_bucket(where)
 

@@ -19,9 +19,9 @@ import aiohttp
 import s3fs
 from botocore.exceptions import BotoCoreError, NoCredentialsError, PartialCredentialsError
 
-from .address import BUCKET
-from .errors import Refused, Unreachable
-from .storage import Folder
+from ..checkpoint.errors import Refused, Unreachable
+from .folder import Folder
+from .uri import BUCKET
 
 T = TypeVar("T")
 R = TypeVar("R")

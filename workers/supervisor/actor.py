@@ -22,29 +22,29 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal
 
-from .agreement import agree
-from .events import Spool
-from .failure import Failure, brief
-from .fault import Fault
-from .faults import Docket, Faults
-from .hang import Progress
-from .hearing import Hearing
-from .journal import Journal
-from .lookout import LAST_WORD_S, PULL_S, START_S, hang, leases_kept, within
-from .member import Member, coordinates, nodes, pair
-from .nodes import lost_node
-from .placement import NoRoom, Order, bundle_nodes, find_actor
-from .rank import Reservation, leave
-from .repair import NOT_FROM_MEMORY, Budget
-from .salvage import Ground, rescue
-from .samples import Samples
-from .seats import Seats
-from .spares import Spares, share_out
-from .spike import Spikes
-from .story import Story
-from .straggler import Stragglers
-from .trace import Trace
-from .traces import Book, Traces
+from ..messages.event_buffer import Spool
+from ..messages.fault_request import Fault
+from ..messages.trace_request import Trace
+from ..rank.actor import Reservation, leave
+from .emergency_checkpoint import Ground, rescue
+from .event_merger import Story
+from .event_pump import Hearing
+from .fault_orders import Docket, Faults
+from .hang_watchdog import LAST_WORD_S, PULL_S, START_S, hang, leases_kept, within
+from .journal.journal import Journal
+from .node_loss import lost_node
+from .policies.failures import Failure, brief
+from .policies.hang import Progress
+from .policies.loss_spike import Spikes
+from .policies.repair_budget import NOT_FROM_MEMORY, Budget
+from .policies.straggler import Stragglers
+from .rank_samples import Samples
+from .ranks.members import Member, coordinates, nodes, pair
+from .ranks.placement import Seats
+from .ranks.placement_group import NoRoom, Order, bundle_nodes, find_actor
+from .ranks.spares import Spares, share_out
+from .restore_point import agree
+from .trace_orders import Book, Traces
 
 #: What the dispatcher has not taken is kept in the journal too, in the memory of the cluster's head.
 SPOOL_BYTES: Final = 16 << 20

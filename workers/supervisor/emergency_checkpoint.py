@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
 
-from .checkpoint.errors import CheckpointError
-from .checkpoint.header import dtype_name
-from .checkpoint.manifest import Manifest, Tensor
-from .inventory import Inventory, Stored
-from .lookout import within
-from .member import Member
-from .story import Story
+from ..checkpoint.errors import CheckpointError
+from ..checkpoint.manifest import Manifest, Tensor
+from ..checkpoint.safetensors_header import dtype_name
+from ..snapshot.header import Inventory, Stored
+from .event_merger import Story
+from .hang_watchdog import within
+from .ranks.members import Member
 
 ANSWER_S: Final = 120.0
 #: So long the slowest storage may take.

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from .events import Event, Ranks, Spool, Steps, merged
-from .failure import Failure
-from .fault import Fault
+from ..messages.event_buffer import Event, Ranks, Spool, Steps, merged
+from ..messages.fault_request import Fault
+from .policies.failures import Failure
 
 
 class Story:

@@ -7,20 +7,20 @@ still says counts for nothing; a rank that is lost, or says that it failed, ends
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from .coords import Coords
-from .events import Event, Ranks, Spool
-from .failure import Failure, brief, ending, raised
-from .hang import Progress
-from .journal import GATHER_S, Journal
-from .lookout import ANSWER_S, PULL_S, within
-from .member import Member, keeper, keeps
-from .placement import Order
-from .samples import Samples, places
-from .spares import Spares
-from .spike import Spikes
-from .story import Story
-from .straggler import Stragglers
-from .traces import Traces
+from ..messages.event_buffer import Event, Ranks, Spool
+from ..messages.rendezvous import Coords
+from .event_merger import Story
+from .hang_watchdog import ANSWER_S, PULL_S, within
+from .journal.journal import GATHER_S, Journal
+from .policies.failures import Failure, brief, ending, raised
+from .policies.hang import Progress
+from .policies.loss_spike import Spikes
+from .policies.straggler import Stragglers
+from .rank_samples import Samples, places
+from .ranks.members import Member, keeper, keeps
+from .ranks.placement_group import Order
+from .ranks.spares import Spares
+from .trace_orders import Traces
 
 
 class Gang(Protocol):

@@ -1,7 +1,8 @@
 """The supervisor's part in faults that somebody asked for: each is struck once and told once, though its order may come twice.
 
 Before it strikes it writes in the journal what, and at which actor; a supervisor that dies of it or amid it leaves a successor that asks
-that very actor again, which knows what it has done (`wounds.py`), and nobody else. A fault waits until the gang trains. One that finds
+that very actor again, which knows what it has done (`fault_injector.py`), and nobody else. A fault waits until the gang
+trains. One that finds
 no such moment before the gang's end is not struck; the service says so.
 """
 
@@ -11,12 +12,12 @@ import signal
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from .fault import Fault
-from .journal import Journal
-from .lookout import ANSWER_S, within
-from .member import Member
-from .placement import Order
-from .story import Story
+from ..messages.fault_request import Fault
+from .event_merger import Story
+from .hang_watchdog import ANSWER_S, within
+from .journal.journal import Journal
+from .ranks.members import Member
+from .ranks.placement_group import Order
 
 #: So often a gang is looked at that does not train just now.
 LOOK_S: Final = 0.1

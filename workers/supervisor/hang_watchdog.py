@@ -8,11 +8,11 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, Final
 
-from .events import Spool
-from .failure import Failure
-from .hang import Examination, Progress, diagnose, evidence, hung
-from .member import Member
-from .placement import Order
+from ..messages.event_buffer import Spool
+from .policies.failures import Failure
+from .policies.hang import Examination, Progress, diagnose, evidence, hung
+from .ranks.members import Member
+from .ranks.placement_group import Order
 
 #: A rank that is busy answers late; one that does not answer for so long is lost.
 ANSWER_S: Final = 30.0

@@ -8,10 +8,10 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from .failure import Failure
-from .hang import in_words
-from .lookout import within
-from .member import Member
+from .hang_watchdog import within
+from .policies.failures import Failure
+from .policies.hang import in_words
+from .ranks.members import Member
 
 #: Ray misses a dead node after so long at most: 13 s by its defaults (measured), where nobody made it quicker.
 NOTICE_S: Final = 25.0

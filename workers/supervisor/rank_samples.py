@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from .events import Ranks
+from ..messages.event_buffer import Ranks
 
 SAMPLE_S: Final = 5.0
 #: Larger gangs tell no samples: one of them would not fit an answer of 300 kB.

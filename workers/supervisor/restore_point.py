@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from .lookout import within
-from .member import Member, keeper
-from .repair import agreed
+from .hang_watchdog import within
+from .policies.repair_budget import agreed
+from .ranks.members import Member, keeper
 
 ANSWER_S: Final = 120.0
 #: A copy crosses the network once, at 10 MB/s at worst.

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from .events import Event, Spool
-from .journal import Journal
-from .lookout import ANSWER_S, within
-from .member import Member
-from .placement import Order
-from .trace import Trace, traced_ranks
+from ..messages.event_buffer import Event, Spool
+from ..messages.trace_request import Trace, traced_ranks
+from .hang_watchdog import ANSWER_S, within
+from .journal.journal import Journal
+from .ranks.members import Member
+from .ranks.placement_group import Order
 
 #: So often is looked whether the gang trains, or a trace has ended.
 LOOK_S: Final = 0.1

@@ -8,9 +8,9 @@ import traceback
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from .checkpoint.errors import CheckpointError
-from .checkpoint.fate import Fate, fate
-from .checkpoint.storage import folder_at
+from ..checkpoint.errors import CheckpointError
+from ..checkpoint.inspect import Fate, fate
+from ..storage.folder import folder_at
 
 Kind = Literal["verify", "export"]
 Dtype = Literal["fp32", "bf16", "fp16", "fp64"]
@@ -89,7 +89,7 @@ def _verify(operation: Operation) -> dict[str, Any]:
 def _export(operation: Operation) -> dict[str, Any]:
     import torch
 
-    from .export import CONFIG, export, exported
+    from ..huggingface.export import CONFIG, export, exported
 
     assert operation.out is not None and operation.dtype is not None
     torch.set_num_threads(1)  # ranks that train may share the node

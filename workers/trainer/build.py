@@ -10,21 +10,21 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..strategies.apply import Initial, Parallel, Recipe, parallelize
-from ..strategies.layout import Batch, Refusal
-from ..strategies.loss import TokenLoss
-from ..strategies.mesh import Mesh
-from ..strategies.piece import narrow
-from ..strategies.precision import PRECISIONS, loss_scale_for
-from .data.dataset import Tokens, open_tokens
-from .models.flops import module_flops
-from .models.init import initial_value
-from .models.make import make
-from .models.own import refuse_arguments
-from .models.presets import Architecture
+from ...strategies.layout import Batch, Refusal
+from ...strategies.loss import TokenLoss
+from ...strategies.mesh import Mesh
+from ...strategies.parallelize import Initial, Parallel, Recipe, parallelize
+from ...strategies.param_shard import narrow
+from ...strategies.precision import PRECISIONS, loss_scale_for
+from ..data.dataset import Tokens, open_tokens
+from ..huggingface.import_weights import Pretrained
+from ..models.flops import module_flops
+from ..models.init import initial_value
+from ..models.own_module import refuse_arguments
+from ..models.presets import Architecture
+from ..models.registry import make
+from ..spec import ModelSpec, Run
 from .optimizer import make_optimizer
-from .pretrained import Pretrained
-from .spec import ModelSpec, Run
 
 
 @dataclass(frozen=True)

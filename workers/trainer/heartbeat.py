@@ -19,7 +19,7 @@ from typing import Any, Final
 #: Makes a trainer write its stacks to its standard error. A real-time signal, which users' code hardly takes.
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 9
 MOST_FRAMES: Final = 60
-TRAINER: Final = str(Path(__file__).with_name("trainer.py"))
+TRAINER: Final = str(Path(__file__).with_name("main.py"))
 MOST_THREADS: Final = 16
 
 #: Phases in which a beat is due with every batch; others wait for storage, compilers or peers that start.
@@ -59,7 +59,7 @@ def examined() -> dict[str, Any]:
 def _collectives() -> list[dict[str, Any]]:
     if "torch" not in sys.modules:
         return []
-    from .flight import collectives
+    from .flight_recorder import collectives
 
     return collectives()
 

@@ -14,39 +14,39 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..strategies.clip import clip_factor, scale_gradients, sum_over_ranks
-from ..strategies.clock import clock_of
-from ..strategies.context import share
-from ..strategies.mesh import REPLICA, make_mesh
-from ..strategies.precision import LossScale
-from ..strategies.spans import SPANS
-from ..strategies.waiting import ASIDE, OWN_TIME, Lap
-from . import snapshot
-from .blame import Diverged, Overflowed, blame
+from ...strategies.context_parallel.apply import share
+from ...strategies.grad_clip import clip_factor, scale_gradients, sum_over_ranks
+from ...strategies.mesh import REPLICA, make_mesh
+from ...strategies.precision import LossScale
+from ...strategies.telemetry.device_clock import clock_of
+from ...strategies.telemetry.step_tracer import SPANS
+from ...strategies.telemetry.wait_time import ASIDE, OWN_TIME, Lap
+from ..checkpoint.errors import CheckpointError
+from ..checkpoint.restore import restore
+from ..data.position import Position
+from ..messages.event_buffer import plain
+from ..messages.event_text import in_words
+from ..messages.rendezvous import Coords
+from ..messages.stop_request import Asked, Ending, agreed, votes
+from ..models.flops import flops_per_token
+from ..process_memory import Footprint
+from ..snapshot.replication import Bell
+from ..spec import Run
+from ..storage.folder import folder_at
 from .build import Built, build
-from .checkpoint.errors import CheckpointError
-from .checkpoint.restore import restore
-from .checkpoint.storage import folder_at
-from .coords import Coords
-from .copies import Bell
-from .data.position import Position
-from .ending import Asked, Ending, agreed, votes
-from .events import plain
-from .footprint import Footprint
-from .groups import formed
-from .models.flops import flops_per_token
+from .callbacks import snapshotting
+from .callbacks.checkpointing import Saving
+from .callbacks.nan_attribution import Diverged, Overflowed, blame
+from .callbacks.probe import Probe
+from .callbacks.replica_check import Replicas
+from .callbacks.snapshotting import Snapshots
+from .callbacks.step_trace import Tracing
+from .event_outbox import Recent, Tell
+from .heartbeat import PULSE
 from .optimizer import learning_rate, optimizer_pieces, set_updates_done, updates_done
-from .probe import Probe
-from .pulse import PULSE
-from .rates import MFU_FORMULA, Rates, peak_flops
-from .recent import Recent, Tell
-from .replicas import Replicas
-from .saving import Saving
-from .slowness import SLOWNESS
-from .snapshot import Snapshots
-from .spec import Run
-from .tracing import Tracing
-from .words import in_words
+from .process_groups import formed
+from .slowdown import SLOWNESS
+from .throughput import MFU_FORMULA, Rates, peak_flops
 
 #: What a loop knows of its past and tells at its end.
 _PAST = ("began_at", "first_loss", "last_losses", "validation_loss", "trained_s", "first_step_s")
@@ -73,7 +73,7 @@ def _aloud(tell: Tell) -> Tell:
 
 @dataclass(frozen=True)
 class Memory:
-    """Where this rank's snapshots lie (`slots.py`), the step of the one to go on from, the bell that has them copied, and whether
+    """Where this rank's snapshots lie (`shared_memory.py`), the step of the one to go on from, the bell that has them copied, and whether
     the attempt has trained before.
     """
 
@@ -335,7 +335,7 @@ class Loop:
         From the snapshot that the gang has agreed on; else from the job's own newest whole checkpoint, or the one to resume from.
         """
         if self.memory.restore is not None:
-            facts = snapshot.restore(self.memory.slots, self.memory.restore, self._all_pieces())
+            facts = snapshotting.restore(self.memory.slots, self.memory.restore, self._all_pieces())
             self._recall(facts["loop"])
             self.saving.newest = facts["checkpoint"]
             self.recent.tell_again(facts["told"])

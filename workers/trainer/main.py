@@ -1,8 +1,9 @@
 """The trainer: the process that trains one rank. It can be killed at any line, and ends itself when its actor is gone.
 
 It speaks lines of JSON on its control socket. In: the orders `{"run", "coords"}`, then `{"stop": "stop"}` to end after a step,
-`{"stop": "save"}` also to save it (`ending.py`), `{"examine": true}` to say what it does (`pulse.py`), `{"slow": {"by_s", "for_s"}}` to
-be slow on purpose (`slowness.py`; or among the orders), `{"trace": {"id", "steps"}}` to trace some steps (`tracing.py`), and
+`{"stop": "save"}` also to save it (`stop_request.py`), `{"examine": true}` to say what it does (`heartbeat.py`), `{"slow":
+{"by_s", "for_s"}}` to
+be slow on purpose (`slowdown.py`; or among the orders), `{"trace": {"id", "steps"}}` to trace some steps (`step_trace.py`), and
 `{"release": true}` once every rank is done. Out: `{"kind", "data", "ts"}`, the last of them `done` or `failed`.
 
 After `done` it waits to be released, because rank 0 keeps the store by which the others may still be leaving. Then it
@@ -21,12 +22,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from .coords import Coords
-from .ending import Asked, Ending
-from .events import plain
-from .pulse import PULSE, examined, listen_for_signals
-from .slowness import SLOWNESS
-from .trace import WISH, Trace
+from ..messages.event_buffer import plain
+from ..messages.rendezvous import Coords
+from ..messages.stop_request import Asked, Ending
+from ..messages.trace_request import WISH, Trace
+from .heartbeat import PULSE, examined, listen_for_signals
+from .slowdown import SLOWNESS
 
 Train = Callable[[Any, Coords, Callable[[str, dict[str, Any]], None], Asked], None]
 
@@ -120,6 +121,6 @@ def _run(run: dict[str, Any], entry: str) -> Any:
     """A `Run` for our own loop; another entry gets its orders as they came."""
     if entry:
         return run
-    from .spec import Run
+    from ..spec import Run
 
     return Run.model_validate(run)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import torch
 
-from ..strategies.offload import HostOptimizer
-from ..strategies.piece import Piece
-from .spec import OptimizerSpec, ScheduleSpec
+from ...strategies.activation_memory.offload import HostOptimizer
+from ...strategies.param_shard import Piece
+from ..spec import OptimizerSpec, ScheduleSpec
 
 
 def make_optimizer(pieces: Sequence[Piece], spec: OptimizerSpec, on_host: float = 0.0) -> torch.optim.Optimizer:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
-from .coords import Coords
+from ..messages.rendezvous import Coords
 
 #: Checkpoint plans travel as CPU objects, also where tensors travel by NCCL.
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}

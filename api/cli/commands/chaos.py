@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from ..client import Client
-from ..errors import InvalidParameter
-from .options import JobName, Json, Url
-from .screen import Screen
+from ...client import Client
+from ...errors import InvalidParameter
+from ..options import JobName, Json, Url
+from ..terminal.screen import Screen
 
 _RANK = {"min": 0, "metavar": "RANK"}
 

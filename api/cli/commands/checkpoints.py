@@ -5,13 +5,13 @@ from typing import Annotated, Final
 
 import typer
 
-from ...workers.checkpoint.address import is_bucket
-from ...workers.checkpoint.fate import Fate, fate
-from ..client import Client
-from ..models import Checkpoint, Operation
-from .exits import ExitCode
-from .options import JobName, Json, Url
-from .screen import Screen, clock, seconds, size
+from ....workers.checkpoint.inspect import Fate, fate
+from ....workers.storage.uri import is_bucket
+from ...client import Client
+from ...models import Checkpoint, Operation
+from ..exit_codes import ExitCode
+from ..options import JobName, Json, Url
+from ..terminal.screen import Screen, clock, seconds, size
 
 #: Fewer than may wait of one job.
 _AT_ONCE: Final = 10

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..client import Client
-from ..errors import InvalidParameter
-from ..models import Job, Step
+from ...client import Client
+from ...errors import InvalidParameter
+from ...models import Job, Step
+from ..options import Json, Url
+from ..terminal.screen import Screen, number, seconds, state
 from .completion import job_names
-from .options import Json, Url
-from .screen import Screen, number, seconds, state
 
 _MOST = 16
 

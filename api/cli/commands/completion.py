@@ -10,8 +10,8 @@ import typer
 from typer._completion_shared import get_completion_script
 from typer.completion import get_completion_inspect_parameters
 
-from ...service.errors import ShardyardError
-from ..client import ApiError, Client
+from ....service.errors import ShardyardError
+from ...client import ApiError, Client
 
 VARIABLE = "_SHARDYARD_COMPLETE"
 #: Somebody waits with a finger on the key.

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from .. import frames
-from ..client import Client
-from ..models import Curves, Series
-from .chart import chart, points
-from .options import JobName, Json, Url
-from .screen import Screen
+from ... import dataframes
+from ...client import Client
+from ...models import Curves, Series
+from ..options import JobName, Json, Url
+from ..terminal.chart import chart, points
+from ..terminal.screen import Screen
 
 #: Characters left of a chart, for its highest and lowest value.
 _LABEL = 12
@@ -57,7 +57,7 @@ def curves(
 
 def _columns(found: Curves) -> None:
     """By each bucket's first step, with a heading; empty where a bucket has no such number."""
-    columns = dict(frames.columns(found))
+    columns = dict(dataframes.columns(found))
     rows = zip(found.starts, *columns.values(), strict=True)
     lines = [
         "\t".join(["step", *columns]),

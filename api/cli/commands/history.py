@@ -7,11 +7,11 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
-from ..client import Client
-from ..models import Incident, Mark, Span, Timeline
-from .options import JobName, Json, Url
-from .screen import Screen, clock, day, seconds
-from .spark import bar
+from ...client import Client
+from ...models import Incident, Mark, Span, Timeline
+from ..options import JobName, Json, Url
+from ..terminal.screen import Screen, clock, day, seconds
+from ..terminal.sparkline import bar
 
 #: How each state is drawn: a character of its own, so that colour is not needed.
 _LOOKS = {

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from ...service.errors import ShardyardError
-from ...service.preflight import check_layout
-from ...workers.models.presets import PRESETS
-from .. import spec_file
-from ..errors import InvalidDocument, InvalidParameter
-from ..given_path import given_path
-from ..remedies import read_spec
-from .screen import Screen
+from ....service.errors import ShardyardError
+from ....service.jobs.validation import check_layout
+from ....workers.models.presets import PRESETS
+from ... import spec_file
+from ...errors import InvalidDocument, InvalidParameter
+from ...given_path import given_path
+from ...http.validation_errors import read_spec
+from ..terminal.screen import Screen
 
 
 @dataclass(frozen=True)

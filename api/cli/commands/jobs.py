@@ -4,14 +4,14 @@ from typing import Annotated, Any
 
 import typer
 
-from ...service.errors import ShardyardError
-from ..client import Client
-from ..document import parse
-from ..errors import InvalidParameter
-from ..models import Budgets, Job, Plan, Preview, Span
-from .exits import of_state
-from .options import JobName, Json, SpecPath, Url
-from .screen import Screen, age, clock, loss, number, seconds, state
+from ....service.errors import ShardyardError
+from ...client import Client
+from ...errors import InvalidParameter
+from ...models import Budgets, Job, Plan, Preview, Span
+from ...spec_document import parse
+from ..exit_codes import of_state
+from ..options import JobName, Json, SpecPath, Url
+from ..terminal.screen import Screen, age, clock, loss, number, seconds, state
 
 #: Of the states that a job was in `show` tells the last ones.
 _STATES = 20
@@ -184,7 +184,7 @@ def _value(name: str, text: str) -> Any:
 
 def schema() -> None:
     """Print the JSON Schema of a job spec."""
-    from ..remedies import job_schema
+    from ...http.validation_errors import job_schema
 
     Screen().json(job_schema())
 

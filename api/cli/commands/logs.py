@@ -9,14 +9,14 @@ from typing import Annotated, Final
 
 import typer
 
-from ..calls import Level
-from ..client import Client
-from ..errors import InvalidParameter
-from ..models import LogLine
-from .exits import ExitCode
-from .moment import HOW, moment
-from .options import JobName, Json, Rank, Url
-from .screen import Screen
+from ...client import Client
+from ...client.requests import Level
+from ...errors import InvalidParameter
+from ...models import LogLine
+from ..exit_codes import ExitCode
+from ..options import JobName, Json, Rank, Url
+from ..terminal.screen import Screen
+from ..terminal.time_argument import HOW, moment
 
 _FOLLOW_S: Final = 0.5
 #: A search rests after so many pages, each of at most 20,000 lines, and says how it goes on.

@@ -5,18 +5,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from ...service.errors import MissingFile, UnknownCheckpoint
-from ...service.resume import newest_checkpoint
-from ...strategies.layout import Refusal
-from ...workers.checkpoint.address import address, is_bucket
-from ...workers.checkpoint.errors import CheckpointError
-from ...workers.checkpoint.storage import folder_at
-from ..asking import ApiError
-from ..client import Client
-from ..given_path import given_path
-from ..models import Checkpoint, Exported, FieldError
-from .options import Url
-from .screen import Screen, number, size
+from ....service.errors import MissingFile, UnknownCheckpoint
+from ....service.jobs.resume import newest_checkpoint
+from ....strategies.layout import Refusal
+from ....workers.checkpoint.errors import CheckpointError
+from ....workers.storage.folder import folder_at
+from ....workers.storage.uri import address, is_bucket
+from ...client import Client
+from ...client.transport import ApiError
+from ...given_path import given_path
+from ...models import Checkpoint, Exported, FieldError
+from ..options import Url
+from ..terminal.screen import Screen, number, size
 
 
 def export(
@@ -107,7 +107,7 @@ def _of_job(url: str | None, checkpoint: str) -> str:
 
 
 def _here(found: str, out: Path, dtype: str, shard_size: int) -> Exported:
-    from ...workers.export import export as write  # needs torch
+    from ....workers.huggingface.export import export as write  # needs torch
 
     try:
         written = write(folder_at(found), folder_at(str(out.absolute())), dtype, shard_size << 20)

@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ...service.identity import CLUSTER
-from ..client import Client
-from ..models import Cordon, Node
-from .options import Json, Url
-from .screen import Screen, clock, size
+from ....service.ids import CLUSTER
+from ...client import Client
+from ...models import Cordon, Node
+from ..options import Json, Url
+from ..terminal.screen import Screen, clock, size
 
 COLUMNS = ("HOST", "ID", "STATE", "CPU RANKS", "GPUS", "MEMORY", "FAULTS", "CORDON")
 

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ..client import Client
-from ..models import Flow, Held, RankSample
-from .options import JobName, Json, Url
-from .screen import Screen, clock, milliseconds, number, size
+from ...client import Client
+from ...models import Flow, Held, RankSample
+from ..options import JobName, Json, Url
+from ..terminal.screen import Screen, clock, milliseconds, number, size
 
 
 def ranks(

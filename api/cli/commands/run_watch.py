@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
-from ...service.settings import Settings
-from .. import control, spec_file
-from ..client import FINAL, ApiError, Client, Event
-from ..models import Job
-from .exits import ExitCode, of_state
+from ....service.settings import Settings
+from ... import pidfile, spec_file
+from ...client import FINAL, ApiError, Client, Event
+from ...models import Job
+from ..exit_codes import ExitCode, of_state
+from ..options import JobName, Json, SpecPath, Url
+from ..terminal.event_lines import remark
+from ..terminal.progress import Meter
+from ..terminal.screen import Screen
 from .jobs import ended
-from .options import JobName, Json, SpecPath, Url
-from .plane import Borrowed
-from .progress import Meter
-from .remarks import remark
-from .sampling import show
-from .screen import Screen
+from .sample import show
+from .up_down import Borrowed
 
 #: Points of the curve that a late watcher is shown.
 _CURVE = 120
@@ -131,9 +131,9 @@ def _client_for_run(screen: Screen, stack: ExitStack, url: str | None, spec: str
     """The running control plane's client; else that of one which is borrowed until `stack` ends."""
     settings = Settings()
     # Only what was named, or is the data folder's own: whatever else listens on the default port is somebody else's.
-    if url is not None or settings.url is not None or control.read(settings.data_dir) is not None:
+    if url is not None or settings.url is not None or pidfile.read(settings.data_dir) is not None:
         return stack.enter_context(Client(url)), None
-    from ..remedies import read_spec
+    from ...http.validation_errors import read_spec
 
     read_spec(spec_file.load(spec))  # what is wrong at sight needs no cluster to be found
     borrowed = stack.enter_context(Borrowed(screen))

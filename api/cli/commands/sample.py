@@ -6,18 +6,18 @@ from typing import Annotated
 
 import typer
 
-from ...service.errors import MissingFile, ShardyardError, UnknownCheckpoint
-from ...strategies.layout import Refusal
-from ...workers.checkpoint.address import is_bucket
-from ...workers.checkpoint.errors import CheckpointError
-from ...workers.checkpoint.storage import folder_at
-from ...workers.data.errors import DataError
-from ..given_path import given_path
-from ..models import Job
-from . import plain
+from ....service.errors import MissingFile, ShardyardError, UnknownCheckpoint
+from ....strategies.layout import Refusal
+from ....workers.checkpoint.errors import CheckpointError
+from ....workers.data.errors import DataError
+from ....workers.storage.folder import folder_at
+from ....workers.storage.uri import is_bucket
+from ...given_path import given_path
+from ...models import Job
+from ..options import Json, Url
+from ..terminal import sanitize
+from ..terminal.screen import Screen
 from .models import located
-from .options import Json, Url
-from .screen import Screen
 
 #: So much of a text is enough to see what was learned, and takes seconds.
 TOKENS = 200
@@ -54,7 +54,7 @@ def sample(
     if json:
         screen.json({"model": found, "prompt": prompt, "text": text})
     else:
-        print(plain.lines(prompt + text))
+        print(sanitize.lines(prompt + text))
 
 
 def show(screen: Screen, job: Job, prompt: str) -> None:
@@ -69,12 +69,12 @@ def show(screen: Screen, job: Job, prompt: str) -> None:
         screen.say(f"The model cannot be sampled here: {error.message} {error.remedy or ''}".rstrip())
         return
     screen.say("What it writes now:")
-    print(plain.lines(prompt + text))
+    print(sanitize.lines(prompt + text))
 
 
 def written(found: str, prompt: str, tokens: int, temperature: float, seed: int, tokenizer: str | None) -> str:
     """What the model at this address writes after `prompt`. Raises UnknownCheckpoint, MissingFile."""
-    from ...workers.sample import Draw, of_checkpoint, of_export  # needs torch
+    from ....workers.sample import Draw, of_checkpoint, of_export  # needs torch
 
     try:
         is_export = not is_bucket(found) and (Path(found) / "config.json").is_file()

@@ -16,16 +16,16 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from ..client import ApiError, Client, Unreachable
-from ..models import Job, Node
-from .exits import ExitCode
+from ...client import ApiError, Client, Unreachable
+from ...models import Job, Node
+from ..exit_codes import ExitCode
+from ..options import Json, Url
+from ..terminal.screen import Screen, table
 from .jobs import COLUMNS as JOB_COLUMNS
 from .jobs import row as job_row
 from .nodes import COLUMNS as NODE_COLUMNS
 from .nodes import in_use
 from .nodes import row as node_row
-from .options import Json, Url
-from .screen import Screen, table
 
 #: Lines that are neither a job nor a node: two headings, the first and last line, a line between.
 _FRAME = 6

@@ -13,14 +13,14 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from ...workers.trace import MOST_STEPS
-from ..client import Client
-from ..given_path import given_path
-from ..models import Trace, TracedRank, TraceSummary
-from .exits import ExitCode
-from .options import JobName, Json, Url
-from .screen import Screen, clock, milliseconds
-from .spark import bar
+from ....workers.messages.trace_request import MOST_STEPS
+from ...client import Client
+from ...given_path import given_path
+from ...models import Trace, TracedRank, TraceSummary
+from ..exit_codes import ExitCode
+from ..options import JobName, Json, Url
+from ..terminal.screen import Screen, clock, milliseconds
+from ..terminal.sparkline import bar
 
 _LOOK_S: Final = 0.3
 _WIDE: Final = 48

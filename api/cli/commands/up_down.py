@@ -11,15 +11,15 @@ from typing import Annotated, Self
 import psutil
 import typer
 
-from ...service.data_folder import make
-from ...service.errors import ShardyardError
-from ...service.settings import Settings
-from .. import control
-from ..access_token import sign_in_link
-from ..client import Client
-from ..errors import AlreadyRunning, DidNotStart
-from .options import Json
-from .screen import Screen
+from ....service.data_folder import make
+from ....service.errors import ShardyardError
+from ....service.settings import Settings
+from ... import pidfile
+from ...access_token import sign_in_link
+from ...client import Client
+from ...errors import AlreadyRunning, DidNotStart
+from ..options import Json
+from ..terminal.screen import Screen
 
 #: Seconds for a detached control plane to be ready, Ray's start included.
 _READY_S = 120.0
@@ -48,7 +48,7 @@ def up(
             screen.link(_sign_in(found.url))
             screen.hint("Stop it with: shardyard down")
         return
-    from ..process import run_control_plane
+    from ...daemon.control_plane import run_control_plane
 
     raise typer.Exit(run_control_plane(settings, port, screen.say, screen.link))
 
@@ -57,14 +57,14 @@ def down(
     yes: Annotated[bool, typer.Option("--yes", "-y", "--force", help="Also when jobs are active.")] = False,
 ) -> None:
     """Stop the control plane, and the Ray head that it started with everything on it."""
-    from ..process import active_jobs, end_ray
+    from ...daemon.control_plane import active_jobs, end_ray
 
     screen = Screen()
     settings = Settings()
     active = active_jobs(settings)
     if active and not yes:
         _confirm(screen, active)
-    found = control.read(settings.data_dir)
+    found = pidfile.read(settings.data_dir)
     stopped = found is not None and _stop(found)
     ended = end_ray(settings)
     if stopped or ended:
@@ -75,21 +75,21 @@ def down(
 
 def api(port: Port = None) -> None:
     """Run the API alone (the dispatcher runs elsewhere)."""
-    from ..process import run_api
+    from ...daemon.control_plane import run_api
 
     raise typer.Exit(run_api(Settings(), port, Screen().say))
 
 
 def dispatcher() -> None:
     """Run the dispatcher alone (the API runs elsewhere)."""
-    from ..process import run_dispatcher
+    from ...daemon.control_plane import run_dispatcher
 
     raise typer.Exit(run_dispatcher(Settings(), Screen().say))
 
 
 def migrate() -> None:
     """Bring the database to this version's schema."""
-    from .. import process
+    from ...daemon import control_plane as process
 
     settings = Settings()
     process.migrate(settings)
@@ -117,7 +117,7 @@ class Borrowed:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, t: TracebackType | None) -> None:
-        from ..process import active_jobs, end_ray
+        from ...daemon.control_plane import active_jobs, end_ray
 
         if self._kept or active_jobs(self._settings):
             self._screen.say(f"Jobs are active: the control plane stays at {self._found.url}.")
@@ -127,13 +127,19 @@ class Borrowed:
         end_ray(self._settings)
 
 
-def _start(settings: Settings, port: int | None) -> control.Control:
+def _start(settings: Settings, port: int | None) -> pidfile.Control:
     """A control plane of its own session in the background, ready. Raises `AlreadyRunning`, `DidNotStart`."""
-    running = control.read(settings.data_dir)
+    running = pidfile.read(settings.data_dir)
     if running is not None:
         raise AlreadyRunning(running.url, running.pid, settings.data_dir)
     make(settings.data_dir)
-    command = [sys.executable, "-m", f"{__package__}", "up", *([] if port is None else ["--port", str(port)])]
+    command = [
+        sys.executable,
+        "-m",
+        __package__.removesuffix(".commands"),
+        "up",
+        *([] if port is None else ["--port", str(port)]),
+    ]
     with os.fdopen(os.open(_log(settings), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, close_fds=True
@@ -145,12 +151,12 @@ def _start(settings: Settings, port: int | None) -> control.Control:
         raise
 
 
-def _await_ready(settings: Settings, process: "subprocess.Popen[bytes]") -> control.Control:
+def _await_ready(settings: Settings, process: "subprocess.Popen[bytes]") -> pidfile.Control:
     began = time.monotonic()
     while time.monotonic() - began < _READY_S:
         if process.poll() is not None:
             raise DidNotStart(f"The control plane ended with code {process.returncode}.", _tail(_log(settings)))
-        found = control.read(settings.data_dir)
+        found = pidfile.read(settings.data_dir)
         if found is not None and found.pid == process.pid and _ready(found.url):
             return found
         time.sleep(0.1)
@@ -167,7 +173,7 @@ def _sign_in(url: str) -> str:
         return sign_in_link(url, client.sign_in_code().code)
 
 
-def _stop(found: control.Control) -> bool:
+def _stop(found: pidfile.Control) -> bool:
     """End a control plane's process, politely first. True when there was one."""
     process = found.process
     if process is None:

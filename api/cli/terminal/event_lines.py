@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ...workers.words import bubble_in_words
-from ..client import Event
+from ....workers.messages.event_text import bubble_in_words
+from ...client import Event
 from .screen import clock, loss, number
 
 #: Why the service changed the layout of an elastic job.

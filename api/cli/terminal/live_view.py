@@ -13,12 +13,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..client import Event
-from ..models import Step
-from . import plain
+from ...client import Event
+from ...models import Step
+from . import sanitize
 from .progress import Pace
 from .screen import clock
-from .spark import Course, bar, sparkline
+from .sparkline import Course, bar, sparkline
 
 #: More ranks than these would push everything else off a screen: the slowest ones are shown.
 _MOST_RANKS = 8
@@ -73,7 +73,7 @@ class Picture:
         step = self._step.get("step", 0)
         row = Table.grid(padding=(0, 2))
         state = Text(self._state, style=_FINAL_WORDS.get(self._state, "cyan"))
-        told = Text(f"{step}/{self._steps}" + (f" · {plain.line(self._told)}" if self._told else ""))
+        told = Text(f"{step}/{self._steps}" + (f" · {sanitize.line(self._told)}" if self._told else ""))
         room = max(10, min(46, width - len(self._state) - len(told) - 4))
         row.add_row(state, ProgressBar(total=max(1, self._steps), completed=step, width=room), told)
         return row
@@ -135,11 +135,11 @@ class View:
         self._picture.see(event)
 
     def note(self, text: str) -> None:
-        self._live.console.print(escape(plain.line(text)))
+        self._live.console.print(escape(sanitize.line(text)))
 
 
 def _line(text: str, width: int, style: str = "") -> Text:
-    line = Text(plain.line(text), style=style, no_wrap=True)
+    line = Text(sanitize.line(text), style=style, no_wrap=True)
     line.truncate(width, overflow="ellipsis")
     return line
 

@@ -1,4 +1,4 @@
-"""How far a job is, as it happens: what a watcher is shown, and the lines that a log can hold (a terminal's picture: `live.py`)."""
+"""How far a job is, as it happens: what a watcher is shown, and the lines that a log can hold (a terminal's picture: `live_view.py`)."""
 
 import time
 from collections import deque
@@ -7,9 +7,9 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.markup import escape
 
-from ..client import Event
-from ..models import Step
-from . import plain
+from ...client import Event
+from ...models import Step
+from . import sanitize
 
 
 class Meter(Protocol):
@@ -77,4 +77,4 @@ class Lines:
             self._console.print(f"step {step}/{self._pace.steps} · {text}")
 
     def note(self, text: str) -> None:
-        self._console.print(escape(plain.line(text)))
+        self._console.print(escape(sanitize.line(text)))

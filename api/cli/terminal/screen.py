@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..models import FieldError, Job, Summary
-from . import plain
+from ...models import FieldError, Job, Summary
+from . import sanitize
 from .progress import Lines, Meter
 
 _COLOURS = {
@@ -33,7 +33,7 @@ class _Console(Console):
     """Text without what would steer the terminal, whoever wrote it; tables and drawings are made of such text."""
 
     def print(self, *objects: Any, **more: Any) -> None:
-        super().print(*(plain.lines(each) if isinstance(each, str) else each for each in objects), **more)
+        super().print(*(sanitize.lines(each) if isinstance(each, str) else each for each in objects), **more)
 
 
 class Screen:
@@ -85,7 +85,7 @@ class Screen:
 
     def line(self, text: str) -> None:
         """One line of somebody else's text as it is, without what would steer a terminal."""
-        sys.stdout.write(plain.line(text) + "\n")
+        sys.stdout.write(sanitize.line(text) + "\n")
         sys.stdout.flush()
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -93,10 +93,10 @@ class Screen:
 
     def facts(self, title: str, pairs: Iterable[tuple[str, str | None]]) -> None:
         """A heading and what is known below it; what is not known is left out."""
-        known = [(plain.line(name), plain.line(value)) for name, value in pairs if value]
+        known = [(sanitize.line(name), sanitize.line(value)) for name, value in pairs if value]
         if not known:
             return
-        self.out.print(f"[bold]{escape(plain.line(title))}[/]")
+        self.out.print(f"[bold]{escape(sanitize.line(title))}[/]")
         wide = max(len(name) for name, _ in known)
         for name, value in known:
             self.out.print(f"  {escape(name):<{wide}}  {escape(value)}")
@@ -105,7 +105,7 @@ class Screen:
     def meter(self, steps: int, state: str = "") -> Iterator[Meter]:
         """A live view on a terminal, a line every few seconds elsewhere."""
         if self.err.is_terminal and not self.err.is_dumb_terminal:
-            from .live import View  # draws with what stands here
+            from .live_view import View  # draws with what stands here
 
             with View(self.err, steps, state) as view:
                 yield view
@@ -144,9 +144,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Columns side by side without lines; a cell is markup and stays on its line."""
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        drawn.add_column(plain.line(column), no_wrap=True)
+        drawn.add_column(sanitize.line(column), no_wrap=True)
     for row in rows:
-        drawn.add_row(*map(plain.line, row))
+        drawn.add_row(*map(sanitize.line, row))
     return drawn
 
 

@@ -10,9 +10,11 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
-from ..strategies.layout import Layout
-from . import calls
-from .asking import (
+from ....strategies.layout import Layout
+from ...models import Job, LogHits, Logs, Operation, Readiness
+from .. import requests
+from ..token import BearerToken
+from ..transport import (
     FINAL,
     PAUSES,
     STREAM_TIMEOUT,
@@ -29,10 +31,8 @@ from .asking import (
     find_url,
     transport,
 )
-from .async_handle import AsyncJobHandle
-from .async_questions import AsyncQuestions
-from .client_token import BearerToken
-from .models import Job, LogHits, Logs, Operation, Readiness
+from .job import AsyncJobHandle
+from .questions import AsyncQuestions
 
 T = TypeVar("T")
 
@@ -72,27 +72,27 @@ class AsyncClient(AsyncQuestions):
 
     # Jobs
 
-    async def submit(self, spec: calls.Spec, *, idempotency_key: str | None = None) -> AsyncJobHandle:
+    async def submit(self, spec: requests.Spec, *, idempotency_key: str | None = None) -> AsyncJobHandle:
         """Submit a job: a `JobSpec`, a mapping, or the path of a YAML or JSON file. Returns the stored job.
 
         Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
         """
-        return await self._handle(calls.submit(spec, idempotency_key))
+        return await self._handle(requests.submit(spec, idempotency_key))
 
     async def job(self, job: str) -> AsyncJobHandle:
         """A job by its id, or the newest of that name."""
-        return await self._handle(calls.job(job))
+        return await self._handle(requests.job(job))
 
     async def cancel(self, job: str) -> AsyncJobHandle:
         """Ask for a job's end; asking twice is harmless. Raises `ApiError` `job_ended` where it has ended otherwise."""
-        return await self._handle(calls.cancel(job))
+        return await self._handle(requests.cancel(job))
 
     async def relayout(self, job: str, layout: Layout | Mapping[str, Any]) -> AsyncJobHandle:
         """Let a job that has not ended go on with another layout, from a checkpoint of its next step. Asking twice is harmless.
 
         Raises `ApiError` with the fields and their remedies, and `job_ended`.
         """
-        return await self._handle(calls.relayout(job, layout))
+        return await self._handle(requests.relayout(job, layout))
 
     async def wait(self, job: str, timeout_s: float | None = None) -> AsyncJobHandle:
         """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
@@ -129,7 +129,7 @@ class AsyncClient(AsyncQuestions):
         With `logs` its log lines too (of `rank`), with `ranks` the newest sample of what each rank does.
         Survives lost connections and restarts of the control plane for `patience_s`; `on_lost` hears of each.
         """
-        call = calls.events((await self.job(job)).id, logs=logs, rank=rank, ranks=ranks)
+        call = requests.events((await self.job(job)).id, logs=logs, rank=rank, ranks=ranks)
         place = Place(after, self._patience_s, on_lost)
         while True:
             try:
@@ -182,7 +182,7 @@ class AsyncClient(AsyncQuestions):
         text: str = "",
         *,
         rank: int | None = None,
-        level: calls.Level | None = None,
+        level: requests.Level | None = None,
         since: float | None = None,
         until: float | None = None,
         after: int = 0,

@@ -1,15 +1,12 @@
-"""A job as `AsyncClient` read it: `JobHandle` (`handle.py`), awaited."""
+"""A job as `AsyncClient` read it: `JobHandle` (`job.py`), awaited."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import PrivateAttr
 
-from ..strategies.layout import Layout
-from . import notebook
-from .asking import Event
-from .calls import Level
-from .models import (
+from ....strategies.layout import Layout
+from ...models import (
     Checkpoints,
     Curves,
     Incidents,
@@ -28,9 +25,12 @@ from .models import (
     Traces,
     TraceSummary,
 )
+from .. import notebook
+from ..requests import Level
+from ..transport import Event
 
 if TYPE_CHECKING:
-    from .async_client import AsyncClient
+    from .client import AsyncClient
 
 
 class AsyncJobHandle(Job):

@@ -4,9 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from . import calls
-from .asking import Call
-from .models import (
+from ...models import (
     Checkpoints,
     Cordon,
     Curves,
@@ -34,6 +32,8 @@ from .models import (
     TraceSpans,
     TraceSummary,
 )
+from .. import requests
+from ..transport import Call
 
 T = TypeVar("T")
 
@@ -46,9 +46,9 @@ class AsyncQuestions(ABC):
 
     # Jobs
 
-    async def preview(self, spec: calls.Spec) -> Preview:
+    async def preview(self, spec: requests.Spec) -> Preview:
         """Check a spec as `submit` would, and tell what it would run as. Nothing is stored. Raises `ApiError` as `submit` does."""
-        return await self._ask(calls.preview(spec))
+        return await self._ask(requests.preview(spec))
 
     async def jobs(
         self,
@@ -63,11 +63,11 @@ class AsyncQuestions(ABC):
     ) -> Jobs:
         """One page of jobs, newest first, or sorted otherwise."""
         wanted = {"state": state, "label": label, "name": name, "text": text, "sort": sort}
-        return await self._ask(calls.jobs(**wanted, limit=limit, cursor=cursor))
+        return await self._ask(requests.jobs(**wanted, limit=limit, cursor=cursor))
 
     async def outlines(self, jobs: Sequence[str]) -> list[Outline]:
         """The training loss of many jobs (ids, at most 200), each in at most 64 buckets; those without a step are left out."""
-        return await self._ask(calls.outlines(jobs))
+        return await self._ask(requests.outlines(jobs))
 
     async def inject_fault(
         self,
@@ -83,13 +83,15 @@ class AsyncQuestions(ABC):
 
         Raises `ApiError` `faults_disabled` where the server does not allow it. Repeating a call with the same key strikes once.
         """
-        return await self._ask(calls.inject_fault(job, idempotency_key, kind=kind, rank=rank, by_ms=by_ms, for_s=for_s))
+        return await self._ask(
+            requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, by_ms=by_ms, for_s=for_s)
+        )
 
     # What a job tells
 
     async def metrics(self, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
         """Step records after step `since`, thinned to about `max_points`."""
-        return await self._ask(calls.metrics(job, since, max_points))
+        return await self._ask(requests.metrics(job, since, max_points))
 
     async def curves(
         self,
@@ -101,36 +103,36 @@ class AsyncQuestions(ABC):
         buckets: int = 400,
     ) -> Curves:
         """Numbers over a range of steps (None: to the newest) in at most `buckets` buckets, 800 at most, each with its extremes."""
-        return await self._ask(calls.curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
+        return await self._ask(requests.curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
 
     async def incidents(
         self, job: str, *, after: int = 0, newest: bool = False, before: int | None = None, limit: int = 100
     ) -> Incidents:
         """What went wrong, and what was done about it, after place `after`; or the `newest` first, before place `before`."""
-        return await self._ask(calls.incidents(job, after=after, newest=newest, before=before, limit=limit))
+        return await self._ask(requests.incidents(job, after=after, newest=newest, before=before, limit=limit))
 
     async def timeline(self, job: str) -> Timeline:
         """In which state it was when, with its incidents, repairs and changes of layout."""
-        return await self._ask(calls.timeline(job))
+        return await self._ask(requests.timeline(job))
 
     async def story_page(self, job: str, *, before: int | None = None, limit: int = 100) -> Story:
         """What happened to it before place `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
-        return await self._ask(calls.story(job, before, limit))
+        return await self._ask(requests.story(job, before, limit))
 
     async def plan(self, job: str) -> Plan:
         """What its gang told before the first step: sizes of model, step and corpus."""
-        return await self._ask(calls.plan(job))
+        return await self._ask(requests.plan(job))
 
     async def checkpoints(self, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
         """Complete checkpoints that the job told of before place `before`, newest first."""
-        return await self._ask(calls.checkpoints(job, before, limit))
+        return await self._ask(requests.checkpoints(job, before, limit))
 
     async def verify_checkpoint(self, job: str, n: int, *, idempotency_key: str | None = None) -> Operation:
         """Have the cluster compare the files of a job's checkpoint (its `n`) with their checksums; `finished` waits for what it finds.
 
         Repeating a call with the same key asks once.
         """
-        return await self._ask(calls.verify_checkpoint(job, n, idempotency_key))
+        return await self._ask(requests.verify_checkpoint(job, n, idempotency_key))
 
     async def export_checkpoint(
         self, job: str, n: int, *, dtype: str = "fp32", idempotency_key: str | None = None
@@ -139,15 +141,15 @@ class AsyncQuestions(ABC):
 
         Repeating a call with the same key asks once.
         """
-        return await self._ask(calls.export_checkpoint(job, n, dtype, idempotency_key))
+        return await self._ask(requests.export_checkpoint(job, n, dtype, idempotency_key))
 
     async def operation(self, job: str, operation: str) -> Operation:
         """How far a verification or an export is."""
-        return await self._ask(calls.operation(job, operation))
+        return await self._ask(requests.operation(job, operation))
 
     async def operations(self, job: str, *, before: str | None = None, limit: int = 20) -> Operations:
         """Verifications and exports that were asked for before the operation `before`, newest first."""
-        return await self._ask(calls.operations(job, before, limit))
+        return await self._ask(requests.operations(job, before, limit))
 
     async def logs(
         self,
@@ -160,7 +162,7 @@ class AsyncQuestions(ABC):
         around: int | None = None,
     ) -> Logs:
         """Log lines after place `after`; or the last `tail`; or those about place `around`, half of `limit` before it."""
-        return await self._ask(calls.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
+        return await self._ask(requests.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
 
     async def search_logs(
         self,
@@ -168,7 +170,7 @@ class AsyncQuestions(ABC):
         text: str = "",
         *,
         rank: int | None = None,
-        level: calls.Level | None = None,
+        level: requests.Level | None = None,
         since: float | None = None,
         until: float | None = None,
         after: int = 0,
@@ -176,15 +178,15 @@ class AsyncQuestions(ABC):
     ) -> LogHits:
         """Lines with `text`, of `level` or above, between two moments (unix seconds), among the 20,000 after place `after`."""
         wanted = {"text": text, "rank": rank, "level": level, "since": since, "until": until}
-        return await self._ask(calls.search_logs(job, **wanted, after=after, limit=limit))
+        return await self._ask(requests.search_logs(job, **wanted, after=after, limit=limit))
 
     async def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> Ranks:
         """What each rank did lately, before place `before`, newest first; as many samples as fit into 300 kB."""
-        return await self._ask(calls.ranks(job, before, limit))
+        return await self._ask(requests.ranks(job, before, limit))
 
     async def resources(self, job: str) -> JobResources:
         """What its ranks hold and send, by formula and as the newest probe measured it."""
-        return await self._ask(calls.resources(job))
+        return await self._ask(requests.resources(job))
 
     # Traces
 
@@ -193,15 +195,15 @@ class AsyncQuestions(ABC):
 
         Repeating a call with the same key records once. Raises `ApiError` `job_not_running`, `trace_open`.
         """
-        return await self._ask(calls.trace(job, steps, idempotency_key))
+        return await self._ask(requests.trace(job, steps, idempotency_key))
 
     async def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
         """Traces that were asked for before the trace `before`, newest first."""
-        return await self._ask(calls.traces(job, before, limit))
+        return await self._ask(requests.traces(job, before, limit))
 
     async def trace_summary(self, job: str, trace: str, *, step: int | None = None) -> TraceSummary:
         """Where each rank's time went: means over the traced steps, or of one."""
-        return await self._ask(calls.trace_summary(job, trace, step))
+        return await self._ask(requests.trace_summary(job, trace, step))
 
     async def trace_spans(
         self,
@@ -214,42 +216,42 @@ class AsyncQuestions(ABC):
         to_us: int | None = None,
     ) -> TraceSpans:
         """The longest spans of a traced step (None: the first), as many as fit, within a stretch of it."""
-        return await self._ask(calls.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
+        return await self._ask(requests.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
 
     async def perfetto(self, job: str, trace: str) -> bytes:
         """A whole trace as Perfetto opens it: Chrome trace JSON, gzip."""
-        return await self._ask(calls.perfetto(job, trace))
+        return await self._ask(requests.perfetto(job, trace))
 
     # The service
 
     async def nodes(self) -> list[Node]:
         """The cluster's machines."""
-        return await self._ask(calls.nodes())
+        return await self._ask(requests.nodes())
 
     async def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
         """Keep new gangs away from a machine (id, start of an id, or host) for so long, None: until it is lifted."""
-        return await self._ask(calls.cordon(node, seconds, message))
+        return await self._ask(requests.cordon(node, seconds, message))
 
     async def uncordon(self, node: str) -> Node:
         """Let gangs come to a machine again; harmless when it was not cordoned."""
-        return await self._ask(calls.uncordon(node))
+        return await self._ask(requests.uncordon(node))
 
     async def cordons(self, *, limit: int = 100) -> list[Cordon]:
         """Which machines were cordoned, by whom, why and until when; the newest first."""
-        return await self._ask(calls.cordons(limit))
+        return await self._ask(requests.cordons(limit))
 
     async def job_schema(self) -> dict[str, Any]:
         """JSON Schema of a job spec."""
-        return await self._ask(calls.job_schema())
+        return await self._ask(requests.job_schema())
 
     async def server(self) -> Server:
         """Its version, and what an operator has allowed."""
-        return await self._ask(calls.server())
+        return await self._ask(requests.server())
 
     async def sign_in_code(self) -> SignInCode:
         """A code that signs a browser in once: the fragment of a page's address, `#code=…`."""
-        return await self._ask(calls.sign_in_code())
+        return await self._ask(requests.sign_in_code())
 
     async def templates(self) -> list[Template]:
         """Specs to begin with, the simplest first."""
-        return await self._ask(calls.templates())
+        return await self._ask(requests.templates())

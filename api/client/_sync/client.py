@@ -2,7 +2,7 @@
 
 Safe to repeat: a submission carries an idempotency key that stays the same over its retries, and an event stream
 resumes after the last event that it gave: a lost connection or a restarted control plane loses and doubles nothing.
-`AsyncClient` (`async_client.py`) has the same methods.
+`AsyncClient` (`client.py`) has the same methods.
 """
 
 import time
@@ -14,9 +14,11 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
-from ..strategies.layout import Layout
-from . import calls
-from .asking import (
+from ....strategies.layout import Layout
+from ...models import Job, LogHits, Logs, Operation, Readiness
+from .. import requests
+from ..token import BearerToken
+from ..transport import (
     FINAL,
     PAUSES,
     STREAM_TIMEOUT,
@@ -33,9 +35,7 @@ from .asking import (
     find_url,
     transport,
 )
-from .client_token import BearerToken
-from .handle import JobHandle
-from .models import Job, LogHits, Logs, Operation, Readiness
+from .job import JobHandle
 from .questions import Questions
 
 __all__ = ["FINAL", "ApiError", "Client", "Event", "JobHandle", "Unreachable", "WaitTimeout", "find_url"]
@@ -78,27 +78,27 @@ class Client(Questions):
 
     # Jobs
 
-    def submit(self, spec: calls.Spec, *, idempotency_key: str | None = None) -> JobHandle:
+    def submit(self, spec: requests.Spec, *, idempotency_key: str | None = None) -> JobHandle:
         """Submit a job: a `JobSpec`, a mapping, or the path of a YAML or JSON file. Returns the stored job.
 
         Repeating a call with the same key gives the same job. Raises `ApiError` with the fields and their remedies.
         """
-        return self._handle(calls.submit(spec, idempotency_key))
+        return self._handle(requests.submit(spec, idempotency_key))
 
     def job(self, job: str) -> JobHandle:
         """A job by its id, or the newest of that name."""
-        return self._handle(calls.job(job))
+        return self._handle(requests.job(job))
 
     def cancel(self, job: str) -> JobHandle:
         """Ask for a job's end; asking twice is harmless. Raises `ApiError` `job_ended` where it has ended otherwise."""
-        return self._handle(calls.cancel(job))
+        return self._handle(requests.cancel(job))
 
     def relayout(self, job: str, layout: Layout | Mapping[str, Any]) -> JobHandle:
         """Let a job that has not ended go on with another layout, from a checkpoint of its next step. Asking twice is harmless.
 
         Raises `ApiError` with the fields and their remedies, and `job_ended`.
         """
-        return self._handle(calls.relayout(job, layout))
+        return self._handle(requests.relayout(job, layout))
 
     def wait(self, job: str, timeout_s: float | None = None) -> JobHandle:
         """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
@@ -135,7 +135,7 @@ class Client(Questions):
         With `logs` its log lines too (of `rank`), with `ranks` the newest sample of what each rank does.
         Survives lost connections and restarts of the control plane for `patience_s`; `on_lost` hears of each.
         """
-        call = calls.events(self.job(job).id, logs=logs, rank=rank, ranks=ranks)
+        call = requests.events(self.job(job).id, logs=logs, rank=rank, ranks=ranks)
         place = Place(after, self._patience_s, on_lost)
         while True:
             try:
@@ -187,7 +187,7 @@ class Client(Questions):
         text: str = "",
         *,
         rank: int | None = None,
-        level: calls.Level | None = None,
+        level: requests.Level | None = None,
         since: float | None = None,
         until: float | None = None,
         after: int = 0,

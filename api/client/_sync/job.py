@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
 
-from ..strategies.layout import Layout
-from . import notebook
-from .asking import ApiError, Event
-from .calls import Level
-from .models import (
+from ....strategies.layout import Layout
+from ...models import (
     Checkpoints,
     Curves,
     Incidents,
@@ -31,9 +28,12 @@ from .models import (
     Traces,
     TraceSummary,
 )
+from .. import notebook
+from ..requests import Level
+from ..transport import ApiError, Event
 
 if TYPE_CHECKING:
-    from .client import Client
+    from .. import Client
 
 
 class JobHandle(Job):

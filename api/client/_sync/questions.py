@@ -4,9 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from . import calls
-from .asking import Call
-from .models import (
+from ...models import (
     Checkpoints,
     Cordon,
     Curves,
@@ -34,6 +32,8 @@ from .models import (
     TraceSpans,
     TraceSummary,
 )
+from .. import requests
+from ..transport import Call
 
 T = TypeVar("T")
 
@@ -46,9 +46,9 @@ class Questions(ABC):
 
     # Jobs
 
-    def preview(self, spec: calls.Spec) -> Preview:
+    def preview(self, spec: requests.Spec) -> Preview:
         """Check a spec as `submit` would, and tell what it would run as. Nothing is stored. Raises `ApiError` as `submit` does."""
-        return self._ask(calls.preview(spec))
+        return self._ask(requests.preview(spec))
 
     def jobs(
         self,
@@ -63,11 +63,11 @@ class Questions(ABC):
     ) -> Jobs:
         """One page of jobs, newest first, or sorted otherwise."""
         wanted = {"state": state, "label": label, "name": name, "text": text, "sort": sort}
-        return self._ask(calls.jobs(**wanted, limit=limit, cursor=cursor))
+        return self._ask(requests.jobs(**wanted, limit=limit, cursor=cursor))
 
     def outlines(self, jobs: Sequence[str]) -> list[Outline]:
         """The training loss of many jobs (ids, at most 200), each in at most 64 buckets; those without a step are left out."""
-        return self._ask(calls.outlines(jobs))
+        return self._ask(requests.outlines(jobs))
 
     def inject_fault(
         self,
@@ -83,13 +83,13 @@ class Questions(ABC):
 
         Raises `ApiError` `faults_disabled` where the server does not allow it. Repeating a call with the same key strikes once.
         """
-        return self._ask(calls.inject_fault(job, idempotency_key, kind=kind, rank=rank, by_ms=by_ms, for_s=for_s))
+        return self._ask(requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, by_ms=by_ms, for_s=for_s))
 
     # What a job tells
 
     def metrics(self, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
         """Step records after step `since`, thinned to about `max_points`."""
-        return self._ask(calls.metrics(job, since, max_points))
+        return self._ask(requests.metrics(job, since, max_points))
 
     def curves(
         self,
@@ -101,36 +101,36 @@ class Questions(ABC):
         buckets: int = 400,
     ) -> Curves:
         """Numbers over a range of steps (None: to the newest) in at most `buckets` buckets, 800 at most, each with its extremes."""
-        return self._ask(calls.curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
+        return self._ask(requests.curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
 
     def incidents(
         self, job: str, *, after: int = 0, newest: bool = False, before: int | None = None, limit: int = 100
     ) -> Incidents:
         """What went wrong, and what was done about it, after place `after`; or the `newest` first, before place `before`."""
-        return self._ask(calls.incidents(job, after=after, newest=newest, before=before, limit=limit))
+        return self._ask(requests.incidents(job, after=after, newest=newest, before=before, limit=limit))
 
     def timeline(self, job: str) -> Timeline:
         """In which state it was when, with its incidents, repairs and changes of layout."""
-        return self._ask(calls.timeline(job))
+        return self._ask(requests.timeline(job))
 
     def story_page(self, job: str, *, before: int | None = None, limit: int = 100) -> Story:
         """What happened to it before place `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
-        return self._ask(calls.story(job, before, limit))
+        return self._ask(requests.story(job, before, limit))
 
     def plan(self, job: str) -> Plan:
         """What its gang told before the first step: sizes of model, step and corpus."""
-        return self._ask(calls.plan(job))
+        return self._ask(requests.plan(job))
 
     def checkpoints(self, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
         """Complete checkpoints that the job told of before place `before`, newest first."""
-        return self._ask(calls.checkpoints(job, before, limit))
+        return self._ask(requests.checkpoints(job, before, limit))
 
     def verify_checkpoint(self, job: str, n: int, *, idempotency_key: str | None = None) -> Operation:
         """Have the cluster compare the files of a job's checkpoint (its `n`) with their checksums; `finished` waits for what it finds.
 
         Repeating a call with the same key asks once.
         """
-        return self._ask(calls.verify_checkpoint(job, n, idempotency_key))
+        return self._ask(requests.verify_checkpoint(job, n, idempotency_key))
 
     def export_checkpoint(
         self, job: str, n: int, *, dtype: str = "fp32", idempotency_key: str | None = None
@@ -139,15 +139,15 @@ class Questions(ABC):
 
         Repeating a call with the same key asks once.
         """
-        return self._ask(calls.export_checkpoint(job, n, dtype, idempotency_key))
+        return self._ask(requests.export_checkpoint(job, n, dtype, idempotency_key))
 
     def operation(self, job: str, operation: str) -> Operation:
         """How far a verification or an export is."""
-        return self._ask(calls.operation(job, operation))
+        return self._ask(requests.operation(job, operation))
 
     def operations(self, job: str, *, before: str | None = None, limit: int = 20) -> Operations:
         """Verifications and exports that were asked for before the operation `before`, newest first."""
-        return self._ask(calls.operations(job, before, limit))
+        return self._ask(requests.operations(job, before, limit))
 
     def logs(
         self,
@@ -160,7 +160,7 @@ class Questions(ABC):
         around: int | None = None,
     ) -> Logs:
         """Log lines after place `after`; or the last `tail`; or those about place `around`, half of `limit` before it."""
-        return self._ask(calls.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
+        return self._ask(requests.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
 
     def search_logs(
         self,
@@ -168,7 +168,7 @@ class Questions(ABC):
         text: str = "",
         *,
         rank: int | None = None,
-        level: calls.Level | None = None,
+        level: requests.Level | None = None,
         since: float | None = None,
         until: float | None = None,
         after: int = 0,
@@ -176,15 +176,15 @@ class Questions(ABC):
     ) -> LogHits:
         """Lines with `text`, of `level` or above, between two moments (unix seconds), among the 20,000 after place `after`."""
         wanted = {"text": text, "rank": rank, "level": level, "since": since, "until": until}
-        return self._ask(calls.search_logs(job, **wanted, after=after, limit=limit))
+        return self._ask(requests.search_logs(job, **wanted, after=after, limit=limit))
 
     def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> Ranks:
         """What each rank did lately, before place `before`, newest first; as many samples as fit into 300 kB."""
-        return self._ask(calls.ranks(job, before, limit))
+        return self._ask(requests.ranks(job, before, limit))
 
     def resources(self, job: str) -> JobResources:
         """What its ranks hold and send, by formula and as the newest probe measured it."""
-        return self._ask(calls.resources(job))
+        return self._ask(requests.resources(job))
 
     # Traces
 
@@ -193,15 +193,15 @@ class Questions(ABC):
 
         Repeating a call with the same key records once. Raises `ApiError` `job_not_running`, `trace_open`.
         """
-        return self._ask(calls.trace(job, steps, idempotency_key))
+        return self._ask(requests.trace(job, steps, idempotency_key))
 
     def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
         """Traces that were asked for before the trace `before`, newest first."""
-        return self._ask(calls.traces(job, before, limit))
+        return self._ask(requests.traces(job, before, limit))
 
     def trace_summary(self, job: str, trace: str, *, step: int | None = None) -> TraceSummary:
         """Where each rank's time went: means over the traced steps, or of one."""
-        return self._ask(calls.trace_summary(job, trace, step))
+        return self._ask(requests.trace_summary(job, trace, step))
 
     def trace_spans(
         self,
@@ -214,42 +214,42 @@ class Questions(ABC):
         to_us: int | None = None,
     ) -> TraceSpans:
         """The longest spans of a traced step (None: the first), as many as fit, within a stretch of it."""
-        return self._ask(calls.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
+        return self._ask(requests.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
 
     def perfetto(self, job: str, trace: str) -> bytes:
         """A whole trace as Perfetto opens it: Chrome trace JSON, gzip."""
-        return self._ask(calls.perfetto(job, trace))
+        return self._ask(requests.perfetto(job, trace))
 
     # The service
 
     def nodes(self) -> list[Node]:
         """The cluster's machines."""
-        return self._ask(calls.nodes())
+        return self._ask(requests.nodes())
 
     def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
         """Keep new gangs away from a machine (id, start of an id, or host) for so long, None: until it is lifted."""
-        return self._ask(calls.cordon(node, seconds, message))
+        return self._ask(requests.cordon(node, seconds, message))
 
     def uncordon(self, node: str) -> Node:
         """Let gangs come to a machine again; harmless when it was not cordoned."""
-        return self._ask(calls.uncordon(node))
+        return self._ask(requests.uncordon(node))
 
     def cordons(self, *, limit: int = 100) -> list[Cordon]:
         """Which machines were cordoned, by whom, why and until when; the newest first."""
-        return self._ask(calls.cordons(limit))
+        return self._ask(requests.cordons(limit))
 
     def job_schema(self) -> dict[str, Any]:
         """JSON Schema of a job spec."""
-        return self._ask(calls.job_schema())
+        return self._ask(requests.job_schema())
 
     def server(self) -> Server:
         """Its version, and what an operator has allowed."""
-        return self._ask(calls.server())
+        return self._ask(requests.server())
 
     def sign_in_code(self) -> SignInCode:
         """A code that signs a browser in once: the fragment of a page's address, `#code=…`."""
-        return self._ask(calls.sign_in_code())
+        return self._ask(requests.sign_in_code())
 
     def templates(self) -> list[Template]:
         """Specs to begin with, the simplest first."""
-        return self._ask(calls.templates())
+        return self._ask(requests.templates())

@@ -5,10 +5,10 @@ from typing import Any
 
 from sqlalchemy.engine import RowMapping
 
-from ..strategies.layout import Layout
-from .records import RankSample
-from .slow_ranks import Marks, marked, slow_rank
-from .store.rank_samples import pack, unpack
+from ....strategies.layout import Layout
+from ...policies.slow_ranks import Marks, marked, slow_rank
+from ...schemas.records import RankSample
+from ..rank_samples import pack, unpack
 
 _LISTS = ("step_s", "own_s", "waited_s", "memory")
 

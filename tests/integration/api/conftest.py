@@ -16,9 +16,9 @@ from harness.patience import PATIENCE_S
 
 from shardyard.api.app import create_app
 from shardyard.api.client import Client
-from shardyard.api.server import listen, serving, url_of
-from shardyard.service.admission import admit
-from shardyard.service.intake import take_in
+from shardyard.api.daemon.uvicorn_server import listen, serving, url_of
+from shardyard.service.dispatch.admission import admit
+from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.settings import Settings
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store

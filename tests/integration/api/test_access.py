@@ -10,11 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from shardyard.api import control
+from shardyard.api import pidfile
 from shardyard.api.access_token import TokenFile
-from shardyard.api.async_client import AsyncClient
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, Client
+from shardyard.api.client._async.client import AsyncClient
 
 from .conftest import SIGNED, SPEC, TOKEN, Gang, Plane, ask, until
 from .test_submit import problem
@@ -39,7 +39,7 @@ def own(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> TokenFile:
     plane.start()
     file = TokenFile(plane.settings.data_dir / "token", own=True)
     file.make()
-    control.write(plane.settings.data_dir, control.Control.of_this_process(plane.url, str(file.path)))
+    pidfile.write(plane.settings.data_dir, pidfile.Control.of_this_process(plane.url, str(file.path)))
     return file
 
 
@@ -174,8 +174,8 @@ async def test_a_client_sends_it_to_nobody_else(
         with pytest.raises(ApiError) as refusal:
             await client.jobs()
         assert refusal.value.code == "unauthenticated"
-    gone = control.Control(plane.url, 2**22 + 1, 1.0, str(own.path))
-    control.write(plane.settings.data_dir, gone)
+    gone = pidfile.Control(plane.url, 2**22 + 1, 1.0, str(own.path))
+    pidfile.write(plane.settings.data_dir, gone)
     async with AsyncClient(plane.url) as client:
         client._http.event_hooks = {"request": [hear]}
         with pytest.raises(ApiError):

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from harness.patience import PATIENCE_S
 
-from shardyard.api.async_client import AsyncClient
-from shardyard.api.async_handle import AsyncJobHandle
 from shardyard.api.client import ApiError, Client, Event, Unreachable, WaitTimeout
-from shardyard.api.handle import JobHandle
+from shardyard.api.client._async.client import AsyncClient
+from shardyard.api.client._async.job import AsyncJobHandle
+from shardyard.api.client._sync.job import JobHandle
 
 from .conftest import SPEC, Gang, Plane
 

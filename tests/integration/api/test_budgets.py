@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 from shardyard.service.store import jobs
 

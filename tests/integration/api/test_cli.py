@@ -14,7 +14,7 @@ import yaml
 from harness.patience import PATIENCE_S
 
 from shardyard import __version__ as shardyard_version
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
 from .conftest import SPEC, Gang, Plane, until

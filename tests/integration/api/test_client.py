@@ -11,8 +11,8 @@ import pytest
 import yaml
 from harness.patience import PATIENCE_S
 
-from shardyard.api.asking import Call
 from shardyard.api.client import ApiError, Client, Event, Unreachable, WaitTimeout
+from shardyard.api.client.transport import Call
 from shardyard.service.spec import JobSpec
 
 from .conftest import SIGNED, SPEC, Gang, Plane, ask, step, until

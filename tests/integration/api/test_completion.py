@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
 from .conftest import SPEC, Plane, until
@@ -79,7 +79,7 @@ def test_other_shells_ask_in_their_own_way(shell: str, plane: Plane, client: Cli
 def test_without_a_server_nothing_is_completed_and_nothing_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from shardyard.api.cli.completion import job_names
+    from shardyard.api.cli.commands.completion import job_names
 
     for url in ("http://127.0.0.1:1", "nonsense"):
         monkeypatch.setenv("SHARDYARD_URL", url)

@@ -7,9 +7,9 @@ import sys
 import pytest
 from harness.terminal import Terminal
 
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import Client
-from shardyard.service.curves import SERIES
+from shardyard.service.queries.curves import SERIES
 
 from .conftest import SPEC, Gang, Plane, step
 

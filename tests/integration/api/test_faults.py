@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, Client
 from shardyard.service.settings import Settings
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from shardyard.workers.data import pattern
+from shardyard.workers.data import file_pattern
 
 from .conftest import SPEC, Plane, ask
 
@@ -90,8 +90,8 @@ async def test_files_without_measure(api: httpx2.AsyncClient, hostile: Path) -> 
 async def test_a_pattern_over_the_whole_machine(
     api: httpx2.AsyncClient, written: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pattern, "MOST_NAMES", 20_000)
-    monkeypatch.setattr(pattern, "MOST_MATCHES", 5_000)
+    monkeypatch.setattr(file_pattern, "MOST_NAMES", 20_000)
+    monkeypatch.setattr(file_pattern, "MOST_MATCHES", 5_000)
     assert await refused(api, text(written)) == (422, "too_many_files", "train.data.files")
 
 

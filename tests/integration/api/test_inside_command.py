@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from harness.samples import sample, slowed
 
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
 from .conftest import SPEC, Gang, Plane

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from shardyard.api.cli import logs as command
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.commands import logs as command
+from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
 from .conftest import SPEC, Gang, Plane

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from shardyard.api.asking import Call
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, Client
+from shardyard.api.client.transport import Call
 from shardyard.api.models import Node
 
 from .conftest import SPEC, Gang, Plane

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from harness.shelves import FILE, damage, place, saved, saved_model
 
-from shardyard.api.async_client import AsyncClient
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import Client
-from shardyard.service.operating import Operating
+from shardyard.api.client._async.client import AsyncClient
+from shardyard.service.dispatch.operation_runner import Operating
 from shardyard.service.store import operations as rows
-from shardyard.workers.checkpoint.storage import folder_at
+from shardyard.workers.storage.folder import folder_at
 
 from ..inprocess_cluster import InProcessCluster
 from .conftest import SPEC, Gang, Plane, ask

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from shardyard.api.app import create_app
-from shardyard.api.origin import AllowedHosts
+from shardyard.api.http.origin_guard import AllowedHosts
 from shardyard.service.settings import Settings
 
 from .conftest import SIGNED

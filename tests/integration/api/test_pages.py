@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from shardyard.api.client import Client
-from shardyard.service.identity import gang_name
+from shardyard.service.ids import gang_name
 from shardyard.service.spec import JobSpec
 from shardyard.service.store import nodes
 

@@ -11,8 +11,8 @@ import pytest
 from harness.samples import slowed
 from harness.traces import whole
 
-from shardyard.api.async_client import AsyncClient
 from shardyard.api.client import ApiError, Client
+from shardyard.api.client._async.client import AsyncClient
 from shardyard.service.settings import Settings
 
 from .conftest import SPEC, Gang, Plane, step

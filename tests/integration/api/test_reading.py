@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from harness.shelves import damage, saved
 
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import Client
-from shardyard.workers.checkpoint.storage import LocalFolder
+from shardyard.workers.storage.folder import LocalFolder
 
 from .conftest import SPEC, Gang, Plane
 

@@ -11,7 +11,7 @@ import yaml
 from harness.shelves import place, saved
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.workers.checkpoint.manifest import MANIFEST
 
 from .conftest import SPEC, Plane

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from harness.shelves import place, saved, saved_model
 
-from shardyard.api.cli.commands import run
-from shardyard.api.cli.jobs import ended
-from shardyard.api.cli.screen import Screen
+from shardyard.api.cli.commands.jobs import ended
+from shardyard.api.cli.main import run
+from shardyard.api.cli.terminal.screen import Screen
 from shardyard.api.client import Client
-from shardyard.workers.checkpoint.storage import folder_at
-from shardyard.workers.export import export
+from shardyard.workers.huggingface.export import export
+from shardyard.workers.storage.folder import folder_at
 
 from .conftest import SPEC, Gang, Plane
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from harness.terminal import Terminal
 
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
 from .conftest import SPEC, Gang, Plane

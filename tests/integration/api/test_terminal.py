@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harness.terminal import Terminal
 
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
 from .conftest import SPEC, Gang, Plane, until

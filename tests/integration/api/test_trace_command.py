@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from harness.traces import part, whole
 
-from shardyard.api.cli.commands import run
-from shardyard.api.cli.remarks import remark
+from shardyard.api.cli.main import run
+from shardyard.api.cli.terminal.event_lines import remark
 from shardyard.api.client import Client
 
 from .conftest import SPEC, Gang, Plane, until

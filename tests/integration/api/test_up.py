@@ -17,9 +17,9 @@ import pytest
 import yaml
 from harness.patience import PATIENCE_S
 
-from shardyard.api import control
+from shardyard.api import pidfile
 from shardyard.api.client import Client
-from shardyard.service.head import Head
+from shardyard.service.cluster.ray_head import Head
 
 from .conftest import until
 
@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
     monkeypatch.chdir("/")  # a relative path in a spec counts from the spec
     yield data
-    found = control.read(data)
+    found = pidfile.read(data)
     if found is not None and found.process is not None:
         found.process.kill()
     Head(data).shut_down()
@@ -67,7 +67,7 @@ class _Healthy(BaseHTTPRequestHandler):
 def somebody_else() -> Iterator[None]:
     """Somebody else's control plane on the default port (or whatever listens there already)."""
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", urlsplit(control.DEFAULT_URL).port or 0), _Healthy)
+        server = ThreadingHTTPServer(("127.0.0.1", urlsplit(pidfile.DEFAULT_URL).port or 0), _Healthy)
     except OSError:
         yield
         return
@@ -113,7 +113,7 @@ def test_migrate_twice(folder: Path) -> None:
 
 
 def test_a_taken_port_is_refused_when_it_was_asked_for(folder: Path) -> None:
-    from shardyard.api.server import listen
+    from shardyard.api.daemon.uvicorn_server import listen
 
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
@@ -136,7 +136,7 @@ def test_run_starts_what_it_needs_and_stops_it(folder: Path, somebody_else: None
     assert Path(job["summary"]["checkpoint"]).is_dir()
     assert job["summary"]["unigram_loss"] > 0
     assert "step 5/5" in done.stderr
-    assert control.read(folder) is None
+    assert pidfile.read(folder) is None
     assert ours(folder) == set()
 
 
@@ -157,7 +157,7 @@ def test_up_die_up_down(folder: Path) -> None:
     with Client() as client:
         until(lambda: client.job("long").progress is not None, PATIENCE_S)
         os.kill(first["pid"], signal.SIGKILL)
-        until(lambda: control.read(folder) is None)
+        until(lambda: pidfile.read(folder) is None)
         assert "shardyard up" in shardyard("list", code=1).stderr
     second = json.loads(shardyard("up", "--detach", "--json").stdout)
     with Client() as client:
@@ -172,5 +172,5 @@ def test_up_die_up_down(folder: Path) -> None:
     assert "--yes" in shardyard("down", code=1).stderr  # a job is active
     assert psutil.pid_exists(second["pid"])
     assert "1 active job" in shardyard("down", "--yes").stdout
-    assert control.read(folder) is None
+    assert pidfile.read(folder) is None
     assert ours(folder) == set()

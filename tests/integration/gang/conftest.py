@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from shardyard.service.cluster import Cluster
-from shardyard.service.head import Head
+from shardyard.service.cluster.ray_cluster import Cluster
+from shardyard.service.cluster.ray_head import Head
 from shardyard.service.settings import Settings
 
 HERE = Path(__file__).parent

@@ -3,8 +3,8 @@
 import asyncio
 import sys
 
-from shardyard.service.cluster import Cluster
-from shardyard.service.dispatcher import Dispatcher
+from shardyard.service.cluster.ray_cluster import Cluster
+from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.settings import Settings
 from shardyard.service.store.engine import Store
 

@@ -4,8 +4,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from shardyard.service.cluster import Cluster
-from shardyard.service.gangs import GangOrder
+from shardyard.service.cluster.interface import GangOrder
+from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
 
 

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from shardyard.workers.coords import Coords
+from shardyard.workers.messages.rendezvous import Coords
 
 
 def work(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
@@ -66,7 +66,7 @@ def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
 
 def _built() -> tuple[Any, list[Any]]:
     """The module of the loop, and what it will have built when it trains."""
-    from shardyard.workers import loop
+    from shardyard.workers.trainer import loop
 
     build, built = loop.build, list[Any]()
     loop.build = lambda *given: built.append(build(*given)) or built[0]  # type: ignore[func-returns-value]

@@ -13,12 +13,12 @@ import psutil
 from harness.owners import rank_actors
 from harness.patience import PATIENCE_S
 
-from shardyard.service.cluster import Cluster
+from shardyard.service.cluster.interface import GangOrder
+from shardyard.service.cluster.ray_cluster import Cluster
+from shardyard.service.cluster.ray_head import marked
 from shardyard.service.errors import ClusterError
-from shardyard.service.gangs import GangOrder
-from shardyard.service.head import marked
 from shardyard.service.settings import Settings
-from shardyard.workers.placement import NAMESPACE
+from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE
 
 Event = dict[str, Any]
 FINAL = ("succeeded", "failed", "cancelled")

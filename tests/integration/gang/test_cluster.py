@@ -13,12 +13,12 @@ import pytest
 import pytest_asyncio
 from harness.patience import PATIENCE_S
 
-from shardyard.service.cluster import Cluster
+from shardyard.service.cluster.ray_cluster import Cluster
+from shardyard.service.cluster.ray_head import Head, marked
 from shardyard.service.errors import ClusterError, GangLost
-from shardyard.service.head import Head, marked
 from shardyard.service.settings import Settings
-from shardyard.workers.gang import Supervisor
-from shardyard.workers.placement import NAMESPACE, Order
+from shardyard.workers.supervisor.actor import Supervisor
+from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE, Order
 
 from .conftest import HERE, embedded
 from .story import follow, gone, is_step, lives, order, pids, states

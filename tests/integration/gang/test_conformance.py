@@ -1,4 +1,4 @@
-"""What `service/gangs.py` promises, asked of both clusters that keep it: Ray's, and the one in this process for tests of dispatchers."""
+"""One suite for both implementations of `service/cluster/interface.py`: Ray's, and the in-process one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,11 +10,11 @@ import pytest_asyncio
 from harness.patience import PATIENCE_S
 from harness.shelves import place, saved
 
+from shardyard.service.cluster.interface import Cluster, Node
 from shardyard.service.errors import GangLost
-from shardyard.service.gangs import Cluster, Node
-from shardyard.workers.fault import Fault
-from shardyard.workers.operation import Operation
-from shardyard.workers.trace import Trace
+from shardyard.workers.messages.fault_request import Fault
+from shardyard.workers.messages.trace_request import Trace
+from shardyard.workers.tasks.checkpoint_task import Operation
 
 from ..inprocess_cluster import Gang, InProcessCluster
 from .story import follow, is_final, is_step, order, states

@@ -7,7 +7,7 @@ import pytest
 from harness.network import Network
 from harness.nodes import Nodes, running_nodes
 
-from shardyard.service.cluster import Cluster
+from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
 
 from .story import closed, follow, gone, is_step, pids

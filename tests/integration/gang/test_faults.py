@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.cluster import Cluster
+from shardyard.service.cluster.interface import GangOrder
+from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.errors import ClusterError
-from shardyard.service.gangs import GangOrder
-from shardyard.workers.fault import Fault, Kind
+from shardyard.workers.messages.fault_request import Fault, Kind
 
 from .story import Event, closed, follow, is_step, pids, states
 from .test_hang import newest

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.service.cluster import Cluster
+from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.errors import GangLost
 from shardyard.service.settings import Settings
-from shardyard.workers.placement import Order, remove_remains, reserve
+from shardyard.workers.supervisor.ranks.placement_group import Order, remove_remains, reserve
 
 from .story import Event, actors_of, closed, follow, gone, is_final, is_step, order, pids, states
 

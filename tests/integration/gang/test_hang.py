@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.cluster import Cluster
+from shardyard.service.cluster.ray_cluster import Cluster
 
 from .story import Event, closed, follow, is_step, pids, states
 from .test_repair import curve, is_running, parameters, train_order, unbroken

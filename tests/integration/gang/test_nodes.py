@@ -8,10 +8,10 @@ import pytest
 from harness.nodes import Node, Nodes, running_nodes
 from harness.patience import PATIENCE_S
 
-from shardyard.service.cluster import Cluster
+from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
-from shardyard.workers.gang import Supervisor
-from shardyard.workers.placement import NAMESPACE, Order, reserve
+from shardyard.workers.supervisor.actor import Supervisor
+from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE, Order, reserve
 
 from .story import Event, closed, follow, is_step, pids, states
 from .test_repair import assert_no_told_step_was_lost, curve, facts, gate, parameters, train_order, unbroken

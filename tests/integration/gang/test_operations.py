@@ -17,11 +17,12 @@ import pytest
 from harness.patience import PATIENCE_S
 from harness.shelves import FILE, damage, place, saved, saved_model, stuck, unstick
 
-from shardyard.service import jobs, operations
-from shardyard.service.cluster import Cluster
-from shardyard.service.dispatcher import Dispatcher
-from shardyard.service.operations import Wanted, ask
-from shardyard.service.records import OperationRecord
+from shardyard.service.cluster.ray_cluster import Cluster
+from shardyard.service.dispatch.dispatcher import Dispatcher
+from shardyard.service.jobs import submit
+from shardyard.service.orders import checkpoint_operations
+from shardyard.service.orders.checkpoint_operations import Wanted, ask
+from shardyard.service.schemas.records import OperationRecord
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
@@ -29,8 +30,8 @@ from shardyard.service.store import events
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import operations as rows
 from shardyard.service.store.engine import Store
-from shardyard.workers.checkpoint.storage import folder_at
-from shardyard.workers.export import export
+from shardyard.workers.huggingface.export import export
+from shardyard.workers.storage.folder import folder_at
 
 from .conftest import HERE
 
@@ -61,7 +62,7 @@ async def dispatching(store: Store, settings: Settings, cluster: Cluster) -> Asy
 async def ended_job(store: Store, settings: Settings, *told: dict[str, Any]) -> tuple[str, list[int]]:
     """A job that has ended and told of these checkpoints, and their places in its story."""
     spec = {"name": "saved", "train": {"steps": 20, "global_batch": 4, "layout": {"data": 1}}}
-    job, _ = await jobs.submit(store, settings, JobSpec.model_validate(spec), None, "", "tester")
+    job, _ = await submit.submit(store, settings, JobSpec.model_validate(spec), None, "", "tester")
     same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
     async with store.write() as tx:
         await events.append(tx, job.id, [{**same, "data": data} for data in told])
@@ -82,10 +83,10 @@ async def until(holds: Callable[[], Any], what: str) -> None:
 
 async def settled(store: Store, job: str, asked: OperationRecord) -> OperationRecord:
     async def over() -> bool:
-        return (await operations.operation(store, job, asked.id)).settled_at is not None
+        return (await checkpoint_operations.operation(store, job, asked.id)).settled_at is not None
 
     await until(over, f"the end of {asked}")
-    return await operations.operation(store, job, asked.id)
+    return await checkpoint_operations.operation(store, job, asked.id)
 
 
 @pytest.mark.full  # seven tasks, each of which imports torch
@@ -137,7 +138,7 @@ async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
         asked = await ask(store, job, Wanted("verify", n), None, "me")
         async with dispatching(store, quick, cluster):
             pipe = await reader_of(place(tmp_path, 10) / FILE)
-            assert (await operations.operation(store, job, asked.id)).state == "running"
+            assert (await checkpoint_operations.operation(store, job, asked.id)).state == "running"
         await until(lambda: left(pipe), "the task's end with its dispatcher, which ended in order")
         back = await row_of(store, job, asked)
         assert (back["state"], back["tries"], back["lease_token"]) == ("waiting", 0, None)

@@ -14,8 +14,8 @@ import pytest_asyncio
 from harness.owners import actor_of
 from harness.patience import PATIENCE_S
 
-from shardyard.service.cluster import Cluster
-from shardyard.service.gangs import GangOrder
+from shardyard.service.cluster.interface import GangOrder
+from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
 
 from .story import Event, actors_of, closed, follow, is_final, is_step, kill_supervisor, pids, standing_by, states

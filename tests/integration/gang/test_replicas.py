@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.cluster import Cluster
+from shardyard.service.cluster.ray_cluster import Cluster
 
 from .story import closed, follow, is_step, pids, states
 from .test_repair import gate, parameters, train_order, unbroken

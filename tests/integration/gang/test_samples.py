@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shardyard.service.cluster import Cluster
-from shardyard.workers.samples import SAMPLE_S
+from shardyard.service.cluster.ray_cluster import Cluster
+from shardyard.workers.supervisor.rank_samples import SAMPLE_S
 
 from .story import Event, closed, follow, pids
 from .test_repair import train_order

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.cluster import Cluster
-from shardyard.workers.straggler import Limits
+from shardyard.service.cluster.ray_cluster import Cluster
+from shardyard.workers.supervisor.policies.straggler import Limits
 
 from .story import Event, closed, follow, is_step, pids, states
 from .test_repair import train_order

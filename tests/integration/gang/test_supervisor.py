@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.cluster import Cluster
+from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.errors import GangLost
-from shardyard.workers import journal, office
-from shardyard.workers.events import Spool
-from shardyard.workers.journal import GATHER_S, Journal
+from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.supervisor.journal import fencing, journal
+from shardyard.workers.supervisor.journal.journal import GATHER_S, Journal
 
 from .story import Event, closed, follow, is_final, is_step, kill_supervisor, order, pids, states, written
 
@@ -130,10 +130,10 @@ async def test_one_that_finds_a_successor_leaves_before_it_acts(cluster: Cluster
     gang = order("deposed", ranks=2, steps=60, pause=0.03, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(10))
-    assert office.take(gang.name) == 2
+    assert fencing.take(gang.name) == 2
     events += await follow(cluster, gang.name, after=len(events))
     assert_told_once(events, 60)
     assert states(events) == ["starting", "running", "succeeded"]
     assert [event["data"]["cause"] for event in events if event["kind"] == "incident"] == ["supervisor_lost"]
-    assert office.take(gang.name) == 4
+    assert fencing.take(gang.name) == 4
     await closed(cluster, gang.name, pids(tmp_path, 2))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.cluster import Cluster
-from shardyard.workers.perfetto import chrome_trace
-from shardyard.workers.trace import Trace, slowest_rank
+from shardyard.service.cluster.ray_cluster import Cluster
+from shardyard.workers.chrome_trace import chrome_trace
+from shardyard.workers.messages.trace_request import Trace, slowest_rank
 
 from .story import Event, closed, follow, is_step, kill_supervisor, pids, states
 from .test_hang import newest

@@ -10,11 +10,11 @@ import psutil
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.service import cluster as ray_cluster
-from shardyard.service.cluster import Cluster
-from shardyard.service.head import idle_workers
+from shardyard.service.cluster import ray_cluster
+from shardyard.service.cluster.ray_cluster import Cluster
+from shardyard.service.cluster.ray_head import idle_workers
+from shardyard.service.policies.warm_workers import Workers, count_workers
 from shardyard.service.settings import Settings
-from shardyard.service.warm_workers import Workers, count_workers
 
 from .conftest import embedded
 from .story import closed, follow, is_step, order, pids

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.service import jobs
-from shardyard.service.dispatcher import Dispatcher
+from shardyard.service.cluster.interface import Node
+from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.errors import TooManyRanks
-from shardyard.service.gangs import Node
-from shardyard.service.records import Job
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.schemas.records import Job
 from shardyard.service.settings import NodeGroup, Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import FINAL, State

@@ -11,11 +11,11 @@ import pytest
 from harness.patience import PATIENCE_S
 from sqlalchemy import select
 
-from shardyard.service import jobs
-from shardyard.service.dispatcher import Dispatcher
+from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.errors import TooManyRanks
+from shardyard.service.jobs import submit as jobs
 from shardyard.service.nodes import all_nodes
-from shardyard.service.records import Cursor, Job
+from shardyard.service.schemas.records import Cursor, Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State

@@ -13,14 +13,16 @@ from harness.patience import PATIENCE_S
 from harness.postgres import Postgres
 from sqlalchemy import event
 
-from shardyard.service import faults, jobs, nodes, traces
-from shardyard.service.dispatcher import Dispatcher
+from shardyard.service import nodes
+from shardyard.service.cluster.interface import Pull
+from shardyard.service.dispatch.dispatcher import Dispatcher
+from shardyard.service.dispatch.lease_owner import Owner
 from shardyard.service.errors import InvalidLayout, JobEnded
-from shardyard.service.faults import Wanted
-from shardyard.service.gangs import Pull
-from shardyard.service.owner import Owner
-from shardyard.service.records import Budget, Cursor, Job
-from shardyard.service.relayout import relayout
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs.reshard import relayout
+from shardyard.service.orders import fault_injection, step_traces
+from shardyard.service.orders.fault_injection import Wanted
+from shardyard.service.schemas.records import Budget, Cursor, Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import FINAL, State
@@ -642,7 +644,7 @@ async def test_a_fault_that_a_user_asks_for_is_told_once(
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
-        asked = await faults.ask(store, settings, job.id, Wanted("kill-rank", 0), None, "me")
+        asked = await fault_injection.ask(store, settings, job.id, Wanted("kill-rank", 0), None, "me")
         gang = cluster.living[f"shardyard-{job.id}-1"]
         await eventually(lambda: len(gang.faults) > 2)
         async with asyncio.timeout(15):
@@ -665,16 +667,16 @@ async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
-        asked = await traces.ask(store, job.id, 3, None, "me")
+        asked = await step_traces.ask(store, job.id, 3, None, "me")
         gang = cluster.living[f"shardyard-{job.id}-1"]
         async with asyncio.timeout(15):
-            while (await traces.traces(store, job.id)).items[0].state == "open":  # noqa: ASYNC110
+            while (await step_traces.traces(store, job.id)).items[0].state == "open":  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await eventually(lambda: len(gang.traces) == 3)
         await jobs.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
     assert {(order.id, order.steps) for order in gang.traces} == {(asked.id, 3)}
-    [one] = (await traces.traces(store, job.id)).items
+    [one] = (await step_traces.traces(store, job.id)).items
     assert (one.id, one.state, one.parts, one.first_step, one.last_step) == (asked.id, "done", 6, 1, 3)
     told = [item.data for item in await story(store, job) if item.kind == "traced"]
     assert [(data["id"], data["done"]) for data in told] == [(asked.id, True)]
@@ -688,7 +690,7 @@ async def test_a_fault_that_no_dispatcher_may_carry_is_missed(
     async with dispatching(store, settings, cluster):  # its settings do not allow faults
         await until(store, job, reached(State.RUNNING))
         allowed = settings.model_copy(update={"fault_injection": True})
-        asked = await faults.ask(store, allowed, job.id, Wanted("kill-supervisor"), None, "me")
+        asked = await fault_injection.ask(store, allowed, job.id, Wanted("kill-supervisor"), None, "me")
         await jobs.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
     assert await told_faults(store, job) == [(asked.id, False, "me")]

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from shardyard.service import jobs, nodes
-from shardyard.service.forms import FREED_S
-from shardyard.service.records import Job
-from shardyard.service.relayout import relayout
+from shardyard.service import nodes
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs.elastic import FREED_S
+from shardyard.service.jobs.reshard import relayout
+from shardyard.service.schemas.records import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State

@@ -13,16 +13,16 @@ import psutil
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.service import jobs
-from shardyard.service.cluster import Cluster
+from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.errors import ClusterError
-from shardyard.service.records import Job
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.schemas.records import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
 from shardyard.service.store.engine import Store
-from shardyard.workers.data import cache as token_caches
-from shardyard.workers.data.ahead import NICENESS
+from shardyard.workers.data import token_cache as token_caches
+from shardyard.workers.data.tokenize_ahead import NICENESS
 from shardyard.workers.spec import DataSpec
 
 from ..inprocess_cluster import InProcessCluster, run_until_stopped, train
@@ -112,7 +112,7 @@ async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path, corpus: Ca
 
 
 async def test_it_is_polite_and_ends_with_who_started_it(tmp_path: Path) -> None:
-    ahead = [sys.executable, "-P", "-m", "shardyard.workers.data.ahead", str(tmp_path / "cache")]
+    ahead = [sys.executable, "-P", "-m", "shardyard.workers.data.tokenize_ahead", str(tmp_path / "cache")]
     code = f"import subprocess, time; subprocess.Popen({ahead!r}, stdin=subprocess.PIPE); time.sleep(600)"
     starter = subprocess.Popen([sys.executable, "-c", code])  # noqa: ASYNC220
     try:
@@ -127,4 +127,4 @@ async def test_it_is_polite_and_ends_with_who_started_it(tmp_path: Path) -> None
 def _at_work(cache: Path) -> list[psutil.Process]:
     """The living processes that fill this cache."""
     found = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] and p.info["cmdline"][-1] == str(cache)]
-    return [process for process in found if "shardyard.workers.data.ahead" in process.info["cmdline"]]
+    return [process for process in found if "shardyard.workers.data.tokenize_ahead" in process.info["cmdline"]]

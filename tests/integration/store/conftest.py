@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from harness.postgres import Postgres
 
-from shardyard.service import jobs
-from shardyard.service.records import Job
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.schemas.records import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.store.engine import Store

@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.service import jobs
-from shardyard.service.checkpoints import checkpoints
+from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.dispatch.operation_runner import Operating
 from shardyard.service.errors import CheckpointDamaged, CheckpointGone, ShardyardError
-from shardyard.service.intake import take_in
-from shardyard.service.operating import Operating
-from shardyard.service.operations import Wanted, ask
-from shardyard.service.records import Job
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.orders.checkpoint_operations import Wanted, ask
+from shardyard.service.queries.checkpoints import checkpoints
+from shardyard.service.schemas.records import Job
 from shardyard.service.settings import Settings
 from shardyard.service.store import operations
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
-from shardyard.workers.checkpoint.address import below
-from shardyard.workers.operation import Operation, Outcome, failed
+from shardyard.workers.storage.uri import below
+from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, failed
 
 from ..inprocess_cluster import InProcessCluster
 from .conftest import Submit

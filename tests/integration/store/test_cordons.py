@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.service import jobs, nodes
-from shardyard.service.admission import admit
-from shardyard.service.budget import BackOff
-from shardyard.service.cordon import Limits
+from shardyard.service import nodes
+from shardyard.service.dispatch.admission import admit
+from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import AmbiguousNode, NodeNotFound
-from shardyard.service.intake import take_in
-from shardyard.service.records import Cursor, NodeRecord
-from shardyard.service.rules import Rules
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.policies.cordon import Limits
+from shardyard.service.policies.limits import Rules
+from shardyard.service.policies.retry import BackOff
+from shardyard.service.schemas.records import Cursor, NodeRecord
 from shardyard.service.settings import Settings
 from shardyard.service.store import leases
 from shardyard.service.store import nodes as node_rows

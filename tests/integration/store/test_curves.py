@@ -10,11 +10,11 @@ import pytest
 from harness.served import HIGH, MILLION, SPIKE, store_million
 from sqlalchemy import event, text
 
-from shardyard.service import curves
-from shardyard.service.admission import admit
+from shardyard.service.dispatch.admission import admit
+from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import JobNotFound
-from shardyard.service.intake import take_in
-from shardyard.service.records import Curves, Job
+from shardyard.service.queries import curves
+from shardyard.service.schemas.records import Curves, Job
 from shardyard.service.settings import Settings
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store

@@ -18,7 +18,6 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError
 
-from shardyard.service import jobs
 from shardyard.service.errors import (
     DatabaseBusy,
     DatabaseCorrupt,
@@ -32,6 +31,7 @@ from shardyard.service.errors import (
     SchemaDamaged,
     SchemaMissing,
 )
+from shardyard.service.jobs import submit
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.schema import upgrade
@@ -40,7 +40,7 @@ NODE = {"id": "n1", "host": "here", "alive": True, "cpu": 1.0, "gpu": 0.0, "cpu_
 
 
 async def read(store: Store) -> None:
-    await jobs.list_jobs(store)
+    await submit.list_jobs(store)
 
 
 async def write(store: Store) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.service import faults, jobs
+from shardyard.service.dispatch.retry import lose_attempt
 from shardyard.service.errors import (
     FaultsDisabled,
     IdempotencyConflict,
@@ -15,10 +15,11 @@ from shardyard.service.errors import (
     JobNotRunning,
     ShardyardError,
 )
-from shardyard.service.faults import Wanted, ask
-from shardyard.service.lifecycle import Word, move
-from shardyard.service.records import Cursor, Job
-from shardyard.service.recovery import lose_attempt
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs.transitions import Word, move
+from shardyard.service.orders import fault_injection
+from shardyard.service.orders.fault_injection import Wanted, ask
+from shardyard.service.schemas.records import Cursor, Job
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import faults as rows
@@ -86,7 +87,7 @@ async def test_one_key_is_one_fault(store: Store, harmed: Settings, submit: Subm
     with pytest.raises(IdempotencyConflict):
         await ask(store, harmed, job.id, Wanted("kill-rank", 0), "key", "me")
     slow = await ask(store, harmed, job.name, Wanted("slow-rank", 0), "slow", "me")
-    assert (slow.by_ms, slow.for_s) == (faults.BY_MS, faults.FOR_S)
+    assert (slow.by_ms, slow.for_s) == (fault_injection.BY_MS, fault_injection.FOR_S)
     assert (await ask(store, harmed, job.id, Wanted("slow-rank", 0), "slow", "me")).id == slow.id
 
 
@@ -95,10 +96,10 @@ async def test_a_fault_is_told_once_done_or_missed(store: Store, harmed: Setting
     struck, missed = [await ask(store, harmed, job.id, KILL, None, who) for who in ("me", "you")]
     event = {"id": struck.id, "message": "it was done", "step": 3}
     async with store.write() as tx:
-        first = await faults.settle(tx, job.id, event, 5.0)
+        first = await fault_injection.settle(tx, job.id, event, 5.0)
         assert first is not None and (first["fault"], first["rank"], first["asked_by"]) == ("kill-rank", 1, "me")
         assert (first["done"], first["message"], first["step"]) == (True, "it was done", 3)
-        assert await faults.settle(tx, job.id, event, 6.0) is None
+        assert await fault_injection.settle(tx, job.id, event, 6.0) is None
     async with store.write() as tx:
         row = await jobs.job_rows.by_id(tx, job.id)
         assert row is not None
@@ -106,6 +107,6 @@ async def test_a_fault_is_told_once_done_or_missed(store: Store, harmed: Setting
     [lost] = await told(store, job)
     assert (lost["id"], lost["done"], lost["asked_by"]) == (missed.id, False, "you")
     async with store.write() as tx:
-        assert await faults.settle(tx, job.id, {"id": missed.id}, 8.0) is None
+        assert await fault_injection.settle(tx, job.id, {"id": missed.id}, 8.0) is None
     with pytest.raises(JobNotRunning):
         await ask(store, harmed, job.id, KILL, None, "me")

@@ -6,13 +6,13 @@ from uuid import uuid4
 
 import pytest
 
-from shardyard.service import jobs
-from shardyard.service.admission import admit
-from shardyard.service.budget import BackOff
+from shardyard.service.dispatch.admission import admit
+from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import LeaseLost
-from shardyard.service.intake import take_in
-from shardyard.service.records import Budget, Cursor, Job
-from shardyard.service.rules import Rules
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.policies.limits import Rules
+from shardyard.service.policies.retry import BackOff
+from shardyard.service.schemas.records import Budget, Cursor, Job
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shardyard.service import jobs
-from shardyard.service.admission import admit
-from shardyard.service.attempt import Attempt
+from shardyard.service.cluster.interface import Node
+from shardyard.service.dispatch.admission import admit
+from shardyard.service.dispatch.attempt_runner import Attempt
+from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import JobEnded, LeaseLost
-from shardyard.service.gangs import Node
-from shardyard.service.intake import take_in
-from shardyard.service.relayout import relayout
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs.reshard import relayout
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import FINAL, HOLDING, MOVES, State

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from shardyard.service import jobs
 from shardyard.service.errors import (
     EmptyCorpus,
     IdempotencyConflict,
@@ -20,8 +19,9 @@ from shardyard.service.errors import (
     TooManyRanks,
     UnknownCheckpoint,
 )
-from shardyard.service.lifecycle import Word, move
-from shardyard.service.records import Cursor
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs.transitions import Word, move
+from shardyard.service.schemas.records import Cursor
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
@@ -30,7 +30,7 @@ from shardyard.service.store import nodes
 from shardyard.service.store import steps as step_rows
 from shardyard.service.store.engine import Store
 from shardyard.workers.checkpoint.manifest import Manifest, write
-from shardyard.workers.checkpoint.storage import folder_at
+from shardyard.workers.storage.folder import folder_at
 
 from .conftest import Submit
 from .test_leases import NODE

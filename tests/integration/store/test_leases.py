@@ -2,9 +2,9 @@ import asyncio
 from collections.abc import Callable
 from uuid import uuid4
 
-from shardyard.service import jobs
-from shardyard.service.admission import admit
-from shardyard.service.relayout import relayout
+from shardyard.service.dispatch.admission import admit
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs.reshard import relayout
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State

@@ -10,11 +10,12 @@ from pytest import MonkeyPatch
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shardyard.service import jobs, log_search
+from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import JobNotFound, SearchTooSlow, TooManySearches
-from shardyard.service.intake import take_in
-from shardyard.service.log_search import Size, Wanted, search
-from shardyard.service.records import Job
+from shardyard.service.jobs import submit
+from shardyard.service.queries import log_search
+from shardyard.service.queries.log_search import Size, Wanted, search
+from shardyard.service.schemas.records import Job
 from shardyard.service.store import engine
 from shardyard.service.store import log_search as rows
 from shardyard.service.store.engine import Store
@@ -192,9 +193,9 @@ async def test_others_read_and_write_while_a_search_goes_on(
 ) -> None:
     searching = await begin(store, written, endless)
     async with asyncio.timeout(PATIENCE_S):
-        assert [job.id for job in (await jobs.list_jobs(store)).items] == [written.id]
+        assert [job.id for job in (await submit.list_jobs(store)).items] == [written.id]
         await take_in(store, placed[1], 1, told(*(lines(n, "more", rank=2) for n in range(1, COUNT + 2))))
-        assert (await jobs.logs(store, written.id, tail=1)).lines[0].text == "more"
+        assert (await submit.logs(store, written.id, tail=1)).lines[0].text == "more"
     assert not searching.done()
     searching.cancel()
     async with asyncio.timeout(PATIENCE_S):

@@ -4,10 +4,10 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, update
 
-from shardyard.service import jobs
-from shardyard.service.admission import admit
-from shardyard.service.checkpoints import checkpoints
-from shardyard.service.records import Cursor
+from shardyard.service.dispatch.admission import admit
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.queries.checkpoints import checkpoints
+from shardyard.service.schemas.records import Cursor
 from shardyard.service.settings import Settings
 from shardyard.service.store import checkpoints as rows
 from shardyard.service.store import events, leases, nodes, tables

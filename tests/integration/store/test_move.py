@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.errors import IllegalMove, LeaseLost, StateChanged
-from shardyard.service.lifecycle import Word, move
-from shardyard.service.records import Job
+from shardyard.service.jobs.transitions import Word, move
+from shardyard.service.schemas.records import Job
 from shardyard.service.states import FINAL, MOVES, State
 from shardyard.service.store import events, jobs, leases
 from shardyard.service.store.engine import Store

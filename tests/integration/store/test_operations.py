@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from shardyard.service import operations
 from shardyard.service.errors import (
     CheckpointNotFound,
     ExportUnderway,
@@ -17,8 +16,9 @@ from shardyard.service.errors import (
     ShardyardError,
     TooManyOperations,
 )
-from shardyard.service.operations import KEPT, MOST_OPEN, Wanted, ask
-from shardyard.service.records import Job
+from shardyard.service.orders import checkpoint_operations
+from shardyard.service.orders.checkpoint_operations import KEPT, MOST_OPEN, Wanted, ask
+from shardyard.service.schemas.records import Job
 from shardyard.service.store import events, jobs
 from shardyard.service.store import operations as rows
 from shardyard.service.store.engine import Store
@@ -57,7 +57,7 @@ async def test_what_cannot_be_done_is_refused(store: Store, submit: Submit) -> N
         with pytest.raises(kind) as refused:
             await ask(store, name, wanted, None, "me")
         assert (refused.value.field, bool(refused.value.remedy)) == (field, True), wanted
-    assert (await operations.operations(store, job.id)).items == []
+    assert (await checkpoint_operations.operations(store, job.id)).items == []
     out = [
         (await ask(store, job.id, Wanted("export", n, dtype), None, "me")).id
         for n, dtype in ((early, "fp32"), (last, "bf16"))
@@ -103,16 +103,16 @@ async def test_a_job_has_so_many_and_keeps_so_many(store: Store, submit: Submit)
         await settle(store, job)
     seen, before, pages = [], None, 0
     while pages == 0 or before is not None:
-        page = await operations.operations(store, job.id, before=before, limit=50)
+        page = await checkpoint_operations.operations(store, job.id, before=before, limit=50)
         seen, before, pages = [*seen, *page.items], page.next, pages + 1
     assert pages == 3 and KEPT < len(seen) <= KEPT + MOST_OPEN
     assert [one.step for one in seen] == list(range(len(places), len(places) - len(seen), -1))
     assert seen[0].verified == {"verdict": "whole"} and seen[0].exported is None
-    assert await operations.operation(store, job.name, seen[0].id) == seen[0]
+    assert await checkpoint_operations.operation(store, job.name, seen[0].id) == seen[0]
     with pytest.raises(OperationNotFound):
-        await operations.operation(store, job.id, "op-\0")
+        await checkpoint_operations.operation(store, job.id, "op-\0")
     with pytest.raises(InvalidCursor):
-        await operations.operations(store, job.id, before="nonsense")
+        await checkpoint_operations.operations(store, job.id, before="nonsense")
 
 
 async def test_one_dispatcher_at_a_time(store: Store, submit: Submit) -> None:
@@ -138,7 +138,7 @@ async def test_one_dispatcher_at_a_time(store: Store, submit: Submit) -> None:
         assert await rows.renew(tx, ["mine", "yours"], 60.0) == {"yours"}
         assert not await rows.settle(tx, "mine", end)
         await rows.put_back(tx, "yours", 0.0, 1)
-    assert (await operations.operation(store, job.id, asked.id)).state == "waiting"
+    assert (await checkpoint_operations.operation(store, job.id, asked.id)).state == "waiting"
     assert (await take(mine, 60.0))["tries"] == 2
     async with store.write() as tx:
         await rows.release_all_of(tx, ["a"])

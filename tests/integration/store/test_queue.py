@@ -4,11 +4,11 @@ from sqlalchemy import Select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shardyard.service import jobs
-from shardyard.service.admission import FRONT, Walk, admit
-from shardyard.service.identity import new_job_id
-from shardyard.service.queue import turn
-from shardyard.service.records import Cursor, Job
+from shardyard.service.dispatch.admission import FRONT, Walk, admit
+from shardyard.service.ids import new_job_id
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.policies.queue import turn
+from shardyard.service.schemas.records import Cursor, Job
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows

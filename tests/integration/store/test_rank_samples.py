@@ -9,13 +9,14 @@ from harness.samples import sample
 from pydantic_core import to_json
 
 from shardyard.api.models import Ranks
-from shardyard.service import jobs, ranks
-from shardyard.service.intake import take_in
-from shardyard.service.rank_sample import row_of
-from shardyard.service.records import Cursor, Job
+from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.jobs import submit as jobs
+from shardyard.service.queries import ranks
+from shardyard.service.schemas.records import Cursor, Job
 from shardyard.service.store import rank_samples
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.service.store.packing.rank_sample import row_of
 from shardyard.strategies.layout import Layout
 
 from .conftest import Submit

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from shardyard.api.models import JobResources
-from shardyard.service import resources
-from shardyard.service.admission import admit
-from shardyard.service.intake import take_in
-from shardyard.service.records import Flow, Held, ResourcesRecord
+from shardyard.service.dispatch.admission import admit
+from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.jobs.spec_files import SpecFiles
+from shardyard.service.queries import resources
+from shardyard.service.schemas.records import Flow, Held, ResourcesRecord
 from shardyard.service.settings import Settings
-from shardyard.service.spec_files import SpecFiles
 from shardyard.service.store import events, nodes
 from shardyard.service.store.engine import Store
 

@@ -12,9 +12,8 @@ from harness.patience import PATIENCE_S
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shardyard.api.cli.commands import run
-from shardyard.service import jobs
-from shardyard.service.dispatcher import Dispatcher
+from shardyard.api.cli.main import run
+from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.errors import (
     DatabaseError,
     SchemaDamaged,
@@ -23,6 +22,7 @@ from shardyard.service.errors import (
     SchemaTooOld,
     SchemaUnknown,
 )
+from shardyard.service.jobs import submit as jobs
 from shardyard.service.settings import Settings
 from shardyard.service.store import revision
 from shardyard.service.store.engine import Store, parse, writing_engine

@@ -2,12 +2,13 @@
 
 import pytest
 
-from shardyard.service import incidents, jobs, lifeline
-from shardyard.service import story as told_story
-from shardyard.service.admission import admit
+from shardyard.service.dispatch.admission import admit
+from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import JobNotFound
-from shardyard.service.intake import take_in
-from shardyard.service.records import Job
+from shardyard.service.jobs import submit
+from shardyard.service.queries import history as told_story
+from shardyard.service.queries import incidents, timeline
+from shardyard.service.schemas.records import Job
 from shardyard.service.settings import Settings
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
@@ -86,7 +87,7 @@ async def test_a_life_is_spans_of_states_with_attempts_and_generations(
         await leases.release(tx, [lease.token])
     (second,) = (await admit(store, settings, "a", None)).leases
     await take_in(store, second, 2, told(state("starting"), state("running")))
-    line = await lifeline.lifeline(store, job.id)
+    line = await timeline.lifeline(store, job.id)
     assert line.complete
     known = [
         (span.state, span.attempt, span.generation) for span in line.spans if span.state not in ("queued", "placing")
@@ -115,9 +116,9 @@ async def test_a_life_is_spans_of_states_with_attempts_and_generations(
 
 async def test_a_long_life_begins_where_all_of_it_is_known(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    count = lifeline.MOST + 50
+    count = timeline.MOST + 50
     await take_in(store, lease, 1, told(state("starting"), *(incident("straggler", n) for n in range(count))))
-    line = await lifeline.lifeline(store, job.id)
+    line = await timeline.lifeline(store, job.id)
     assert not line.complete
     assert [mark.rank for mark in line.marks] == list(range(50, count))
 
@@ -151,8 +152,8 @@ async def test_a_job_knows_whose_checkpoint_it_began_with(store: Store, placed: 
     assert job.parent is None
     parent = "job-01kagz3v0000000000000000ab"
     async with store.write() as tx:
-        await jobs.job_rows.set_columns(tx, job.id, {"resume": f"/somewhere/checkpoints/{parent}/step-00000020"})
-    assert (await jobs.get_job(store, job.id)).parent == parent
+        await submit.job_rows.set_columns(tx, job.id, {"resume": f"/somewhere/checkpoints/{parent}/step-00000020"})
+    assert (await submit.get_job(store, job.id)).parent == parent
     async with store.write() as tx:
-        await jobs.job_rows.set_columns(tx, job.id, {"resume": "s3://bucket/own-folder/step-00000020"})
-    assert (await jobs.get_job(store, job.id)).parent is None
+        await submit.job_rows.set_columns(tx, job.id, {"resume": "s3://bucket/own-folder/step-00000020"})
+    assert (await submit.get_job(store, job.id)).parent is None

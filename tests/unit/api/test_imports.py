@@ -15,7 +15,12 @@ def imported(statement: str, *names: str) -> str:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import shardyard.api.app", "import shardyard.api.process", "import shardyard.api.client", "import shardyard"],
+    [
+        "import shardyard.api.app",
+        "import shardyard.api.daemon.control_plane",
+        "import shardyard.api.client",
+        "import shardyard",
+    ],
 )
 def test_the_api_needs_no_torch_and_no_ray(statement: str) -> None:
     assert imported(statement, "torch", "ray") == "[]"
@@ -23,7 +28,7 @@ def test_the_api_needs_no_torch_and_no_ray(statement: str) -> None:
 
 def test_the_command_line_needs_no_server() -> None:
     servers = ("torch", "ray", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic")
-    run = "from shardyard.api.cli.commands import run; run(['list', '--url', 'http://127.0.0.1:1'])"
+    run = "from shardyard.api.cli.main import run; run(['list', '--url', 'http://127.0.0.1:1'])"
     assert imported(run, *servers) == "[]"
 
 

@@ -5,43 +5,43 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shardyard.api import control
-from shardyard.api.control import Control, Lock
+from shardyard.api import pidfile
+from shardyard.api.pidfile import Control, Lock
 
 
 def test_written_and_read_back_while_the_process_lives(tmp_path: Path) -> None:
     me = Control.of_this_process("http://127.0.0.1:1")
-    control.write(tmp_path, me)
-    assert control.read(tmp_path) == me
+    pidfile.write(tmp_path, me)
+    assert pidfile.read(tmp_path) == me
     assert [path.name for path in tmp_path.iterdir()] == ["control.json"]
-    control.remove(tmp_path, me)
-    assert control.read(tmp_path) is None
+    pidfile.remove(tmp_path, me)
+    assert pidfile.read(tmp_path) is None
 
 
 def test_a_dead_process_is_no_control_plane(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         started = Control.of_this_process("").started
-        control.write(tmp_path, Control("http://127.0.0.1:1", process.pid, started + 3600))
-        assert control.read(tmp_path) is None  # the number is another process's now
+        pidfile.write(tmp_path, Control("http://127.0.0.1:1", process.pid, started + 3600))
+        assert pidfile.read(tmp_path) is None  # the number is another process's now
     finally:
         process.kill()
         process.wait()
-    control.write(tmp_path, Control("http://127.0.0.1:1", process.pid, started))
-    assert control.read(tmp_path) is None
+    pidfile.write(tmp_path, Control("http://127.0.0.1:1", process.pid, started))
+    assert pidfile.read(tmp_path) is None
 
 
 def test_rubbish_is_no_control_plane(tmp_path: Path) -> None:
     for text in ("", "{", "[]", json.dumps({"url": "x"}), json.dumps({"url": 1, "pid": "x", "started": None})):
         (tmp_path / "control.json").write_text(text)
-        assert control.read(tmp_path) is None
+        assert pidfile.read(tmp_path) is None
 
 
 def test_another_ones_record_is_left(tmp_path: Path) -> None:
     first, second = Control.of_this_process("http://127.0.0.1:1"), Control.of_this_process("http://127.0.0.1:2")
-    control.write(tmp_path, second)
-    control.remove(tmp_path, first)
-    assert control.read(tmp_path) == second
+    pidfile.write(tmp_path, second)
+    pidfile.remove(tmp_path, first)
+    assert pidfile.read(tmp_path) == second
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
 
 def test_the_lock_dies_with_its_holder(tmp_path: Path) -> None:
     hold = (
-        "import sys, time; from pathlib import Path; from shardyard.api.control import Lock\n"
+        "import sys, time; from pathlib import Path; from shardyard.api.pidfile import Lock\n"
         f"lock = Lock(Path({str(tmp_path)!r})); print(lock.take(), flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True) as holder:

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from shardyard.api.document import MAX_DEPTH, dotted, parse, walk
 from shardyard.api.errors import InvalidEncoding, InvalidSyntax, SpecTooLarge
+from shardyard.api.spec_document import MAX_DEPTH, dotted, parse, walk
 from shardyard.workers.spec import MAX_SPEC_BYTES
 
 

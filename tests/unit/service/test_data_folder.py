@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 from shardyard.service.data_folder import close_to_others, make_private
 from shardyard.service.errors import DataFolderOpen
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.service.identity import gang_name, job_of, new_job_id
+from shardyard.service.ids import gang_name, job_of, new_job_id
 
 
 def test_ids_sort_by_time_and_never_repeat() -> None:

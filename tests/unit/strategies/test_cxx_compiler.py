@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from harness.plane import until
 
-from shardyard.strategies import compiler
+from shardyard.strategies import cxx_compiler
 
 #: Writes the first half of what it was asked for, waits for `go` in its folder, and writes the rest.
 HALF = """#!/bin/sh
@@ -26,7 +26,7 @@ def script(tmp_path: Path) -> Path:
     slow = tmp_path / "it's g++"
     slow.write_text(HALF.format(folder=tmp_path))
     slow.chmod(0o700)
-    return compiler.whole(str(slow), tmp_path / "cache")
+    return cxx_compiler.whole(str(slow), tmp_path / "cache")
 
 
 def drafts(folder: Path) -> list[Path]:

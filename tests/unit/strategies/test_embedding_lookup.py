@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shardyard.strategies.lookup import Embedding, lookup
+from shardyard.strategies.embedding_lookup import Embedding, lookup
 from shardyard.workers.models.norms import LayerNorm, RMSNorm
 
 TOKENS, DIM, FEW = 8192, 32, 14

@@ -14,7 +14,7 @@ def exchanged(rank: int, world: int, port: int, empty: bool) -> list[float]:
     import torch.distributed as dist
     from torch import Tensor
 
-    from shardyard.strategies.expert import Exchange
+    from shardyard.strategies.expert_parallel import Exchange
 
     group(rank, world, port)
     experts, dim = 2 * world, 5

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shardyard.strategies.clip import clip_factor
+from shardyard.strategies.grad_clip import clip_factor
 
 
 @pytest.mark.parametrize("limit", [1e-3, 0.9999999 * 5**0.5, 5**0.5, 5**0.5 + 2e-6, 10.0])

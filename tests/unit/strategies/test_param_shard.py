@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.strategies.piece import Cut, narrow, rectangle
+from shardyard.strategies.param_shard import Cut, narrow, rectangle
 
 
 @given(

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.strategies.alike import Difference, checksum, named
+from shardyard.strategies.replica_checksum import Difference, checksum, named
 
 PLACE, OTHER = ("a", "float32", (0,), (4,)), ("b", "float32", (0,), (4,))
 

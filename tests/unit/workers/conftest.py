@@ -1,15 +1,24 @@
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from shardyard.workers import slots
+from shardyard.workers.snapshot import shared_memory
+from shardyard.workers.storage.folder import Folder, folder_at
 
 
 @pytest.fixture
 def fds() -> Iterator[list[int]]:
     """Empty slots of snapshot memory."""
-    made = slots.make()
+    made = shared_memory.make()
     yield made
     for fd in made:
         os.close(fd)
+
+
+@pytest.fixture(params=["local", "bucket"])
+def root(request: Any, tmp_path: Path) -> Folder:
+    """An empty folder, of either kind."""
+    return folder_at(str(tmp_path) if request.param == "local" else request.getfixturevalue("prefix"))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shardyard.workers.perfetto import chrome_trace
+from shardyard.workers.chrome_trace import chrome_trace
 
 
 def event(rank: int, step: int, began: float, **changes: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from shardyard.strategies.layout import Refusal
-from shardyard.workers.elastic import forms
+from shardyard.workers.elastic_layouts import forms
 from shardyard.workers.spec import TrainSpec
 
 

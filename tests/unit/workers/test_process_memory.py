@@ -3,7 +3,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from shardyard.workers.footprint import Footprint, resident
+from shardyard.workers.process_memory import Footprint, resident
 
 
 def test_the_resident_bytes_of_a_process_grow_with_what_it_writes() -> None:

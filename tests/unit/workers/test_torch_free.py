@@ -6,18 +6,18 @@ import sys
 import pytest
 
 MODULES = [
-    "checkpoint.bucket",
-    "checkpoint.shelf",
+    "storage.s3_folder",
+    "checkpoint.retention",
     "models.presets",
     "models.flops",
-    "models.huggingface",
+    "models.hf_config",
     "data.errors",
     "data.corpus",
     "data.tokenizer",
-    "data.order",
+    "data.shuffle",
     "data.position",
-    "data.cache",
-    "data.unigram",
+    "data.token_cache",
+    "data.unigram_baseline",
 ]
 
 

@@ -8,7 +8,7 @@ Burrows, The Chubby lock service, 2006).
 import os
 from typing import Final, NoReturn
 
-from .placement import NAMESPACE
+from ..ranks.placement_group import NAMESPACE
 
 #: Digits: keys are in the order of their numbers.
 WIDTH: Final = 9

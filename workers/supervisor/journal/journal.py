@@ -3,7 +3,7 @@
 Rules that it keeps: what is not written here has been acknowledged to no rank, shown to no dispatcher and ordered of nobody
 (write-ahead logging; Mohan et al., ARIES, 1992); whoever waits for a write shares it with all others that wait (group commit;
 DeWitt et al., 1984); one write at a time, so that none overtakes a newer one; each supervisor writes below its number in office
-(`office.py`), and one that has a successor ends with its next write. The store is the control service's (GCS): it outlives every
+(`fencing.py`), and one that has a successor ends with its next write. The store is the control service's (GCS): it outlives every
 worker, and every node but the head's. Ray has no public name for it.
 """
 
@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from . import office
-from .events import Event, Spool
-from .placement import NAMESPACE
+from ...messages.event_buffer import Event, Spool
+from ..ranks.placement_group import NAMESPACE
+from . import fencing
 
 #: At most one write in so many seconds: each costs the supervisor and the store about a millisecond of cores that may train.
 SPARING_S: Final = 0.05
@@ -46,7 +46,7 @@ class Journal:
 
     async def recall(self) -> bytes | None:
         """Take office. The state that the last predecessor wrote, and its events into the spool; None when nothing was written."""
-        self._office = await _surely(lambda: office.take(self.gang))
+        self._office = await _surely(lambda: fencing.take(self.gang))
         self._older, state, batches = await _surely(lambda: _read(self.gang, self._office))
         if state is None:
             return None
@@ -80,7 +80,7 @@ class Journal:
         events = kept + self.spool.newer(self.last)
         state = pickle.dumps((last, self._state()))
         if not self._closed and not await _surely(lambda: self._put(state, events)):
-            office.leave()
+            fencing.leave()
         self._written, self.last, self._wrote_at = asked, last, time.monotonic()
         self._inherited.clear()
 
@@ -94,7 +94,7 @@ class Journal:
         _set(f"{mine}/state", state)
         while self._batches and self._batches[0][1] <= self.spool.acknowledged:
             _delete(f"{mine}/events/{self._batches.popleft()[0]:015d}")
-        if not office.holds(self.gang, self._office):
+        if not fencing.holds(self.gang, self._office):
             return False
         while self._older:
             _delete(self._older.pop())
@@ -117,7 +117,7 @@ async def _surely(work: Callable[[], Any]) -> Any:
 
 
 def _place(gang: str, number: int) -> str:
-    return f"{gang}/{number:0{office.WIDTH}d}"
+    return f"{gang}/{number:0{fencing.WIDTH}d}"
 
 
 def _read(gang: str, number: int) -> tuple[list[str], bytes | None, list[bytes]]:

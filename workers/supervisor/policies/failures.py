@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .repair import MENDABLE
+from .repair_budget import MENDABLE
 
 #: What a rank says when another one has gone; never the root cause while there is another.
 SECONDARY: Final = (

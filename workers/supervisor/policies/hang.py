@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .flight import BACKGROUND
-from .pulse import QUICK
+from ...trainer.flight_recorder import BACKGROUND
+from ...trainer.heartbeat import QUICK
 
 #: A hang is suspected after so many median steps, or `policy.hang_s` if that is longer.
 MEDIAN_STEPS: Final = 5

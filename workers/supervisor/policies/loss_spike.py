@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .failure import Failure
+from .failures import Failure
 
 DEVIATION: Final = 1.4826
 LEAST: Final = 0.05

@@ -1,6 +1,7 @@
 """Which rank works longer than it should, so that all others wait for it. Decisions only.
 
-A rank is late in a step when its own time (`strategies/waiting.py`) is over `factor` times the usual one, lies outside of its peers'
+A rank is late in a step when its own time (`strategies/telemetry/wait_time.py`) is over `factor` times the usual one, lies
+outside of its peers'
 spread, and makes the step longer by a twentieth. The usual time is the median of its peers: ranks with an equal share of the work
 (`Mesh.part`). A rank without peers, such as a pipeline's stage without replicas, is held against its own past, and against how all
 others have changed since.
@@ -16,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .events import Ranks
-from .failure import Failure
+from ...messages.event_buffer import Ranks
+from .failures import Failure
 from .hang import in_words
 
 #: Shares of late steps among the last ones at which an episode begins and ends.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .coords import Coords
-from .copies import buddies
-from .placement import Order
-from .rank import Remains, Reservation
+from ...messages.rendezvous import Coords
+from ...rank.actor import Remains, Reservation
+from ...snapshot.replication import buddies
+from .placement_group import Order
 
 #: So many of a rank's last lines an incident quotes.
 LAST_LINES: Final = 40

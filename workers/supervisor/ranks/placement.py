@@ -10,10 +10,20 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from .lookout import LAST_WORD_S, START_S, within
-from .member import Member, neighbour
-from .placement import NoRoom, Order, bundle_nodes, kill, make_actor, rank_name, rearranged, remove_remains, reserve
-from .rank import Remains
+from ...rank.actor import Remains
+from ..hang_watchdog import LAST_WORD_S, START_S, within
+from .members import Member, neighbour
+from .placement_group import (
+    NoRoom,
+    Order,
+    bundle_nodes,
+    kill,
+    make_actor,
+    rank_name,
+    rearranged,
+    remove_remains,
+    reserve,
+)
 from .spares import Spares
 
 PLACEMENT_S: Final = 120.0

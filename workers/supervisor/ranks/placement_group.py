@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .rank import Rank
-from .spike import Bounds
-from .straggler import Limits
+from ...rank.actor import Rank
+from ..policies.loss_spike import Bounds
+from ..policies.straggler import Limits
 
 NAMESPACE: Final = "shardyard"
 

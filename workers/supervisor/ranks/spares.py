@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
-from .lookout import ANSWER_S, within
-from .member import Member
-from .placement import Order, find_actor, kill, make_actor, spare_name
+from ..hang_watchdog import ANSWER_S, within
+from .members import Member
+from .placement_group import Order, find_actor, kill, make_actor, spare_name
 
 #: So long a spare may take from its order until it stands by: on a node that is away, for ever.
 START_S: Final = 120.0

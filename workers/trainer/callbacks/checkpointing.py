@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-from ..strategies.piece import Piece
-from .build import Built
-from .checkpoint.errors import CheckpointError
-from .checkpoint.save import Saved, Saver
-from .checkpoint.storage import folder_at
-from .export import export
-from .pulse import PULSE
+from ....strategies.param_shard import Piece
+from ...checkpoint.async_saver import Saved, Saver
+from ...checkpoint.errors import CheckpointError
+from ...huggingface.export import export
+from ...storage.folder import folder_at
+from ..build import Built
+from ..heartbeat import PULSE
 
 #: How often the last checkpoint is tried; each other one has its next in the place of a second try.
 TRIES: Final = 3

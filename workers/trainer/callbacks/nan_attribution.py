@@ -16,10 +16,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from ..strategies.piece import parameters
-from ..strategies.precision import LossScale
-from .build import Built
-from .hang import in_words
+from ....strategies.param_shard import parameters
+from ....strategies.precision import LossScale
+from ...supervisor.policies.hang import in_words
+from ..build import Built
 
 
 @dataclass

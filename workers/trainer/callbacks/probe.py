@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 from torch.autograd.graph import saved_tensors_hooks
 
-from ..strategies.pipeline.stopwatch import Bubble
-from ..strategies.selective import watched
-from ..strategies.traffic import Traffic, axes_of, total
-from ..strategies.waiting import Lap, waited
-from .build import Built
+from ....strategies.activation_memory.selective import watched
+from ....strategies.pipeline_parallel.bubble import Bubble
+from ....strategies.telemetry.comm_counter import Traffic, axes_of, total
+from ....strategies.telemetry.wait_time import Lap, waited
+from ..build import Built
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from ..strategies.alike import Difference, difference, held_alike
-from ..strategies.piece import Piece
-from ..strategies.waiting import waited
-from .build import Built
-from .hang import in_words
+from ....strategies.param_shard import Piece
+from ....strategies.replica_checksum import Difference, difference, held_alike
+from ....strategies.telemetry.wait_time import waited
+from ...supervisor.policies.hang import in_words
+from ..build import Built
 
 #: By default comparing takes at most this share of the time, …
 COST: Final = 0.005

@@ -3,7 +3,7 @@
 Rules that it keeps: of every rank the same steps are taken, so that a step exists that all of them have; a copy ends before the
 optimizer changes what it copies; memory that cannot be had costs the snapshots, never the run.
 
-A snapshot is the same rectangles as a checkpoint's (`strategies/piece.py`), one after the other, and JSON: what restores loop and
+A snapshot is the same rectangles as a checkpoint's (`strategies/param_shard.py`), one after the other, and JSON: what restores loop and
 optimizer, and what rank 0 told lately, so that a rank's death with its actor takes no step's record along.
 """
 
@@ -18,11 +18,11 @@ from typing import Any, Final, TypeVar
 import torch
 import torch.distributed as dist
 
-from ..strategies.piece import Piece
-from . import slots
-from .copies import Bell
-from .inventory import aligned
-from .pulse import PULSE
+from ....strategies.param_shard import Piece
+from ...snapshot import shared_memory
+from ...snapshot.header import aligned
+from ...snapshot.replication import Bell
+from ..heartbeat import PULSE
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class Snapshots:
         if not self._fds:
             then()
             return
-        fd = slots.oldest(self._fds)
+        fd = shared_memory.oldest(self._fds)
         ready = None
         if self._stream is not None:
             ready = torch.cuda.Event()
@@ -166,20 +166,20 @@ class Snapshots:
         """Copy everything and seal; returns the seconds of processor time that it took."""
         began = time.thread_time()
         text = json.dumps(facts | {"pieces": _table(self._pieces)}).encode()
-        start = aligned(slots.START + len(text))
+        start = aligned(shared_memory.START + len(text))
         size = start + sum(aligned(piece.tensor.nbytes) for piece in self._pieces)
-        slots.empty(fd)
-        slots.stretch(fd, size)
+        shared_memory.empty(fd)
+        shared_memory.stretch(fd, size)
         memory = self._map(fd)
-        memory[slots.START : slots.START + len(text)] = text
+        memory[shared_memory.START : shared_memory.START + len(text)] = text
         self._copy(memory, start, ready)
-        slots.seal(fd, slots.Header(step, len(text), size))
+        shared_memory.seal(fd, shared_memory.Header(step, len(text), size))
         return time.thread_time() - began
 
     def _map(self, fd: int) -> Any:
         size = os.fstat(fd).st_size
         if fd not in self._maps or len(self._maps[fd]) < size:
-            self._maps[fd] = slots.mapped(fd)
+            self._maps[fd] = shared_memory.mapped(fd)
             if self._stream is not None:
                 _pin(self._maps[fd])
         return self._maps[fd]
@@ -201,14 +201,14 @@ class Snapshots:
 def restore(fds: Sequence[int], step: int, pieces: Sequence[Piece]) -> dict[str, Any]:
     """Fill `pieces` from the snapshot of `step` and return its facts. Raises `SnapshotError`."""
     for fd in fds:
-        header = slots.read_header(fd)
+        header = shared_memory.read_header(fd)
         if header is None or header.step != step:
             continue
-        memory = slots.mapped(fd)
-        facts: dict[str, Any] = json.loads(memory[slots.START : slots.START + header.facts])
+        memory = shared_memory.mapped(fd)
+        facts: dict[str, Any] = json.loads(memory[shared_memory.START : shared_memory.START + header.facts])
         if facts.pop("pieces") != _table(pieces):
             raise SnapshotError(f"the snapshot of step {step} is of another layout or model")
-        for piece, place in _places(pieces, memory, aligned(slots.START + header.facts)):
+        for piece, place in _places(pieces, memory, aligned(shared_memory.START + header.facts)):
             piece.tensor.copy_(place)
         return facts
     raise SnapshotError(f"this rank has no snapshot of step {step}")
@@ -227,7 +227,7 @@ def _places(pieces: Sequence[Piece], memory: Any, start: int) -> list[tuple[Piec
 
 
 def _table(pieces: Sequence[Piece]) -> list[list[Any]]:
-    """As `inventory.py` reads it."""
+    """As `header.py` reads it."""
     return [
         [p.name, list(p.offset), list(p.tensor.shape), str(p.tensor.dtype), list(p.shape), p.tensor.itemsize]
         for p in pieces

@@ -1,6 +1,6 @@
 """One rank's part in a trace: all ranks begin it with the same step, record it, and tell it when its last step is done.
 
-Whether a rank has heard the wish travels with the step's sums (`strategies/clip.py`), as the wish to end does: once all have, the next
+Whether a rank has heard the wish travels with the step's sums (`strategies/grad_clip.py`), as the wish to end does: once all have, the next
 step is the first. So a step that nobody traces pays one number in a sum that is made anyway. Clocks are aligned before the first
 step and after the last; only then is anything told, outside of all steps. What is told is bounded, and not remembered in snapshots:
 who dies amid a trace takes it along, and the gang says so.
@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-from ..strategies.alignment import Aligned, Offset, offset_to_first
-from ..strategies.clock import clock_of
-from ..strategies.pipeline.replay import Replay
-from ..strategies.spans import SPANS, TRAINING, Recorded, Span
-from ..strategies.traffic import axes_of
-from ..strategies.waiting import ASIDE
-from .build import Built
-from .trace import WISH, Trace, Wish, traced_ranks, vote
+from ....strategies.pipeline_parallel.ideal_timeline import Replay
+from ....strategies.telemetry.clock_sync import Aligned, Offset, offset_to_first
+from ....strategies.telemetry.comm_counter import axes_of
+from ....strategies.telemetry.device_clock import clock_of
+from ....strategies.telemetry.step_tracer import SPANS, TRAINING, Recorded, Span
+from ....strategies.telemetry.wait_time import ASIDE
+from ...messages.trace_request import WISH, Trace, Wish, traced_ranks, vote
+from ..build import Built
 
 #: Spans of a rank's step, and of a whole trace: the shortest are left out.
 MOST_SPANS: Final = 4000

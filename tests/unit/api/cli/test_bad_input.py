@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shardyard.api.cli.commands import run
+from shardyard.api.cli.main import run
 
 NOBODY = "http://127.0.0.1:1"
 

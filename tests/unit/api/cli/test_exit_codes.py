@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shardyard.api.cli.commands import run
-from shardyard.api.cli.exits import MEANING, ExitCode, of_state
+from shardyard.api.cli.exit_codes import MEANING, ExitCode, of_state
+from shardyard.api.cli.main import run
 from shardyard.service.states import FINAL
 
 ROOT = Path(__file__).parents[4]

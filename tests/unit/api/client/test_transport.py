@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from shardyard.api.asking import PAUSES, ApiError, Event, Place, Tries, Unreachable
+from shardyard.api.client.transport import PAUSES, ApiError, Event, Place, Tries, Unreachable
 
 
 def answer(status: int) -> httpx2.Response:

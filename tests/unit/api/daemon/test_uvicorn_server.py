@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from shardyard.api.server import listen
+from shardyard.api.daemon.uvicorn_server import listen
 
 
 async def test_an_answer_is_sent_at_once() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardyard.api.problems import CODES, DATABASE
+from shardyard.api.http.problems import CODES, DATABASE
 from shardyard.service import errors
 from shardyard.service.errors import DatabaseError, ShardyardError
 

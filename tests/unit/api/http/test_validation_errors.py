@@ -6,8 +6,8 @@ import jsonschema
 import pytest
 
 from shardyard.api.errors import InvalidDocument
+from shardyard.api.http.validation_errors import job_schema, read_spec
 from shardyard.api.models import FieldError
-from shardyard.api.remedies import job_schema, read_spec
 
 
 def spec(**train: Any) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from collections.abc import Collection
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.api import stream
-from shardyard.api.stream import EventStream, Hub
+from shardyard.api.http import watch_hub as stream
+from shardyard.api.http.watch_hub import EventStream, Hub
 from shardyard.service.errors import DatabaseError, DatabaseUnreachable, SchemaTooNew
-from shardyard.service.records import Cursor, Tail, TailItem
+from shardyard.service.schemas.records import Cursor, Tail, TailItem
 from shardyard.service.states import State
 
 

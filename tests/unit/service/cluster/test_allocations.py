@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from shardyard.service.gangs import Share
-from shardyard.service.holdings import by_node
+from shardyard.service.cluster.allocations import by_node
+from shardyard.service.cluster.interface import Share
 
 
 def group(name: str, state: str, *bundles: tuple[dict[str, float], str]) -> dict[str, Any]:

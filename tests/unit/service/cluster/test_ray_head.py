@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardyard.service.head import LONGEST_FOLDER, Head, HeadError, Process, Record, lives, marked
+from shardyard.service.cluster.ray_head import LONGEST_FOLDER, Head, HeadError, Process, Record, lives, marked
 
 
 def process(pid: int) -> Process:

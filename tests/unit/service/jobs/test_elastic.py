@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.service import forms
+from shardyard.service.jobs import elastic as forms
 
 
 def row(world_size: int, impatient: bool = False, sizes: tuple[int, ...] = (8, 4, 2), grace_s: float = 60.0) -> Any:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from shardyard.service import resume as resuming
 from shardyard.service.errors import CheckpointDamaged, ResumeMismatch
-from shardyard.service.resume import check_resumed
+from shardyard.service.jobs import resume as resuming
+from shardyard.service.jobs.resume import check_resumed
 from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
-from shardyard.workers.checkpoint.storage import folder_at
 from shardyard.workers.data.position import Position, SampleOrder
 from shardyard.workers.spec import TrainSpec
+from shardyard.workers.storage.folder import folder_at
 
 ORDER = SampleOrder("text", "bytes", 256, 0.05, 0)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.spec_warnings import warnings
+from shardyard.service.jobs.spec_warnings import warnings
 from shardyard.workers.spec import TrainSpec
 
 

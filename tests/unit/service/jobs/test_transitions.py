@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.service.lifecycle import route
+from shardyard.service.jobs.transitions import route
 from shardyard.service.states import FINAL, HOLDING, MOVES, State
 
 states = st.sampled_from(list(State))

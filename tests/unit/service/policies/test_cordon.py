@@ -2,8 +2,8 @@ import itertools
 
 import pytest
 
-from shardyard.service.cordon import Cordon, Limits, due, in_words, is_last, spared
-from shardyard.service.queue import Device
+from shardyard.service.policies.cordon import Cordon, Limits, due, in_words, is_last, spared
+from shardyard.service.policies.queue import Device
 
 CPU: frozenset[Device] = frozenset({"cpu"})
 BOTH: frozenset[Device] = frozenset({"cpu", "cuda"})

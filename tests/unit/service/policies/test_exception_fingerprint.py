@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.fingerprint import fingerprint
+from shardyard.service.policies.exception_fingerprint import fingerprint
 
 TRACEBACK = """Traceback (most recent call last):
   File "loop.py", line 139, in run

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.service.queue import (
+from shardyard.service.policies.queue import (
     Device,
     Inventory,
     Machine,

@@ -2,7 +2,17 @@ from dataclasses import replace
 
 import pytest
 
-from shardyard.service.budget import FREE, INFRASTRUCTURE, PROGRESS_STEPS, Again, BackOff, Enough, Fault, Spent, decide
+from shardyard.service.policies.retry import (
+    FREE,
+    INFRASTRUCTURE,
+    PROGRESS_STEPS,
+    Again,
+    BackOff,
+    Enough,
+    Fault,
+    Spent,
+    decide,
+)
 
 BACK_OFF = BackOff(4.0, 100.0)
 FRESH = Spent(restarts=0, max_restarts=3, retries=0, max_retries=0, setbacks=0)

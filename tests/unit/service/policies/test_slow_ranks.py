@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from shardyard.service.records import SlowRank
-from shardyard.service.slow_ranks import LESS, MORE, WINDOWS, Marks, marked, slow_rank
+from shardyard.service.policies.slow_ranks import LESS, MORE, WINDOWS, Marks, marked, slow_rank
+from shardyard.service.schemas.records import SlowRank
 
 NOISE = 0.06
 FEW = 10

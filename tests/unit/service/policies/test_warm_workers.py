@@ -1,6 +1,6 @@
 import pytest
 
-from shardyard.service.warm_workers import Shortage, Workers, shortage_of
+from shardyard.service.policies.warm_workers import Shortage, Workers, shortage_of
 
 CORES, SLOTS, MOST = 2, 8, 10
 

@@ -1,6 +1,6 @@
 import pytest
 
-from shardyard.service.curves import width_of
+from shardyard.service.queries.curves import width_of
 
 
 @pytest.mark.parametrize("buckets", [2, 3, 400, 800])

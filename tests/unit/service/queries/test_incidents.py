@@ -1,5 +1,5 @@
-from shardyard.service.incidents import _story
-from shardyard.service.records import Repair
+from shardyard.service.queries.incidents import _story
+from shardyard.service.schemas.records import Repair
 
 
 def test_a_lost_node_is_one_paragraph_with_its_ranks() -> None:

@@ -5,8 +5,8 @@ import functools
 import pytest
 from torch import nn
 
-from shardyard.strategies.recompute import apply_recompute
-from shardyard.strategies.savings import Recompute
+from shardyard.strategies.activation_memory.checkpointing import apply_recompute
+from shardyard.strategies.memory_options import Recompute
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from shardyard.strategies.recompute import kept
-from shardyard.strategies.selective import contexts, only_for_kept, watched
+from shardyard.strategies.activation_memory.checkpointing import kept
+from shardyard.strategies.activation_memory.selective import contexts, only_for_kept, watched
 
 CONTEXTS: dict[str, Any] = {"use_reentrant": False, "context_fn": partial(contexts, kept)}
 

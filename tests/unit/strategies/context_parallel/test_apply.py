@@ -9,8 +9,8 @@ from harness.ranks import spawn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.strategies.context import positions_of
-from shardyard.strategies.kernels import CPU_FLASH, MATH, Kernel, kernel_for
+from shardyard.strategies.context_parallel.apply import positions_of
+from shardyard.strategies.context_parallel.attention_kernels import CPU_FLASH, MATH, Kernel, kernel_for
 from shardyard.strategies.layout import Layout
 
 NAMES = {"MATH": MATH, "CPU_FLASH": CPU_FLASH}

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from shardyard.strategies.cost.formula import Formula, Setting, Unknown, axis_names
+from shardyard.strategies.cost.communication import traffic
+from shardyard.strategies.cost.estimate import Formula, Setting, Unknown, axis_names
 from shardyard.strategies.cost.memory import memory, state_bytes
-from shardyard.strategies.cost.traffic import traffic
 from shardyard.strategies.layout import Layout
-from shardyard.workers.formulas import setting_of, vocabulary
+from shardyard.workers.cost_inputs import setting_of, vocabulary
 from shardyard.workers.spec import TrainSpec
 
 LAYOUTS = [
@@ -28,7 +28,7 @@ def test_traffic_is_named_as_the_mesh_names_it(degrees: dict[str, int]) -> None:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.strategies.traffic import axes_of
+    from shardyard.strategies.telemetry.comm_counter import axes_of
 
     layout = Layout.model_validate(degrees)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=layout.world_size)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardyard.strategies.cost.stages import ModuleCosts, rank_costs, stage_blocks
+from shardyard.strategies.cost.stage_balance import ModuleCosts, rank_costs, stage_blocks
 from shardyard.strategies.layout import Layout
 
 ALL = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]

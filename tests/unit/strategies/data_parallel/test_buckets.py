@@ -1,8 +1,8 @@
 import torch
 from torch import nn
 
-from shardyard.strategies.buckets import Bucket, BucketOrder, fill_buckets
-from shardyard.strategies.piece import Parameter
+from shardyard.strategies.data_parallel.buckets import Bucket, BucketOrder, fill_buckets
+from shardyard.strategies.param_shard import Parameter
 
 
 def parameter(*shape: int) -> Parameter:

@@ -21,7 +21,7 @@ def _messages(rank: int, world: int, port: int) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
-    from shardyard.strategies.shard_messages import GlooAllGather, GlooReduceScatter
+    from shardyard.strategies.data_parallel.fsdp_comm import GlooAllGather, GlooReduceScatter
 
     device, world_group = group(rank, world, port), dist.group.WORLD
     assert world_group is not None

@@ -2,10 +2,18 @@
 
 import pytest
 
-from shardyard.strategies.alignment import Aligned, Offset
-from shardyard.strategies.pipeline.order import Action, order_of
-from shardyard.strategies.pipeline.replay import BACKWARD, FORWARD, LOSS, SCHEDULE, Passes, passes_of, replay
-from shardyard.strategies.spans import TRAINING, Recorded, Span
+from shardyard.strategies.pipeline_parallel.ideal_timeline import (
+    BACKWARD,
+    FORWARD,
+    LOSS,
+    SCHEDULE,
+    Passes,
+    passes_of,
+    replay,
+)
+from shardyard.strategies.pipeline_parallel.schedule_order import Action, order_of
+from shardyard.strategies.telemetry.clock_sync import Aligned, Offset
+from shardyard.strategies.telemetry.step_tracer import TRAINING, Recorded, Span
 
 ORDER = order_of(None, "gpipe", 2, 2)
 

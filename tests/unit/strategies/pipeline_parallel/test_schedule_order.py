@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardyard.strategies.layout import Layout, Refusal
-from shardyard.strategies.pipeline.order import peaks
-from shardyard.strategies.pipeline.schedule import planned_order
-from shardyard.strategies.pipeline.simulate import evenly, simulate
+from shardyard.strategies.pipeline_parallel.schedule import planned_order
+from shardyard.strategies.pipeline_parallel.schedule_order import peaks
+from shardyard.strategies.pipeline_parallel.simulator import evenly, simulate
 
 ALL = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"]
 

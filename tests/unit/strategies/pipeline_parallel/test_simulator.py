@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardyard.strategies.layout import Layout
-from shardyard.strategies.pipeline.order import COMPUTES, Action
-from shardyard.strategies.pipeline.schedule import planned_order
-from shardyard.strategies.pipeline.simulate import Durations, Stuck, Timeline, evenly, simulate
+from shardyard.strategies.pipeline_parallel.schedule import planned_order
+from shardyard.strategies.pipeline_parallel.schedule_order import COMPUTES, Action
+from shardyard.strategies.pipeline_parallel.simulator import Durations, Stuck, Timeline, evenly, simulate
 
 
 def _even(layout: Layout, microbatches: int) -> Timeline:

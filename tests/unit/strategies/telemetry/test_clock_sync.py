@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardyard.strategies.alignment import Aligned, Offset
+from shardyard.strategies.telemetry.clock_sync import Aligned, Offset
 
 
 def test_a_clock_that_drifts_is_right_at_both_ends_and_in_between() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardyard.strategies.spans import SPANS, Recorded, Spans
+from shardyard.strategies.telemetry.step_tracer import SPANS, Recorded, Spans
 
 AXES = {"3": "data"}
 

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from shardyard.strategies.waiting import OWN_TIME, WAITING, WORKING, Lap, OwnTime, waited
+from shardyard.strategies.telemetry.wait_time import OWN_TIME, WAITING, WORKING, Lap, OwnTime, waited
 
 
 class HandClock:

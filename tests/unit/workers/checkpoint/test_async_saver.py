@@ -13,15 +13,15 @@ from harness.patience import PATIENCE_S
 
 from shardyard.strategies.layout import Layout
 from shardyard.strategies.mesh import Mesh, make_mesh
-from shardyard.strategies.piece import Piece
-from shardyard.workers.checkpoint.bucket import BucketFolder
+from shardyard.strategies.param_shard import Piece
+from shardyard.workers.checkpoint.async_saver import THREAD, Saver
 from shardyard.workers.checkpoint.manifest import MANIFEST, read
-from shardyard.workers.checkpoint.reading import fill
-from shardyard.workers.checkpoint.save import THREAD, Saver
-from shardyard.workers.checkpoint.shelf import complete, folder
-from shardyard.workers.checkpoint.storage import Folder, LocalFolder, folder_at
+from shardyard.workers.checkpoint.reader import fill
+from shardyard.workers.checkpoint.retention import complete, folder
 from shardyard.workers.checkpoint.verify import verify
-from shardyard.workers.flight import collectives
+from shardyard.workers.storage.folder import Folder, LocalFolder, folder_at
+from shardyard.workers.storage.s3_folder import BucketFolder
+from shardyard.workers.trainer.flight_recorder import collectives
 
 CPU = torch.device("cpu")
 

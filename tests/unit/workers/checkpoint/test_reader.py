@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from shardyard.strategies.piece import Piece, narrow
+from shardyard.strategies.param_shard import Piece, narrow
 from shardyard.workers.checkpoint.errors import CheckpointError, Damaged
-from shardyard.workers.checkpoint.image import Image
 from shardyard.workers.checkpoint.manifest import File, Manifest
-from shardyard.workers.checkpoint.reading import fill
-from shardyard.workers.checkpoint.storage import Folder, LocalFolder
+from shardyard.workers.checkpoint.reader import fill
+from shardyard.workers.checkpoint.staging_buffer import Image
+from shardyard.workers.storage.folder import Folder, LocalFolder
 
 Rectangles = list[tuple[tuple[int, ...], tuple[int, ...]]]
 

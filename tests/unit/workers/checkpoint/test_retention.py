@@ -3,8 +3,8 @@
 import pytest
 
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
-from shardyard.workers.checkpoint.shelf import clear, complete, folder, newest, prune
-from shardyard.workers.checkpoint.storage import Folder, LocalFolder
+from shardyard.workers.checkpoint.retention import clear, complete, folder, newest, prune
+from shardyard.workers.storage.folder import Folder, LocalFolder
 
 
 def shelve(root: Folder, *steps: int) -> None:

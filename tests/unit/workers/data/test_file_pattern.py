@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shardyard.workers.data import pattern
+from shardyard.workers.data import file_pattern
 from shardyard.workers.data.errors import DataError
-from shardyard.workers.data.pattern import matching
+from shardyard.workers.data.file_pattern import matching
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_each_folder_is_looked_through_once_however_many_stars(tmp_path: Path, m
         folder = folder / "a"
         folder.mkdir()
     (folder / "a.txt").touch()
-    monkeypatch.setattr(pattern, "MOST_NAMES", 31)
+    monkeypatch.setattr(file_pattern, "MOST_NAMES", 31)
     assert matching(f"{tmp_path}/**/a/**/a/**/a/**/*.txt") == [folder / "a.txt"]
 
 
@@ -97,7 +97,7 @@ def test_each_folder_is_looked_through_once_however_many_stars(tmp_path: Path, m
 def test_what_goes_beyond_a_bound_is_refused(
     tree: Path, bound: str, most: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pattern, bound, most)
+    monkeypatch.setattr(file_pattern, bound, most)
     with pytest.raises(DataError, match=says) as refused:
         matching(f"{tree}/**/*.txt")
     assert refused.value.code == "too_many_files" and "nearer to the files" in refused.value.remedy

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardyard.workers.data.order import permute
+from shardyard.workers.data.shuffle import permute
 
 
 @settings(deadline=None)

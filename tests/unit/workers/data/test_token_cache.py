@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.data import cache
-from shardyard.workers.data.cache import locked, prepare
+from shardyard.workers.data import token_cache
 from shardyard.workers.data.errors import DataError
+from shardyard.workers.data.token_cache import locked, prepare
 from shardyard.workers.spec import DataSpec
 
 CONTENT = "äbc\n" * 1000
@@ -157,7 +157,7 @@ def test_a_cache_that_cannot_be_made_is_refused(corpus: Path, tmp_path: Path) ->
 def test_a_large_files_digest_is_remembered_until_it_changes(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "_REMEMBERED_BYTES", 1)
+    monkeypatch.setattr(token_cache, "_REMEMBERED_BYTES", 1)
     monkeypatch.setattr(time, "time_ns", lambda: 2**62)  # long after the file was written
     folder = tmp_path / "cache"
     key = prepare(spec(corpus), folder).key
@@ -171,7 +171,7 @@ def test_a_large_files_digest_is_remembered_until_it_changes(
 def test_a_file_that_was_just_written_is_not_remembered(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "_REMEMBERED_BYTES", 1)
+    monkeypatch.setattr(token_cache, "_REMEMBERED_BYTES", 1)
     prepare(spec(corpus), tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("*.sha256"))
 

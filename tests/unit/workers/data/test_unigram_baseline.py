@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardyard.workers.data.cache import prepare
-from shardyard.workers.data.unigram import cross_entropy, histogram, unigram_loss
+from shardyard.workers.data.token_cache import prepare
+from shardyard.workers.data.unigram_baseline import cross_entropy, histogram, unigram_loss
 from shardyard.workers.spec import DataSpec
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.workers import forkserver
-from shardyard.workers.coords import Coords
+from shardyard.workers.forkserver import server as forkserver
+from shardyard.workers.messages.rendezvous import Coords
 
 ENTRY = """
 import os, sys, time, threading, subprocess

@@ -1,6 +1,6 @@
 """Each event of rank 0 is one line or none."""
 
-from shardyard.workers.words import in_words
+from shardyard.workers.messages.event_text import in_words
 
 
 def test_a_step_says_its_loss_and_whether_it_was_skipped() -> None:

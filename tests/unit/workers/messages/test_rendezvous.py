@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from shardyard.workers.coords import Coords
+from shardyard.workers.messages.rendezvous import Coords
 
 
 def test_coords_survive_their_way_as_json() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from shardyard.workers.ending import Ending, agreed, votes
+from shardyard.workers.messages.stop_request import Ending, agreed, votes
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from shardyard.workers.trace import Trace, Wish, slowest_rank, traced_ranks, vote
+from shardyard.workers.messages.trace_request import Trace, Wish, slowest_rank, traced_ranks, vote
 
 
 def test_an_order_comes_back_from_json_and_has_its_bounds() -> None:

@@ -3,7 +3,7 @@ import torch
 from harness.decoders import decoder, filled, tiny, token_ids
 from torch import nn
 
-from shardyard.workers.models.make import make
+from shardyard.workers.models.registry import make
 
 FAMILIES = ("llama", "gpt2")
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from shardyard.strategies.layout import Refusal
-from shardyard.workers.models.huggingface import architecture_of, config_of, fitted, place
+from shardyard.workers.models.hf_config import architecture_of, config_of, fitted, place
 from shardyard.workers.models.presets import Architecture
 from shardyard.workers.spec import ModelSpec, TrainSpec
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardyard.strategies.layout import Refusal
-from shardyard.workers.models.own import check_source, refuse_arguments
+from shardyard.workers.models.own_module import check_source, refuse_arguments
 from shardyard.workers.spec import ModelSpec
 
 SOURCES = {

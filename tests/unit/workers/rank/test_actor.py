@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from harness.virtual_time import VirtualLoop, run_virtually
 
-from shardyard.workers.events import Spool
-from shardyard.workers.hang import Examination, hung
-from shardyard.workers.rank import MAX_LINE, Lines, Logs, Rank, Trainer
+from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.rank.actor import MAX_LINE, Lines, Logs, Rank, Trainer
+from shardyard.workers.supervisor.policies.hang import Examination, hung
 
 
 @pytest.fixture

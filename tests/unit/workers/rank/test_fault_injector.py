@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from shardyard.workers.checkpoint.manifest import Manifest, write
-from shardyard.workers.checkpoint.storage import LocalFolder
-from shardyard.workers.fault import Fault
-from shardyard.workers.wounds import Wounds, corrupt
+from shardyard.workers.messages.fault_request import Fault
+from shardyard.workers.rank.fault_injector import Wounds, corrupt
+from shardyard.workers.storage.folder import LocalFolder
 
 
 class Process:

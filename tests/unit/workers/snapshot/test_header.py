@@ -2,9 +2,9 @@ import os
 
 import torch
 
-from shardyard.strategies.piece import Piece
-from shardyard.workers import inventory
-from shardyard.workers.snapshot import Snapshots
+from shardyard.strategies.param_shard import Piece
+from shardyard.workers.snapshot import header
+from shardyard.workers.trainer.callbacks.snapshotting import Snapshots
 
 
 def test_what_a_snapshot_holds_is_found_without_torch(fds: list[int]) -> None:
@@ -18,9 +18,9 @@ def test_what_a_snapshot_holds_is_found_without_torch(fds: list[int]) -> None:
     snapshots = Snapshots(fds, 1, pieces, torch.device("cpu"))
     snapshots.after(7, 1.0, lambda: {"training": {"step": 7}}, lambda: None)
     snapshots.settle()
-    fd = inventory.slot_of(fds, 7)
-    assert fd is not None and inventory.slot_of(fds, 6) is None
-    found = inventory.read(fd)
+    fd = header.slot_of(fds, 7)
+    assert fd is not None and header.slot_of(fds, 6) is None
+    found = header.read(fd)
     assert found is not None and (found.step, found.facts) == (7, {"training": {"step": 7}})
     weight, none, last = found.stored
     assert (weight.name, weight.offset, weight.size, weight.shape) == ("weight", (3, 0), (3, 5), (6, 5))
@@ -30,4 +30,4 @@ def test_what_a_snapshot_holds_is_found_without_torch(fds: list[int]) -> None:
 
 
 def test_an_empty_slot_holds_nothing(fds: list[int]) -> None:
-    assert inventory.read(fds[0]) is None
+    assert header.read(fds[0]) is None

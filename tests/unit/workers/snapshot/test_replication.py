@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardyard.workers import copies, slots
-from shardyard.workers.copies import Bell, Chunk, Copying, Keeper, Stale, bell, buddies, send
+from shardyard.workers.snapshot import replication, shared_memory
+from shardyard.workers.snapshot.replication import Bell, Chunk, Copying, Keeper, Stale, bell, buddies, send
 
-SIZE = slots.START + 1000
+SIZE = shared_memory.START + 1000
 
 
 @pytest.fixture
@@ -20,31 +20,31 @@ def keeper() -> Iterator[Keeper]:
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "CHUNK", 300)
+    monkeypatch.setattr(replication, "CHUNK", 300)
 
 
 def fill(fd: int, step: int, size: int = SIZE) -> bytes:
     """A complete slot; returns its content."""
-    content = os.urandom(size - slots.START)
-    slots.empty(fd)
-    slots.stretch(fd, size)
-    os.pwrite(fd, content, slots.START)
-    slots.seal(fd, slots.Header(step, 10, size))
+    content = os.urandom(size - shared_memory.START)
+    shared_memory.empty(fd)
+    shared_memory.stretch(fd, size)
+    os.pwrite(fd, content, shared_memory.START)
+    shared_memory.seal(fd, shared_memory.Header(step, 10, size))
     return content
 
 
 def content(fds: list[int], step: int) -> bytes:
-    (fd,) = [fd for fd in fds if (header := slots.read_header(fd)) and header.step == step]
-    header = slots.read_header(fd)
+    (fd,) = [fd for fd in fds if (header := shared_memory.read_header(fd)) and header.step == step]
+    header = shared_memory.read_header(fd)
     assert header is not None
-    return os.pread(fd, header.size - slots.START, slots.START)
+    return os.pread(fd, header.size - shared_memory.START, shared_memory.START)
 
 
 async def test_a_copy_is_equal_and_complete_only_with_its_last_part(fds: list[int], keeper: Keeper) -> None:
     wanted, seen = fill(fds[0], 7), []
 
     async def give(chunk: Chunk) -> bool:
-        seen.append(slots.steps(keeper.of(3)))
+        seen.append(shared_memory.steps(keeper.of(3)))
         return keeper.keep(chunk)
 
     assert await send(fds[0], 3, 1, give)
@@ -63,10 +63,10 @@ async def test_the_two_newest_copies_stay_and_one_that_is_there_is_not_sent_agai
         parts: list[Chunk] = []
         fill(fds[step % 2], step)
         await send(fds[step % 2], 0, 1, give)
-    assert slots.steps(keeper.of(0)) == [2, 3]
+    assert shared_memory.steps(keeper.of(0)) == [2, 3]
     parts = []
     assert await send(fds[1], 0, 2, give) and len(parts) == 1
-    assert slots.steps(keeper.of(0)) == [2, 3]
+    assert shared_memory.steps(keeper.of(0)) == [2, 3]
 
 
 @pytest.mark.parametrize("when", range(4))
@@ -84,7 +84,7 @@ async def test_what_changes_while_it_is_read_is_never_a_copy(fds: list[int], kee
         return keeper.keep(chunk)
 
     assert await send(fds[0], 0, 1, give) == (when == 3), "its last part had been read before"
-    assert slots.steps(keeper.of(0)) == ([1, 2] if when == 3 else [1])
+    assert shared_memory.steps(keeper.of(0)) == ([1, 2] if when == 3 else [1])
 
 
 async def test_parts_that_do_not_follow_each_other_are_refused(fds: list[int], keeper: Keeper) -> None:
@@ -101,7 +101,7 @@ async def test_parts_that_do_not_follow_each_other_are_refused(fds: list[int], k
     keeper.keep(parts[0])
     with pytest.raises(Stale):
         keeper.keep(parts[2])
-    assert slots.steps(keeper.of(0)) == []
+    assert shared_memory.steps(keeper.of(0)) == []
 
 
 async def test_a_keeper_lets_go_of_what_it_need_not_keep(fds: list[int], keeper: Keeper) -> None:
@@ -110,13 +110,13 @@ async def test_a_keeper_lets_go_of_what_it_need_not_keep(fds: list[int], keeper:
         await send(fds[0], rank, 1, _into(keeper))
     gone = keeper.of(1)
     keeper.drop_all_but([0, 2, 5])
-    assert [slots.steps(keeper.of(rank)) for rank in range(3)] == [[1], [], [1]]
+    assert [shared_memory.steps(keeper.of(rank)) for rank in range(3)] == [[1], [], [1]]
     for fd in gone:
         with pytest.raises(OSError):
             os.fstat(fd)
 
 
-def _into(keeper: Keeper) -> copies.Give:
+def _into(keeper: Keeper) -> replication.Give:
     async def give(chunk: Chunk) -> bool:
         return keeper.keep(chunk)
 
@@ -126,7 +126,7 @@ def _into(keeper: Keeper) -> copies.Give:
 class Actor:
     """An actor's side in a thread of its own, as a trainer sees it: in another process."""
 
-    def __init__(self, fds: list[int], give: copies.Give) -> None:
+    def __init__(self, fds: list[int], give: replication.Give) -> None:
         ours, theirs = bell()
         ours.setblocking(False)
         self.bell, self.met, self.warnings = Bell(theirs), 0, list[str]()
@@ -151,7 +151,7 @@ def test_a_trainer_waits_until_its_snapshot_is_copied(fds: list[int], keeper: Ke
         fill(fds[step % 2], step)
         actor.bell.ring(step)
         actor.bell.wait()
-        assert step in slots.steps(keeper.of(0))
+        assert step in shared_memory.steps(keeper.of(0))
     actor.bell.wait()
     assert actor.met == 2 and actor.bell.took_s > 0 and not actor.warnings
     actor.end()
@@ -159,7 +159,7 @@ def test_a_trainer_waits_until_its_snapshot_is_copied(fds: list[int], keeper: Ke
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_buddy_that_is_gone_stops_no_training(fds: list[int], monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
-    monkeypatch.setattr(copies, "CHUNK_S", 0.01)
+    monkeypatch.setattr(replication, "CHUNK_S", 0.01)
     calls = 0
 
     async def give(_: Chunk) -> bool:
@@ -180,14 +180,14 @@ def test_a_buddy_that_is_gone_stops_no_training(fds: list[int], monkeypatch: pyt
 
 
 def test_an_actor_that_does_not_answer_stops_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(replication, "PATIENCE_S", 0.01)
     ours, theirs = bell()
     trainers = Bell(theirs)
     trainers.ring(1)
     trainers.wait()
-    ours.send(copies._NEWS.pack(1, 0.0))  # late, for a snapshot that is no longer waited for
+    ours.send(replication._NEWS.pack(1, 0.0))  # late, for a snapshot that is no longer waited for
     trainers.ring(2)
-    ours.send(copies._NEWS.pack(2, 4.0))
+    ours.send(replication._NEWS.pack(2, 4.0))
     trainers.wait()
     assert trainers.cost_s == 4.0
     ours.close()

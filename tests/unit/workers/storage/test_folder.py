@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import Path
 
-from shardyard.workers.checkpoint.storage import Folder, LocalFolder
+from shardyard.workers.storage.folder import Folder, LocalFolder
 
 LAST = "config.json"
 

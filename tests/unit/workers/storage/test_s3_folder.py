@@ -13,16 +13,17 @@ import torch
 import torch.distributed as dist
 from harness.bucket import Buckets, Door
 
-from shardyard.strategies.piece import Piece
-from shardyard.workers.checkpoint import bucket, restore
-from shardyard.workers.checkpoint.bucket import BucketFolder
+from shardyard.strategies.param_shard import Piece
+from shardyard.workers.checkpoint import restore
 from shardyard.workers.checkpoint.errors import Damaged, Refused, Unreachable
-from shardyard.workers.checkpoint.image import Image
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, read, write
-from shardyard.workers.checkpoint.reading import fill
-from shardyard.workers.checkpoint.shelf import complete, folder
-from shardyard.workers.checkpoint.storage import Folder, folder_at
+from shardyard.workers.checkpoint.reader import fill
+from shardyard.workers.checkpoint.retention import complete, folder
+from shardyard.workers.checkpoint.staging_buffer import Image
 from shardyard.workers.checkpoint.verify import verify
+from shardyard.workers.storage import s3_folder
+from shardyard.workers.storage.folder import Folder, folder_at
+from shardyard.workers.storage.s3_folder import BucketFolder
 
 CHANGES = 40
 
@@ -66,7 +67,7 @@ def uploads(path: Folder) -> list[str]:
 
 
 def test_a_large_file_goes_and_comes_in_parts(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket, "BLOCK_BYTES", 5 << 20)  # S3 takes no smaller parts
+    monkeypatch.setattr(s3_folder, "BLOCK_BYTES", 5 << 20)  # S3 takes no smaller parts
     content = os.urandom((11 << 20) + 3)
     root = folder_at(prefix)
     root.write("large", memoryview(content))
@@ -183,8 +184,8 @@ def test_a_bucket_that_comes_back_is_waited_for(
 def test_a_manifest_counts_when_its_answer_alone_was_lost(
     prefix: str, door: Door, buckets: Buckets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bucket, "TRIES", 1)
-    monkeypatch.setattr(bucket, "READ_TRIES", 1)
+    monkeypatch.setattr(s3_folder, "TRIES", 1)
+    monkeypatch.setattr(s3_folder, "READ_TRIES", 1)
     root = folder_at(prefix)
     door.server, door.loses = buckets.port, 1
     root.publish(MANIFEST, b"{}")
@@ -208,7 +209,7 @@ def test_a_bucket_that_stays_away_is_neither_empty_nor_damaged(
 
 
 def test_a_server_that_never_answers_is_given_up(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket, "READ_S", 0.2)
+    monkeypatch.setattr(s3_folder, "READ_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(Unreachable):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from shardyard.strategies.layout import Refusal
-from shardyard.workers.checkpoint.address import address, below, refuse_unreachable
 from shardyard.workers.spec import TrainSpec
+from shardyard.workers.storage.uri import address, below, refuse_unreachable
 
 
 @pytest.mark.parametrize(

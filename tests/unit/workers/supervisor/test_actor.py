@@ -1,6 +1,6 @@
-from shardyard.workers.failure import Failure
-from shardyard.workers.gang import Supervisor
-from shardyard.workers.placement import Order
+from shardyard.workers.supervisor.actor import Supervisor
+from shardyard.workers.supervisor.policies.failures import Failure
+from shardyard.workers.supervisor.ranks.placement_group import Order
 
 
 def test_the_root_cause_is_no_echo_of_another_failure() -> None:

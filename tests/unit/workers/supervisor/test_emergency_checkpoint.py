@@ -1,7 +1,7 @@
-from shardyard.workers.events import Spool
-from shardyard.workers.inventory import Stored
-from shardyard.workers.salvage import Ground, divided
-from shardyard.workers.story import Story
+from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.snapshot.header import Stored
+from shardyard.workers.supervisor.emergency_checkpoint import Ground, divided
+from shardyard.workers.supervisor.event_merger import Story
 
 
 def stored(name: str, offset: int, size: int, whole: int = 8) -> Stored:

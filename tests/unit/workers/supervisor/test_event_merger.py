@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from shardyard.workers.events import Spool
-from shardyard.workers.story import Story
+from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.supervisor.event_merger import Story
 
 
 def incidents(story: Story) -> list[str]:

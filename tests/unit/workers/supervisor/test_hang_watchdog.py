@@ -3,8 +3,8 @@ from typing import Any
 
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.lookout import leases_kept
-from shardyard.workers.member import Member
+from shardyard.workers.supervisor.hang_watchdog import leases_kept
+from shardyard.workers.supervisor.ranks.members import Member
 
 
 class Heard:

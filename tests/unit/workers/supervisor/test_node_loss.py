@@ -1,6 +1,6 @@
 import socket
 
-from shardyard.workers.nodes import _answers
+from shardyard.workers.supervisor.node_loss import _answers
 
 
 async def test_a_port_that_is_listened_on_answers_and_one_that_is_only_held_does_not() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.workers.samples import MOST_RANKS, Samples, places
+from shardyard.workers.supervisor.rank_samples import MOST_RANKS, Samples, places
 
 
 class Clock:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardyard.workers.events import Event, Spool
-from shardyard.workers.member import Member
-from shardyard.workers.trace import Trace
-from shardyard.workers.traces import Book, Ordered, Traces
+from shardyard.workers.messages.event_buffer import Event, Spool
+from shardyard.workers.messages.trace_request import Trace
+from shardyard.workers.supervisor.ranks.members import Member
+from shardyard.workers.supervisor.trace_orders import Book, Ordered, Traces
 
 
 @dataclass

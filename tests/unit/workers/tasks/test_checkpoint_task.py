@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from harness.shelves import FILE, damage, place, saved, saved_model
 
-from shardyard.workers.checkpoint.storage import folder_at
-from shardyard.workers.export import export
-from shardyard.workers.operation import Operation, Outcome, perform
+from shardyard.workers.huggingface.export import export
+from shardyard.workers.storage.folder import folder_at
+from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, perform
 
 
 def verify(path: Path) -> Outcome:

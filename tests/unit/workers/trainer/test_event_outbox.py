@@ -1,6 +1,6 @@
 from typing import Any
 
-from shardyard.workers.recent import Recent
+from shardyard.workers.trainer.event_outbox import Recent
 
 
 def test_what_is_withheld_is_told_later_in_order_and_remembered_at_once() -> None:

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from shardyard.strategies.piece import Piece
-from shardyard.workers.optimizer import (
+from shardyard.strategies.param_shard import Piece
+from shardyard.workers.spec import OptimizerSpec, ScheduleSpec
+from shardyard.workers.trainer.optimizer import (
     learning_rate,
     make_optimizer,
     optimizer_pieces,
     set_updates_done,
     updates_done,
 )
-from shardyard.workers.spec import OptimizerSpec, ScheduleSpec
 
 
 def test_warms_up_and_falls_to_the_ratio() -> None:

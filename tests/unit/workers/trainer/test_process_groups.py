@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from shardyard.workers.coords import Coords
-from shardyard.workers.groups import formed, name_interface
+from shardyard.workers.messages.rendezvous import Coords
+from shardyard.workers.trainer.process_groups import formed, name_interface
 
 NAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 

@@ -1,6 +1,6 @@
 import time
 
-from shardyard.workers.slowness import Slowness
+from shardyard.workers.trainer.slowdown import Slowness
 
 
 def test_a_slow_rank_computes_longer_until_its_time_is_over() -> None:

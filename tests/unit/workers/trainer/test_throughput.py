@@ -1,6 +1,6 @@
 import pytest
 
-from shardyard.workers.rates import Rates, peak_flops
+from shardyard.workers.trainer.throughput import Rates, peak_flops
 
 
 def test_mfu_is_the_share_of_all_devices_peaks() -> None:

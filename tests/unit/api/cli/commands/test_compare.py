@@ -1,6 +1,6 @@
 """Where specs differ."""
 
-from shardyard.api.cli.compare import differences
+from shardyard.api.cli.commands.compare import differences
 
 
 def test_only_what_differs_is_told_by_its_dotted_field() -> None:

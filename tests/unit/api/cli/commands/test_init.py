@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shardyard.api.cli.commands import run
-from shardyard.api.cli.init import Answers, written
-from shardyard.api.remedies import read_spec
+from shardyard.api.cli.commands.init import Answers, written
+from shardyard.api.cli.main import run
+from shardyard.api.http.validation_errors import read_spec
 from shardyard.service.errors import ShardyardError
 from shardyard.workers.models.presets import PRESETS
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from shardyard.api.cli.chart import chart, points
+from shardyard.api.cli.terminal.chart import chart, points
 
 
 def drawn(values: list[float | None], wide: int, tall: int, **extremes: list[float | None]) -> list[str]:

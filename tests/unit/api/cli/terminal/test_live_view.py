@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shardyard.api.cli.live import Picture, View
+from shardyard.api.cli.terminal.live_view import Picture, View
 from shardyard.api.client import Event
 from shardyard.api.models import Step
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shardyard.api.cli.progress import Lines, Pace
+from shardyard.api.cli.terminal.progress import Lines, Pace
 
 
 def step(number: int, **more: Any) -> dict[str, Any]:

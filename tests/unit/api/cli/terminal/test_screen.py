@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.markup import escape
 
-from shardyard.api.cli.screen import Screen, age, loss, number, seconds
+from shardyard.api.cli.terminal.screen import Screen, age, loss, number, seconds
 from shardyard.api.models import FieldError
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from shardyard.api.cli.spark import Course, bar, sparkline
+from shardyard.api.cli.terminal.sparkline import Course, bar, sparkline
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 import typer
 
-from shardyard.api.cli.moment import moment
+from shardyard.api.cli.terminal.time_argument import moment
 
 NOW = datetime(2026, 1, 31, 15, 0, 0).timestamp()  # local
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from shardyard.service.outline import BUCKETS, Outline, extended
+from shardyard.service.store.packing.loss_sparkline import BUCKETS, Outline, extended
 
 NONE = Outline()
 

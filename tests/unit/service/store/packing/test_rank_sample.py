@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardyard.service.rank_sample import row_of, sample_of
+from shardyard.service.store.packing.rank_sample import row_of, sample_of
 from shardyard.service.store.rank_samples import unpack
 from shardyard.strategies.layout import Layout
 

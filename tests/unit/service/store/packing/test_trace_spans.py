@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from harness.traces import crowded, part
 
-from shardyard.service.trace_part import CATEGORIES, MOST_SPANS, body_of, columns, event_of
+from shardyard.service.store.packing.trace_spans import CATEGORIES, MOST_SPANS, body_of, columns, event_of
 
 
 def test_what_was_told_comes_back() -> None:

@@ -1,8 +1,8 @@
 import pytest
 
-from shardyard.service.budget import INFRASTRUCTURE
+from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.workers.checkpoint.errors import Refused, Unreachable
-from shardyard.workers.failure import Failure, raised
+from shardyard.workers.supervisor.policies.failures import Failure, raised
 
 
 def test_a_failure_says_rank_and_traceback() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.workers.spike import CALM, ENOUGH, Bounds, Spikes
+from shardyard.workers.supervisor.policies.loss_spike import CALM, ENOUGH, Bounds, Spikes
 
 BOUNDS = Bounds()
 

@@ -1,4 +1,4 @@
-from shardyard.workers.repair import BACK_OFF_S, MOST_IDLE, Budget, agreed
+from shardyard.workers.supervisor.policies.repair_budget import BACK_OFF_S, MOST_IDLE, Budget, agreed
 
 
 def test_ranks_agree_on_the_newest_step_that_all_have() -> None:

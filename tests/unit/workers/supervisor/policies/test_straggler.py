@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from shardyard.workers.events import Ranks
-from shardyard.workers.straggler import MANY, WARM_UP, Finding, Limits, Stragglers
+from shardyard.workers.messages.event_buffer import Ranks
+from shardyard.workers.supervisor.policies.straggler import MANY, WARM_UP, Finding, Limits, Stragglers
 
 LIMITS = Limits(factor=1.5, steps=10, seconds=0.0)
 

@@ -1,6 +1,13 @@
 import pytest
 
-from shardyard.workers.placement import Order, elsewhere, placement, rank_name, rearranged, spare_name
+from shardyard.workers.supervisor.ranks.placement_group import (
+    Order,
+    elsewhere,
+    placement,
+    rank_name,
+    rearranged,
+    spare_name,
+)
 
 
 @pytest.mark.parametrize(

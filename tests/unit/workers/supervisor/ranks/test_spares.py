@@ -3,10 +3,10 @@ from collections import Counter
 
 import pytest
 
-from shardyard.workers.member import Member
-from shardyard.workers.placement import Order
-from shardyard.workers.rank import Remains, Reservation
-from shardyard.workers.spares import Spare, choice, share_out
+from shardyard.workers.rank.actor import Remains, Reservation
+from shardyard.workers.supervisor.ranks.members import Member
+from shardyard.workers.supervisor.ranks.placement_group import Order
+from shardyard.workers.supervisor.ranks.spares import Spare, choice, share_out
 
 
 def gang(ranks: int, spares: int, tensor: int = 1) -> Order:

@@ -1,6 +1,6 @@
 """Of several ranks with numbers that are not finite, the one is named where they came from."""
 
-from shardyard.workers.blame import Seen, judged
+from shardyard.workers.trainer.callbacks.nan_attribution import Seen, judged
 
 
 def test_a_forward_pass_is_blamed_on_its_first_stage() -> None:

@@ -5,9 +5,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from shardyard.strategies.piece import Piece
-from shardyard.workers import slots
-from shardyard.workers.snapshot import DECIDE_AT, SnapshotError, Snapshots, restore
+from shardyard.strategies.param_shard import Piece
+from shardyard.workers.snapshot import shared_memory
+from shardyard.workers.trainer.callbacks.snapshotting import DECIDE_AT, SnapshotError, Snapshots, restore
 
 CPU = torch.device("cpu")
 
@@ -45,7 +45,7 @@ def test_what_follows_a_snapshot_finds_it_whole(fds: list[int]) -> None:
     found = []
     for step in range(1, 5):
         assert snapshots.due(step) == (step % 2 == 1)
-        snapshots.after(step, 1.0, dict, lambda: found.append(slots.steps(fds)))
+        snapshots.after(step, 1.0, dict, lambda: found.append(shared_memory.steps(fds)))
         snapshots.settle()
     assert found == [[1], [1, 3]]
 
@@ -58,7 +58,7 @@ def test_slots_take_turns_and_the_two_newest_stay(fds: list[int]) -> None:
         state[0].tensor.fill_(step)
         snapshots.after(step, 1.0, dict, nothing)
         snapshots.settle()
-        seen.append(slots.steps(fds))
+        seen.append(shared_memory.steps(fds))
     assert seen == [[1], [1], [1, 3], [1, 3], [3, 5], [3, 5], [5, 7]]
     restore(fds, 5, state)
     assert torch.equal(state[0].tensor, torch.full((3, 5), 5.0))
@@ -88,7 +88,7 @@ def test_none_are_taken_without_slots_or_where_they_are_off(fds: list[int]) -> N
     for snapshots in (Snapshots([], 1, pieces(torch.float32), CPU), Snapshots(fds, 0, pieces(torch.float32), CPU)):
         snapshots.after(1, 1.0, dict, nothing)
         snapshots.settle()
-    assert slots.steps(fds) == []
+    assert shared_memory.steps(fds) == []
 
 
 def test_memory_that_cannot_be_had_ends_the_snapshots_not_the_run(
@@ -97,7 +97,7 @@ def test_memory_that_cannot_be_had_ends_the_snapshots_not_the_run(
     def none_left(fd: int, size: int) -> None:
         raise OSError(28, f"No space left on device for {size} bytes of {fd}")
 
-    monkeypatch.setattr(slots, "stretch", none_left)
+    monkeypatch.setattr(shared_memory, "stretch", none_left)
     snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU)
     followed = []
     for step in (1, 2, 3):
@@ -105,7 +105,7 @@ def test_memory_that_cannot_be_had_ends_the_snapshots_not_the_run(
         snapshots.settle()
     assert followed == [1, 2, 3]
     assert capsys.readouterr().out.count("no more snapshots") == 1
-    assert slots.steps(fds) == []
+    assert shared_memory.steps(fds) == []
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""What a dispatcher needs of a cluster, and Ray's implementation of it."""

@@ -1,0 +1,1 @@
+"""Submitting, validating and moving jobs."""

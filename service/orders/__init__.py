@@ -1,0 +1,1 @@
+"""What users ask of running jobs: faults, traces, checkpoint operations."""

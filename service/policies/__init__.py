@@ -1,0 +1,1 @@
+"""Pure decisions of the service: no I/O, no SQL, no Ray."""

@@ -1,0 +1,1 @@
+"""The value types of the service, for routes, clients and the command line."""

@@ -1,0 +1,1 @@
+"""DDP, ZeRO and FSDP over the data axis."""

@@ -1,0 +1,1 @@
+"""Step traces, wait times, clocks, counted communication."""

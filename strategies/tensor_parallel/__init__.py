@@ -1,0 +1,1 @@
+"""Weights cut over the tensor axis."""

@@ -1,0 +1,1 @@
+"""What crosses a process boundary: plain data. Imports neither torch nor Ray."""

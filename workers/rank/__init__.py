@@ -1,0 +1,1 @@
+"""The rank actor, one per device. It has Ray and no torch."""

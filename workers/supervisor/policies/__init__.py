@@ -1,0 +1,1 @@
+"""Pure decisions of the supervisor: no I/O, no Ray, no torch."""

@@ -1,0 +1,1 @@
+"""The supervisor's side of its ranks: placement, spares, replication pairs."""

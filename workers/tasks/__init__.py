@@ -1,0 +1,1 @@
+"""Ray tasks that belong to no gang."""

@@ -1,0 +1,1 @@
+"""The trainer: the process that trains one rank. It has torch and no Ray."""
