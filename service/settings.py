@@ -1,4 +1,4 @@
-"""The environment is read here and nowhere else, once, into one frozen value that is passed on."""
+"""Reads the environment once into one frozen value. No other module reads it."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from .errors import InvalidSetting
 from .ids import CLUSTER
 from .policies.cordon import Limits
 from .policies.limits import Rules
-from .policies.retry import BackOff
+from .policies.retry import Backoff
 
 
 def _database(data: dict[str, Any]) -> SecretStr:
@@ -34,7 +34,7 @@ def _below(name: str) -> Any:
 
 
 class NodeGroup(BaseModel):
-    """Nodes that are alike: how many, and the CPUs and GPUs of each."""
+    """A number of equal nodes, and the CPUs and GPUs of each."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,7 +48,11 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="SHARDYARD_", frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    data_dir: Path = Field(Path("~/.shardyard"), validate_default=True, description="Where everything lies by default.")
+    data_dir: Path = Field(
+        Path("~/.shardyard"),
+        validate_default=True,
+        description="Folder of the database, checkpoints, caches and logs, where no other setting places them.",
+    )
     database_url: SecretStr = Field(
         default_factory=_database, description="`sqlite+aiosqlite:///FILE`, or `postgresql+psycopg://…` in production."
     )
@@ -64,68 +68,85 @@ class Settings(BaseSettings):
     cluster: str = Field(
         CLUSTER,
         pattern="^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$",
-        description="The cluster's name, where dispatchers of several clusters share a database; it stays the same for the cluster's life.",
+        description="Name of the cluster, for dispatchers of several clusters that share a database. Keep it for the cluster's life.",
     )
     cpu_ranks_per_core: int = Field(4, ge=1, le=64, description="CPU ranks that share one core.")
     warm_workers: int = Field(
         10,
         ge=0,
         le=1000,
-        description="Idle Ray workers that the embedded head keeps at most, for gangs to start at once.",
+        description="Maximum number of idle Ray workers that the embedded head keeps, so that gangs start at once.",
     )
-    max_ranks: int | None = Field(None, ge=1, description="Devices the cluster may grow to; unset: it does not grow.")
+    max_ranks: int | None = Field(
+        None, ge=1, description="Number of devices that the cluster can grow to; unset: it does not grow."
+    )
 
     capacity: Annotated[tuple[NodeGroup, ...] | None, NoDecode] = Field(
         None,
-        description='What the cluster is to have when it is whole, as JSON: `[{"nodes": 2, "cpus": 32, "gpus": 8}, …]`. '
-        "While nodes are away, jobs that fit on it wait, and `auto` does not take CPUs for GPUs; unset: the most that was there at once.",
+        description='Capacity of the complete cluster, as JSON: `[{"nodes": 2, "cpus": 32, "gpus": 8}, …]`. '
+        "While nodes are missing, jobs that fit on it wait, and `auto` does not replace GPUs by CPUs; unset: the largest capacity seen.",
     )
 
-    url: str | None = Field(None, description="The API that client and CLI ask; unset: the data folder's own.")
+    url: str | None = Field(
+        None, description="Address of the API for client and CLI; unset: that of the data folder's control plane."
+    )
     token: SecretStr | None = Field(
-        None, description="The access token, of the server and of client and CLI; unset: the data folder's, in `token`."
+        None,
+        description="Access token of the server, the client and the CLI; unset: the file `token` in the data folder.",
     )
     token_path: Path | None = Field(None, description="File with the access token, such as a mounted Secret.")
     host: str = "127.0.0.1"
     port: int = Field(8400, ge=0, le=65535)
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default_factory=tuple,
-        description="Names under which the API is asked beyond loopback, with commas between; `*.example.com`, or `*` for any. "
-        "IP addresses and the machine's own name always are.",
+        description="Host names that requests from beyond loopback may use, separated by commas; `*.example.com`, or `*` for any. "
+        "IP addresses and the machine's own name are always allowed.",
     )
     insecure_allow_remote: bool = Field(
-        False, description="Beyond loopback the API asks for no token: something in front of it authenticates."
+        False, description="Accept requests from beyond loopback without a token, behind a proxy that authenticates."
     )
-    local_files: bool = Field(False, description="The API sees the trainers' files, so it checks that they exist.")
-
-    fault_injection: bool = Field(False, description="Users may strike faults at running jobs, to see them survive.")
-
-    lease_s: float = Field(15.0, gt=0, description="A dispatcher silent for so long loses its jobs.")
-    poll_s: float = Field(0.5, gt=0, description="How often a dispatcher looks at the queue when nothing wakes it.")
-    pull_s: float = Field(10.0, gt=0, description="Longest wait of one pull of a gang's events.")
-    nodes_s: float = Field(3.0, gt=0, description="How often the nodes are looked at.")
-    sweep_s: float = Field(10.0, gt=0, description="How often gangs without a job are looked for.")
-    back_off_s: float = Field(
-        5.0, gt=0, description="Before the first new try of a lost job; doubled with each one that brings no progress."
+    local_files: bool = Field(
+        False, description="The API runs where the trainers' files are visible, and checks that they exist."
     )
-    back_off_most_s: float = Field(300.0, gt=0, description="The longest such wait.")
+
+    fault_injection: bool = Field(False, description="Let users inject faults into running jobs.")
+
+    lease_s: float = Field(
+        15.0, gt=0, description="A dispatcher that has not renewed its leases for this many seconds loses its jobs."
+    )
+    poll_s: float = Field(
+        0.5, gt=0, description="Interval at which a dispatcher reads the queue without a notification."
+    )
+    pull_s: float = Field(10.0, gt=0, description="Maximum time that one pull of a gang's events waits.")
+    nodes_s: float = Field(3.0, gt=0, description="Interval at which the nodes are listed.")
+    sweep_s: float = Field(10.0, gt=0, description="Interval at which gangs without a job are removed.")
+    retry_backoff_s: float = Field(
+        5.0,
+        gt=0,
+        description="Wait before a job that lost its attempt is retried; doubled after each retry without progress.",
+    )
+    retry_backoff_max_s: float = Field(300.0, gt=0, description="Maximum wait before a retry.")
     cordon_faults: int = Field(
-        3, ge=0, description="So many faults of machines, of different attempts, cordon their node; 0: never."
+        3,
+        ge=0,
+        description="Number of machine faults, in different attempts, after which a node is cordoned; 0: never.",
     )
-    cordon_window_s: float = Field(3600.0, gt=0, description="Faults count for so long.")
-    cordon_s: float = Field(600.0, gt=0, description="A node's first cordon; doubled with each further one.")
-    cordon_most_s: float = Field(86_400.0, gt=0, description="The longest cordon.")
-    cancel_s: float = Field(3.5, gt=0, description="So long a cancelled gang may take to end by itself.")
-    relayout_s: float = Field(
+    cordon_window_s: float = Field(3600.0, gt=0, description="Time during which a machine fault counts.")
+    cordon_s: float = Field(
+        600.0, gt=0, description="Duration of a node's first cordon; doubled with each further one."
+    )
+    cordon_max_s: float = Field(86_400.0, gt=0, description="Maximum duration of a cordon.")
+    cancel_s: float = Field(3.5, gt=0, description="Time that a cancelled gang has to stop before it is killed.")
+    reshard_s: float = Field(
         600.0,
         gt=0,
-        description="For how many seconds a gang may save and end by itself before its job goes on with another layout.",
+        description="Time that a gang has to save and stop before its job continues with another layout.",
     )
 
     operations_at_once: int = Field(
-        2, ge=1, le=64, description="Checkpoints that a dispatcher has verified or exported at once."
+        2, ge=1, le=64, description="Number of checkpoints that a dispatcher verifies or exports at the same time."
     )
-    operation_s: float = Field(14_400.0, gt=0, description="So long verifying or exporting a checkpoint may take.")
+    operation_s: float = Field(14_400.0, gt=0, description="Time that verifying or exporting a checkpoint may take.")
 
     def __init__(self, **given: Any) -> None:
         """Raises InvalidSetting, which names the variable."""
@@ -167,8 +188,8 @@ class Settings(BaseSettings):
 
     @property
     def rules(self) -> Rules:
-        limits = Limits(self.cordon_faults, self.cordon_window_s, self.cordon_s, self.cordon_most_s)
-        return Rules(BackOff(self.back_off_s, self.back_off_most_s), limits)
+        limits = Limits(self.cordon_faults, self.cordon_window_s, self.cordon_s, self.cordon_max_s)
+        return Rules(Backoff(self.retry_backoff_s, self.retry_backoff_max_s), limits)
 
     @property
     def database(self) -> str:
@@ -184,12 +205,12 @@ class Settings(BaseSettings):
 
 
 def _refusal(error: ValidationError) -> InvalidSetting:
-    """Of every variable that is wrong; what it holds may be a password and is not repeated."""
+    """Names every invalid variable. Values are not repeated, since they may be passwords."""
     found = [item for item in error.errors(include_url=False, include_input=False) if item["loc"]]
     found = [item for item in found if item["type"] != "default_factory_not_called"]
     names = [f"SHARDYARD_{str(item['loc'][0]).upper()}" for item in found]
-    told = [item["msg"].removeprefix("Value error, ").rstrip(".") for item in found]
-    message = "; ".join(f"{name}: {why}" for name, why in zip(names, told, strict=True))
+    reasons = [item["msg"].removeprefix("Value error, ").rstrip(".") for item in found]
+    message = "; ".join(f"{name}: {why}" for name, why in zip(names, reasons, strict=True))
     what = (
         Settings.model_fields[str(found[0]["loc"][0])].description
         if str(found[0]["loc"][0]) in Settings.model_fields

@@ -148,7 +148,7 @@ class Attempt:
             await asyncio.wait({working, relayout}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done() and not self._cancelled.is_set():
                 asking.append(asyncio.create_task(self._ask_to_end(gang, "preempt")))
-                patience_s = self.settings.relayout_s
+                patience_s = self.settings.reshard_s
                 await asyncio.wait({working, cancelled}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 await _end_tasks(*asking)

@@ -14,13 +14,13 @@ from ..jobs import elastic
 from ..jobs.transitions import Word, move
 from ..orders import fault_injection, step_traces
 from ..policies.exception_fingerprint import fingerprint
-from ..policies.retry import DEVICES_LOST, MACHINES, RELAYOUT, Again, BackOff, Enough, Fault, Spent, decide
+from ..policies.retry import DEVICES_LOST, MACHINES, RELAYOUT, Again, Backoff, Enough, Fault, Spent, decide
 from ..states import MOVES, State
 from ..store import attempts, events, steps
 from ..store.dialect import unix_now
 
 
-async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_off: BackOff, reached: int = 0) -> State:
+async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_off: Backoff, reached: int = 0) -> State:
     """Queue the job again, or fail it when its budget says so; one that was to be cancelled is cancelled.
 
     `job` is its row, locked in this transaction under our lease; `reached` is a step that is told and not yet stored. Returns

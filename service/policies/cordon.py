@@ -21,16 +21,16 @@ _DEVICES: Final[tuple[Device, ...]] = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Limits:
-    """`faults` in `window_s` seconds cordon a node for `first_s`, doubled each time up to `most_s`. No faults: never."""
+    """`faults` in `window_s` seconds cordon a node for `first_s`, doubled each time up to `max_s`. No faults: never."""
 
     faults: int = 3
     window_s: float = 3600.0
     first_s: float = 600.0
-    most_s: float = 86_400.0
+    max_s: float = 86_400.0
 
     def lasts_s(self, before: int) -> float:
         """Seconds of a cordon that comes after `before` earlier ones."""
-        return min(self.most_s, self.first_s * 2.0 ** min(before, 60))
+        return min(self.max_s, self.first_s * 2.0 ** min(before, 60))
 
 
 @dataclass(frozen=True)

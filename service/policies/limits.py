@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from .cordon import Limits
-from .retry import BackOff
+from .retry import Backoff
 
 
 @dataclass(frozen=True)
 class Rules:
-    back_off: BackOff = field(default_factory=BackOff)
+    back_off: Backoff = field(default_factory=Backoff)
     cordon: Limits = field(default_factory=Limits)

@@ -43,11 +43,11 @@ PROGRESS_STEPS: Final = 10
 
 
 @dataclass(frozen=True)
-class BackOff:
-    """Seconds before a new try: `first_s`, doubled with each setback up to `most_s`."""
+class Backoff:
+    """Seconds before a new try: `first_s`, doubled with each setback up to `max_s`."""
 
     first_s: float = 5.0
-    most_s: float = 300.0
+    max_s: float = 300.0
 
     def wait_s(self, job_id: str, setbacks: int) -> float:
         """For the try after so many setbacks in a row (1, 2, …).
@@ -55,7 +55,7 @@ class BackOff:
         Half to all of it, by job: jobs that were lost together do not come back together.
         """
         share = 0.5 + crc32(f"{job_id} {setbacks}".encode()) / 2**33
-        return share * min(self.most_s, self.first_s * 2.0 ** min(setbacks - 1, 60))
+        return share * min(self.max_s, self.first_s * 2.0 ** min(setbacks - 1, 60))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Enough:
     note: str | None = None
 
 
-def decide(job_id: str, spent: Spent, fault: Fault, back_off: BackOff) -> Again | Enough:
+def decide(job_id: str, spent: Spent, fault: Fault, back_off: Backoff) -> Again | Enough:
     """What becomes of a job that lost its attempt."""
     if fault.reason in (RELAYOUT, DEVICES_LOST):
         return Again(0.0, spent, "")

@@ -36,7 +36,7 @@ from ..inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 @pytest.fixture
 def settings(tmp_path: Any) -> Settings:
     fast = {"lease_s": 600.0, "poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "sweep_s": 0.1, "cancel_s": 0.4}
-    fast |= {"back_off_s": 0.05, "back_off_most_s": 0.2}
+    fast |= {"retry_backoff_s": 0.05, "retry_backoff_max_s": 0.2}
     return Settings(data_dir=tmp_path, cpu_ranks_per_core=4, **fast)
 
 
@@ -314,7 +314,7 @@ async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_layout_holds(
 
     cluster.script = deaf
     job = await submit(store, settings)
-    async with dispatching(store, settings.model_copy(update={"relayout_s": 0.2}), cluster):
+    async with dispatching(store, settings.model_copy(update={"reshard_s": 0.2}), cluster):
         await until(store, job, reached(State.RUNNING))
         cluster.script = train
         await relayout(store, settings, job.id, with_layout(job, data=2), "tester")
@@ -423,7 +423,7 @@ async def test_a_job_waits_for_its_next_try_in_the_database_alone(
         await gang.state("failed", "rank_lost", "killed by SIGKILL")
 
     cluster.script = dies
-    patient = settings.model_copy(update={"back_off_s": 600.0, "back_off_most_s": 600.0})
+    patient = settings.model_copy(update={"retry_backoff_s": 600.0, "retry_backoff_max_s": 600.0})
     job, other = await submit(store, settings), await submit(store, settings, name="other", data=4)
     async with dispatching(store, patient, cluster):
         job = await until(store, job, lambda now: now.retry_at is not None)

@@ -14,7 +14,7 @@ from shardyard.service.errors import AmbiguousNode, NodeNotFound
 from shardyard.service.jobs import submit as jobs
 from shardyard.service.policies.cordon import Limits
 from shardyard.service.policies.limits import Rules
-from shardyard.service.policies.retry import BackOff
+from shardyard.service.policies.retry import Backoff
 from shardyard.service.schemas.records import Cursor, NodeRecord
 from shardyard.service.settings import Settings
 from shardyard.service.store import leases
@@ -27,7 +27,7 @@ from .test_leases import NODE
 
 Faulty = Callable[..., Awaitable[list[dict[str, Any]]]]
 
-RULES = Rules(BackOff(1e-9, 1e-9), Limits(faults=3, first_s=600.0))
+RULES = Rules(Backoff(1e-9, 1e-9), Limits(faults=3, first_s=600.0))
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +98,7 @@ async def test_faults_of_three_attempts_cordon_their_node(store: Store, settings
 async def test_the_next_cordon_lasts_twice_as_long_and_needs_new_faults(
     store: Store, settings: Settings, faulty: Faulty
 ) -> None:
-    rules = Rules(RULES.back_off, Limits(faults=1, first_s=0.2, most_s=0.5))
+    rules = Rules(RULES.back_off, Limits(faults=1, first_s=0.2, max_s=0.5))
     lasted = []
     for _ in range(3):
         (event,) = await faulty("node-1", rules=rules)

@@ -11,7 +11,7 @@ from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import LeaseLost
 from shardyard.service.jobs import submit as jobs
 from shardyard.service.policies.limits import Rules
-from shardyard.service.policies.retry import BackOff
+from shardyard.service.policies.retry import Backoff
 from shardyard.service.schemas.records import Budget, Cursor, Job
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
@@ -23,7 +23,7 @@ from shardyard.service.store.leases import Lease
 from .conftest import Submit
 from .test_leases import NODE
 
-AT_ONCE = Rules(BackOff(1e-9, 1e-9))
+AT_ONCE = Rules(Backoff(1e-9, 1e-9))
 
 Events = list[dict[str, Any]]
 

@@ -514,7 +514,7 @@ def run() -> Iterator[Run]:
     "examples", [16, pytest.param(400, marks=[pytest.mark.full, pytest.mark.timeout(900)])], ids=["few", "many"]
 )
 def test_the_database_says_what_the_model_says(run: Run, database_url: str, tmp_path: Path, examples: int) -> None:
-    settings = Settings(data_dir=tmp_path, cpu_ranks_per_core=4, lease_s=1000.0, back_off_s=1e-9)
+    settings = Settings(data_dir=tmp_path, cpu_ranks_per_core=4, lease_s=1000.0, retry_backoff_s=1e-9)
     stores = [Store(database_url) for _ in "ab"]
     budget = hypothesis.settings(
         max_examples=examples if stores[0].dialect == "sqlite" else examples // 4,  # which is that much slower

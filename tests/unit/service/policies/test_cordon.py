@@ -11,7 +11,7 @@ NONE: frozenset[Device] = frozenset()
 
 
 def test_cordons_double_up_to_a_bound() -> None:
-    limits = Limits(first_s=10.0, most_s=60.0)
+    limits = Limits(first_s=10.0, max_s=60.0)
     assert [limits.lasts_s(before) for before in range(5)] == [10.0, 20.0, 40.0, 60.0, 60.0]
     assert limits.lasts_s(10**6) == 60.0
 

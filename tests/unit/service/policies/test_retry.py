@@ -7,14 +7,14 @@ from shardyard.service.policies.retry import (
     INFRASTRUCTURE,
     PROGRESS_STEPS,
     Again,
-    BackOff,
+    Backoff,
     Enough,
     Fault,
     Spent,
     decide,
 )
 
-BACK_OFF = BackOff(4.0, 100.0)
+BACK_OFF = Backoff(4.0, 100.0)
 FRESH = Spent(restarts=0, max_restarts=3, retries=0, max_retries=0, setbacks=0)
 
 
