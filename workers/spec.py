@@ -1,4 +1,4 @@
-"""What to train: the `train` part of a job spec, valid as far as numbers alone can tell. Imports no torch."""
+"""`TrainSpec`, the `train` part of a job spec. Checks what needs no file and no device. Imports no torch."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,7 +28,7 @@ class _Part(BaseModel):
 
 
 class ModelSpec(_Part):
-    """A preset of a family, with any of its numbers changed; or a Hugging Face folder; or `import: "module:factory"` of your own.
+    """The model: a preset with any of its numbers replaced, a Hugging Face folder, or your own `import: "module:factory"`.
 
     A factory is called with `args` and returns an `nn.Module` that maps token ids [batch, seq] (int64) to logits
     [batch, seq, vocab]. Its `code` folder is put on the trainer's path.
@@ -39,16 +39,18 @@ class ModelSpec(_Part):
         "nano",
         description="Size: nano, micro, 124M, 350M, 1.3B, 7B, 8B, 70B; of moe: nano, micro, mixtral-8x7B, olmoe-1B-7B.",
     )
-    layers: int | None = Field(None, description="Changes the preset's number of blocks.")
-    dim: int | None = Field(None, description="Changes the preset's model width.")
-    heads: int | None = Field(None, description="Changes the preset's attention heads.")
-    kv_heads: int | None = Field(None, description="Changes the preset's key/value heads (grouped-query attention).")
-    hidden: int | None = Field(None, description="Changes the preset's feed-forward width.")
-    vocab: int | None = Field(None, description="Changes the vocabulary size; default: the tokenizer's.")
+    layers: int | None = Field(None, description="Number of blocks; default: the preset's.")
+    dim: int | None = Field(None, description="Model width; default: the preset's.")
+    heads: int | None = Field(None, description="Number of attention heads; default: the preset's.")
+    kv_heads: int | None = Field(
+        None, description="Number of key/value heads (grouped-query attention); default: the preset's."
+    )
+    hidden: int | None = Field(None, description="Feed-forward width; default: the preset's.")
+    vocab: int | None = Field(None, description="Vocabulary size; default: the tokenizer's.")
     tied: bool | None = Field(None, description="Share the embedding with the head.")
     rope_theta: Finite | None = Field(None, description="Base of the rotary embedding (llama).")
-    experts: int | None = Field(None, description="Changes the preset's number of experts per block (moe).")
-    top_k: int | None = Field(None, description="Changes the number of experts that each token passes (moe).")
+    experts: int | None = Field(None, description="Number of experts per block (moe); default: the preset's.")
+    top_k: int | None = Field(None, description="Number of experts per token (moe); default: the preset's.")
     router_softmax: Literal["chosen", "all"] | None = Field(
         None,
         description="A chosen expert's weight (moe): the softmax over the chosen ones (Mixtral) or over all (Switch, OLMoE).",
@@ -93,10 +95,10 @@ class ModelSpec(_Part):
         return self
 
     def _nothing_beside_from(self) -> None:
-        """The folder says everything but `tied: false`."""
+        """Beside `from` only `tied` may be set: the folder holds all other values."""
         fields = type(self).model_fields
-        told = {name for name in fields if getattr(self, name) != fields[name].get_default(call_default_factory=True)}
-        if more := sorted(told - {"from_", "tied"}):
+        given = {name for name in fields if getattr(self, name) != fields[name].get_default(call_default_factory=True)}
+        if more := sorted(given - {"from_", "tied"}):
             raise ValueError(f"from brings its own numbers: leave out {', '.join(more).replace('import_', 'import')}")
 
     def check_vocab(self, tokens: int) -> None:
@@ -109,8 +111,9 @@ class ModelSpec(_Part):
             )
 
     def architecture(self, vocab: int, seq_len: int) -> Architecture | None:
-        """The decoder's numbers, None for a module of the user's own. Raises `ValueError` (pydantic) when they do not fit together,
-        and `Refusal` for a folder that cannot be used.
+        """The decoder's sizes, or None for a user's own module.
+
+        Raises `ValueError` (pydantic) if the sizes contradict each other, and `Refusal` if the folder cannot be used.
         """
         if self.import_ is not None:
             return None
@@ -129,8 +132,9 @@ class ModelSpec(_Part):
 
 
 class DataSpec(_Part):
-    """Where the text comes from and how it is cut: windows of `seq_len` tokens, each predicting its next token. Documents are joined with a
-    separator after each, and attention crosses from one into the next.
+    """The corpus, and how it is split into windows of `seq_len` tokens that predict the next token.
+
+    A separator follows each document. Attention crosses from one document into the next.
     """
 
     source: Literal["python-stdlib", "text"] = Field(
@@ -143,7 +147,7 @@ class DataSpec(_Part):
     tokenizer: str = Field("bytes", description="`bytes`, or the path of a tokenizer.json.")
     seq_len: int = Field(256, ge=2, le=1_048_576, description="Tokens per sequence.")
     validation: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.05, description="Share of the corpus, from its end, held out."
+        0.05, description="Share of the corpus, from its end, that is held out for validation."
     )
 
     @model_validator(mode="after")
@@ -198,7 +202,7 @@ class LossSpec(_Part):
 
 
 class PrecisionSpec(_Part):
-    """The dtype that computes, and that of sums of gradients. Reads a plain word too, such as `bf16`."""
+    """The dtype of computation and of gradient sums. A plain word such as `bf16` sets the first."""
 
     compute: Dtype = Field(
         "fp32",
@@ -206,13 +210,13 @@ class PrecisionSpec(_Part):
     )
     gradients: Literal["fp32", "compute"] = Field(
         "fp32",
-        description="In which dtype gradients are summed over micro-batches and ranks: `fp32` (fp64 with fp64), or `compute`, which saves "
-        "2 bytes per gradient held, and loses digits with every micro-batch; ZeRO-3 always sums in fp32.",
+        description="Dtype in which gradients are summed over micro-batches and ranks: `fp32` (fp64 with fp64), or `compute`, which saves "
+        "2 bytes per gradient and loses digits with every micro-batch. ZeRO-3 always sums in fp32.",
     )
 
 
 def read_precision(given: Any) -> Any:
-    """The object that a plain word stands for; anything else as it is."""
+    """The object for a plain word; any other value unchanged."""
     return {"compute": given} if isinstance(given, str) else given
 
 
@@ -222,14 +226,18 @@ PrecisionChoice = Annotated[
 
 
 class EvalSpec(_Part):
-    every: int | None = Field(None, ge=1, description="Validate every so many steps; at the end in any case.")
+    every: int | None = Field(
+        None, ge=1, description="Number of steps between validations; the last step is always validated."
+    )
     batches: int = Field(8, ge=1, le=100_000, description="Global batches per validation.")
 
 
 class ProbeSpec(_Part):
-    """Steps that are looked at closely: bytes moved per axis and collective, and memory. Others cost nothing."""
+    """Probe steps measure bytes moved per axis and collective, and memory. Other steps cost nothing."""
 
-    every: int | None = Field(1000, ge=1, description="Probe step 2 and every so many steps; null: never.")
+    every: int | None = Field(
+        1000, ge=1, description="Number of steps between probes; step 2 is probed too. null: never."
+    )
 
     def due(self, step: int) -> bool:
         """Whether the 1-based `step` is a probe; step 2 stands for the first after buffers were made."""
@@ -238,40 +246,46 @@ class ProbeSpec(_Part):
 
 class CheckpointSpec(_Part):
     every: int | None = Field(
-        None, ge=1, description="Save every so many steps; at the end in any case unless `final` is false."
+        None,
+        ge=1,
+        description="Number of steps between checkpoints; the last step is saved too unless `final` is false.",
     )
-    keep: int = Field(2, ge=1, le=1000, description="Newest checkpoints kept.")
+    keep: int = Field(2, ge=1, le=1000, description="Number of newest checkpoints to keep.")
     final: bool = Field(True, description="Save after the last step.")
     uri: Storage | None = Field(
         None,
-        description="Where they lie, below a folder named as the job: `s3://bucket/prefix` or a path; null: where the server says.",
+        description="Folder of the checkpoints, `s3://bucket/prefix` or a path; the job's own folder is made in it. null: the server's.",
     )
     export: bool = Field(
         False,
-        description="Then also write the weights as a Hugging Face folder that transformers reads, export-NNNNNNNN beside the checkpoints.",
+        description="Write the final weights as a Hugging Face folder, export-NNNNNNNN beside the checkpoints, too.",
     )
 
 
 class SnapshotSpec(_Part):
-    """Copies of the training state in the memory of each rank's actor, from which a gang that lost a rank goes on.
+    """Snapshots: copies of the training state in host memory, from which a gang that lost a rank continues.
 
-    They take twice the memory of parameters and optimizer state, on the host.
+    They take twice the memory of parameters and optimizer state.
     """
 
     every: int | None = Field(
-        None, ge=0, description="Steps between two; null: as often as they cost at most 2% of the time; 0: none."
+        None,
+        ge=0,
+        description="Number of steps between snapshots; null: as many as cost at most 2% of the time; 0: none.",
     )
 
 
-class ReplicasSpec(_Part):
-    """Comparison of what several ranks hold alike (replicas of parameters and optimizer state), bit by bit, by checksums.
+class ReplicaCheckSpec(_Part):
+    """Compares replicas of parameters and optimizer state over ranks by checksums, bit by bit.
 
-    Also before each checkpoint, unless `every` is 0. A difference is told (incident `replicas_differ`), and the gang goes on from the
-    newest checkpoint.
+    Unless `every` is 0, replicas are compared before each checkpoint, too. A difference is reported as an incident
+    (`replica_mismatch`), and the gang continues from the newest checkpoint.
     """
 
     every: int | None = Field(
-        None, ge=0, description="Steps between two; null: as often as they take at most 0.5% of the time; 0: never."
+        None,
+        ge=0,
+        description="Number of steps between comparisons; null: as many as take at most 0.5% of the time; 0: never.",
     )
 
 
@@ -283,7 +297,7 @@ class TrainSpec(_Part):
     layout: Layout = Layout()
     precision: PrecisionChoice = Field(
         PrecisionSpec(),
-        description="fp64, fp32, bf16, fp16, fp8, or an object that says the dtype of gradients too.",
+        description="fp64, fp32, bf16, fp16, fp8, or an object that names the dtype of gradients, too.",
         json_schema_extra={"default": "fp32"},  # generators of clients want a default of the last type
     )
     loss: LossSpec = LossSpec()
@@ -293,8 +307,8 @@ class TrainSpec(_Part):
     offload: Offload = Offload()
     compile: bool = Field(
         False,
-        description="Compile each block with torch.compile. Off by default: it takes minutes of every start to win back, and on a CPU "
-        "needs a C++ compiler on every node.",
+        description="Compile each block with torch.compile. Compiling takes minutes at every start, and on a CPU it needs a C++ compiler "
+        "on every node.",
     )
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
@@ -304,7 +318,7 @@ class TrainSpec(_Part):
     eval: EvalSpec = EvalSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     snapshot: SnapshotSpec = SnapshotSpec()
-    replicas: ReplicasSpec = ReplicasSpec()
+    replica_check: ReplicaCheckSpec = ReplicaCheckSpec()
     overlap: Overlap = Overlap()
     probe: ProbeSpec = ProbeSpec()
     resume_from: Address | None = Field(
@@ -312,18 +326,18 @@ class TrainSpec(_Part):
     )
     resume_data: Literal["continue", "restart"] = Field(
         "continue",
-        description="With resume_from: `continue` goes on with the sample after the checkpoint's last one; another corpus, tokenizer, "
-        "data.seq_len, data.validation or seed is refused. `restart` begins with the first sample and keeps weights, optimizer and step.",
+        description="With resume_from: `continue` starts at the sample after the checkpoint's last one and refuses another corpus, "
+        "tokenizer, data.seq_len, data.validation or seed. `restart` starts at the first sample and keeps weights, optimizer and step.",
     )
 
     @model_validator(mode="after")
     def _resumes_what_it_restarts(self) -> "TrainSpec":
         if self.resume_data == "restart" and self.resume_from is None:
-            raise ValueError("resume_data: restart needs resume_from: a job or a checkpoint to go on from")
+            raise ValueError("resume_data: restart needs resume_from: a job or a checkpoint to continue from")
         return self
 
     def checkpoints(self, default: str, job: str) -> str:
-        """The address of the job's own folder, where the spec names none below `default`."""
+        """The address of the job's checkpoint folder, below `default` unless the spec names another one."""
         return below(self.checkpoint.uri or default, job)
 
     @property

@@ -244,7 +244,7 @@ def order_of(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: 
         device=attempt["device"],
         submitted_at=job["created_at"],
         repairs=policy.get("max_repairs", 0),
-        hang_s=policy.get("hang_s"),
+        hang_s=policy.get("hang_timeout_s"),
         straggler=Limits(**policy["straggler"]) if policy.get("straggler") else None,
         loss_spike=Bounds(**policy["loss_spike"]) if policy.get("loss_spike") else None,
         avoided=avoided,

@@ -114,7 +114,9 @@ def _cast(stage: Stage) -> list[psutil.Process]:
 def _submit(plane: Plane, name: str, number: int) -> str:
     checkpoint = {"every": SAVE_EVERY, "keep": 3}
     train = {"snapshot": {"every": 1}, "checkpoint": checkpoint, "eval": {"batches": 1}, "precision": "bf16"}
-    body = spec(name, steps=STEPS, layout=LAYOUTS[number], **train) | {"policy": {"hang_s": 5, "max_repairs": 100}}
+    body = spec(name, steps=STEPS, layout=LAYOUTS[number], **train) | {
+        "policy": {"hang_timeout_s": 5, "max_repairs": 100}
+    }
     with plane.client() as client:
         return client.submit(body).id
 

@@ -44,7 +44,7 @@ def main() -> None:
         "checkpoint": {"final": False},
         "snapshot": {"every": 0},
         "probe": {"every": None},
-        "replicas": {"every": 0},
+        "replica_check": {"every": 0},
     }
     with tempfile.TemporaryDirectory() as folder:
         found = costs(train, Path(folder), options.seconds)

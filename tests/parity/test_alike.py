@@ -43,13 +43,13 @@ def test_a_flipped_bit_names_its_rank(name: str, root: Path, make_spec: Make) ->
 @pytest.mark.parametrize("layout", [{"data": 2, "tensor": 2, "zero": 1}, {"data": 2, "zero": 3}, {}], ids=str)
 def test_without_a_fault_nothing_differs(layout: dict[str, Any], root: Path, make_spec: Make) -> None:
     for every in (1, None):
-        spec = make_spec(layout, **_small(layout) | {"replicas": {"every": every}})
+        spec = make_spec(layout, **_small(layout) | {"replica_check": {"every": every}})
         assert set(_outcomes(f"even-{every}", root, spec, -1, "")) == {("", None)}
 
 
 def _small(layout: dict[str, Any]) -> dict[str, Any]:
     small = {"steps": STEPS, "eval": {"batches": 1}, "probe": {"every": None}, "precision": "fp32"}
-    return small | {"replicas": {"every": 1}, "global_batch": 4 * layout.get("data", 1)}
+    return small | {"replica_check": {"every": 1}, "global_batch": 4 * layout.get("data", 1)}
 
 
 def _outcomes(name: str, root: Path, spec: dict[str, Any], rank: int, parameter: str) -> list[Any]:

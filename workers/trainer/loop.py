@@ -115,7 +115,7 @@ class Loop:
         self.snapshots = Snapshots(memory.slots, self.spec.snapshot.every, pieces, built.mesh.device, bell)
         self.saving = Saving(built, pieces, self._tell_first)
         self.footprint = Footprint(partial(_allocated, built.mesh.device))
-        self.replicas = Replicas(built, pieces, self.spec.replicas.every)
+        self.replicas = Replicas(built, pieces, self.spec.replica_check.every)
         self.tracing = Tracing(built, tell)
 
     def run(self) -> None:

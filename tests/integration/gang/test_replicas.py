@@ -16,7 +16,7 @@ STEPS = 20
 FLIPPED = 2
 TRAIN: dict[str, Any] = {
     "steps": STEPS,
-    "replicas": {"every": 4},
+    "replica_check": {"every": 4},
     "checkpoint": {"every": 6, "keep": 2},
     "precision": "fp32",
 }

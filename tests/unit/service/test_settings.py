@@ -39,7 +39,8 @@ BAD = {
         ("LEASE_S", "POLL_S", "PULL_S", "NODES_S", "SWEEP_S", "CANCEL_S", "RESHARD_S"), ("soon", "0", "-1")
     ),
     **dict.fromkeys(
-        ("RETRY_BACKOFF_S", "RETRY_BACKOFF_MAX_S", "CORDON_WINDOW_S", "CORDON_S", "CORDON_MAX_S", "OPERATION_S"), ("", "-1")
+        ("RETRY_BACKOFF_S", "RETRY_BACKOFF_MAX_S", "CORDON_WINDOW_S", "CORDON_S", "CORDON_MAX_S", "OPERATION_S"),
+        ("", "-1"),
     ),
     **dict.fromkeys(("LOCAL_FILES", "FAULT_INJECTION", "INSECURE_ALLOW_REMOTE"), ("maybe", "2")),
     **dict.fromkeys(("DATA_DIR", "CACHE", "TOKEN_PATH", "RAY_AUTH_TOKEN_PATH"), ("~nobody-here/a",)),

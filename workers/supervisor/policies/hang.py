@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...trainer.flight_recorder import BACKGROUND
 from ...trainer.heartbeat import QUICK
 
-#: A hang is suspected after so many median steps, or `policy.hang_s` if that is longer.
+#: A hang is suspected after so many median steps, or `policy.hang_timeout_s` if that is longer.
 MEDIAN_STEPS: Final = 5
 #: Frames that only wait for other ranks, where no collective is on record: messages of pipelines and rings.
 MESSAGES: Final = ("distributed_c10d.py:", "distributed/pipelining/", "strategies/collectives.py:")
@@ -24,7 +24,7 @@ MOST_STACKS: Final = 16
 
 
 def limit_s(hang_s: float, steps_s: Iterable[float]) -> float:
-    """Seconds without progress that make a hang: max(`hang_s`, 5 × the median of `steps_s`)."""
+    """Seconds without progress that make a hang: max(`hang_timeout_s`, 5 × the median of `steps_s`)."""
     recent = list(steps_s)
     return max(hang_s, MEDIAN_STEPS * statistics.median(recent)) if recent else hang_s
 

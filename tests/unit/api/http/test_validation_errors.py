@@ -53,7 +53,7 @@ def test_a_good_spec_is_read() -> None:
         (spec(model={"layers": 0}), "train.model.layers", "greater than or equal to 1", "Use 1 or more."),
         (spec(data={"source": "text"}), "train.data", "needs files", "Correct train.data"),
         (spec(data={"source": "text", "files": [1]}), "train.data.files[0]", "1 should be", "Write text"),
-        ({**spec(), "name": "Foo Bar"}, "name", "'Foo Bar'", "Lower-case letters"),
+        ({**spec(), "name": "Foo Bar"}, "name", "'Foo Bar'", "lower-case letters"),
         ({**spec(), "labels": {"a b": "c"}}, "labels.a b", "pattern", "Use text that matches"),
         ({**spec(), "labels": {"a": "x\x1b[2Jy"}}, "labels.a", "pattern", "Leave out line breaks, control"),
         ({**spec(), "labels": {"a": "x\ny"}}, "labels.a", "pattern", "Leave out line breaks"),

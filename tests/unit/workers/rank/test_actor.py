@@ -67,7 +67,7 @@ def test_lines_are_dropped_while_the_spool_is_half_full_and_then_counted() -> No
 
 
 async def test_a_trainer_that_its_fork_server_is_still_to_fork_is_no_hang() -> None:
-    """On a node that is new to a gang the import may take longer than `policy.hang_s`."""
+    """On a node that is new to a gang the import may take longer than `policy.hang_timeout_s`."""
     fork, server = socket.socketpair()
     control, _ = socket.socketpair()
     with server, _, contextlib.closing(Trainer(fork, control, *os.pipe(), bell=socket.socket())) as trainer:
