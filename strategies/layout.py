@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticKnownError
 
 from .elastic import MOST, DataRange, beside_the_degree, schema_of_data
 
@@ -125,6 +126,14 @@ class Layout(BaseModel):
     @classmethod
     def _range_beside_the_degree(cls, given: Any) -> Any:
         return beside_the_degree(given)
+
+    @field_validator("zero", mode="before")
+    @classmethod
+    def _stage_is_a_whole_number(cls, given: Any) -> Any:
+        """Raises where a literal takes what equals its choice: `true` for 1, `2.0` for 2."""
+        if isinstance(given, bool | float):
+            raise PydanticKnownError("int_type")
+        return given
 
     @field_validator("elastic")
     @classmethod

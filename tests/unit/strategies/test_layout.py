@@ -5,6 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from shardyard.strategies.layout import Batch, Layout, ModelFacts, Refusal
 
@@ -97,6 +98,14 @@ def test_refusals_name_field_and_remedy(layout: Layout, global_batch: int, field
         layout.check(NANO, global_batch, seq_len=128)
     assert caught.value.field == field
     assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("given", [False, True, 1.0])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_zero_stage_that_only_equals_a_number_is_refused(given: object, strict: bool) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        Layout.model_validate({"data": 2, "zero": given}, strict=strict)
+    assert [(error["loc"], error["type"]) for error in refusal.value.errors()] == [(("zero",), "int_type")]
 
 
 def test_sequence_parallelism_cuts_what_the_context_axis_leaves() -> None:

@@ -34,6 +34,8 @@ def test_a_good_spec_is_read() -> None:
         ({"name": "a", "train": {"steps": 5}}, "train.global_batch", "missing", "Add train.global_batch: sequences"),
         (spec(layout={"data": 0}), "train.layout.data", "0 should be greater", "Use 1 or more."),
         (spec(layout={"zero": 5}), "train.layout.zero", "5 is not a choice", "0, 1, 2, 3"),
+        (spec(layout={"zero": False}), "train.layout.zero", "False should be", "Write a whole number"),
+        (spec(layout={"zero": True}), "train.layout.zero", "True should be", "Write a whole number"),
         (spec(layout={"schedule": "1f1"}), "train.layout.schedule", "'1f1'", "Did you mean '1f1b'?"),
         (spec(precision="bf61"), "train.precision", "'bf61'", "Did you mean 'bf16'?"),
         (spec(precision={"gradients": "bf16"}), "train.precision.gradients", "'bf16'", "fp32, compute"),
