@@ -11,8 +11,8 @@ from ...rank.actor import Remains, Reservation
 from ...snapshot.replication import buddies
 from .placement_group import Order
 
-#: So many of a rank's last lines an incident quotes.
-LAST_LINES: Final = 40
+#: Last lines of a rank's log that an incident keeps. faulthandler writes at most 100 frames per thread, the innermost first.
+LAST_LINES: Final = 128
 
 
 @dataclass

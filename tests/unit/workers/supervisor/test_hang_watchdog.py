@@ -1,4 +1,6 @@
 import asyncio
+import faulthandler
+from pathlib import Path
 from typing import Any
 
 from harness.patience import PATIENCE_S
@@ -34,3 +36,21 @@ async def test_every_living_rank_hears_of_its_supervisor_again_and_again_while_o
     heard = living.times
     await asyncio.sleep(0.05)
     assert living.times == heard and dead.times == 0
+
+
+def test_an_incident_keeps_the_innermost_frames_of_the_deepest_stack_that_a_rank_can_write(tmp_path: Path) -> None:
+    """faulthandler writes the innermost frame first, and the outermost of the hundred last."""
+    file = tmp_path / "stacks"
+
+    def innermost() -> None:
+        with file.open("w") as stacks:
+            faulthandler.dump_traceback(stacks, all_threads=False)
+
+    def descend(deeper: int) -> None:
+        descend(deeper - 1) if deeper else innermost()
+
+    descend(120)
+    member = Member(0)
+    member.log.extend(file.read_text().splitlines())
+    assert any(line.endswith(" in innermost") for line in member.log)
+    assert sum(line.endswith(" in descend") for line in member.log) > 90
