@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from harness.bucket import Buckets, running_buckets
-from harness.budgets import BUDGETS, BudgetKeeper
+from harness.budgets import pytest_addoption as pytest_addoption  # noqa: PLC0414  (pytest reads its hooks here)
+from harness.budgets import pytest_configure as pytest_configure  # noqa: PLC0414
+from harness.budgets import read_budgets
 from harness.patience import PATIENCE_S
 from harness.plane import Plane, all_ended, running_plane, until
 from harness.postgres import Postgres, running_postgres
@@ -20,20 +22,11 @@ BUCKET = "checkpoints"
 TOGETHER = {"integration/gang": "gang", "acceptance": "plane", "browser": "plane"}
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--budgets", choices=("hold", "write"), help="hold the files' time budgets, or write them anew")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--budgets") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(BudgetKeeper(config.getoption("--budgets")))
-
-
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The dearest groups first, so that no process is left with a long one at the end."""
     cost: dict[str, float] = {}
-    for file, seconds in BUDGETS.items():
+    for file, seconds in read_budgets(config.rootpath).items():
         cost[_group(file)] = cost.get(_group(file), 0.0) + seconds
     groups = {item: _group(item.nodeid) for item in items}
     items.sort(key=lambda item: (-cost.get(groups[item], 0.0), groups[item]))

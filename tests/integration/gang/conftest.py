@@ -1,5 +1,6 @@
 """One embedded head for the gangs of all modules, which each of them joins and leaves as a control plane that was started again."""
 
+import contextlib
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -22,9 +23,11 @@ def embedded(data_dir: Path) -> Settings:
 
 @pytest.fixture(scope="package")
 def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The data folder of the head that modules share. The first that connects starts it."""
+    """The data folder of the head that modules share. It runs: its start counts for no file (`tests/harness/budgets.py`)."""
     data_dir = tmp_path_factory.mktemp("data")
     try:
+        with entries_found():
+            Head(data_dir).ensure()
         yield data_dir
     finally:
         Head(data_dir).shut_down()
@@ -32,6 +35,13 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module", autouse=True)
 def environment() -> Iterator[None]:
+    """Of each module."""
+    with entries_found():
+        yield
+
+
+@contextlib.contextmanager
+def entries_found() -> Iterator[None]:
     """Ray and its trainers find `entries.py` beside this file, and no other cluster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
