@@ -1,4 +1,4 @@
-"""All commands stand here by name; what they do stands in their own files. Every error ends with the next thing to type."""
+"""The command table and the printing of errors. Every error ends with a command to run next."""
 
 import os
 import sys
@@ -94,14 +94,14 @@ _NEXT = {
     "node_not_found": "See which nodes there are with: shardyard nodes",
     "job_ended": "See how it ended with: shardyard show JOB",
     "trace_not_found": "See which traces there are with: shardyard trace JOB --list",
-    "trace_open": "See how far it is with: shardyard trace JOB --list",
-    "job_not_running": "See what it does with: shardyard show JOB",
+    "trace_open": "See its progress with: shardyard trace JOB --list",
+    "job_not_running": "See its state with: shardyard show JOB",
     "invalid_fault": "See which faults there are with: shardyard chaos --help",
-    "invalid_spec": "See what a spec holds with: shardyard schema",
+    "invalid_spec": "See the schema of a spec with: shardyard schema",
     "too_many_ranks": "See the cluster's devices with: shardyard nodes",
     "idempotency_conflict": "Submit it under a new key with: shardyard submit SPEC",
     "unauthenticated": "See your token with: shardyard token  (SHARDYARD_TOKEN, SHARDYARD_TOKEN_PATH)",
-    "not_shardyard": "Ask another address with: shardyard --help  (--url, SHARDYARD_URL)",
+    "not_shardyard": "Use another address with: shardyard --help  (--url, SHARDYARD_URL)",
 }
 
 
@@ -110,26 +110,26 @@ def run(arguments: Sequence[str]) -> int:
     completion.prepare()
     strange = next((text for text in arguments if not _is_text(text)), None)
     if strange is not None:
-        return _tell("invalid_request", f"{strange!a} is not text in UTF-8.", [])
+        return _print_error("invalid_request", f"{strange!a} is not text in UTF-8.", [])
     try:
         app(args=list(arguments), prog_name="shardyard")
     except SystemExit as exit_:
         return _code(exit_.code, arguments)
     except ApiError as error:
-        return _tell(error.code, error.detail, error.errors)
+        return _print_error(error.code, error.detail, error.errors)
     except ShardyardError as error:
-        return _tell(error.code, error.message, _findings(error))
+        return _print_error(error.code, error.message, _findings(error))
     except BrokenPipeError:  # the reader of our output had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.ERROR
     except OSError as error:  # a full disk, a folder without permission
         where = f"{error.filename}: " if error.filename else ""
-        return _tell("os_error", f"{where}{error.strerror or error}.", [])
+        return _print_error("os_error", f"{where}{error.strerror or error}.", [])
     return 0
 
 
 def _is_text(argument: str) -> bool:
-    """Bytes that are not UTF-8 come as halves of surrogate pairs."""
+    """Whether the argument is valid UTF-8; other bytes arrive as surrogates."""
     try:
         argument.encode()
     except UnicodeEncodeError:
@@ -138,7 +138,7 @@ def _is_text(argument: str) -> bool:
 
 
 def _code(code: str | int | None, arguments: Sequence[str]) -> int:
-    """A wrong command line is 1 here, where others say 2; what is right is in the command's own help."""
+    """The exit code: 1 for a wrong command line, where click says 2. Prints which help to read."""
     number = code if isinstance(code, int) else int(code is not None)
     if number != 2:
         return number
@@ -154,7 +154,7 @@ def _findings(error: ShardyardError) -> list[FieldError]:
     return [FieldError(field=error.field, message=error.message, remedy=error.remedy)]
 
 
-def _tell(code: str, detail: str, errors: Sequence[FieldError]) -> int:
+def _print_error(code: str, detail: str, errors: Sequence[FieldError]) -> int:
     screen = Screen()
     screen.error(detail, errors)
     if code in _NEXT:

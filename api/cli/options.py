@@ -8,14 +8,12 @@ from .commands.completion import job_names
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", help="The API to ask. Default: SHARDYARD_URL, else the data folder's control plane."),
+    typer.Option("--url", help="Address of the API. Default: SHARDYARD_URL, else the data folder's control plane."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JobName = Annotated[
     str,
-    typer.Argument(
-        metavar="JOB", help="A job's id, or a name: then the newest of that name.", autocompletion=job_names
-    ),
+    typer.Argument(metavar="JOB", help="A job's id, or a name: the newest job of that name.", autocompletion=job_names),
 ]
-SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="A job spec: a YAML or JSON file.")]
-Rank = Annotated[int | None, typer.Option("--rank", min=0, help="Only this rank's lines.")]
+SpecPath = Annotated[str, typer.Argument(metavar="SPEC", help="Job spec, a YAML or JSON file.")]
+Rank = Annotated[int | None, typer.Option("--rank", min=0, help="Print only this rank's lines.")]

@@ -1,4 +1,4 @@
-"""Commands about who may ask: `open` signs a browser in, `token` prints the access token or replaces it."""
+"""Access: `open` signs a browser in, `token` prints or replaces the access token."""
 
 import contextlib
 import webbrowser
@@ -24,10 +24,10 @@ def open_(
     job: Annotated[
         str | None, typer.Argument(metavar="[JOB]", help="Open this job's page.", autocompletion=job_names)
     ] = None,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the link.")] = False,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the link without opening a browser.")] = False,
     url: Url = None,
 ) -> None:
-    """Open the dashboard in your browser, signed in. The link that it prints signs in once, within ten minutes."""
+    """Open the dashboard in your browser, signed in. The printed link signs in once, within ten minutes."""
     screen = Screen()
     with Client(url) as client:
         page = f"/jobs/{quote(client.job(job).id, safe='')}" if job else "/"
@@ -39,10 +39,10 @@ def open_(
 
 def token(
     rotate: Annotated[
-        bool, typer.Option("--rotate", help="Make a new one first; the old one and all browsers' sessions end.")
+        bool, typer.Option("--rotate", help="Replace the token first; the old one and all browser sessions end.")
     ] = False,
 ) -> None:
-    """Print the access token: of SHARDYARD_TOKEN or SHARDYARD_TOKEN_PATH where they are set, else the data folder's."""
+    """Print the access token: SHARDYARD_TOKEN or SHARDYARD_TOKEN_PATH if set, else the data folder's."""
     settings = Settings()
     file = token_file(settings)
     if rotate:
@@ -57,7 +57,7 @@ def token(
 
 
 def _open(link: str) -> bool:
-    """Whether a window was asked for. Other users of this machine may see its command line: a code serves one user, once."""
+    """Open a browser window; returns whether one was started. Its command line is public, so the code works once."""
     if urlsplit(link).hostname not in {"127.0.0.1", "localhost", "::1"}:
         return False
     with contextlib.suppress(webbrowser.Error):

@@ -1,4 +1,4 @@
-"""`shardyard checkpoints`: which a job has, and whether they are whole. Storage is read from here, or where the job's gangs run."""
+"""`shardyard checkpoints`: lists and verifies a job's checkpoints, from here or on the cluster."""
 
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -22,18 +22,18 @@ _COLOURS = {"whole": "green", "damaged": "red", "removed": "dim"}
 def checkpoints(
     job: JobName,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare every file with its checksum; exits with 1 where one is damaged.")
+        bool, typer.Option("--verify", help="Compare every file with its checksum; exit with 1 if one is corrupt.")
     ] = False,
     on_cluster: Annotated[
         bool,
-        typer.Option("--on-cluster", help="Have the cluster verify them: for storage that cannot be read from here."),
+        typer.Option("--on-cluster", help="Verify on the cluster, for storage that cannot be read from here."),
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many.")] = 20,
-    before: Annotated[int | None, typer.Option("--before", min=1, help="Go on after a page.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number of checkpoints.")] = 20,
+    before: Annotated[int | None, typer.Option("--before", min=1, help="Continue after the previous page.")] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List a job's checkpoints, newest first, with the state of each; --verify looks anew at those that are said to be there."""
+    """List a job's checkpoints, newest first, with the state of each; --verify checks them again."""
     screen = Screen()
     with Client(url) as client:
         page = client.checkpoints(job, before=before, limit=limit)
@@ -53,12 +53,12 @@ def checkpoints(
 
 
 def seen(path: str, *, verify: bool) -> Fate:
-    """What has become of a checkpoint as far as it can be seen from here. Without `verify` a bucket is not asked."""
+    """The state of a checkpoint as seen from here. Without `verify` a bucket is not read."""
     return Fate("unseen") if is_bucket(path) and not verify else fate(path, verify=verify)
 
 
 def _seen(one: Checkpoint, verify: bool) -> Fate:
-    """What is found from here; without `verify`, what the service knows where nothing worse is seen from here."""
+    """The state as seen from here; without `verify`, the service's state unless a worse one is seen."""
     found = seen(one.path, verify=verify)
     if found.verdict == "there" or (found.verdict == "unseen" and (not verify or one.state != "present")):
         return Fate(one.state)
@@ -66,7 +66,7 @@ def _seen(one: Checkpoint, verify: bool) -> Fate:
 
 
 def _asked(client: Client, job: str, items: Sequence[Checkpoint]) -> list[Fate]:
-    """What the cluster finds, which is asked about some at once; it does not look again at what is known to be damaged or removed."""
+    """The states that the cluster finds, several at a time. Corrupt and deleted checkpoints are not checked again."""
     present = [one for one in items if one.state == "present"]
     found: dict[int, Operation] = {}
     for at in range(0, len(present), _AT_ONCE):

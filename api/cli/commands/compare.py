@@ -1,4 +1,4 @@
-"""`shardyard compare`: jobs side by side, their numbers and where their specs differ."""
+"""`shardyard compare`: metrics and spec differences of several jobs, side by side."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _MOST = 16
 
 @dataclass(frozen=True)
 class _Run:
-    """A job with its record of the step at which all are compared."""
+    """A job with its metrics of the step at which all are compared."""
 
     job: Job
     at: Step | None
@@ -28,15 +28,16 @@ class _Run:
 def compare(
     jobs: Annotated[
         list[str],
-        typer.Argument(metavar="JOB JOB…", help="Ids or names of two jobs or more.", autocompletion=job_names),
+        typer.Argument(metavar="JOB JOB…", help="Ids or names of at least two jobs.", autocompletion=job_names),
     ],
     at_step: Annotated[
-        int | None, typer.Option("--at-step", min=1, help="Compare here. Default: the last step that all have reached.")
+        int | None,
+        typer.Option("--at-step", min=1, help="Step to compare at. Default: the last step that all jobs have reached."),
     ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Compare jobs: their numbers at one step and at the end, and where their specs differ."""
+    """Compare jobs: their metrics at one step and at the end, and the differences of their specs."""
     if not 2 <= len(jobs) <= _MOST:
         told = f"{len(jobs)} job{'s were' if len(jobs) > 1 else ' was'} named."
         raise InvalidParameter(told, remedy=f"Name 2 to {_MOST} jobs; see how with: shardyard compare --help")
@@ -60,7 +61,7 @@ def compare(
 
 
 def differences(specs: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """What differs, by dotted field: the value in each spec, None where it has none."""
+    """The fields that differ, dotted, with the value in each spec; None if it has none."""
     flat = [dict(_leaves(spec, "")) for spec in specs]
     fields = dict.fromkeys(field for one in flat for field in one)
     told = {field: [one.get(field) for one in flat] for field in fields}
@@ -76,7 +77,7 @@ def _leaves(value: Any, field: str) -> Iterator[tuple[str, Any]]:
 
 
 def _at(client: Client, job: Job, step: int) -> Step | None:
-    """The record of exactly this step: the first beyond the one before, which no thinning leaves out."""
+    """The metrics of exactly this step: the first one after the previous step, which thinning keeps."""
     if step < 1:
         return None
     points = client.metrics(job.id, since=step - 1, max_points=2).points
@@ -84,7 +85,7 @@ def _at(client: Client, job: Job, step: int) -> Step | None:
 
 
 def _rows(runs: Sequence[_Run], step: int) -> Iterator[tuple[str, ...]]:
-    """One per fact; those that no job knows are left out."""
+    """One row per fact; facts that no job has are left out."""
     for name, values in _facts(runs, step).items():
         if any(values):
             yield (name, *(value or "" for value in values))
@@ -122,7 +123,7 @@ def _plain(run: _Run) -> dict[str, Any]:
 
 
 def _took(job: Job) -> float | None:
-    """Seconds from its first placement to its end."""
+    """Seconds from the first placement to the end."""
     if job.started_at is None or job.finished_at is None:
         return None
     return (job.finished_at - job.started_at).total_seconds()

@@ -1,4 +1,4 @@
-"""Completion in a shell: commands and options, and the names of jobs where a control plane answers at once. It never complains.
+"""Shell completion: commands, options, and names of jobs if a control plane answers at once. It prints no errors.
 
 The script asks the command line itself, through the variable `_SHARDYARD_COMPLETE`.
 """
@@ -20,20 +20,20 @@ _MOST = 50
 
 
 def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell to write it for.")],
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell.")],
 ) -> None:
-    """Print the completion script of a shell: source it, or put it where the shell looks for such."""
+    """Print a shell's completion script: source it, or place it in the shell's completion folder."""
     print(get_completion_script(prog_name="shardyard", complete_var=VARIABLE, shell=shell))
 
 
 def prepare() -> None:
-    """Let the command line answer a shell, where one asks."""
+    """Register completion, if a shell asks for it."""
     if VARIABLE in os.environ:
         get_completion_inspect_parameters()  # makes the shells' forms of question known
 
 
 def job_names(incomplete: str) -> list[str]:
-    """Names of jobs that begin so, newest first; ids where an id is begun. Nothing where nobody answers."""
+    """Names of jobs with this prefix, newest first, or ids for the prefix of an id. Empty without a control plane."""
     try:
         with Client(timeout_s=_PATIENCE_S, tries=1) as client:
             found = client.jobs(text=incomplete or None, limit=_MOST).items

@@ -1,4 +1,4 @@
-"""`shardyard curves`: a job's numbers over its steps, drawn on a terminal, a table of tabs in a pipe."""
+"""`shardyard curves`: a job's metrics over its steps, drawn on a terminal, tab-separated in a pipe."""
 
 import sys
 from typing import Annotated
@@ -22,19 +22,22 @@ def curves(
     names: Annotated[
         str,
         typer.Option(
-            "--names", help="Between commas: loss, lr, grad_norm, loss_scale, tokens_per_s, step_s, step_s_max, mfu."
+            "--names",
+            help="Metrics, separated by commas: loss, lr, grad_norm, loss_scale, tokens_per_s, step_s, step_s_max, mfu.",
         ),
     ] = "loss",
-    first: Annotated[int, typer.Option("--from", min=1, help="The first step.")] = 1,
-    last: Annotated[int | None, typer.Option("--to", min=1, help="The last step. Default: the newest.")] = None,
+    first: Annotated[int, typer.Option("--from", min=1, help="First step.")] = 1,
+    last: Annotated[int | None, typer.Option("--to", min=1, help="Last step. Default: the newest.")] = None,
     buckets: Annotated[
         int | None,
-        typer.Option("--buckets", min=2, max=800, help="At most so many. Default: what the terminal shows, else 400."),
+        typer.Option(
+            "--buckets", min=2, max=800, help="Maximum number of buckets. Default: the terminal's width, else 400."
+        ),
     ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Draw a job's numbers over its steps, with the extremes of each bucket; in a pipe they are columns between tabs."""
+    """Draw a job's metrics over its steps, with the extremes of each bucket; in a pipe, print tab-separated columns."""
     screen = Screen()
     wide = max(20, screen.out.width - _LABEL - 2)
     drawn = screen.out.is_terminal and not json
@@ -56,7 +59,7 @@ def curves(
 
 
 def _columns(found: Curves) -> None:
-    """By each bucket's first step, with a heading; empty where a bucket has no such number."""
+    """One row per bucket, by its first step, with a heading; empty if a bucket has no value."""
     columns = dict(dataframes.columns(found))
     rows = zip(found.starts, *columns.values(), strict=True)
     lines = [
@@ -67,7 +70,7 @@ def _columns(found: Curves) -> None:
 
 
 def _draw(screen: Screen, found: Curves, wide: int) -> None:
-    """One below the other, as tall as the screen allows."""
+    """Charts below each other, as tall as the screen allows."""
     tall = max(_TALL[0], min(_TALL[1], (screen.out.height - 2) // (len(found.series) or 1) - 3))
     for name, series in found.series.items():
         _chart(screen, name, found, series, wide, tall)

@@ -1,4 +1,4 @@
-"""What happened to a job: `shardyard incidents`, `shardyard timeline`."""
+"""`shardyard incidents` and `shardyard timeline`: what happened to a job."""
 
 import time
 from typing import Annotated
@@ -30,17 +30,20 @@ _OTHER = ("?", "")
 
 def incidents(
     job: JobName,
-    traceback: Annotated[bool, typer.Option("--traceback", help="With the exceptions' tracebacks.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Print tracebacks of exceptions.")] = False,
     stacks: Annotated[
-        bool, typer.Option("--stacks", help="With every rank's stacks and the culprit's last lines.")
+        bool,
+        typer.Option("--stacks", help="Print the stacks of all ranks and the last log lines of the rank at fault."),
     ] = False,
-    newest: Annotated[bool, typer.Option("--newest", help="The newest first.")] = False,
-    after: Annotated[int, typer.Option("--after", min=0, help="Go on after a page.")] = 0,
-    before: Annotated[int | None, typer.Option("--before", min=1, help="With --newest: go on after a page.")] = None,
+    newest: Annotated[bool, typer.Option("--newest", help="Print the newest incidents first.")] = False,
+    after: Annotated[int, typer.Option("--after", min=0, help="Continue after the previous page.")] = 0,
+    before: Annotated[
+        int | None, typer.Option("--before", min=1, help="With --newest: continue after the previous page.")
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Tell what went wrong with a job, and what was done about it."""
+    """Print a job's incidents and how each was handled."""
     if before is not None and not newest:
         raise typer.BadParameter("--before goes with --newest.")
     screen = Screen()
@@ -63,7 +66,7 @@ def incidents(
 
 
 def _what_was_seen(screen: Screen, incident: Incident) -> None:
-    """The evidence of an incident, for those who want to understand it."""
+    """Print the evidence of an incident: waits, stacks, log lines."""
     for wait in incident.waiting:
         screen.line(
             f"ranks {wait.ranks} waited {wait.seconds:.0f} s in {wait.op} {wait.seq} of the {wait.group} group {wait.members}"
@@ -82,7 +85,7 @@ def _lines(screen: Screen, lines: list[str]) -> None:
 
 
 def timeline(job: JobName, url: Url = None, json: Json = False) -> None:
-    """Tell in which state a job was when, with its incidents, repairs and changes of layout."""
+    """Print a job's states over time, with incidents, repairs and layout changes."""
     screen = Screen()
     with Client(url) as client:
         found = client.timeline(job)
@@ -113,7 +116,7 @@ def _mark(mark: Mark) -> tuple[float, tuple[str, ...]]:
 
 
 def _draw(screen: Screen, found: Timeline) -> None:
-    """Its states on one line, as long as they lasted, with what each character means below."""
+    """Draw the states on one line, scaled by duration, with a legend."""
     now = time.time()
     lengths = [((span.ended or now) - span.begun, _LOOKS.get(span.state, _OTHER)[0]) for span in found.spans]
     line, colours = Text(no_wrap=True), dict(_LOOKS.values())

@@ -1,4 +1,4 @@
-"""`shardyard init`: a commented spec after a few questions, checked before it is written. Nothing is overwritten without a word."""
+"""`shardyard init`: writes a commented spec after a few questions. It never overwrites a file without --force."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from ..terminal.screen import Screen
 
 @dataclass(frozen=True)
 class Answers:
-    """What is asked; the defaults train a small Llama on a laptop."""
+    """The answers; the defaults train a small Llama on a laptop."""
 
     name: str = "my-job"
     family: str = "llama"
@@ -63,9 +63,9 @@ labels: {{}}                          # such as team: search
 
 
 def init(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write.")] = Path("job.yaml"),
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: the defaults.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="File to write.")] = Path("job.yaml"),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask no questions; use the defaults.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a commented spec after a few questions."""
     screen = Screen()
@@ -84,7 +84,7 @@ def init(
 
 
 def written(answers: Answers, path: Path) -> str:
-    """The spec's text, of which is known that it can run. Raises `ShardyardError`."""
+    """The text of a spec that passed validation. Raises `ShardyardError`."""
     world = answers.data * answers.tensor * answers.pipeline
     text = _TEMPLATE.format(**vars(answers), path=path, world=world, data_lines=_data_lines(answers.files))
     spec = read_spec(spec_file.absolute(yaml.safe_load(text), path.parent))
@@ -101,7 +101,7 @@ def _data_lines(files: str) -> str:
 
 
 def _asked(screen: Screen, path: Path) -> Answers:
-    """Answers that go together: what does not is said, and asked again."""
+    """Answers that fit together; a contradiction is printed and asked again."""
     answers = Answers()
     while True:
         answers = _ask_all(answers)
@@ -134,7 +134,7 @@ def _ask_all(before: Answers) -> Answers:
 
 
 def _ask(question: str, default: Any, choices: list[str] | None = None) -> Any:
-    """On stderr: what is asked is no result."""
+    """Print a question to stderr, since it is no result."""
     shown = f"{question} [{', '.join(choices)}]" if choices else question
     while True:
         answer = typer.prompt(shown, default=default, type=type(default), err=True, show_default=default != "")

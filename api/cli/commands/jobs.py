@@ -1,4 +1,4 @@
-"""Commands that ask once and print the answer."""
+"""Commands about one job or the list of jobs: submit, list, show, cancel, reshard, schema."""
 
 from typing import Annotated, Any
 
@@ -13,16 +13,21 @@ from ..exit_codes import of_state
 from ..options import JobName, Json, SpecPath, Url
 from ..terminal.screen import Screen, age, clock, loss, number, seconds, state
 
-#: Of the states that a job was in `show` tells the last ones.
+#: Number of past states that `show` prints.
 _STATES = 20
 COLUMNS = ("ID", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "LAYOUT", "AGE")
 
 
 def submit(
     spec: SpecPath,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end and exit with its result.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check it, and tell what it would run as.")] = False,
-    key: Annotated[str | None, typer.Option("--key", help="Idempotency key: the same key gives the same job.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends, and exit with its result.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Validate the spec and print how it would run, without submitting it.")
+    ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="Idempotency key: submitting again with the same key returns the same job."),
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -71,12 +76,16 @@ def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
 
 
 def list_(
-    state_: Annotated[str | None, typer.Option("--state", help="Only jobs in this state.")] = None,
-    label: Annotated[list[str] | None, typer.Option("--label", help="key=value; may be repeated.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Only jobs of this name.")] = None,
-    text: Annotated[str | None, typer.Option("--text", help="Found in id or name.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="At most so many.")] = 50,
-    cursor: Annotated[str | None, typer.Option("--cursor", help="Go on after a page.")] = None,
+    state_: Annotated[str | None, typer.Option("--state", help="List only jobs in this state.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", help="List only jobs with this label, key=value; may be repeated.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="List only jobs of this name.")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="List only jobs whose id or name contains this text.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="Maximum number of jobs.")] = 50,
+    cursor: Annotated[str | None, typer.Option("--cursor", help="Continue after the previous page.")] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -126,7 +135,7 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
     _progress(screen, found)
     screen.facts("states", [(clock(span.begun), _told(span)) for span in timeline.spans[-_STATES:]])
     if timeline.marks or len(timeline.spans) > _STATES:
-        screen.hint(f"See all that happened with: shardyard timeline {found.id}")
+        screen.hint(f"See the whole timeline with: shardyard timeline {found.id}")
     if found.state == "failed":
         screen.failure(found)
     elif found.summary:
@@ -153,12 +162,13 @@ def cancel(job: JobName, url: Url = None, json: Json = False) -> None:
 def relayout(
     job: JobName,
     degrees: Annotated[
-        list[str], typer.Argument(metavar="FIELD=VALUE…", help="The whole new layout, such as data=2 tensor=2 zero=1.")
+        list[str],
+        typer.Argument(metavar="FIELD=VALUE…", help="The complete new layout, for example data=2 tensor=2 zero=1."),
     ],
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Let a job go on with another layout: it saves after its step and resumes from there."""
+    """Change the layout of a job: it saves a checkpoint after its current step and resumes from it."""
     wrong = next((text for text in degrees if "=" not in text), None)
     if wrong is not None:
         raise InvalidParameter(f"{wrong[:80]!r} is not field=value.", field="layout", remedy="Such as data=2 tensor=2.")
@@ -190,22 +200,22 @@ def schema() -> None:
 
 
 def ended(screen: Screen, job: Job, *, alone: bool = False) -> None:
-    """Print a finished job's result: its summary, or why there is none. `alone`: the control plane ends with this."""
+    """Print a finished job's summary, or why it failed. `alone`: the control plane ends with this command."""
     if job.state == "failed":
         screen.failure(job)
         screen.hint(f"Read its logs with: {'shardyard up --detach; ' if alone else ''}shardyard logs {job.id}")
     else:
         screen.summary(job)
         if job.state == "succeeded":
-            _say_what_is_next(screen, job, alone)
+            _hint_next(screen, job, alone)
 
 
-def _say_what_is_next(screen: Screen, job: Job, alone: bool) -> None:
-    """Its page, and a look at what it learned. Without a control plane a checkpoint is known by its path alone."""
+def _hint_next(screen: Screen, job: Job, alone: bool) -> None:
+    """Hints: the job's page and a sample. Without a control plane only the path names a checkpoint."""
     screen.hint(f"See its page with: {'shardyard up --detach; ' if alone else ''}shardyard open {job.id}")
     checkpoint = job.summary.checkpoint if job.summary else None
     if checkpoint:
-        screen.hint(f"See what it writes with: shardyard sample {checkpoint if alone else job.id}")
+        screen.hint(f"Generate text with: shardyard sample {checkpoint if alone else job.id}")
 
 
 def row(job: Job) -> tuple[str, ...]:
@@ -219,7 +229,7 @@ def row(job: Job) -> tuple[str, ...]:
 
 
 def _told(span: Span) -> str:
-    """A state with its reason, and how long it lasted."""
+    """A state with its reason and duration."""
     lasted = None if span.ended is None else seconds(span.ended - span.begun)
     return " · ".join(filter(None, [span.state, span.reason, lasted]))
 
@@ -231,12 +241,12 @@ def _corpus(plan: Plan) -> str | None:
 
 
 def _first_line(job: Job) -> str | None:
-    """Of its message; why it failed is told below."""
+    """The first line of the job's message; a failure is printed below."""
     return None if job.state == "failed" else next(iter((job.message or "").strip().splitlines()), None)
 
 
 def _used(budgets: Budgets) -> str:
-    """Of each budget how much is used; a sort that is neither used nor allowed is left out."""
+    """How much of each budget is used; a budget that is neither used nor allowed is left out."""
     known = {name: getattr(budgets, name) for name in ("restarts", "retries", "repairs")}
     return " · ".join(f"{name} {one.used} of {one.most}" for name, one in known.items() if one.used or one.most)
 
@@ -265,7 +275,7 @@ def _model(model: dict[str, object]) -> str:
 
 
 def _precision(precision: object) -> str | None:
-    """As a job's spec has it: a word, or an object."""
+    """The precision in the spec: a word or an object."""
     if not isinstance(precision, dict):
         return None if precision is None else str(precision)
     narrow = precision.get("gradients") == "compute" and precision.get("compute") not in ("fp64", "fp32")

@@ -1,4 +1,4 @@
-"""`shardyard logs`: a job's lines in order, those that match, or those about one of them."""
+"""`shardyard logs`: a job's log lines in order, those that match, or those around one line."""
 
 import shlex
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Tell = Callable[[LogLine], None]
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Which lines are looked for."""
+    """Which lines a search returns."""
 
     text: str = ""
     level: Level | None = None
@@ -38,7 +38,7 @@ class _Wanted:
     rank: int | None = None
 
     def typed(self) -> str:
-        """As options, for the command that goes on."""
+        """The options of the command that continues the search."""
         given = {"search": self.text or None, "level": self.level, "since": self.since, "until": self.until}
         given |= {"rank": self.rank}
         return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in given.items() if value is not None)
@@ -46,35 +46,40 @@ class _Wanted:
 
 def logs(  # noqa: PLR0913, PLR0917 - an option each
     job: JobName,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Stay until the job ends.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Print new lines until the job ends.")] = False,
     rank: Rank = None,
-    tail: Annotated[int | None, typer.Option("--tail", min=0, max=10_000, help="Begin with the last so many.")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, max=10_000, help="Start with the last N lines.")] = None,
     search: Annotated[
-        str, typer.Option("--search", metavar="TEXT", help="Only lines with this text, in upper or lower case.")
+        str, typer.Option("--search", metavar="TEXT", help="Print only lines with this text, ignoring case.")
     ] = "",
     level: Annotated[
-        Level | None, typer.Option("--level", help="Only lines that name an error; or a warning or an error.")
+        Level | None, typer.Option("--level", help="Print only lines that contain an error, or a warning or an error.")
     ] = None,
     since: Annotated[
-        float | None, typer.Option("--since", metavar="TIME", parser=moment, help=f"Only lines since {HOW}.")
+        float | None, typer.Option("--since", metavar="TIME", parser=moment, help=f"Print only lines since {HOW}.")
     ] = None,
     until: Annotated[
-        float | None, typer.Option("--until", metavar="TIME", parser=moment, help="Only lines until then.")
+        float | None, typer.Option("--until", metavar="TIME", parser=moment, help="Print only lines until this time.")
     ] = None,
     around: Annotated[
-        int | None, typer.Option("--around", metavar="PLACE", min=1, help="Lines about one that a search found.")
+        int | None, typer.Option("--around", metavar="PLACE", min=1, help="Print the lines around a search result.")
     ] = None,
-    after: Annotated[int, typer.Option("--after", metavar="PLACE", min=0, help="Only lines after this place.")] = 0,
+    after: Annotated[
+        int, typer.Option("--after", metavar="PLACE", min=0, help="Print only lines after this position.")
+    ] = 0,
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", min=1, max=10_000, help=f"Of a search ({_FOUND}) or --around ({_AROUND}): at most so many."
+            "--limit",
+            min=1,
+            max=10_000,
+            help=f"Maximum number of lines of a search ({_FOUND}) or --around ({_AROUND}).",
         ),
     ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Print a job's log lines: all in order, those that match, or those about one of them."""
+    """Print a job's log lines: all in order, those that match, or those around one line."""
     screen, wanted = Screen(), _Wanted(search, level, since, until, rank)
     searches = wanted != _Wanted(rank=rank)
     _refuse_both({"--follow": follow, "--tail": tail is not None, "--around": around is not None, "a search": searches})
@@ -99,7 +104,7 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
 
 
 def _refuse_both(given: dict[str, bool]) -> None:
-    """Of these ways to read a log one may be chosen; to follow may begin with a tail."""
+    """Refuse options that exclude each other; --follow and --tail go together."""
     chosen = [name for name, asked in given.items() if asked]
     if len(chosen) > 1 and chosen != ["--follow", "--tail"]:
         told = f"{' and '.join(chosen)} do not go together."
@@ -107,14 +112,14 @@ def _refuse_both(given: dict[str, bool]) -> None:
 
 
 def _each(tell: Tell, lines: list[LogLine]) -> int:
-    """Tell them; returns the last one's place, 0 without any."""
+    """Print lines; returns the position of the last one, or 0."""
     for line in lines:
         tell(line)
     return lines[-1].n if lines else 0
 
 
 def _search(screen: Screen, client: Client, job: str, tell: Tell, wanted: _Wanted, after: int, limit: int) -> None:
-    """Until so many were found, the log's end, or a bound: then it says how to go on."""
+    """Search up to the limit, the end of the log, or a bound; then print how to continue."""
     look = partial(client.search_pages, job, wanted.text, level=wanted.level, since=wanted.since, until=wanted.until)
     found, last, ended = 0, 0, False
     for page in islice(look(rank=wanted.rank, after=after, limit=min(limit, _PAGE)), _PAGES):
@@ -136,7 +141,7 @@ def _search(screen: Screen, client: Client, job: str, tell: Tell, wanted: _Wante
 def _print(
     client: Client, job: str, tell: Tell, *, follow: bool, rank: int | None, tail: int | None, after: int
 ) -> None:
-    """All lines once, in order. What follows a page is asked for by its last line's place: no gap, nothing twice."""
+    """Print all lines once, in order. The next page starts after the last line's position: no gap, no duplicate."""
     if tail is not None:
         lines = client.logs(job, rank=rank, tail=max(tail, 1)).lines  # who wants none goes on after the last one, too
         after = max(after, lines[-1].n if lines else 0)

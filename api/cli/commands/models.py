@@ -1,4 +1,4 @@
-"""Trained models as files: written here, of a checkpoint's folder and without a control plane, or by the cluster, beside it."""
+"""`shardyard export`: writes a checkpoint as a Hugging Face folder, here or on the cluster."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,35 +24,35 @@ def export(
         str,
         typer.Argument(
             metavar="CHECKPOINT",
-            help="A checkpoint's folder or s3:// URI, or of one that holds them: then the newest. Or JOB or JOB@STEP, a job's checkpoint.",
+            help="Checkpoint: its folder or s3:// URI, a folder of checkpoints (the newest), or a job's as JOB or JOB@STEP.",
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Argument(metavar="OUT", help="The folder to write; it must be new or empty.")
-    ] = None,
-    dtype: Annotated[Literal["fp32", "bf16", "fp16", "fp64"], typer.Option(help="Of the written weights.")] = "fp32",
-    shard_size: Annotated[int, typer.Option(min=1, metavar="MIB", help="MiB per file of weights.")] = 4768,
+    out: Annotated[Path | None, typer.Argument(metavar="OUT", help="Folder to write; it must be new or empty.")] = None,
+    dtype: Annotated[
+        Literal["fp32", "bf16", "fp16", "fp64"], typer.Option(help="Dtype of the written weights.")
+    ] = "fp32",
+    shard_size: Annotated[int, typer.Option(min=1, metavar="MIB", help="Maximum MiB per file of weights.")] = 4768,
     on_cluster: Annotated[
-        bool, typer.Option("--on-cluster", help="Have the cluster write it beside the job's checkpoints; without OUT.")
+        bool, typer.Option("--on-cluster", help="Export on the cluster, beside the job's checkpoints; without OUT.")
     ] = False,
     url: Url = None,
 ) -> None:
-    """Write a checkpoint of any layout as a Hugging Face folder that transformers reads."""
+    """Write a checkpoint of any layout as a Hugging Face folder for transformers."""
     if on_cluster is (out is not None):
         told = "The cluster writes beside the job's checkpoints." if on_cluster else "A folder to write is missing."
         remedy = "Leave out OUT." if on_cluster else "Name a new one, or let the cluster write with --on-cluster."
         raise MissingFile(told, field="OUT", remedy=remedy)
     if out is None:
         with Client(url) as client:
-            _tell(checkpoint, _on_cluster(client, checkpoint, dtype))
+            _print_written(checkpoint, _on_cluster(client, checkpoint, dtype))
     else:
         out = given_path(out, "OUT")
         found = located(checkpoint, url)
-        _tell(found, _here(found, out, dtype, shard_size))
+        _print_written(found, _here(found, out, dtype, shard_size))
 
 
 def located(checkpoint: str, url: str | None) -> str:
-    """The address of a checkpoint that can be read from here: of a job, or the newest in a folder or bucket. Raises UnknownCheckpoint."""
+    """The address of a checkpoint that can be read from here, of a job or a folder. Raises UnknownCheckpoint."""
     return _newest(_address(checkpoint)) if _is_place(checkpoint) else _of_job(url, checkpoint)
 
 
@@ -67,7 +67,7 @@ def _on_cluster(client: Client, checkpoint: str, dtype: str) -> Exported:
 
 
 def _told(client: Client, job: str, step: str) -> Checkpoint:
-    """The checkpoint of this step that the job told of last; without a step, the newest that is still there. Raises UnknownCheckpoint."""
+    """The job's latest checkpoint of this step; without a step, the newest that still exists. Raises UnknownCheckpoint."""
     before: int | None = None
     while True:
         page = client.checkpoints(job, before=before, limit=1000 if step else 20)
@@ -83,12 +83,12 @@ def _told(client: Client, job: str, step: str) -> Checkpoint:
 
 
 def _is_place(checkpoint: str) -> bool:
-    """Whether a folder or a bucket is meant, and not a job."""
+    """Whether the text names a folder or a bucket, and not a job."""
     return is_bucket(checkpoint) or "/" in checkpoint or checkpoint in (".", "..") or given_path(checkpoint).exists()
 
 
 def _of_job(url: str | None, checkpoint: str) -> str:
-    """The address of a job's checkpoint. Raises UnknownCheckpoint where it cannot be read from here."""
+    """The address of a job's checkpoint. Raises UnknownCheckpoint if it cannot be read from here."""
     job, _, step = checkpoint.partition("@")
     try:
         with Client(url) as client:
@@ -118,14 +118,14 @@ def _here(found: str, out: Path, dtype: str, shard_size: int) -> Exported:
     return Exported(dtype=dtype, **vars(written))
 
 
-def _tell(checkpoint: str, made: Exported) -> None:
+def _print_written(checkpoint: str, made: Exported) -> None:
     weights = f"{size(made.bytes)} of {made.dtype} in {made.files} file{'s' if made.files > 1 else ''}"
     told = [("folder", made.path), ("parameters", number(made.parameters)), ("weights", weights)]
     Screen().facts(f"{checkpoint} as a Hugging Face model", told)
 
 
 def _address(checkpoint: str) -> str:
-    """A folder's or a bucket's. Raises UnknownCheckpoint, MissingFile."""
+    """The checkpoints of a folder or a bucket. Raises UnknownCheckpoint, MissingFile."""
     try:
         where = address(checkpoint)
     except Refusal as refusal:
@@ -134,7 +134,7 @@ def _address(checkpoint: str) -> str:
 
 
 def _newest(where: str) -> str:
-    """The address of the complete checkpoint that is meant. Raises UnknownCheckpoint."""
+    """The address of the complete checkpoint. Raises UnknownCheckpoint."""
     try:
         found = newest_checkpoint(where)
     except Refusal as refusal:

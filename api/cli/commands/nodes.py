@@ -1,4 +1,4 @@
-"""The command that shows the cluster's machines and says which of them get new gangs."""
+"""`shardyard nodes`: lists, cordons and uncordons nodes."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -17,25 +17,27 @@ COLUMNS = ("HOST", "ID", "STATE", "CPU RANKS", "GPUS", "MEMORY", "FAULTS", "CORD
 
 def nodes(
     cordon: Annotated[
-        str | None, typer.Option("--cordon", help="Keep new gangs away from this node (id or host).")
+        str | None, typer.Option("--cordon", help="Place no new gangs on this node (id or host).")
     ] = None,
-    hours: Annotated[float | None, typer.Option("--hours", min=0.001, help="With --cordon: for so long.")] = None,
-    why: Annotated[str, typer.Option("--why", help="With --cordon: for those who wonder.")] = "",
-    uncordon: Annotated[str | None, typer.Option("--uncordon", help="Let gangs come to this node again.")] = None,
-    history: Annotated[bool, typer.Option("--history", help="Who was cordoned, by whom, why and until when.")] = False,
+    hours: Annotated[float | None, typer.Option("--hours", min=0.001, help="With --cordon: duration in hours.")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="With --cordon: reason, shown to others.")] = "",
+    uncordon: Annotated[str | None, typer.Option("--uncordon", help="Place gangs on this node again.")] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="List earlier cordons: node, author, reason and end.")
+    ] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List the cluster's machines; cordon one, or lift its cordon."""
-    if cordon is None and (hours is not None or why):
-        raise typer.BadParameter("--hours and --why say something of a --cordon NODE.")
+    """List the cluster's nodes; cordon or uncordon one."""
+    if cordon is None and (hours is not None or reason):
+        raise typer.BadParameter("--hours and --reason need --cordon NODE.")
     screen = Screen()
     with Client(url) as client:
         if history:
             _tell_history(screen, client.cordons(), json)
             return
         if cordon is not None:
-            client.cordon(cordon, seconds=None if hours is None else hours * 3600, message=why)
+            client.cordon(cordon, seconds=None if hours is None else hours * 3600, message=reason)
         if uncordon is not None:
             client.uncordon(uncordon)
         found = client.nodes()
@@ -46,7 +48,7 @@ def nodes(
 
 
 def row(node: Node) -> tuple[str, ...]:
-    """A machine as a line of a table of `COLUMNS`."""
+    """A node as a row of `COLUMNS`."""
     return (
         escape(node.host if node.cluster == CLUSTER else f"{node.host} ({node.cluster})"),
         node.id[:12],
@@ -60,7 +62,7 @@ def row(node: Node) -> tuple[str, ...]:
 
 
 def in_use(nodes: Iterable[Node], kind: str) -> str:
-    """`taken/all` of these machines' devices, as jobs count them: a core may take several CPU ranks."""
+    """`used/all` devices of these nodes, as jobs count them: a core may run several CPU ranks."""
     devices = [devices for node in nodes for devices in node.devices if devices.kind == kind]
     return f"{sum(one.all - one.free for one in devices)}/{sum(one.all for one in devices)}"
 

@@ -1,4 +1,4 @@
-"""What happens inside a distributed step: `shardyard ranks`, `shardyard resources`."""
+"""`shardyard ranks` and `shardyard resources`: what the ranks of a job do and hold."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -15,13 +15,14 @@ from ..terminal.screen import Screen, clock, milliseconds, number, size
 def ranks(
     job: JobName,
     slowest: Annotated[
-        int | None, typer.Option("--slowest", min=1, help="Only so many, those with the most own work first.")
+        int | None,
+        typer.Option("--slowest", min=1, help="Print only this many ranks, those with the most compute time first."),
     ] = None,
-    before: Annotated[int | None, typer.Option("--before", min=1, help="An earlier sample.")] = None,
+    before: Annotated[int | None, typer.Option("--before", min=1, help="Print an earlier sample.")] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Tell what each rank of a job did lately: its place in the mesh, step, own work, waiting and memory."""
+    """Print each rank's last sample: its mesh coordinates, step, compute time, wait time and memory."""
     screen = Screen()
     with Client(url) as client:
         page = client.ranks(job, before=before, limit=1)
@@ -30,7 +31,7 @@ def ranks(
         return
     if not page.items:
         screen.hint(
-            f"No sample: the first is told after five seconds of training. See its state with: shardyard show {job}"
+            f"No sample yet: the first comes after five seconds of training. See its state with: shardyard show {job}"
         )
         return
     [sample] = page.items
@@ -49,7 +50,7 @@ def ranks(
 def _ranks(screen: Screen, sample: RankSample, order: Sequence[int]) -> None:
     axes = [axis for axis, degree in (sample.axes or {}).items() if degree > 1]
     memory = " ".join(filter(None, [sample.memory_of, "memory"])).upper()
-    columns = ("RANK", *(axis.upper() for axis in axes), "STEP", "OWN WORK", "WAITING", memory, "NODE", "")
+    columns = ("RANK", *(axis.upper() for axis in axes), "STEP", "COMPUTE", "WAIT", memory, "NODE", "")
     screen.table(columns, [_rank(sample, rank, axes) for rank in order])
 
 
@@ -68,7 +69,7 @@ def _rank(sample: RankSample, rank: int, axes: Sequence[str]) -> tuple[str, ...]
 
 
 def resources(job: JobName, url: Url = None, json: Json = False) -> None:
-    """Tell what a job's ranks hold and send: as the newest probe measured it, and by formula."""
+    """Print the memory and communication of a job's ranks: measured by the newest probe, and by formula."""
     screen = Screen()
     with Client(url) as client:
         found = client.resources(job)
@@ -104,5 +105,5 @@ def _why(one: Held | Flow) -> str:
 
 
 def _between(low: float | None, high: float | None) -> str:
-    """Over all ranks; once, where they are alike to what is shown."""
+    """The range over all ranks; one value if both ends print the same."""
     return " – ".join(dict.fromkeys(filter(None, (size(low), size(high)))))

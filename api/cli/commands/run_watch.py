@@ -26,7 +26,7 @@ _CURVE = 120
 
 
 def watch(job: JobName, url: Url = None, json: Json = False) -> None:
-    """Watch a job until it ends; exits with its result. Ctrl-C leaves it running."""
+    """Watch a job until it ends; exit with its result. Ctrl-C leaves it running."""
     screen = Screen()
     with Client(url) as client:
         found = client.job(job)
@@ -44,12 +44,12 @@ def run(
     spec: SpecPath,
     sample: Annotated[
         str | None,
-        typer.Option("--sample", metavar="TEXT", help="Let the trained model go on from this text at the end."),
+        typer.Option("--sample", metavar="TEXT", help="Print what the trained model writes after this text."),
     ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Train a spec from here to its end: starts a control plane when there is none, and stops what it started."""
+    """Train a spec to its end. Starts a control plane if none runs, and stops it afterwards."""
     screen = Screen()
     with ExitStack() as stack:
         client, borrowed = _client_for_run(screen, stack, url, spec)
@@ -67,7 +67,7 @@ def run(
 
 
 class Follower:
-    """Follows one job on the screen, over lost connections, and keeps its place when it is interrupted."""
+    """Follows one job on the screen, across lost connections and interrupts."""
 
     def __init__(self, client: Client, screen: Screen) -> None:
         self._client = client
@@ -75,7 +75,7 @@ class Follower:
         self._cursor: str | None = None
 
     def follow(self, job: Job) -> Job:
-        """Show the job until it ends; returns it then."""
+        """Show the job until it ends; returns the ended job."""
         if job.state in FINAL:
             return job
         steps = job.progress.steps if job.progress else int(job.spec.get("train", {}).get("steps", 0))
@@ -90,7 +90,7 @@ class Follower:
         return self._client.job(job.id)
 
     def _begin(self, meter: Meter, job: Job) -> None:
-        """What had happened before this watcher came."""
+        """Print what happened before the watch started."""
         self._cursor = job.cursor
         meter.note(f"{job.name} is {job.state}" + (f": {job.message}" if job.message else ""))
         if job.progress:
@@ -99,7 +99,7 @@ class Follower:
 
 
 class _Lost:
-    """Says once per loss that the control plane is away."""
+    """Prints once per lost connection that the control plane cannot be reached."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -128,7 +128,7 @@ def _print_events(client: Client, screen: Screen, job: Job) -> Job:
 
 
 def _client_for_run(screen: Screen, stack: ExitStack, url: str | None, spec: str) -> tuple[Client, Borrowed | None]:
-    """The running control plane's client; else that of one which is borrowed until `stack` ends."""
+    """A client of the running control plane, or of one that runs until `stack` closes."""
     settings = Settings()
     # Only what was named, or is the data folder's own: whatever else listens on the default port is somebody else's.
     if url is not None or settings.url is not None or pidfile.read(settings.data_dir) is not None:
@@ -156,5 +156,5 @@ def _run_to_the_end(client: Client, screen: Screen, job: Job, borrowed: Borrowed
     except KeyboardInterrupt:
         if borrowed is not None:
             borrowed.keep()  # somebody must see the job's end
-        screen.hint(f"Left. See what becomes of it with: shardyard watch {job.id}")
+        screen.hint(f"Left. See its effect with: shardyard watch {job.id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""`shardyard sample`: what a trained model writes, of a checkpoint that can be read from here or of an export."""
+"""`shardyard sample`: generates text with a trained model, from a checkpoint or an export."""
 
 import contextlib
 from pathlib import Path
@@ -28,25 +28,24 @@ def sample(
         str,
         typer.Argument(
             metavar="CHECKPOINT",
-            help="JOB or JOB@STEP; or a checkpoint's folder or s3:// URI, one that holds them (then the newest), or a Hugging Face folder.",
+            help="JOB or JOB@STEP; a checkpoint's folder or s3:// URI; a folder of checkpoints (the newest); a Hugging Face folder.",
         ),
     ],
-    prompt: Annotated[
-        str, typer.Option("--prompt", help="The text to go on from. Default: the beginning of a document.")
-    ] = "",
-    tokens: Annotated[int, typer.Option("--tokens", min=1, max=10_000, help="At most so many.")] = TOKENS,
+    prompt: Annotated[str, typer.Option("--prompt", help="Prompt. Default: the beginning of a document.")] = "",
+    tokens: Annotated[int, typer.Option("--tokens", min=1, max=10_000, help="Maximum number of tokens.")] = TOKENS,
     temperature: Annotated[
-        float, typer.Option("--temperature", min=0.0, max=100.0, help="0 takes the likeliest token each time.")
+        float,
+        typer.Option("--temperature", min=0.0, max=100.0, help="Sampling temperature; 0 takes the likeliest token."),
     ] = 0.8,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same text.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed; the same seed gives the same text.")] = 0,
     tokenizer: Annotated[
         str | None,
-        typer.Option("--tokenizer", help="`bytes` or a tokenizer.json. Default: the one that it was trained with."),
+        typer.Option("--tokenizer", help="`bytes` or a tokenizer.json. Default: the one of the training."),
     ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Let a trained model write, here and on the CPU."""
+    """Generate text with a trained model, here on the CPU."""
     found = _address(model, url)
     screen = Screen()
     screen.say(f"{found} writes:")
@@ -58,7 +57,7 @@ def sample(
 
 
 def show(screen: Screen, job: Job, prompt: str) -> None:
-    """What a job's model writes after `prompt`, or why that cannot be seen here."""
+    """The text that a job's model generates after `prompt`, or why it cannot."""
     checkpoint = job.summary.checkpoint if job.summary else None
     if checkpoint is None:
         screen.say("There is nothing to sample: the job keeps no checkpoint (train.checkpoint.final).")
@@ -73,7 +72,7 @@ def show(screen: Screen, job: Job, prompt: str) -> None:
 
 
 def written(found: str, prompt: str, tokens: int, temperature: float, seed: int, tokenizer: str | None) -> str:
-    """What the model at this address writes after `prompt`. Raises UnknownCheckpoint, MissingFile."""
+    """The text that the model at this address generates after `prompt`. Raises UnknownCheckpoint, MissingFile."""
     from ....workers.sample import Draw, of_checkpoint, of_export  # needs torch
 
     try:
@@ -90,7 +89,7 @@ def written(found: str, prompt: str, tokens: int, temperature: float, seed: int,
 
 
 def _address(model: str, url: str | None) -> str:
-    """Of a Hugging Face folder, or of a checkpoint. Raises UnknownCheckpoint, MissingFile."""
+    """Load the model of a Hugging Face folder or a checkpoint. Raises UnknownCheckpoint, MissingFile."""
     with contextlib.suppress(OSError):  # no folder's name
         folder = given_path(model, "CHECKPOINT")
         if not is_bucket(model) and (folder / "config.json").is_file():

@@ -1,4 +1,4 @@
-"""`shardyard top`: jobs and nodes on one screen, always the newest of both; the running jobs first."""
+"""`shardyard top`: jobs and nodes on one screen, refreshed; running jobs first."""
 
 import os
 import select
@@ -34,14 +34,14 @@ _PIPED = 50
 
 @dataclass(frozen=True)
 class Look:
-    """Jobs and nodes at one moment."""
+    """Jobs and nodes at one time."""
 
     jobs: list[Job]
     nodes: list[Node]
     more: bool = False
 
     def fitting(self, lines: int) -> RenderableType:
-        """As much of it as fits on so many lines; half of them at most for nodes."""
+        """The part that fits on this many lines; nodes take at most half."""
         nodes = self.nodes[: max(1, (lines - _FRAME) // 2)]
         jobs = self.jobs[: max(1, lines - _FRAME - len(nodes))]
         head = Text.from_markup(self._head(len(jobs), len(nodes)), overflow="ellipsis")
@@ -58,11 +58,11 @@ class Look:
 
 
 def top(
-    interval: Annotated[float, typer.Option("--interval", min=0.2, max=3600, help="Seconds between two looks.")] = 2.0,
+    interval: Annotated[float, typer.Option("--interval", min=0.2, max=3600, help="Seconds between refreshes.")] = 2.0,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show jobs and nodes on one screen, always the newest; q leaves. In a pipe: once."""
+    """Show jobs and nodes on one screen, refreshed; q quits. In a pipe, print once."""
     screen = Screen()
     with Client(url) as client:
         if json:
@@ -77,7 +77,7 @@ def top(
 
 
 def look(client: Client, most: int) -> Look:
-    """The running jobs and then the newest others, `most` of each."""
+    """The running jobs, then the newest others, at most `most` of each."""
     running = client.jobs(state="running", limit=min(200, most))
     newest = client.jobs(limit=min(200, most))
     known = {job.id for job in running.items}
@@ -112,7 +112,7 @@ def _stay(screen: Screen, client: Client, interval: float) -> None:
 
 @contextmanager
 def _keys() -> Iterator["_Keys"]:
-    """The keyboard without its line editing, put back afterwards whatever happens."""
+    """Switches the terminal to raw input, and restores it on exit."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
@@ -127,6 +127,6 @@ class _Keys:
     descriptor: int
 
     def __call__(self, seconds: float) -> str | None:
-        """The key that is pressed within so many seconds, None when none is; empty when the keyboard is gone."""
+        """The key pressed within this many seconds, None if none was; empty at end of input."""
         ready, _, _ = select.select([self.descriptor], [], [], seconds)
         return os.read(self.descriptor, 1).decode(errors="replace") if ready else None

@@ -1,4 +1,4 @@
-"""`shardyard trace`: record a running job's next steps, and see where each rank's time went."""
+"""`shardyard trace`: records the next steps of a running job and prints where each rank's time went."""
 
 import gzip
 import io
@@ -41,17 +41,19 @@ _LOOKS: Final = {
 
 def trace(
     job: JobName,
-    steps: Annotated[int, typer.Option("--steps", min=1, max=MOST_STEPS, help="How many, one after the other.")] = 3,
+    steps: Annotated[int, typer.Option("--steps", min=1, max=MOST_STEPS, help="Number of consecutive steps.")] = 3,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write it for Perfetto; packed where FILE ends with .gz."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Write a file for Perfetto; compressed if FILE ends with .gz."
+        ),
     ] = None,
-    show: Annotated[str | None, typer.Option("--show", metavar="TRACE", help="An earlier trace instead.")] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Only list the traces that there are.")] = False,
+    show: Annotated[str | None, typer.Option("--show", metavar="TRACE", help="Show an earlier trace.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the job's traces.")] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Record what every rank does in a running job's next steps, and sum it up."""
+    """Record the next steps of a running job on every rank, and print a summary."""
     screen = Screen()
     with Client(url) as client:
         if list_:
@@ -72,7 +74,7 @@ def trace(
 
 
 def _recorded(screen: Screen, client: Client, asked: Trace) -> TraceSummary:
-    """Wait for its end. Ctrl-C leaves it being recorded."""
+    """Wait until the trace is finished. Ctrl-C does not stop it."""
     try:
         with _progress(screen, asked) as bars:
             while True:
@@ -88,7 +90,7 @@ def _recorded(screen: Screen, client: Client, asked: Trace) -> TraceSummary:
 
 @contextmanager
 def _progress(screen: Screen, asked: Trace) -> Iterator[Progress]:
-    """Ranks and steps as they are told; in a pipe nothing but that it begins."""
+    """Print progress as ranks report steps; in a pipe, only the start."""
     if not screen.err.is_terminal:
         screen.say(f"Tracing {asked.steps} steps as {asked.id}.")
     shown = (TextColumn(f"tracing {asked.steps} steps"), BarColumn(), MofNCompleteColumn(), TextColumn("ranks × steps"))
@@ -128,7 +130,7 @@ def _row(rank: TracedRank, whole: float) -> Text:
 
 
 def _legend(ranks: Sequence[TracedRank]) -> Text:
-    """Of what there is."""
+    """List the traces."""
     line = Text(" " * 11)
     for name, (character, colour) in _LOOKS.items():
         if any(rank.sums.get(name) for rank in ranks):

@@ -1,4 +1,4 @@
-"""Commands that run the control plane itself. The server's code is imported only by the process that becomes the server."""
+"""Commands that run the control plane. Only the process that becomes the server imports the server's code."""
 
 import os
 import subprocess
@@ -27,16 +27,16 @@ _READY_S = 120.0
 _TERM_S = 30.0
 
 Port = Annotated[
-    int | None, typer.Option("--port", min=0, max=65535, help="Exactly this port. Default: 8400 or the next.")
+    int | None, typer.Option("--port", min=0, max=65535, help="Port. Default: 8400, or the next free one.")
 ]
 
 
 def up(
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Start it in the background.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background.")] = False,
     port: Port = None,
     json: Json = False,
 ) -> None:
-    """Start the control plane of the data folder: API, dispatcher, and Ray unless SHARDYARD_RAY_ADDRESS names one."""
+    """Start the data folder's control plane: API, dispatcher, and Ray unless SHARDYARD_RAY_ADDRESS is set."""
     screen = Screen()
     settings = Settings()
     if detach:
@@ -54,7 +54,7 @@ def up(
 
 
 def down(
-    yes: Annotated[bool, typer.Option("--yes", "-y", "--force", help="Also when jobs are active.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", "--force", help="Stop even if jobs are active.")] = False,
 ) -> None:
     """Stop the control plane, and the Ray head that it started with everything on it."""
     from ...daemon.control_plane import active_jobs, end_ray
@@ -88,7 +88,7 @@ def dispatcher() -> None:
 
 
 def migrate() -> None:
-    """Bring the database to this version's schema."""
+    """Migrate the database to this version's schema."""
     from ...daemon import control_plane as process
 
     settings = Settings()
@@ -97,7 +97,7 @@ def migrate() -> None:
 
 
 class Borrowed:
-    """A control plane for the time of one command: started before it; stopped with its Ray after it, unless kept."""
+    """Runs a control plane for one command, and stops it with its Ray afterwards unless it is kept."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -105,7 +105,7 @@ class Borrowed:
         self._kept = False
 
     def keep(self) -> None:
-        """It shall stay: something is left for it to do."""
+        """Keep the control plane running after the command."""
         self._kept = True
 
     def __enter__(self) -> Self:
@@ -128,7 +128,7 @@ class Borrowed:
 
 
 def _start(settings: Settings, port: int | None) -> pidfile.Control:
-    """A control plane of its own session in the background, ready. Raises `AlreadyRunning`, `DidNotStart`."""
+    """Start a control plane in the background and wait until it is ready. Raises `AlreadyRunning`, `DidNotStart`."""
     running = pidfile.read(settings.data_dir)
     if running is not None:
         raise AlreadyRunning(running.url, running.pid, settings.data_dir)
@@ -174,7 +174,7 @@ def _sign_in(url: str) -> str:
 
 
 def _stop(found: pidfile.Control) -> bool:
-    """End a control plane's process, politely first. True when there was one."""
+    """Stop a control plane's process, SIGTERM first. Returns whether there was one."""
     process = found.process
     if process is None:
         return False

@@ -118,7 +118,7 @@ def test_the_command_line(
     told = capsys.readouterr()
     fault, *rest = told.out.split()
     assert rest == ["kill-rank", "rank", "1"] and f"shardyard watch {job}" in told.err
-    assert run(["chaos", "tiny", "--slow-rank", "0", "--by-ms", "5", "--for-s", "2", "--json"]) == 0
+    assert run(["chaos", "tiny", "--slow-rank", "0", "--delay-ms", "5", "--duration-s", "2", "--json"]) == 0
     slow = json.loads(capsys.readouterr().out)
     assert (slow["kind"], slow["rank"], slow["by_ms"], slow["for_s"]) == ("slow-rank", 0, 5.0, 2.0)
     for kind in ("kill-actor", "hang-rank"):

@@ -37,7 +37,7 @@ def test_ranks_are_told_by_their_place_and_the_slow_one_is_named(
     assert run(["ranks", found]) == 0
     told = capsys.readouterr()
     head, *rows = [line.split() for line in told.out.splitlines()]
-    assert head == ["RANK", "DATA", "TENSOR", "STEP", "OWN", "WORK", "WAITING", "RESIDENT", "MEMORY", "NODE"]
+    assert head == ["RANK", "DATA", "TENSOR", "STEP", "COMPUTE", "WAIT", "RESIDENT", "MEMORY", "NODE"]
     assert [row[:3] for row in rows] == [[str(rank), str(rank // 2), str(rank % 2)] for rank in range(8)]
     assert rows[3][3:] == ["200", "ms", "150", "ms", "0.0", "ms", "1.0", "GiB", "n", "slow"]
     assert [row[-1] == "slow" for row in rows] == [rank == 3 for rank in range(8)]

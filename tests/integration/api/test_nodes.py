@@ -59,7 +59,7 @@ def test_what_cannot_be_cordoned(
 def test_the_command_line(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["nodes", "--history"]) == 0
     assert "No node was ever cordoned" in capsys.readouterr().err
-    assert run(["nodes", "--cordon", "n1", "--hours", "2", "--why", "a [red]fan[/red]"]) == 0
+    assert run(["nodes", "--cordon", "n1", "--hours", "2", "--reason", "a [red]fan[/red]"]) == 0
     header, row = capsys.readouterr().out.splitlines()
     assert header.split() == ["HOST", "ID", "STATE", "CPU", "RANKS", "GPUS", "MEMORY", "FAULTS", "CORDON"]
     assert row.split()[:5] == ["here", "n1", "cordoned", "0/32", "0/0"], "eight cores take four ranks each"

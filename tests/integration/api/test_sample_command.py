@@ -86,7 +86,7 @@ def test_a_job_that_ended_well_says_what_to_do_next(
     hints = capsys.readouterr().err.splitlines()
     assert hints[-2:] == [
         f"See its page with: shardyard open {done.id}",
-        f"See what it writes with: shardyard sample {done.id}",
+        f"Generate text with: shardyard sample {done.id}",
     ]
     ended(Screen(), done, alone=True)
     hints = "".join(capsys.readouterr().err.splitlines()[-2:])

@@ -78,7 +78,7 @@ def test_show_tells_the_plan_and_its_states(job: str, capsys: pytest.CaptureFixt
     told = capsys.readouterr()
     for expected in ("1,234,567", "9,000 tokens, 900 for validation", "recovering · rank_lost"):
         assert expected in told.out
-    assert told.err.splitlines()[-1] == f"See all that happened with: shardyard timeline {job}"
+    assert told.err.splitlines()[-1] == f"See the whole timeline with: shardyard timeline {job}"
 
 
 def test_a_dry_run_tells_what_would_run_and_stores_nothing(
