@@ -240,7 +240,7 @@ class Layout(BaseModel):
         return self.stages if self.schedule == "dualpipev" else self.pipeline
 
     def _microbatch_problem(self, microbatches: int) -> str | None:
-        """Why the schedule cannot run that many micro-batches, or None. Rules of torch's schedules (see docs/architecture.md)."""
+        """Why the schedule cannot run this number of micro-batches, or None. See docs/design/parallel-pipeline.md."""
         if self.pipeline == 1 or self.schedule == "gpipe":
             return None
         if microbatches < self.least_microbatches:
