@@ -1,7 +1,7 @@
-"""Pages of the site that are made from the product itself when the site is built, so that they cannot say anything else.
+"""Pages that are generated from the product when the site is built, so that they always agree with it.
 
-A hook of MkDocs (`hooks:` in mkdocs.yml). The spec's reference comes from the published JSON Schema, the settings' from their class, the
-command line's from its own help.
+A hook of MkDocs (`hooks:` in mkdocs.yml). The reference of the spec comes from the published JSON Schema, that of the settings from
+their class, and that of the command line from its own help.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ Schema = dict[str, Any]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is made to what lies in the folder."""
+    """Add the generated pages to the files of the folder."""
     for name, make in PAGES.items():
         files.append(File.generated(config, name, content=make()))
     return files
@@ -34,12 +34,12 @@ def changelog() -> str:
 
 
 def spec() -> str:
-    """The job spec, one table for each of its objects, in the order in which a spec names them."""
+    """Return the reference of the job spec: one table for each object, in the order of the schema."""
     schema = job_schema()
     lines = [
         "# The spec",
         "",
-        "Made from the JSON Schema that `shardyard schema` prints. A field without a default is required.",
+        "Generated from the JSON Schema that `shardyard schema` prints. A field without a default is required.",
         "",
         *_table(schema, schema),
     ]
@@ -49,7 +49,7 @@ def spec() -> str:
 
 
 def _objects(schema: Schema, body: Schema | None = None, prefix: str = "") -> Iterator[tuple[str, Schema]]:
-    """Every object that a spec may hold, with its place, each before those within it."""
+    """Yield the path and the schema of every object in a spec, each before the objects inside it."""
     for name, field in (body or schema).get("properties", {}).items():
         for _, found in _referred(schema, field):
             yield f"{prefix}{name}", found
@@ -108,12 +108,12 @@ def _one(schema: Schema, branch: Schema, path: str) -> str:
 
 def _limits(branch: Schema) -> str:
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    told = [f"{sign} {branch[key]}" for key, sign in signs.items() if key in branch]
-    return f" {', '.join(told)}" if told else ""
+    limits = [f"{sign} {branch[key]}" for key, sign in signs.items() if key in branch]
+    return f" {', '.join(limits)}" if limits else ""
 
 
 def _cell(text: str) -> str:
-    """As a table's cell has it, and outside of code also a page."""
+    """Return the text escaped for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
@@ -122,7 +122,7 @@ def _prose(text: str) -> str:
 
 
 def settings() -> str:
-    """The control plane's variables."""
+    """Return the reference of the control plane's environment variables."""
     lines = [
         "# Settings",
         "",
@@ -138,7 +138,7 @@ def settings() -> str:
 
 
 def commands() -> str:
-    """Every command with its arguments and options."""
+    """Return the reference of every command with its arguments and options."""
     group = typer.main.get_command(app)
     lines = [
         "# The command line",
@@ -154,7 +154,7 @@ def commands() -> str:
 
 
 def _command(name: str, command: Any) -> list[str]:
-    """One command; those below it follow it."""
+    """Return the lines of one command, followed by those of its subcommands."""
     context = typer.Context(command, info_name=f"shardyard {name}")
     usage = " ".join([f"shardyard {name}", *command.collect_usage_pieces(context)])
     lines = [f"## `shardyard {name}`", "", (command.help or "").strip(), "", f"    {usage}", ""]

@@ -1,4 +1,4 @@
-"""Every code that people may meet is explained, and the site builds without a dead link."""
+"""Every error code and cause is explained, and the site builds without a dead link."""
 
 import re
 import subprocess
@@ -16,14 +16,14 @@ from shardyard.service.queries.incidents import HAPPENED
 from shardyard.workers.tasks.checkpoint_task import REMEDIES
 
 ROOT = Path(__file__).parents[2]
-#: Codes of what the command line alone says.
+#: Codes that only the command line reports.
 START = {error.code for error in (DataFolderOpen, DataFolderUnusable, InvalidSetting, TokenUnreadable, WeakToken)}
 
 
 def test_every_code_and_cause_is_explained_once() -> None:
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
-    told = re.findall(r"^### (\w+)$", page, re.MULTILINE)
-    assert sorted(told) == sorted({*CODES, *INFRASTRUCTURE, *HAPPENED, *REMEDIES, *START, "exception_repeated"})
+    explained = re.findall(r"^### (\w+)$", page, re.MULTILINE)
+    assert sorted(explained) == sorted({*CODES, *INFRASTRUCTURE, *HAPPENED, *REMEDIES, *START, "exception_repeated"})
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_the_reference_names_every_field_of_a_spec(site: Path) -> None:
     assert 'href="#trainlayout"' in page and 'id="trainlayout"' in page
 
 
-def test_the_site_asks_nobody_else(site: Path) -> None:
-    """It can be read where there is no network."""
+def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
+    """So the site works without a network."""
     for page in site.rglob("*.html"):
         assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//(?!127)', page.read_text()), page
