@@ -63,3 +63,15 @@ def test_every_state_is_explained() -> None:
 def _section(heading: str) -> str:
     page = (DOCS / "design" / "jobs-and-states.md").read_text()
     return page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+
+
+def test_the_files_that_import_ray_are_listed() -> None:
+    page = (DOCS / "design" / "overview.md").read_text()
+    section = re.split(r"The\s+training\s+loop\s+also", re.split(r"Only\s+these\s+files\s+import\s+Ray:", page)[1])[0]
+    importing = [
+        str(file.relative_to(ROOT))
+        for floor in ("api", "service", "strategies", "workers")
+        for file in (ROOT / floor).rglob("*.py")
+        if "node_modules" not in file.parts and re.search(r"^\s*(import|from) ray\b", file.read_text(), re.MULTILINE)
+    ]
+    assert sorted(re.findall(r"`([\w/]+\.py)`", section)) == sorted(importing)
