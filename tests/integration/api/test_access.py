@@ -190,7 +190,7 @@ def test_a_client_goes_on_after_a_rotation(plane: Plane, own: TokenFile, capsys:
         assert run(["token", "--rotate"]) == 0
         assert capsys.readouterr().out.strip() == own.read() != before
         stale = {"Authorization": f"Bearer {before}"}
-        until(lambda: httpx2.get(f"{plane.url}/v1/jobs", headers=stale).status_code == 401, 20)
+        until(lambda: httpx2.get(f"{plane.url}/v1/jobs", headers=stale).status_code == 401)
         assert client.jobs().items == []
 
 
@@ -242,7 +242,7 @@ def test_open_opens_the_browser(
     plane: Plane, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     browser, seen = tmp_path / "browser", tmp_path / "seen"
-    browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
+    browser.write_text(f'#!/bin/sh\necho "$1" > "{seen}"\n')
     browser.chmod(0o755)
     monkeypatch.setattr("webbrowser._browsers", {})
     monkeypatch.setattr("webbrowser._tryorder", None)
