@@ -52,7 +52,7 @@ budgets: BUDGETS := hold
 budgets: test ## The same run as `make test`; it fails by a file over its time budget (tests/budgets.json)
 
 test-all: ready checks ## All checks and all tests that need no GPU: the whole grids, chaos, nodes, a newcomer; then the timed ones, alone
-	SHARDYARD_HANGS=2 $(PATIENT) -m "not gpu and not timing" $(BESIDE) $(PYTEST_ARGS)
+	SHARDYARD_HANGS=2 $(PATIENT) -m "not gpu and not timing" $(BESIDE) --hypothesis-profile=drawn $(PYTEST_ARGS)
 	$(MAKE) --no-print-directory timing
 
 lint: venv ## ruff: rules and format

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from harness.bucket import Buckets, running_buckets
 from harness.budgets import pytest_addoption as pytest_addoption  # noqa: PLC0414  (pytest reads its hooks here)
@@ -13,6 +14,13 @@ from harness.budgets import read_budgets
 from harness.patience import PATIENCE_S
 from harness.plane import Plane, all_ended, running_plane, until
 from harness.postgres import Postgres, running_postgres
+
+#: Hypothesis: no example fails because the machine is slow, and each run draws the same ones. `--hypothesis-profile=drawn` draws others.
+hypothesis.settings.register_profile(
+    "drawn", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], database=None
+)
+hypothesis.settings.register_profile("same", parent=hypothesis.settings.get_profile("drawn"), derandomize=True)
+hypothesis.settings.load_profile("same")
 
 HERE = Path(__file__).parent
 BUCKET = "checkpoints"
