@@ -56,12 +56,17 @@ def root(tmp_path_factory: pytest.TempPathFactory, owner: int) -> Iterator[Path]
         time.sleep(0.05)
 
 
+def environment(root: Path) -> dict[str, str]:
+    """Of every trainer here, so that all come from one server: another PYTHONPATH would be another's."""
+    paths = [str(root / "code"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
 class Run:
     """A trainer under test, with all its ends in this process."""
 
     def __init__(self, root: Path, owner: int, entry: str) -> None:
-        paths = [str(root / "code"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+        env = environment(root)
         self.fork = forkserver.connect(root, owner, env)
         self.fork.settimeout(PATIENCE_S)
         self.control, theirs = socket.socketpair()
@@ -100,7 +105,8 @@ class Run:
 
 
 def ends(pid: int) -> bool:
-    for _ in range(200):
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
                 return True
@@ -182,7 +188,7 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
 
 
 def test_nonsense_does_not_end_the_server(root: Path, owner: int) -> None:
-    env = os.environ | {"PYTHONPATH": str(root / "code")}
+    env = environment(root)
     for nonsense in (b"", b"\0", b"\xff\xff\xff\xff", b"\0\0\0\2[]", b"\0\0\0\4null", b'\0\0\0\x0e{"cwd": [1, 2]}'):
         with forkserver.connect(root, owner, env) as connection:
             connection.sendall(nonsense)
