@@ -26,7 +26,8 @@ GPU_NODES = [Node(f"gpu-{i}", f"gpu-{i}", True, 64.0, 8.0, 0.0, 0.0, 1 << 30) fo
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Of a control plane whose Ray cluster is its own."""
-    return Settings(data_dir=tmp_path, ray_address="elsewhere:6379", poll_s=0.05, pull_s=0.3, nodes_s=0.1, sweep_s=0.1)
+    fast = {"lease_s": 600.0, "poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "sweep_s": 0.1}
+    return Settings(data_dir=tmp_path, ray_address="elsewhere:6379", **fast)
 
 
 async def submit(store: Store, settings: Settings, ranks: int, device: str = "auto") -> Job:

@@ -35,7 +35,7 @@ from ..inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 
 @pytest.fixture
 def settings(tmp_path: Any) -> Settings:
-    fast = {"lease_s": 600.0, "poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "sweep_s": 0.1, "cancel_s": 0.4}
+    fast = {"lease_s": 600.0, "poll_s": 0.05, "pull_s": 0.3, "nodes_s": 0.1, "sweep_s": 0.1, "cancel_s": 60.0}
     fast |= {"retry_backoff_s": 0.05, "retry_backoff_max_s": 0.2}
     return Settings(data_dir=tmp_path, cpu_ranks_per_core=4, **fast)
 
@@ -245,11 +245,9 @@ async def test_cancel_ends_a_running_job(store: Store, settings: Settings, clust
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
-        began = time.monotonic()
         asked = await jobs.cancel(store, job.id, "tester")
         assert asked.state == State.CANCELLING
         job = await ended(store, job)
-        assert time.monotonic() - began < 30
         await eventually(lambda: not cluster.living)
     assert job.state == State.CANCELLED
     assert (await jobs.cancel(store, job.id, "tester")).state == State.CANCELLED
@@ -264,7 +262,7 @@ async def test_cancel_ends_a_gang_that_does_not_listen(
 
     cluster.script = deaf
     job = await submit(store, settings)
-    async with dispatching(store, settings, cluster):
+    async with dispatching(store, settings.model_copy(update={"cancel_s": 0.4}), cluster):
         await until(store, job, reached(State.RUNNING))
         await jobs.cancel(store, job.id, "tester")
         job = await ended(store, job)
@@ -314,7 +312,7 @@ async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_layout_holds(
 
     cluster.script = deaf
     job = await submit(store, settings)
-    async with dispatching(store, settings.model_copy(update={"reshard_s": 0.2}), cluster):
+    async with dispatching(store, settings.model_copy(update={"reshard_s": 0.2, "cancel_s": 0.4}), cluster):
         await until(store, job, reached(State.RUNNING))
         cluster.script = train
         await relayout(store, settings, job.id, with_layout(job, data=2), "tester")
@@ -331,7 +329,7 @@ async def test_a_job_that_makes_room_can_be_cancelled(
 
     cluster.script = saves_for_ever
     job = await submit(store, settings)
-    async with dispatching(store, settings, cluster):
+    async with dispatching(store, settings.model_copy(update={"cancel_s": 0.4}), cluster):
         await until(store, job, reached(State.RUNNING))
         await relayout(store, settings, job.id, with_layout(job, data=2), "tester")
         await jobs.cancel(store, job.id, "tester")
@@ -647,7 +645,7 @@ async def test_a_fault_that_a_user_asks_for_is_told_once(
         asked = await fault_injection.ask(store, settings, job.id, Wanted("kill-rank", 0), None, "me")
         gang = cluster.living[f"shardyard-{job.id}-1"]
         await eventually(lambda: len(gang.faults) > 2)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while not await told_faults(store, job):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     async with dispatching(store, settings, cluster):  # another dispatcher finds nothing left to order
@@ -669,7 +667,7 @@ async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
         await until(store, job, reached(State.RUNNING))
         asked = await step_traces.ask(store, job.id, 3, None, "me")
         gang = cluster.living[f"shardyard-{job.id}-1"]
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while (await step_traces.traces(store, job.id)).items[0].state == "open":  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await eventually(lambda: len(gang.traces) == 3)

@@ -83,7 +83,7 @@ async def test_a_write_that_is_given_up_amid_a_statement_holds_no_lock(store: St
             cursor = await driver.execute("UPDATE nodes SET cpu = 2 RETURNING id")
             await tx.invalidate()
             raise RuntimeError
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await put(store, "c")
     assert await names(store) == ["c"]
     del cursor
