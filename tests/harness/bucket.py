@@ -109,7 +109,7 @@ class Buckets:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
-            self._process.wait(30)
+            self._process.wait(PATIENCE_S)
 
     def end(self) -> None:
         self.kill()

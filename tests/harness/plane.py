@@ -74,7 +74,7 @@ class Plane:
     def kill(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
 
     def run(self, *arguments: str, timeout: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

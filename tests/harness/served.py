@@ -84,7 +84,7 @@ class Served:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(20)
+        self._thread.join(PATIENCE_S)
 
     def do(self, work: Coroutine[Any, Any, Any], patience_s: float = PATIENCE_S) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(patience_s)

@@ -17,6 +17,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from harness.patience import PATIENCE_S
 
 from shardyard.service.settings import Settings
 
@@ -348,7 +349,7 @@ def test_rays_command_keeps_its_quotes(tmp_path: Path) -> None:
             given = """printf '[%s]' --labels='a=b c' "--resources={\\"x\\": 1}" """
             env = {**os.environ, "KUBERAY_GEN_RAY_START_CMD": given}
             done = subprocess.run(
-                [*shell, *container["args"]], env=env, capture_output=True, text=True, timeout=20, check=True
+                [*shell, *container["args"]], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=True
             )
             assert done.stdout == """[--labels=a=b c][--resources={"x": 1}]"""
 

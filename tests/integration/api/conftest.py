@@ -17,8 +17,10 @@ from harness.patience import PATIENCE_S
 from shardyard.api.app import create_app
 from shardyard.api.client import Client
 from shardyard.api.daemon.uvicorn_server import listen, serving, url_of
+from shardyard.api.routes import health
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.queries import log_search
 from shardyard.service.settings import Settings
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
@@ -39,6 +41,14 @@ SIGNED = {"Authorization": f"Bearer {TOKEN}"}
 def ask(method: str, url: str, **given: Any) -> httpx2.Response:
     """One request of the token's holder."""
     return httpx2.request(method, url, **{"timeout": PATIENCE_S, **given, "headers": SIGNED | given.get("headers", {})})
+
+
+@pytest.fixture(autouse=True)
+def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service's own limits for an answer are tried elsewhere."""
+    monkeypatch.setattr(health, "_DATABASE_S", PATIENCE_S)
+    monkeypatch.setattr(log_search, "LIMIT_S", PATIENCE_S)
+    monkeypatch.setattr(log_search, "STRETCH_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -92,13 +102,13 @@ class Plane:
     def stop(self) -> None:
         if self._thread is not None:
             self.loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(20)
+            self._thread.join(PATIENCE_S)
             assert not self._thread.is_alive()
             self._thread = None
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine in the server's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
     async def _serve(self, ready: threading.Event) -> None:
         self.store = Store(migrated_sqlite(self.settings.database))

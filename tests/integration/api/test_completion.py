@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +82,7 @@ def test_without_a_server_nothing_is_completed_and_nothing_said(
 
     for url in ("http://127.0.0.1:1", "nonsense"):
         monkeypatch.setenv("SHARDYARD_URL", url)
-        began = time.monotonic()
         assert job_names("ti") == []
-        assert time.monotonic() - began < 60
     assert capsys.readouterr() == ("", "")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.patience import PATIENCE_S
 from harness.traces import part, whole
 
 from shardyard.api.cli.main import run
@@ -44,7 +45,7 @@ def answering(client: Client, job: str, tell: Callable[[str], None]) -> threadin
     asked = threading.Event()
     thread = threading.Thread(target=wait_and_tell, daemon=True)
     thread.start()
-    assert asked.wait(30)
+    assert asked.wait(PATIENCE_S)
     return thread
 
 
@@ -60,7 +61,7 @@ def test_it_waits_sums_up_and_writes_the_file(
     thread = answering(client, job, slowed)
     packed = tmp_path / "steps.json.gz"
     assert run(["trace", "tiny", "-o", str(packed)]) == 0
-    thread.join(30)
+    thread.join(PATIENCE_S)
     told = capsys.readouterr()
     lines = told.out.splitlines()
     [trace] = [one.id for one in client.traces(job).items]
@@ -107,7 +108,7 @@ def test_a_trace_that_fails_says_why_and_is_an_error(
         lambda trace: gang.tell(("traced", {"id": trace, "done": False, "message": "repaired", "steps": None})),
     )
     assert run(["trace", job, "--steps", "1"]) == 1
-    thread.join(30)
+    thread.join(PATIENCE_S)
     told = capsys.readouterr()
     assert told.out == "" and "failed: repaired" in told.err and f"shardyard incidents {job}" in told.err
 

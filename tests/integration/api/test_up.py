@@ -78,7 +78,7 @@ def somebody_else() -> Iterator[None]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(PATIENCE_S)
 
 
 def shardyard(*arguments: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
@@ -164,7 +164,7 @@ def test_up_die_up_down(folder: Path) -> None:
         before = client.job("long")
         assert before.progress is not None
         step = before.progress.step
-        until(lambda: (client.job("long").progress or before.progress).step > step, 30)  # type: ignore[union-attr]
+        until(lambda: (client.job("long").progress or before.progress).step > step)  # type: ignore[union-attr]
         steps = [point.step for point in client.metrics("long", max_points=10_000).points]
         assert steps == sorted(set(steps))
         assert client.job("long").attempt == 1

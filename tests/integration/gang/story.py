@@ -131,7 +131,8 @@ async def closed(cluster: Cluster, gang: str, pids: list[int]) -> None:
     """Close a gang and see that nothing of it is left: actors, placement group, CPUs, trainers, journal."""
     await cluster.close_gang(gang)
     assert await gone(pids)
-    for _ in range(100):
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         nodes = await cluster.nodes()
         if gang not in await cluster.gangs() and not written(gang) and sum(node.cpu_used for node in nodes) < 1e-6:
             return

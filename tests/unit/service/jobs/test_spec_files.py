@@ -33,16 +33,21 @@ async def test_what_blocks_is_refused_and_takes_one_turn(blocked: threading.Even
     with pytest.raises(FilesTooSlow) as refused:
         await files.look(lambda _: blocked.wait())
     assert refused.value.remedy and refused.value.retry_after_s
-    assert await files.look(lambda _: 1) == 1
+    await _answered(files)
     held = [files.look(lambda _: blocked.wait()) for _ in range(spec_files.AT_ONCE)]
     assert {type(error) for error in await asyncio.gather(*held, return_exceptions=True)} == {FilesTooSlow}
     with pytest.raises(FilesTooSlow):
         await files.look(lambda _: 1)  # no turn is left ...
     blocked.set()
+    await _answered(files)  # ... until one ends
+
+
+async def _answered(files: SpecFiles) -> None:
+    """A thread of a busy machine may begin later than a short limit allows."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                assert await files.look(lambda _: 1) == 1  # ... until one ends
+                assert await files.look(lambda _: 1) == 1
                 return
             except FilesTooSlow:
                 continue
