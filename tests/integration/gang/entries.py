@@ -33,6 +33,14 @@ def work(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
         tell("summary", {"steps": run.get("steps", 5)})
 
 
+def _text(file: Path) -> str | None:
+    """What is in a file that a test may remove at any moment; None where it is not there."""
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return None
+
+
 def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
     """The real training loop, which says in `folder` what its process is.
 
@@ -52,10 +60,11 @@ def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
     def stop_or_stick() -> Any:
         if stuck_alone.exists():
             _stick(stuck_alone)
-        if stuck.exists() and next(asked) >= int(stuck.read_text() or 0):
+        steps, seconds = _text(stuck), _text(slow)
+        if steps is not None and next(asked) >= int(steps or 0):
             _stick(stuck)
-        if slow.exists():
-            time.sleep(float(slow.read_text()))
+        if seconds is not None:
+            time.sleep(float(seconds))
         if flip.exists():
             flip.unlink()
             _flip_a_bit(built[0])

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LAYOUT = {"data": 2, "tensor": 2}
 #: A stuck rank; `make test-all` also stops one, and `make chaos` draws ten.
 SEEDS = int(os.environ.get("SHARDYARD_HANGS") or 1)
-HANG_S = 4.0
+#: A rank that computes may get no core for some seconds on a busy machine, and is not to be accused for it.
+HANG_S = 10.0
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ LAYOUTS: list[dict[str, Any]] = [
     {"pipeline": 4},  # nobody does equal work: each rank is held against its own past
 ]
 #: So much slower than its peers no rank of an even gang is for long, on whatever machine.
-LIMITS = Limits(factor=2.5, steps=10, seconds=1.0)
+LIMITS = Limits(factor=2.5, steps=10, seconds=3.0)
 EVEN = 20
 SLOW = 2
 #: It sleeps for so many times what a step takes on this machine.

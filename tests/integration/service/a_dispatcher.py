@@ -23,7 +23,7 @@ class Telling(Dispatcher):
 
 
 async def main(url: str, folder: str) -> None:
-    settings = Settings(data_dir=Path(folder), poll_s=0.1, pull_s=0.3, nodes_s=0.2)
+    settings = Settings(data_dir=Path(folder), poll_s=0.1, pull_s=0.3, nodes_s=0.2, lease_s=600.0)
     await Telling(Store(url), settings, InProcessCluster(cpus=1, script=run_until_stopped)).run()
 
 
