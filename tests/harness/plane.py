@@ -138,10 +138,10 @@ def _own_port() -> int:
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
     try:
-        process.wait(30)
+        process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(10)
+        process.wait(PATIENCE_S)
 
 
 def _belongs(process: psutil.Process, folder: str) -> bool:

@@ -80,7 +80,7 @@ def spawn(work: Any, world: int, *arguments: Any) -> list[Any]:
     finally:
         for process in processes:
             process.kill()
-            process.join(10)
+            process.join(PATIENCE_S)
         for pipe in pipes:
             pipe.close()
 
@@ -97,7 +97,7 @@ def _collect(pipes: list[Any], processes: list[Any]) -> list[Any]:
             try:
                 failed, results[rank] = pipe.recv()
             except EOFError:
-                processes[rank].join(10)
+                processes[rank].join(PATIENCE_S)
                 raise RuntimeError(f"rank {rank} died without a word: {processes[rank]}") from None
             if failed:
                 raise RuntimeError(f"rank {rank}:\n{results[rank]}")

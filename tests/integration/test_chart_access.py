@@ -129,7 +129,7 @@ def cluster() -> Iterator[tuple[str, dict[str, Any]]]:
     yield f"http://127.0.0.1:{server.server_port}", objects
     server.shutdown()
     server.server_close()
-    thread.join(20)
+    thread.join()
 
 
 def test_an_upgrade_keeps_the_token(cluster: tuple[str, dict[str, Any]], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from shardyard.api.daemon.uvicorn_server import listen, serving, url_of
 from shardyard.api.routes import health
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.jobs import spec_files
 from shardyard.service.queries import log_search
 from shardyard.service.settings import Settings
 from shardyard.service.store import nodes
@@ -49,6 +50,8 @@ def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_DATABASE_S", PATIENCE_S)
     monkeypatch.setattr(log_search, "LIMIT_S", PATIENCE_S)
     monkeypatch.setattr(log_search, "STRETCH_S", PATIENCE_S)
+    monkeypatch.setattr(spec_files, "WALK_S", PATIENCE_S)
+    monkeypatch.setattr(spec_files.SpecFiles.__init__, "__defaults__", (PATIENCE_S,))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from harness.patience import PATIENCE_S
 from harness.plane import until
 
 from shardyard.strategies import cxx_compiler
@@ -35,7 +36,7 @@ def drafts(folder: Path) -> list[Path]:
 
 def start(script: Path, out: Path) -> subprocess.Popen[bytes]:
     running = subprocess.Popen([script, "-O2", "a b.cpp", "-o", out, "-shared"], start_new_session=True)
-    until(lambda: any(draft.read_text() == "half" for draft in drafts(out.parent)), 30, "half a library")
+    until(lambda: any(draft.read_text() == "half" for draft in drafts(out.parent)), PATIENCE_S, "half a library")
     return running
 
 
@@ -44,7 +45,7 @@ def test_a_result_appears_when_it_is_whole(script: Path, tmp_path: Path) -> None
     running = start(script, out)
     assert not out.exists()
     (tmp_path / "go").touch()
-    assert running.wait(30) == 0
+    assert running.wait(PATIENCE_S) == 0
     assert out.read_text() == "whole"
     assert drafts(tmp_path) == []
 
@@ -53,7 +54,7 @@ def test_one_that_is_killed_leaves_nothing_under_the_name(script: Path, tmp_path
     out = tmp_path / "lib.so"
     running = start(script, out)
     os.killpg(running.pid, signal.SIGKILL)
-    running.wait(30)
+    running.wait(PATIENCE_S)
     assert not out.exists()
 
 
@@ -61,7 +62,7 @@ def test_one_that_fails_says_so_and_leaves_nothing(script: Path, tmp_path: Path)
     (tmp_path / "fail").touch()
     running = start(script, tmp_path / "lib.so")
     (tmp_path / "go").touch()
-    assert running.wait(30) == 3
+    assert running.wait(PATIENCE_S) == 3
     assert not (tmp_path / "lib.so").exists()
     assert drafts(tmp_path) == []
 
