@@ -33,7 +33,7 @@ def public(owner: type) -> dict[str, inspect.Signature]:
 
 def plain(signature: inspect.Signature) -> str:
     """Parameters and result as they are written, of either client."""
-    return str(signature).replace("Async", "").replace("async_", "")
+    return str(signature).replace("Async", "").replace("._async.", "._sync.")
 
 
 @pytest.mark.parametrize(("one", "other"), [(Client, AsyncClient), (JobHandle, AsyncJobHandle)])

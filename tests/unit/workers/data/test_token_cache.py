@@ -21,7 +21,7 @@ CONTENT = "äbc\n" * 1000
 PREPARE = """
 import sys
 from pathlib import Path
-from shardyard.workers.data.cache import prepare
+from shardyard.workers.data.token_cache import prepare
 from shardyard.workers.spec import DataSpec
 found = prepare(DataSpec(source="text", files=[sys.argv[1]]), Path(sys.argv[2]))
 print(found.key, found.tokens, found.path.stat().st_ino)
