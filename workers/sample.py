@@ -59,7 +59,7 @@ class Writer:
 def of_checkpoint(checkpoint: Folder, tokenizer: str | None = None) -> Writer:
     """The model of a `step-…` folder; its tokenizer is the one that it was trained with, unless another is named.
 
-    Raises `CheckpointError`, and `DataError` for the tokenizer.
+    Raises `CheckpointError`, `StorageError`, and `DataError` for the tokenizer.
     """
     manifest = read(checkpoint)
     if manifest.training.get("model") is None:

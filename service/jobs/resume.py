@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from ...strategies.layout import Refusal
-from ...workers.checkpoint.errors import CheckpointError, Unreachable
+from ...workers.checkpoint.errors import CheckpointError
 from ...workers.checkpoint.manifest import MANIFEST, Manifest, read
 from ...workers.checkpoint.retention import complete, newest
 from ...workers.data.position import known_order, refuse_other_order
 from ...workers.spec import TrainSpec
-from ...workers.storage.folder import Folder, folder_at
+from ...workers.storage.errors import StorageError
+from ...workers.storage.folder import Folder
+from ...workers.storage.open_folder import folder_at
 from ...workers.storage.uri import is_bucket
 from ..errors import CheckpointDamaged, ResumeMismatch, UnknownCheckpoint
 from ..settings import Settings
@@ -23,10 +25,10 @@ _MAX_BYTES: Final = 8 << 20
 
 
 def newest_checkpoint(where: str) -> str | None:
-    """The newest complete checkpoint below a job's folder, or the folder itself when it is one. Raises CheckpointError, Refusal."""
+    """The newest complete checkpoint below a job's folder, or the folder itself when it is one. Raises StorageError, Refusal."""
     try:
         found = newest(folder_at(where if is_bucket(where) else str(Path(where).expanduser().absolute())))
-    except CheckpointError:
+    except StorageError:
         raise
     except (OSError, RuntimeError):  # a name too long, no permission; ~somebody, whom this machine does not know
         return None
@@ -103,7 +105,7 @@ def _damage(folder: Folder) -> Manifest | str:
     """The manifest, or why it cannot be read."""
     try:
         return read(folder)
-    except Unreachable:
+    except StorageError:
         raise
     except CheckpointError as error:
         return str(error)

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardyard.workers.checkpoint.manifest import File, Manifest, write
 from shardyard.workers.models.presets import PRESETS, Architecture
-from shardyard.workers.storage.folder import LocalFolder
+from shardyard.workers.storage.local_folder import LocalFolder
 
 FILE = "rank-00000"
 

@@ -15,7 +15,8 @@ from shardyard.workers.checkpoint.manifest import Manifest, read
 from shardyard.workers.checkpoint.reader import fill
 from shardyard.workers.checkpoint.staging_buffer import DTYPES
 from shardyard.workers.checkpoint.verify import verify
-from shardyard.workers.storage.folder import Folder, folder_at
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.open_folder import folder_at
 
 CHANGES = 1000
 

@@ -122,7 +122,7 @@ def test_fine_tunes_and_gives_back_what_transformers_reads(
     name: str, layout: dict[str, Any], root: Path, make_spec: Make, published: Make
 ) -> None:
     from shardyard.workers.huggingface.export import export
-    from shardyard.workers.storage.folder import folder_at
+    from shardyard.workers.storage.open_folder import folder_at
 
     spec = make_spec(layout, steps=3, checkpoint={"every": 3}, model={"from": str(published(name))})
     checkpoint = saved(train(spec, root, f"tuned-{name}"))
@@ -201,7 +201,7 @@ def test_a_fine_tune_resumes_on_the_same_curve(root: Path, make_spec: Make, publ
 
 def test_our_own_model_is_exported(root: Path, make_spec: Make) -> None:
     from shardyard.workers.huggingface.export import export
-    from shardyard.workers.storage.folder import folder_at
+    from shardyard.workers.storage.open_folder import folder_at
 
     run = train(make_spec({"tensor": 2}, steps=1, checkpoint={}), root, "own-llama")
     out = Path(export(folder_at(saved(run)), folder_at(root / "exported-own")).path)
@@ -215,7 +215,7 @@ def test_our_own_model_is_exported(root: Path, make_spec: Make) -> None:
 
 def test_a_job_exports_its_own_last_checkpoint(root: Path, make_spec: Make) -> None:
     from shardyard.workers.huggingface.export import export
-    from shardyard.workers.storage.folder import folder_at
+    from shardyard.workers.storage.open_folder import folder_at
 
     spec = make_spec({"data": 2, "zero": 1}, steps=20, checkpoint={"every": 10, "keep": 1, "export": True})
     run = train(spec, root, "exporting")
@@ -234,7 +234,7 @@ def test_what_cannot_be_exported_is_said(root: Path, make_spec: Make) -> None:
     from shardyard.workers.checkpoint.errors import CheckpointError
     from shardyard.workers.checkpoint.manifest import read, write
     from shardyard.workers.huggingface.export import export
-    from shardyard.workers.storage.folder import folder_at
+    from shardyard.workers.storage.open_folder import folder_at
 
     checkpoint = folder_at(saved(train(make_spec({}, steps=1, checkpoint={}), root, "old")))
     manifest = read(checkpoint)

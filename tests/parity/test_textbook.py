@@ -93,7 +93,7 @@ def _exported(checkpoint: str) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     from shardyard.workers.huggingface.export import export
-    from shardyard.workers.storage.folder import folder_at
+    from shardyard.workers.storage.open_folder import folder_at
 
     out = Path(checkpoint).parent / "exported"
     export(folder_at(checkpoint), folder_at(str(out)), dtype="fp64")

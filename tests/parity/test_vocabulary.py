@@ -81,7 +81,7 @@ def test_goes_on_at_other_degrees_and_exports_the_vocabulary(tied: bool, root: P
     from safetensors.numpy import load_file
 
     from shardyard.workers.huggingface.export import export
-    from shardyard.workers.storage.folder import folder_at
+    from shardyard.workers.storage.open_folder import folder_at
 
     given = {
         "model": {**SIX, "layers": 2, "tied": tied},

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from ...strategies.layout import Refusal
-from ..storage.folder import Folder, folder_at
-from .errors import CheckpointError, Damaged, Unreachable
+from ..storage.errors import StorageError
+from ..storage.folder import Folder
+from ..storage.open_folder import folder_at
+from .errors import CheckpointError, Damaged
 from .manifest import MANIFEST, read
 
 
@@ -22,7 +24,7 @@ class Fate:
     damaged: tuple[str, ...] = ()
     files: int = 0
     bytes: int = 0
-    code: str = Unreachable.code
+    code: str = StorageError.code
 
 
 def fate(path: str, *, verify: bool) -> Fate:
@@ -31,7 +33,7 @@ def fate(path: str, *, verify: bool) -> Fate:
         return _fate(folder_at(path), verify)
     except Damaged as error:
         return Fate("damaged", str(error), (MANIFEST,))
-    except CheckpointError as error:
+    except (CheckpointError, StorageError) as error:
         return Fate("unseen", str(error), code=error.code)
     except (Refusal, OSError) as error:
         return Fate("unseen", str(error))

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
+from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointError, Damaged, Unreachable
+from .errors import CheckpointError, Damaged
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 3
@@ -78,10 +79,10 @@ def write(folder: Folder, manifest: Manifest) -> None:
 
 
 def read(path: Folder) -> Manifest:
-    """The manifest of the checkpoint in the folder `path`. Raises `CheckpointError`, where it was changed `Damaged`."""
+    """The manifest of the checkpoint in the folder `path`. Raises `CheckpointError` (`Damaged`: it was changed), `StorageError`."""
     try:
         content = path.read(MANIFEST)
-    except Unreachable:
+    except StorageError:
         raise
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError(

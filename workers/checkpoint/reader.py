@@ -8,8 +8,9 @@ from functools import partial
 import torch
 
 from ...strategies.param_shard import Piece, narrow
+from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointError, Damaged, Unreachable
+from .errors import CheckpointError, Damaged
 from .manifest import Manifest, Rectangle
 from .staging_buffer import DTYPES
 
@@ -28,7 +29,10 @@ class _Part:
 
 
 def fill(path: Folder, manifest: Manifest, pieces: Sequence[Piece]) -> None:
-    """Fill `pieces` from the files of the checkpoint at `path`; values take the pieces' dtypes. Raises `CheckpointError`."""
+    """Fill `pieces` from the files of the checkpoint at `path`; values take the pieces' dtypes.
+
+    Raises `CheckpointError`, `StorageError`.
+    """
     wanted: dict[str, list[Piece]] = {}
     for piece in pieces:
         _check(piece, manifest)
@@ -63,7 +67,7 @@ def _fill_from(path: Folder, manifest: Manifest, part: _Part) -> None:
     piece, (offset, size) = part.piece, part.region
     try:
         source = _read(path, part, DTYPES[manifest.tensors[piece.name].dtype])
-    except Unreachable:
+    except StorageError:
         raise
     except OSError as error:
         raise Damaged(f"{path} is damaged: {part.file} cannot be read ({error}); use an older checkpoint.") from error

@@ -11,8 +11,9 @@ from typing import Any, Final, Protocol, TypeVar
 import torch.distributed as dist
 
 from ...strategies.param_shard import Piece
+from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointError, Damaged, Unreachable
+from .errors import Damaged
 from .manifest import Manifest
 from .reader import fill
 from .retention import complete, newest, step_of
@@ -37,7 +38,10 @@ BACK_OFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 def restore(
     root: Folder, resume: Folder | None, pieces: Sequence[Piece], warn: Warn, accept: Accept
 ) -> dict[str, Any] | None:
-    """Fill `pieces` and return the training state; None: from the start. Collective. Raises `CheckpointError`, and as `accept` does."""
+    """Fill `pieces` and return the training state; None: from the start. Collective.
+
+    Raises `CheckpointError`, `StorageError`, and as `accept` does.
+    """
     found = _patiently(lambda: _found(root, resume, warn), warn)
     if found is None:
         return None
@@ -52,7 +56,7 @@ def _patiently(ask: Callable[[], T], warn: Warn) -> T:
     for number, seconds in enumerate(BACK_OFF_S):
         try:
             return ask()
-        except Unreachable as error:
+        except StorageError as error:
             if not error.passing:
                 raise
             if number == 0:
@@ -88,13 +92,13 @@ def _as_first_rank_sees(root: Folder, look: Callable[[], list[Folder]]) -> list[
     """`root`, or folders in it, as rank 0 sees them: other nodes may see a folder later. Collective."""
     told: list[Any] = [_names(look) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(told, src=0)
-    if isinstance(told[0], CheckpointError):
+    if isinstance(told[0], StorageError):
         raise told[0]
     return [root if where == root.where else root / where.rpartition("/")[2] for where in told[0]]
 
 
-def _names(look: Callable[[], list[Folder]]) -> list[str] | CheckpointError:
+def _names(look: Callable[[], list[Folder]]) -> list[str] | StorageError:
     try:
         return [path.where for path in look()]
-    except CheckpointError as error:
+    except StorageError as error:
         return error

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import torch.distributed as dist
 
+from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointError, Damaged, Unreachable
+from .errors import CheckpointError, Damaged
 from .manifest import MANIFEST, Manifest, read, text
 
 
@@ -17,7 +18,7 @@ class _Finding:
 
     manifest: str = ""  # checksum
     damaged: list[str] = field(default_factory=list)
-    error: CheckpointError | None = None
+    error: CheckpointError | StorageError | None = None
 
 
 def verify(path: Folder, manifest: Manifest) -> None:
@@ -26,12 +27,15 @@ def verify(path: Folder, manifest: Manifest) -> None:
 
 
 def compare(path: Folder, manifest: Manifest) -> list[str]:
-    """The files that are not as they were saved, in one process. Raises `Unreachable`."""
+    """The files that are not as they were saved, in one process. Raises `StorageError`."""
     return _damaged(path, manifest, manifest.files)
 
 
 def verify_together(path: Folder) -> Manifest:
-    """The manifest, once all files match it: each rank checks its share, all learn the outcome. Collective. Raises `CheckpointError`."""
+    """The manifest, once all files match it: each rank checks its share, all learn the outcome. Collective.
+
+    Raises `CheckpointError`, `StorageError`.
+    """
     manifest, own = _look(path)
     findings: list[_Finding] = [own] * dist.get_world_size()
     dist.all_gather_object(findings, own)
@@ -51,7 +55,7 @@ def _look(path: Folder) -> tuple[Manifest | None, _Finding]:
         manifest = read(path)
         share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
         damaged = _damaged(path, manifest, share)
-    except CheckpointError as error:
+    except (CheckpointError, StorageError) as error:
         return None, _Finding(error=error)
     return manifest, _Finding(hashlib.sha256(text(manifest)).hexdigest(), damaged)
 
@@ -63,7 +67,7 @@ def _refuse(path: Folder, damaged: list[str]) -> None:
 
 
 def _damaged(path: Folder, manifest: Manifest, names: Iterable[str]) -> list[str]:
-    """The files that are not as they were saved. Raises `Unreachable` where that cannot be known."""
+    """The files that are not as they were saved. Raises `StorageError` where that cannot be known."""
     return [name for name in names if not _matches(path, name, manifest)]
 
 
@@ -71,7 +75,7 @@ def _matches(path: Folder, name: str, manifest: Manifest) -> bool:
     said = manifest.files[name]
     try:
         return path.sha256(name, said.bytes) == said.sha256
-    except Unreachable:
+    except StorageError:
         raise
     except OSError:
         return False

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
+from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointError, Unreachable
+from .errors import CheckpointError
 from .manifest import MANIFEST, File, Manifest, Tensor, read, write
 from .retention import clear, folder, prune
 from .staging_buffer import Image
@@ -97,7 +98,7 @@ class Writer:
         try:
             if self._rank == 0 and any(self._edition in name for name in read(path).files):
                 path.remove(MANIFEST)
-        except Unreachable:
+        except StorageError:
             return  # whoever gives no answer removes nothing
         except (OSError, CheckpointError):
             """There is none."""

@@ -65,7 +65,7 @@ class _Tensor:
 def export(checkpoint: Folder, out: Folder, dtype: str = "fp32", shard_bytes: int = SHARD_BYTES) -> Exported:
     """Write the model of `checkpoint` (a `step-…` folder) to the new folder `out`, weights in `dtype` (a key of `DTYPES`).
 
-    Raises `CheckpointError` for what cannot be exported, and `FileExistsError` where `out` holds something.
+    Raises `CheckpointError` for what cannot be exported, `StorageError`, and `FileExistsError` where `out` holds something.
     """
     with out.filled(last=CONFIG) as partial:
         manifest = read(checkpoint)

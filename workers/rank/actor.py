@@ -32,7 +32,7 @@ from ..snapshot import shared_memory as slots
 from ..snapshot.header import Inventory, Stored, slot_of
 from ..snapshot.header import read as read_inventory
 from ..snapshot.replication import Chunk, Copying, Keeper, Stale, bell, send
-from ..storage.folder import folder_at
+from ..storage.open_folder import folder_at
 from ..trainer.heartbeat import STACKS_SIGNAL
 from .fault_injector import Wounds
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ..checkpoint.retention import complete
 from ..messages.fault_request import Fault
-from ..storage.folder import folder_at
+from ..storage.open_folder import folder_at
 from ..trainer.slowdown import Slowness
 
 

@@ -19,7 +19,7 @@ import aiohttp
 import s3fs
 from botocore.exceptions import BotoCoreError, NoCredentialsError, PartialCredentialsError
 
-from ..checkpoint.errors import Refused, Unreachable
+from .errors import StorageDenied, StorageUnreachable
 from .folder import Folder
 from .uri import BUCKET
 
@@ -197,20 +197,22 @@ class BucketFolder(Folder):
         return f"{self._prefix}/{name}".removeprefix("/")
 
     def _ask(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Raises `FileNotFoundError`, or `Unreachable`."""
+        """Raises `FileNotFoundError`, or `StorageError`."""
         try:
             return call(*arguments, **named)
         except FileNotFoundError as error:
             if _code(error) != "NoSuchBucket":
                 raise
-            raise Refused(f"{BUCKET}{self._bucket} does not exist; make it, or name another.") from error
+            raise StorageDenied(f"{BUCKET}{self._bucket} does not exist; make it, or name another.") from error
         except (OSError, *_FAULTS) as error:
             if _code(error) == "InvalidRange":
                 raise  # the file ends before
             told = f"{BUCKET}{self._bucket}: {error or type(error).__name__}"
             if isinstance(error, _NOT_ALLOWED):
-                raise Refused(f"{told}; give the workers credentials that may read, write, list and delete.") from error
-            raise Unreachable(told) from error
+                raise StorageDenied(
+                    f"{told}; give the workers credentials that may read, write, list and delete."
+                ) from error
+            raise StorageUnreachable(told) from error
 
 
 def _ahead(do: Callable[[T], R], things: Iterable[T]) -> Iterator[R]:

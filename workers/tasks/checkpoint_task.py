@@ -10,7 +10,8 @@ from typing import Any, Final, Literal
 
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.inspect import Fate, fate
-from ..storage.folder import folder_at
+from ..storage.errors import StorageError
+from ..storage.open_folder import folder_at
 
 Kind = Literal["verify", "export"]
 Dtype = Literal["fp32", "bf16", "fp16", "fp64"]
@@ -66,7 +67,7 @@ def perform(operation: Operation) -> Outcome:
         return Outcome(_export(operation) if operation.kind == "export" else _verify(operation))
     except _Failed as error:
         return failed(error.code, str(error))
-    except CheckpointError as error:
+    except (CheckpointError, StorageError) as error:
         return failed(error.code, str(error))
     except Exception as error:  # an outermost end: this process does nothing else
         traceback.print_exc()
@@ -100,7 +101,7 @@ def _export(operation: Operation) -> dict[str, Any]:
             _refuse(fate(operation.path, verify=False), operation.path)
             out.discard_partial(CONFIG)
             made = export(folder_at(operation.path), out, operation.dtype)
-    except CheckpointError:
+    except (CheckpointError, StorageError):
         raise
     except FileExistsError as error:
         raise _Failed("export_in_the_way", str(error)) from None

@@ -32,7 +32,7 @@ from ..models.flops import flops_per_token
 from ..process_memory import Footprint
 from ..snapshot.replication import Bell
 from ..spec import Run
-from ..storage.folder import folder_at
+from ..storage.open_folder import folder_at
 from .build import Built, build
 from .callbacks import snapshotting
 from .callbacks.checkpointing import Saving

@@ -9,7 +9,8 @@ from ....service.errors import MissingFile, UnknownCheckpoint
 from ....service.jobs.resume import newest_checkpoint
 from ....strategies.layout import Refusal
 from ....workers.checkpoint.errors import CheckpointError
-from ....workers.storage.folder import folder_at
+from ....workers.storage.errors import StorageError
+from ....workers.storage.open_folder import folder_at
 from ....workers.storage.uri import address, is_bucket
 from ...client import Client
 from ...client.transport import ApiError
@@ -111,7 +112,7 @@ def _here(found: str, out: Path, dtype: str, shard_size: int) -> Exported:
 
     try:
         written = write(folder_at(found), folder_at(str(out.absolute())), dtype, shard_size << 20)
-    except CheckpointError as error:
+    except (CheckpointError, StorageError) as error:
         raise UnknownCheckpoint(str(error), field="CHECKPOINT", remedy="Export another one.") from None
     except OSError as error:
         raise MissingFile(f"{out} cannot be written: {error}", field="OUT", remedy="Name a new folder.") from None
@@ -139,7 +140,7 @@ def _newest(where: str) -> str:
         found = newest_checkpoint(where)
     except Refusal as refusal:
         raise UnknownCheckpoint(refusal.message, field="CHECKPOINT", remedy=refusal.remedy) from None
-    except CheckpointError as error:
+    except StorageError as error:
         raise UnknownCheckpoint(str(error), field="CHECKPOINT", remedy="Try again when the storage answers.") from None
     if found is None:
         remedy = "Read a job's newest checkpoint with: shardyard show JOB"

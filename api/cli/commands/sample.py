@@ -10,7 +10,7 @@ from ....service.errors import MissingFile, ShardyardError, UnknownCheckpoint
 from ....strategies.layout import Refusal
 from ....workers.checkpoint.errors import CheckpointError
 from ....workers.data.errors import DataError
-from ....workers.storage.folder import folder_at
+from ....workers.storage.open_folder import folder_at
 from ....workers.storage.uri import is_bucket
 from ...given_path import given_path
 from ...models import Job

@@ -14,7 +14,7 @@ from shardyard.api.client import Client
 from shardyard.api.client._async.client import AsyncClient
 from shardyard.service.dispatch.operation_runner import Operating
 from shardyard.service.store import operations as rows
-from shardyard.workers.storage.folder import folder_at
+from shardyard.workers.storage.open_folder import folder_at
 
 from ..inprocess_cluster import InProcessCluster
 from .conftest import SPEC, Gang, Plane, ask

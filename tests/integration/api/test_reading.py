@@ -8,7 +8,7 @@ from harness.shelves import damage, saved
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
-from shardyard.workers.storage.folder import LocalFolder
+from shardyard.workers.storage.local_folder import LocalFolder
 
 from .conftest import SPEC, Gang, Plane
 

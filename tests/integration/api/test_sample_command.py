@@ -11,7 +11,7 @@ from shardyard.api.cli.main import run
 from shardyard.api.cli.terminal.screen import Screen
 from shardyard.api.client import Client
 from shardyard.workers.huggingface.export import export
-from shardyard.workers.storage.folder import folder_at
+from shardyard.workers.storage.open_folder import folder_at
 
 from .conftest import SPEC, Gang, Plane
 

@@ -31,7 +31,7 @@ from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import operations as rows
 from shardyard.service.store.engine import Store
 from shardyard.workers.huggingface.export import export
-from shardyard.workers.storage.folder import folder_at
+from shardyard.workers.storage.open_folder import folder_at
 
 from .conftest import HERE
 

@@ -30,7 +30,7 @@ from shardyard.service.store import nodes
 from shardyard.service.store import steps as step_rows
 from shardyard.service.store.engine import Store
 from shardyard.workers.checkpoint.manifest import Manifest, write
-from shardyard.workers.storage.folder import folder_at
+from shardyard.workers.storage.open_folder import folder_at
 
 from .conftest import Submit
 from .test_leases import NODE

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from shardyard.workers.snapshot import shared_memory
-from shardyard.workers.storage.folder import Folder, folder_at
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.open_folder import folder_at
 
 
 @pytest.fixture

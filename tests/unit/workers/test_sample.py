@@ -11,7 +11,7 @@ from shardyard.workers.checkpoint.errors import CheckpointError
 from shardyard.workers.data.errors import DataError
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.sample import Draw, Writer, of_checkpoint, of_export
-from shardyard.workers.storage.folder import folder_at
+from shardyard.workers.storage.open_folder import folder_at
 
 PROMPT, TOKENS, CONTEXT = "def sum", 30, 16
 GREEDY = Draw(TOKENS, temperature=0.0)

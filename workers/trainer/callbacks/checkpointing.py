@@ -13,7 +13,7 @@ from ....strategies.param_shard import Piece
 from ...checkpoint.async_saver import Saved, Saver
 from ...checkpoint.errors import CheckpointError
 from ...huggingface.export import export
-from ...storage.folder import folder_at
+from ...storage.open_folder import folder_at
 from ..build import Built
 from ..heartbeat import PULSE
 

@@ -11,7 +11,7 @@ from shardyard.service.jobs.resume import check_resumed
 from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
 from shardyard.workers.data.position import Position, SampleOrder
 from shardyard.workers.spec import TrainSpec
-from shardyard.workers.storage.folder import folder_at
+from shardyard.workers.storage.open_folder import folder_at
 
 ORDER = SampleOrder("text", "bytes", 256, 0.05, 0)
 

@@ -19,7 +19,9 @@ from shardyard.workers.checkpoint.manifest import MANIFEST, read
 from shardyard.workers.checkpoint.reader import fill
 from shardyard.workers.checkpoint.retention import complete, folder
 from shardyard.workers.checkpoint.verify import verify
-from shardyard.workers.storage.folder import Folder, LocalFolder, folder_at
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.local_folder import LocalFolder
+from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.storage.s3_folder import BucketFolder
 from shardyard.workers.trainer.flight_recorder import collectives
 

@@ -8,7 +8,8 @@ import pytest
 
 from shardyard.workers.checkpoint.errors import CheckpointError, Damaged
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, Rectangle, Tensor, digest, read, text, write
-from shardyard.workers.storage.folder import Folder, LocalFolder
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.local_folder import LocalFolder
 
 PIECE = Rectangle("weight", (2, 0), (2, 3), 8)
 MADE = Manifest(

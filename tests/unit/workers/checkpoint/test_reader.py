@@ -15,7 +15,8 @@ from shardyard.workers.checkpoint.errors import CheckpointError, Damaged
 from shardyard.workers.checkpoint.manifest import File, Manifest
 from shardyard.workers.checkpoint.reader import fill
 from shardyard.workers.checkpoint.staging_buffer import Image
-from shardyard.workers.storage.folder import Folder, LocalFolder
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.local_folder import LocalFolder
 
 Rectangles = list[tuple[tuple[int, ...], tuple[int, ...]]]
 

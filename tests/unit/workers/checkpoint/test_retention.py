@@ -4,7 +4,8 @@ import pytest
 
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, write
 from shardyard.workers.checkpoint.retention import clear, complete, folder, newest, prune
-from shardyard.workers.storage.folder import Folder, LocalFolder
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.local_folder import LocalFolder
 
 
 def shelve(root: Folder, *steps: int) -> None:

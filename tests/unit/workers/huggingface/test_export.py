@@ -8,7 +8,7 @@ import pytest
 from harness.shelves import place, saved_model
 
 from shardyard.workers.huggingface.export import export
-from shardyard.workers.storage.folder import folder_at
+from shardyard.workers.storage.open_folder import folder_at
 
 TEMPLATE = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
 CHAT = [{"role": "user", "content": "a b"}]

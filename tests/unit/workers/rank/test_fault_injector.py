@@ -6,7 +6,7 @@ from typing import Any
 from shardyard.workers.checkpoint.manifest import Manifest, write
 from shardyard.workers.messages.fault_request import Fault
 from shardyard.workers.rank.fault_injector import Wounds, corrupt
-from shardyard.workers.storage.folder import LocalFolder
+from shardyard.workers.storage.local_folder import LocalFolder
 
 
 class Process:

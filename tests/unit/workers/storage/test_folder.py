@@ -3,7 +3,8 @@
 import contextlib
 from pathlib import Path
 
-from shardyard.workers.storage.folder import Folder, LocalFolder
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.local_folder import LocalFolder
 
 LAST = "config.json"
 

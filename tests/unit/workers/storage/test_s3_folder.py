@@ -15,14 +15,16 @@ from harness.bucket import Buckets, Door
 
 from shardyard.strategies.param_shard import Piece
 from shardyard.workers.checkpoint import restore
-from shardyard.workers.checkpoint.errors import Damaged, Refused, Unreachable
+from shardyard.workers.checkpoint.errors import Damaged
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, read, write
 from shardyard.workers.checkpoint.reader import fill
 from shardyard.workers.checkpoint.retention import complete, folder
 from shardyard.workers.checkpoint.staging_buffer import Image
 from shardyard.workers.checkpoint.verify import verify
 from shardyard.workers.storage import s3_folder
-from shardyard.workers.storage.folder import Folder, folder_at
+from shardyard.workers.storage.errors import StorageDenied, StorageError, StorageUnreachable
+from shardyard.workers.storage.folder import Folder
+from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.storage.s3_folder import BucketFolder
 
 CHANGES = 40
@@ -80,7 +82,7 @@ def test_a_large_file_goes_and_comes_in_parts(prefix: str, monkeypatch: pytest.M
     for start in (len(content) - 5, len(content) + 5):
         with pytest.raises(OSError, match=r"ends before|not satisfiable") as short:
             root.read_into("large", start, memoryview(bytearray(8)))
-        assert not isinstance(short.value, Unreachable)
+        assert not isinstance(short.value, StorageError)
 
 
 def test_what_a_dead_writer_has_uploaded_is_no_file_and_is_freed(prefix: str) -> None:
@@ -191,7 +193,7 @@ def test_a_manifest_counts_when_its_answer_alone_was_lost(
     root.publish(MANIFEST, b"{}")
     assert door.loses == 0 and root.read(MANIFEST) == b"{}"
     door.loses = 99  # also those to the look at what arrived
-    with pytest.raises(Unreachable):
+    with pytest.raises(StorageUnreachable):
         root.publish(MANIFEST, b"[]")
 
 
@@ -201,10 +203,10 @@ def test_a_bucket_that_stays_away_is_neither_empty_nor_damaged(
     root, values = folder_at(prefix), torch.randn(2, 2)
     monkeypatch.setattr(restore, "BACK_OFF_S", ())
     for ask in (lambda: complete(root), lambda: read(root), lambda: root.write("a", memoryview(b"a"))):
-        with pytest.raises(Unreachable) as caught:
+        with pytest.raises(StorageUnreachable) as caught:
             ask()
         assert caught.value.passing and not isinstance(caught.value, Damaged)
-    with pytest.raises(Unreachable):
+    with pytest.raises(StorageUnreachable):
         restore.restore(root, None, [piece(values)], nothing, nothing)
 
 
@@ -212,15 +214,15 @@ def test_a_server_that_never_answers_is_given_up(prefix: str, monkeypatch: pytes
     monkeypatch.setattr(s3_folder, "READ_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        with pytest.raises(Unreachable):
+        with pytest.raises(StorageUnreachable):
             folder_at(prefix).has("a")
 
 
 def test_who_may_not_and_what_is_not_there_is_said_at_once(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Refused, match="no-such-bucket does not exist"):
+    with pytest.raises(StorageDenied, match="no-such-bucket does not exist"):
         complete(folder_at("s3://no-such-bucket/a"))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "geheim")
-    with pytest.raises(Refused, match="give the workers credentials") as refused:
+    with pytest.raises(StorageDenied, match="give the workers credentials") as refused:
         complete(folder_at(prefix))
     assert "geheim" not in str(refused.value) and not refused.value.passing
 

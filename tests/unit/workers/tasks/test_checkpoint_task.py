@@ -6,7 +6,7 @@ import pytest
 from harness.shelves import FILE, damage, place, saved, saved_model
 
 from shardyard.workers.huggingface.export import export
-from shardyard.workers.storage.folder import folder_at
+from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, perform
 
 

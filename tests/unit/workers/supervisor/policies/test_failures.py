@@ -1,7 +1,7 @@
 import pytest
 
 from shardyard.service.policies.retry import INFRASTRUCTURE
-from shardyard.workers.checkpoint.errors import Refused, Unreachable
+from shardyard.workers.storage.errors import StorageDenied, StorageError, StorageUnreachable
 from shardyard.workers.supervisor.policies.failures import Failure, raised
 
 
@@ -10,8 +10,10 @@ def test_a_failure_says_rank_and_traceback() -> None:
     assert text == "rank 2: ValueError: no\n\nTraceback …"
 
 
-@pytest.mark.parametrize(("error", "blamed"), [(Unreachable("away"), True), (Refused("no such bucket"), False)])
-def test_storage_that_is_away_is_no_fault_of_the_training_code(error: Unreachable, blamed: bool) -> None:
+@pytest.mark.parametrize(
+    ("error", "blamed"), [(StorageUnreachable("away"), True), (StorageDenied("no such bucket"), False)]
+)
+def test_storage_that_is_away_is_no_fault_of_the_training_code(error: StorageError, blamed: bool) -> None:
     told = {"type": type(error).__name__, "message": str(error), "traceback": "", "facts": error.facts}
     failure = raised(told, 0, None)
     assert (failure.cause in INFRASTRUCTURE) == blamed

@@ -1,0 +1,103 @@
+"""A folder of a local or a shared file system. Publishing is a rename. Imports no torch."""
+
+import contextlib
+import errno
+import glob
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from ..atomic_files import sync_folder, write_synced, write_whole
+from ..regular_files import opened
+from .folder import Folder
+
+#: A folder of more is none of checkpoints.
+_MOST_ENTRIES: Final = 100_000
+
+
+class LocalFolder(Folder):
+    """A folder of a local or a shared file system. Publishing is a rename."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where)
+        self._path = Path(where)
+
+    def __truediv__(self, name: str) -> "LocalFolder":
+        return LocalFolder(str(self._path / name))
+
+    def folders(self) -> list[str]:
+        return [entry.name for entry in self._entries() if entry.is_dir()]
+
+    def files(self) -> dict[str, int]:
+        return {entry.name: entry.stat().st_size for entry in self._entries() if not entry.is_dir()}
+
+    def has(self, name: str) -> bool:
+        return (self._path / name).exists()
+
+    def read(self, name: str) -> bytes:
+        with opened(self._path / name) as file:
+            return file.read()
+
+    def read_into(self, name: str, start: int, room: memoryview) -> None:
+        with opened(self._path / name) as file:
+            file.seek(start)
+            if file.readinto(room) != room.nbytes:
+                raise OSError(f"it ends before byte {start + room.nbytes}")
+
+    def sha256(self, name: str, size: int) -> str | None:
+        file = self._path / name
+        if file.stat().st_size != size:
+            return None
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+
+    def write(self, name: str, content: memoryview) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        write_synced(self._path / name, [content])
+        sync_folder(self._path)
+
+    def publish(self, name: str, content: bytes) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        write_whole(self._path / name, [content])
+
+    def remove(self, name: str) -> None:
+        (self._path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.rmdir()  # as in a bucket, a folder is there as long as something is in it
+
+    def remove_all(self) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def filled(self, last: str) -> Iterator[Path]:  # noqa: ARG002  (a rename needs no last file)
+        if self._path.exists() and (not self._path.is_dir() or any(self._path.iterdir())):
+            raise FileExistsError(f"{self} is not an empty folder; name a new one.")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._path.with_name(f".{self.name}.{os.getpid()}.partial")
+        try:
+            partial.mkdir()
+            yield partial
+            partial.replace(self._path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def discard_partial(self, last: str) -> None:  # noqa: ARG002  (a rename needs no last file)
+        for left in self._path.parent.glob(f".{glob.escape(self.name)}.*.partial"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Everything that is written here shows."""
+
+    def _entries(self) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self._path) as entries:
+                found = list(islice(entries, _MOST_ENTRIES + 1))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        if len(found) > _MOST_ENTRIES:
+            raise OSError(errno.EFBIG, f"more than {_MOST_ENTRIES:,} entries", self.where)
+        return found
