@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ...workers.forkserver.server import ForkError
+from ...workers.forkserver.client import ForkError
 from ...workers.messages.fault_request import Fault
 from ...workers.messages.trace_request import Trace
 from ...workers.supervisor.actor import Supervisor

@@ -30,7 +30,8 @@ from typing import Any, Final
 import psutil
 
 from ...workers.atomic_files import write_whole
-from ...workers.forkserver import server
+from ...workers.forkserver import client as forkserver
+from ...workers.forkserver.protocol import adopt
 from ...workers.rank.actor import NODE_FOLDER, Rank
 from ...workers.supervisor.actor import Supervisor
 
@@ -108,7 +109,7 @@ class Head:
         """See that trainers of today's code can be forked at once."""
         assert record.raylet
         folder = Path(record.folder)
-        with server.connect(folder, record.raylet.pid, self._marked_environment(folder)):
+        with forkserver.connect(folder, record.raylet.pid, self._marked_environment(folder)):
             pass
 
     def shut_down(self) -> None:
@@ -154,7 +155,7 @@ class Head:
 
     def _renew(self, record: Record) -> Record:
         """A head that lives, without idle workers of another version of our code: what they hold would run next."""
-        code = server.fingerprint()
+        code = forkserver.fingerprint()
         if record.code == code:
             return record
         assert record.raylet
@@ -167,12 +168,12 @@ class Head:
 
     def _start(self) -> Record:
         folder = self._make_folder()
-        record = Record(str(folder), _boot(), code=server.fingerprint())
+        record = Record(str(folder), _boot(), code=forkserver.fingerprint())
         self._write(record)
         self._make_token()
         try:
             record = self._start_ray(record, folder, self._marked_environment(folder))
-        except (OSError, subprocess.TimeoutExpired, server.ForkError, HeadError) as error:
+        except (OSError, subprocess.TimeoutExpired, forkserver.ForkError, HeadError) as error:
             self._clear(record)
             raise HeadError(f"Ray did not start: {error}") from error
         self._write(record)
@@ -181,7 +182,7 @@ class Head:
     def _start_ray(self, record: Record, folder: Path, env: dict[str, str]) -> Record:
         """Ray and the fork server start side by side; the fork server is given to the raylet when there is one."""
         port = _free_port()
-        with server.connect(folder, os.getpid(), env) as fork:
+        with forkserver.connect(folder, os.getpid(), env) as fork:
             said = subprocess.run(
                 _command(folder, port),
                 env=env,
@@ -195,7 +196,7 @@ class Head:
             found = _found(str(folder))
             if said.returncode or not {"raylet", "gcs_server"} <= found.keys():
                 raise HeadError(said.stdout.decode("utf-8", "replace")[-4000:])
-            server.adopt(fork, found["raylet"].pid)
+            adopt(fork, found["raylet"].pid)
         return replace(record, address=f"{LOOPBACK}:{port}", raylet=found["raylet"], gcs=found["gcs_server"])
 
     def _marked_environment(self, folder: Path) -> dict[str, str]:

@@ -13,7 +13,7 @@ class Place(Protocol):
 
 def trainers(place: Place) -> list[psutil.Process]:
     """The fork servers' children: they have their command line."""
-    servers = [p for p in place.processes() if "shardyard.workers.forkserver.server" in _command(p)]
+    servers = [p for p in place.processes() if "shardyard.workers.forkserver" in _command(p)]
     return [p for p in servers if _parent(p) in {server.pid for server in servers}]
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ..forkserver.server import die_with_parent
+from ..parent_death import die_with_parent
 from ..spec import DataSpec
 from .errors import DataError
 from .token_cache import prepare

@@ -24,7 +24,7 @@ from typing import Any, Final
 from ..checkpoint.from_snapshot import commit, write_file
 from ..checkpoint.manifest import File, Manifest
 from ..checkpoint.retention import folder
-from ..forkserver import server
+from ..forkserver import client, protocol
 from ..messages.event_buffer import Event, Spool
 from ..messages.fault_request import Fault
 from ..process_memory import Footprint, resident
@@ -201,7 +201,7 @@ class Trainer:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(OSError):
-            server.kill(self._fork, number)
+            protocol.kill(self._fork, number)
 
     @property
     def forking(self) -> bool:
@@ -242,18 +242,18 @@ class Trainer:
         self.bell.close()
 
 
-def fork_trainer(root: Path, owner: int, request: server.Request, more: list[int]) -> Trainer:
+def fork_trainer(root: Path, owner: int, request: protocol.Request, more: list[int]) -> Trainer:
     """Ask the node's fork server, started if need be, for a trainer. Raises OSError, ForkError. Waits for no import.
 
     `more`: descriptors of its snapshot memory, and of rank 0's listening socket.
     """
-    fork = server.connect(root, owner, dict(os.environ))
+    fork = client.connect(root, owner, dict(os.environ))
     ours, theirs = socket.socketpair()
     hears, rings = bell()
     stdout, out = os.pipe()
     stderr, err = os.pipe()
     try:
-        server.request(fork, request, [theirs.fileno(), out, err, rings.fileno(), *more])
+        protocol.request(fork, request, [theirs.fileno(), out, err, rings.fileno(), *more])
     except OSError:
         for fd in (stdout, stderr):
             os.close(fd)
@@ -317,7 +317,7 @@ class Rank:
         self.slots = self.slots or _slots(remains)
         host = _host()
         listener = _listen(host) if rank == 0 else None
-        request = server.Request(_environment(self.device), str(Path.cwd()), self.entry, len(self.slots))
+        request = protocol.Request(_environment(self.device), str(Path.cwd()), self.entry, len(self.slots))
         more = [*self.slots, *([listener.fileno()] if listener else [])]
         try:
             self.trainer = await asyncio.to_thread(fork_trainer, _fork_root(), _raylet(), request, more)
@@ -603,7 +603,7 @@ def _environment(device: str) -> dict[str, str]:
     """The trainer's environment: this actor's without Ray's (whose token is not for users' code), and its devices."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     env["CUDA_VISIBLE_DEVICES"] = ",".join(_gpus()) if device == "cuda" else ""
-    return env | (server.ONE_THREAD if device == "cpu" else {})
+    return env | (client.ONE_THREAD if device == "cpu" else {})
 
 
 def _gpus() -> list[str]:
@@ -631,7 +631,7 @@ def _raylet() -> int:
 
 def _warm_fork_server() -> None:
     """Have the node's fork server started, and let it import what trainers need."""
-    server.connect(_fork_root(), _raylet(), dict(os.environ)).close()
+    client.connect(_fork_root(), _raylet(), dict(os.environ)).close()
 
 
 def _fork_root() -> Path:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.forkserver import server as forkserver
+from shardyard.workers.forkserver.client import connect
+from shardyard.workers.forkserver.protocol import Request, kill, request
 from shardyard.workers.messages.rendezvous import Coords
 
 ENTRY = """
@@ -57,7 +58,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, owner: int) -> Iterator[Path]
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Of every trainer here, so that all come from one server: another PYTHONPATH would be another's."""
+    """This process's, in which `trainers` can be imported."""
     paths = [str(root / "code"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
@@ -67,14 +68,14 @@ class Run:
 
     def __init__(self, root: Path, owner: int, entry: str) -> None:
         env = environment(root)
-        self.fork = forkserver.connect(root, owner, env)
+        self.fork = connect(root, owner, env)
         self.fork.settimeout(PATIENCE_S)
         self.control, theirs = socket.socketpair()
         self.control.settimeout(PATIENCE_S)
         (self.out, out), (self.err, err) = os.pipe(), os.pipe()
-        request = forkserver.Request(env | {"COLOUR": "blue"}, str(root), f"trainers:{entry}")
+        order = Request(env | {"COLOUR": "blue"}, str(root), f"trainers:{entry}")
         self.bell, rings = socket.socketpair()
-        forkserver.request(self.fork, request, [theirs.fileno(), out, err, rings.fileno()])
+        request(self.fork, order, [theirs.fileno(), out, err, rings.fileno()])
         rings.close()
         theirs.close()
         os.close(out)
@@ -161,7 +162,7 @@ def test_a_stop_is_seen_by_the_trainer(root: Path, owner: int) -> None:
 def test_a_kill_reaches_what_the_trainer_started(root: Path, owner: int) -> None:
     with Run(root, owner, "sleep") as run:
         child = run.message()["data"]["pid"]
-        forkserver.kill(run.fork)
+        kill(run.fork)
         assert run.reply() == {"exit": -signal.SIGKILL}
     assert ends(child)
 
@@ -173,26 +174,12 @@ def test_a_trainer_ends_with_its_actor_even_when_frozen(root: Path, owner: int) 
     assert ends(run.pid) and ends(child)
 
 
-def test_other_imports_are_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = forkserver.folder_name({"PYTHONPATH": "/a", "HOME": "/x"})
-    assert name == forkserver.folder_name({"PYTHONPATH": "/a", "HOME": "/y"})
-    assert name != forkserver.folder_name({"PYTHONPATH": "/b"})
-    monkeypatch.setattr(forkserver, "fingerprint", lambda: "other code")
-    assert name != forkserver.folder_name({"PYTHONPATH": "/a"})
-
-
-def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    with pytest.raises(forkserver.ForkError):
-        forkserver.connect(tmp_path, os.getpid(), {})
-
-
 def test_nonsense_does_not_end_the_server(root: Path, owner: int) -> None:
     env = environment(root)
     for nonsense in (b"", b"\0", b"\xff\xff\xff\xff", b"\0\0\0\2[]", b"\0\0\0\4null", b'\0\0\0\x0e{"cwd": [1, 2]}'):
-        with forkserver.connect(root, owner, env) as connection:
+        with connect(root, owner, env) as connection:
             connection.sendall(nonsense)
-    with forkserver.connect(root, owner, env) as connection:
+    with connect(root, owner, env) as connection:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0]))]
         connection.sendmsg([b"\0\0\0\2{}"], rights)
     with Run(root, owner, "hello") as run:
