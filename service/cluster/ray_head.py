@@ -32,7 +32,8 @@ import psutil
 from ...workers.atomic_files import write_whole
 from ...workers.forkserver import client as forkserver
 from ...workers.forkserver.protocol import adopt
-from ...workers.rank.actor import NODE_FOLDER, Rank
+from ...workers.rank.actor import Rank
+from ...workers.rank.host import NODE_FOLDER
 from ...workers.supervisor.actor import Supervisor
 
 LOOPBACK: Final = "127.0.0.1"

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from shardyard.service.cluster.ray_head import WARM_MODULES, marked
-from shardyard.workers.rank.actor import NODE_FOLDER
+from shardyard.workers.rank.host import NODE_FOLDER
 
 from .network import Network
 from .patience import PATIENCE_S

@@ -67,9 +67,9 @@ def broken(root: Path, make_spec: Make) -> Iterator[Callable[..., tuple[list[Mem
         members = []
         for rank, contents in enumerate(spawn(train_until_broken, world, run.model_dump_json())):
             actor = Rank("cpu")
-            actor.rank, actor.slots = rank, shared_memory.make()
-            opened.extend(actor.slots)
-            for fd, content in zip(actor.slots, contents, strict=True):
+            actor.store.reserve(rank, 1, None)
+            opened.extend(actor.store.own)
+            for fd, content in zip(actor.store.own, contents, strict=True):
                 os.write(fd, content)
             members.append(Member(rank, actor=Local(actor)))
         story = Story(Spool(1 << 20), world, 0.0)
@@ -85,7 +85,7 @@ def lose(members: list[Member], *ranks: int, copied_to: int | None = None) -> No
     """These actors are gone; their snapshots too, unless another actor keeps copies of them."""
     for rank in ranks:
         if copied_to is not None:
-            members[copied_to].actor.rank.keeper.slots[rank] = members[rank].actor.rank.slots
+            members[copied_to].actor.rank.store.replicas.slots[rank] = members[rank].actor.rank.store.own
         members[rank].lost = True
 
 

@@ -16,8 +16,8 @@ import torch.distributed as dist
 
 from ...strategies.mesh import Mesh
 from ...strategies.param_shard import Piece
+from ..messages.rank_status import BACKGROUND
 from ..storage.folder import Folder
-from ..trainer.flight_recorder import BACKGROUND
 from .staging_buffer import Image
 from .writer import Order, Writer
 

@@ -1,4 +1,4 @@
-"""Where one rank stands in its gang: plain data, so that actor and trainer agree on it without torch."""
+"""How the ranks of a gang find each other and their snapshots: plain data between supervisor, rank actor and trainer."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
@@ -32,3 +32,26 @@ class Coords:
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Raises TypeError for unknown or missing fields."""
         return cls(**{**data, "slots": tuple(data.get("slots", ()))})
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """What a rank has got ready: its node, and for rank 0 the port of the store that its trainer will hold."""
+
+    rank: int
+    node: str
+    host: str
+    port: int | None
+    interface: str | None
+    generation: int
+    pid: int  # of the actor, whose neighbours open its snapshot memory by it
+    slots: tuple[int, ...]  # its descriptors of that memory
+
+
+@dataclass(frozen=True)
+class SnapshotHandle:
+    """A rank's snapshot memory, held by process `pid` of `node` as `fds`."""
+
+    node: str
+    pid: int
+    fds: tuple[int, ...]

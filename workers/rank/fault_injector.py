@@ -1,4 +1,4 @@
-"""What a rank suffers when a fault strikes it: each fault once, whoever asks again. Needs neither Ray nor torch."""
+"""Applies injected faults to this rank. Idempotent by fault id. Needs neither Ray nor torch."""
 
 import asyncio
 import os
@@ -11,8 +11,8 @@ from ..storage.open_folder import folder_at
 from ..trainer.slowdown import Slowness
 
 
-class Struck(Protocol):
-    """The trainer as its actor has it."""
+class Target(Protocol):
+    """The trainer's process, as the injector needs it."""
 
     pid: int | None
     gone: asyncio.Event
@@ -22,15 +22,15 @@ class Struck(Protocol):
     async def send(self, message: dict[str, Any]) -> None: ...
 
 
-class Wounds:
-    """What was done to this rank, by the fault's id."""
+class FaultInjector:
+    """The faults of one rank: what was done, by the fault's id."""
 
     def __init__(self) -> None:
         self.done: dict[str, str] = {}
         self.slowness = Slowness()
 
-    async def strike(self, fault: Fault, trainer: Struck | None, checkpoints: str | None) -> str | None:
-        """Do it, and say what was done; None when there is no trainer to do it to just now."""
+    async def inject(self, fault: Fault, trainer: Target | None, checkpoints: str | None) -> str | None:
+        """Apply a fault; returns what was done, None where there is no trainer for it now."""
         if fault.id in self.done:
             return self.done[fault.id]
         if fault.kind == "kill-actor":
@@ -46,11 +46,11 @@ class Wounds:
         return self._did(fault, f"{number.name} to the trainer, process {trainer.pid}")
 
     def inherited(self) -> dict[str, Any]:
-        """What a new trainer suffers from its start: a slow rank's is as slow."""
+        """Orders for a new trainer: one of a slow rank is as slow from its start."""
         left = self.slowness.to_json()
         return {"slow": left} if left["for_s"] > 0 else {}
 
-    async def _slow(self, fault: Fault, trainer: Struck) -> str:
+    async def _slow(self, fault: Fault, trainer: Target) -> str:
         by_ms, for_s = fault.by_ms or 0.0, fault.for_s or 0.0
         self.slowness.begin(by_ms / 1000, for_s)
         await trainer.send(self.inherited())
@@ -62,7 +62,7 @@ class Wounds:
 
 
 def corrupt(checkpoints: str) -> str:
-    """Flip a bit in the midst of the largest file of the newest complete checkpoint at this address; says where."""
+    """Flip a bit in the middle of the largest file of the newest complete checkpoint at this address; returns where."""
     found = complete(folder_at(checkpoints))
     if not found:
         return "there was no checkpoint to corrupt"

@@ -24,8 +24,9 @@ from typing import Any, Final, Literal
 
 from ..messages.event_buffer import Spool
 from ..messages.fault_request import Fault
+from ..messages.rendezvous import Reservation
 from ..messages.trace_request import Trace
-from ..rank.actor import Reservation, leave
+from ..rank.lease import leave
 from .emergency_checkpoint import Ground, rescue
 from .event_merger import Story
 from .event_pump import Hearing

@@ -6,10 +6,9 @@ process: this file alone does, and says nothing where a version of torch has it 
 
 import json
 import time
-from typing import Any, Final
+from typing import Any
 
-#: Describes groups over which threads beside the training talk, and begins those threads' names: nobody who trains waits there.
-BACKGROUND: Final = "background"
+from ..messages.rank_status import BACKGROUND
 
 
 def collectives() -> list[dict[str, Any]]:

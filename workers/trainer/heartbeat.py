@@ -6,7 +6,6 @@ then a signal still makes the interpreter write all stacks to the log.
 
 import faulthandler
 import itertools
-import signal
 import sys
 import threading
 import time
@@ -16,14 +15,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-#: Makes a trainer write its stacks to its standard error. A real-time signal, which users' code hardly takes.
-STACKS_SIGNAL: Final = signal.SIGRTMIN + 9
+from ..messages.rank_status import STACKS_SIGNAL
+
 MOST_FRAMES: Final = 60
 TRAINER: Final = str(Path(__file__).with_name("main.py"))
 MOST_THREADS: Final = 16
-
-#: Phases in which a beat is due with every batch; others wait for storage, compilers or peers that start.
-QUICK: Final = frozenset({"step", "validation"})
 
 
 @dataclass

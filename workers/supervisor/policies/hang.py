@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...trainer.flight_recorder import BACKGROUND
-from ...trainer.heartbeat import QUICK
+from ...messages.rank_status import BACKGROUND, QUICK
 
 #: A hang is suspected after so many median steps, or `policy.hang_timeout_s` if that is longer.
 MEDIAN_STEPS: Final = 5

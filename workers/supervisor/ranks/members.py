@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ...messages.rendezvous import Coords
-from ...rank.actor import Remains, Reservation
+from ...messages.rendezvous import Coords, Reservation, SnapshotHandle
 from ...snapshot.replication import buddies
 from .placement_group import Order
 
@@ -33,7 +32,7 @@ class Member:
     reader: "asyncio.Task[None] | None" = field(default=None, repr=False)
     lost: bool = False  # its actor died
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES), repr=False)  # its last lines
-    remains: Remains | None = None  # its snapshots, as a neighbour on its node holds them
+    remains: SnapshotHandle | None = None  # its snapshots, as a neighbour on its node holds them
     keeper: str | None = None  # name of the actor that keeps copies of its snapshots, on another node
 
     @property

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from ...rank.actor import Remains
+from ...messages.rendezvous import SnapshotHandle
 from ..hang_watchdog import LAST_WORD_S, START_S, within
 from .members import Member, neighbour
 from .placement_group import (
@@ -124,7 +124,7 @@ class Seats:
             if guard is None or guard.actor is None or here is None:
                 member.remains = None
                 continue
-            mine = Remains(here.node, here.pid, here.slots)
+            mine = SnapshotHandle(here.node, here.pid, here.slots)
             with contextlib.suppress(RayError, TimeoutError):
                 member.remains = await within(START_S, guard.actor.guard.remote(member.rank, mine))
 

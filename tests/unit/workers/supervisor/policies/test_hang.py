@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from shardyard.workers.messages.rank_status import BACKGROUND
 from shardyard.workers.supervisor.policies.hang import Examination, diagnose, evidence, hung, in_words, limit_s
-from shardyard.workers.trainer.flight_recorder import BACKGROUND
 
 WORLD = (0, 1, 2, 3)
 COMPUTES = ("main", ("loop.py:1 in run", "llama.py:40 in forward"))

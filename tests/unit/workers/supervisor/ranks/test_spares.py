@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 
-from shardyard.workers.rank.actor import Remains, Reservation
+from shardyard.workers.messages.rendezvous import Reservation, SnapshotHandle
 from shardyard.workers.supervisor.ranks.members import Member
 from shardyard.workers.supervisor.ranks.placement_group import Order
 from shardyard.workers.supervisor.ranks.spares import Spare, choice, share_out
@@ -15,7 +15,7 @@ def gang(ranks: int, spares: int, tensor: int = 1) -> Order:
 
 def member(node: str, held_by: str | None = None) -> Member:
     """A rank of `node` whose snapshots a neighbour there holds too."""
-    remains = None if held_by is None else Remains(held_by, 1, (3, 4))
+    remains = None if held_by is None else SnapshotHandle(held_by, 1, (3, 4))
     return Member(0, reservation=Reservation(0, node, "host", None, None, 1, 1, (3, 4)), remains=remains)
 
 

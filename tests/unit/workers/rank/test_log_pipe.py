@@ -1,0 +1,62 @@
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.rank.log_pipe import MAX_LINE, Lines, Logs
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for fd in ends:
+        with contextlib.suppress(OSError):  # the test may have closed it
+            os.close(fd)
+
+
+async def test_lines_come_whole_and_the_last_without_its_end(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    lines = Lines(reader)
+    os.write(writer, b"one\ntw")
+    assert await lines.read() == [b"one"]
+    waiting = asyncio.create_task(lines.read())
+    await asyncio.sleep(0.01)
+    os.write(writer, b"o\nrest")
+    assert await waiting == [b"two"]
+    os.close(writer)
+    assert await lines.read() == [b"rest"]
+    assert await lines.read() is None
+
+
+async def test_a_line_without_end_is_cut(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    lines = Lines(reader, longest=10)
+    os.write(writer, b"x" * 25)
+    assert await lines.read() == [b"x" * 25]
+
+
+def test_log_lines_are_numbered_over_both_streams_and_made_text() -> None:
+    spool = Spool(1 << 20)
+    logs = Logs(3, spool)
+    logs.add("stdout", [b"caf\xc3\xa9", b"nul\0 bad\xff\r"])
+    logs.add("stderr", [b"y" * (MAX_LINE + 1)])
+    first, second = (event["data"] for event in spool.take(0))
+    assert first == {"rank": 3, "stream": "stdout", "first": 1, "lines": ["café", "nul\ufffd bad\ufffd"]}
+    assert (second["first"], [len(line) for line in second["lines"]]) == (3, [MAX_LINE, 1])
+
+
+def test_lines_are_dropped_while_the_spool_is_half_full_and_then_counted() -> None:
+    spool = Spool(2000)
+    logs = Logs(0, spool)
+    while not spool.half_full:
+        logs.add("stdout", [b"x" * 100])
+    logs.add("stdout", [b"lost"] * 7)
+    spool.take(spool.last)
+    logs.add("stdout", [b"kept"])
+    notice, kept = (event["data"] for event in spool.take(0))
+    assert "7 lines dropped" in notice["lines"][0]
+    assert kept["lines"] == ["kept"] and kept["first"] == notice["first"] + 1

@@ -1,0 +1,57 @@
+import asyncio
+import contextlib
+import json
+import os
+import socket
+
+import pytest
+from harness.virtual_time import VirtualLoop, run_virtually
+
+from shardyard.workers.rank.actor import Rank
+from shardyard.workers.rank.trainer_process import TrainerProcess
+
+
+@pytest.mark.parametrize(
+    ("every_s", "wakes_per_s", "answers_per_s"),
+    [(0.25, 6.0, 1.5), (0.02, 2.0, 1.8)],
+    ids=["four steps a second", "fifty steps a second"],
+)
+def test_a_rank_wakes_rarely_for_its_steps_and_tells_each_in_time(
+    every_s: float, wakes_per_s: float, answers_per_s: float
+) -> None:
+    seconds = 30.0
+
+    async def train(loop: VirtualLoop) -> tuple[float, float, float]:
+        """Wake-ups and answers per second, and the oldest step at its answer, in seconds."""
+        fork, _server = socket.socketpair()
+        control, trainer_end = socket.socketpair()
+        with (
+            _server,
+            trainer_end,
+            contextlib.closing(TrainerProcess(fork, control, *os.pipe(), bell=socket.socket())) as trainer,
+        ):
+            rank = Rank("cpu")
+            rank.trainer = trainer
+            reading = loop.create_task(rank.events.read_messages(trainer))
+            answers, oldest, trained = 0, 0.0, loop.create_task(_train(loop, trainer_end, every_s, seconds))
+            after = 0
+            while not trained.done():
+                events = await rank.pull(after, 1.0)
+                after, answers = events[-1]["seq"], answers + 1
+                oldest = max(oldest, loop.time() - min(event["ts"] for event in events))
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            return (loop.wakes - trained.result()) / seconds, answers / seconds, oldest
+
+    wakes, answers, oldest = run_virtually(train)
+    assert wakes <= wakes_per_s and answers <= answers_per_s
+    assert oldest <= 0.7
+
+
+async def _train(loop: VirtualLoop, control: socket.socket, every_s: float, seconds: float) -> int:
+    """Tell steps as a trainer does; returns how often it woke."""
+    for step in range(1, int(seconds / every_s) + 1):
+        await asyncio.sleep(every_s)
+        message = {"kind": "step", "data": {"step": step}, "ts": loop.time()}
+        control.send(json.dumps(message).encode() + b"\n")
+    return step

@@ -1,0 +1,75 @@
+"""Facts about this actor's node and process, as Ray and the kernel state them."""
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from ..forkserver.client import ONE_THREAD, connect
+
+#: The embedded head names its own folder by it, and everything that it starts can be found by it.
+NODE_FOLDER: Final = "SHARDYARD_NODE"
+
+
+def node_id() -> str:
+    """Ray's id of this node."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def address() -> str:
+    """This node's IP address."""
+    import ray
+
+    return str(ray.util.get_node_ip_address())
+
+
+def gpus() -> list[str]:
+    """The GPUs that Ray has given to this actor."""
+    import ray
+
+    return [str(number) for number in ray.get_runtime_context().get_accelerator_ids().get("GPU", [])]
+
+
+def raylet() -> int:
+    """The raylet's process id. It started this worker and outlives it: the right owner for what the node's ranks share."""
+    return int(os.environ.get("RAY_RAYLET_PID") or os.getppid())
+
+
+def trainer_environment(device: str) -> dict[str, str]:
+    """The trainer's environment: this actor's without Ray's (whose token is not for users' code), and its devices."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus()) if device == "cuda" else ""
+    return env | (ONE_THREAD if device == "cpu" else {})
+
+
+def warm_fork_server() -> None:
+    """Start the node's fork server, if it does not run, so that it imports what trainers need."""
+    connect(fork_root(), raylet(), dict(os.environ)).close()
+
+
+def fork_root() -> Path:
+    """The folder of the node's fork servers: in the embedded head's own, else one of this user and raylet."""
+    own = os.environ.get(NODE_FOLDER)
+    if own:
+        return Path(own)
+    return Path(tempfile.gettempdir()) / f"shardyard-{os.getuid()}-{raylet()}"
+
+
+def listen(host: str) -> socket.socket:
+    """A listening socket on a free port. The trainer's store takes it over, so that no other process can take the port before."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.bind((host, 0))
+    listener.listen(4096)
+    return listener
+
+
+def network_interface(host: str) -> str | None:
+    """The network interface that has this address: gloo would otherwise take the host name's, which may be another."""
+    import psutil
+
+    has: Callable[[list[Any]], bool] = lambda addresses: any(address.address == host for address in addresses)  # noqa: E731
+    return next((name for name, addresses in psutil.net_if_addrs().items() if has(addresses)), None)

@@ -1,0 +1,112 @@
+"""A trainer's pipes as numbered lines: what is not read stays in the kernel, and log lines are dropped under back-pressure, counted."""
+
+import asyncio
+import math
+import os
+from typing import Final
+
+from ..messages.event_buffer import Spool
+
+#: If lines come faster than this, a reader waits for this time before it reads again: few wake-ups cost a step no time.
+#: It does not wait while the trainer writes much, since the trainer would then wait for its reader.
+GATHER_S: Final = 0.2
+BUSY_S: Final = 1.0
+MAX_LINE: Final = 8192
+CHUNK: Final = 1 << 16
+
+
+class Lines:
+    """Complete lines of a pipe or socket, read only when asked for: what is not read stays in the kernel and makes the
+    writer wait.
+    """
+
+    def __init__(self, fd: int, longest: int | None = None) -> None:
+        os.set_blocking(fd, False)
+        self.fd = fd
+        self._longest = longest
+        self._rest = b""
+        self._busy_until = 0.0
+        self._waited_s = math.inf
+
+    @property
+    def quick(self) -> bool:
+        """Whether lines come faster than every `GATHER_S`."""
+        return self._waited_s < GATHER_S
+
+    async def gather(self) -> None:
+        """Wait for more, where lines come quickly and the writer does not wait for its reader."""
+        if self.quick and asyncio.get_running_loop().time() >= self._busy_until:
+            await asyncio.sleep(GATHER_S)
+
+    async def read(self) -> list[bytes] | None:
+        """The next complete lines (perhaps none); None at the end. A line over `longest` bytes is cut into several."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while True:
+            try:
+                data = os.read(self.fd, CHUNK)
+                break
+            except BlockingIOError:
+                readable: asyncio.Future[None] = loop.create_future()
+                loop.add_reader(self.fd, _resolve, readable)
+                try:
+                    await readable
+                finally:
+                    loop.remove_reader(self.fd)
+            except ConnectionError:
+                data = b""
+                break
+        self._waited_s = loop.time() - began
+        if len(data) * 2 >= CHUNK:
+            self._busy_until = loop.time() + BUSY_S
+        if not data:
+            rest, self._rest = self._rest, b""
+            return [rest] if rest else None
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if self._longest is not None and len(self._rest) >= self._longest:
+            lines.append(self._rest)
+            self._rest = b""
+        return lines
+
+
+def _resolve(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Logs:
+    """Numbers a rank's lines (both streams, one count) and drops them, counted, while the spool is half full."""
+
+    def __init__(self, rank: int, spool: Spool) -> None:
+        self.rank = rank
+        self.spool = spool
+        self.next = 1
+        self.dropped = 0
+
+    def add(self, stream: str, lines: list[bytes]) -> None:
+        if self.spool.half_full:
+            self.dropped += len(lines)
+            return
+        self.report_dropped()
+        self._add(stream, [_text(part) for line in lines for part in _cut(line)])
+
+    def report_dropped(self) -> None:
+        """Add a notice that counts the lines dropped since the last one that was kept."""
+        if self.dropped:
+            notice = f"[shardyard: {self.dropped} lines dropped, the log is written faster than it is read]"
+            self.dropped = 0
+            self._add("stderr", [notice])
+
+    def _add(self, stream: str, texts: list[str]) -> None:
+        if texts:
+            self.spool.add("log", {"rank": self.rank, "stream": stream, "first": self.next, "lines": texts})
+            self.next += len(texts)
+
+
+def _cut(line: bytes) -> list[bytes]:
+    return [line[i : i + MAX_LINE] for i in range(0, len(line), MAX_LINE)] or [b""]
+
+
+def _text(line: bytes) -> str:
+    """UTF-8 where it is; NUL, which PostgreSQL cannot store, is replaced like any other byte that is no text."""
+    return line.rstrip(b"\r").decode("utf-8", "replace").replace("\0", "\ufffd")

@@ -1,0 +1,119 @@
+"""Snapshot memory that outlives the trainer: this rank's own, a neighbour's on the same node, and copies from other nodes.
+
+Ask for its steps and headers when the trainers have ended: a trainer that runs overwrites them.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Collection, Sequence
+
+from ..checkpoint import from_snapshot
+from ..checkpoint.manifest import File, Manifest
+from ..checkpoint.retention import folder
+from ..messages.rendezvous import SnapshotHandle
+from ..snapshot import shared_memory
+from ..snapshot.header import Inventory, Stored, slot_of
+from ..snapshot.header import read as read_inventory
+from ..snapshot.replication import Chunk, Copying, Give, Keeper, Stale, send
+from ..storage.open_folder import folder_at
+from .host import node_id
+
+
+class SnapshotStore:
+    """What one rank actor holds of snapshots."""
+
+    def __init__(self) -> None:
+        self.rank, self.generation = -1, 0
+        self.own: list[int] = []
+        self.guarded: dict[int, list[int]] = {}  # rank → its segments, held here too in case its actor dies
+        self.replicas = Keeper()  # of other nodes' snapshots
+
+    def reserve(self, rank: int, generation: int, handle: SnapshotHandle | None) -> None:
+        """Have memory for a rank: what it has, else what `handle` names on this node, else new."""
+        self.rank, self.generation = rank, generation
+        self.own = self.own or _adopt(handle) or shared_memory.make()
+
+    def guard(self, rank: int, handle: SnapshotHandle) -> SnapshotHandle | None:
+        """Hold the memory of another rank on this node; None where its actor is gone."""
+        for fd in self.guarded.pop(rank, []):
+            os.close(fd)
+        with contextlib.suppress(OSError):
+            self.guarded[rank] = shared_memory.take_over(handle.pid, list(handle.fds))
+            return SnapshotHandle(node_id(), os.getpid(), tuple(self.guarded[rank]))
+        return None
+
+    def steps(self) -> list[int]:
+        """Steps of which this rank's whole state is in memory."""
+        return shared_memory.steps(self.own)
+
+    def forget(self) -> None:
+        """Empty this rank's own memory, and free the copies of others'."""
+        for fd in self.own:
+            shared_memory.empty(fd)
+        self.replicas.drop_all_but([])
+
+    async def write(self, chunk: Chunk) -> bool:
+        """Write a part of another rank's snapshot, or of this rank's own; whether more of it is wanted. Raises `Stale`."""
+        if chunk.generation < self.generation:
+            raise Stale(f"rank {chunk.rank} is of generation {chunk.generation}, this is {self.generation}")
+        if chunk.rank == self.rank:
+            return await asyncio.to_thread(self.replicas.write, chunk, self.own)
+        return await asyncio.to_thread(self.replicas.keep, chunk)
+
+    def replicated(self, rank: int) -> list[int]:
+        """Steps of which another rank's whole state is in this actor's memory."""
+        return shared_memory.steps(self.replicas.of(rank))
+
+    def _held(self, rank: int) -> list[int]:
+        """Segments with this rank's own state, or what is held or copied here of another's."""
+        return self.own if rank == self.rank else [*self.guarded.get(rank, []), *self.replicas.of(rank)]
+
+    def holds(self) -> dict[int, list[int]]:
+        """Rank → steps of which its whole state is in this actor's memory."""
+        ranks = {self.rank, *self.guarded, *self.replicas.slots}
+        return {rank: steps for rank in ranks if (steps := shared_memory.steps(self._held(rank)))}
+
+    def inventory(self, rank: int, step: int) -> Inventory | None:
+        """What a rank's state of `step` consists of; None where it is not here."""
+        fd = slot_of(self._held(rank), step)
+        return None if fd is None else read_inventory(fd)
+
+    async def write_out(self, rank: int, step: int, wanted: Sequence[Stored], where: str, name: str) -> File:
+        """Write these slices of a rank's state as its file of the checkpoint of `step` below `where`."""
+        fd = slot_of(self._held(rank), step)
+        assert fd is not None, "who asks has seen the inventory"
+        path = folder(folder_at(where), step)
+        return await asyncio.to_thread(from_snapshot.write_file, path, name, fd, wanted)
+
+    async def commit(self, where: str, keep: int, manifest: Manifest) -> tuple[str, tuple[int, ...] | None]:
+        """Make the files that all have written a checkpoint; returns its address, and the steps of all that there are then."""
+        kept = await asyncio.to_thread(from_snapshot.commit, folder_at(where), keep, manifest)
+        return str(folder(folder_at(where), manifest.step)), kept
+
+    async def send(self, rank: int, step: int, give: Give) -> None:
+        """Give a rank's copied state of `step` to its new actor."""
+        for fd in self.replicas.of(rank):
+            header = shared_memory.read_header(fd)
+            if header is not None and header.step == step:
+                await send(fd, rank, self.generation, give)
+
+    async def replicate(
+        self, end: socket.socket, give: Give, keeps: Collection[int], warn: Callable[[str], None]
+    ) -> None:
+        """Copy what the trainer at the other end seals, until it ends; drop older copies when all ranks have newer ones."""
+        replicator = Copying(end, self.own, self.rank, warn)
+        with contextlib.suppress(OSError):
+            await replicator.run(self.generation, give, lambda: self.drop_replicas_except(keeps))
+
+    def drop_replicas_except(self, ranks: Collection[int]) -> None:
+        """Free the copies of others than these ranks."""
+        self.replicas.drop_all_but(ranks)
+
+
+def _adopt(handle: SnapshotHandle | None) -> list[int]:
+    if handle is not None and handle.node == node_id():
+        with contextlib.suppress(OSError):
+            return shared_memory.take_over(handle.pid, list(handle.fds))
+    return []

@@ -1,0 +1,109 @@
+"""Reads a trainer's messages, log lines and exit status into the rank's event buffer.
+
+Steps are never dropped: a full buffer makes the trainer wait. Log lines are (counted, with a notice).
+"""
+
+import asyncio
+import json
+from asyncio import create_task
+from typing import Any, Final
+
+from ..messages.event_buffer import Event, Spool
+from .log_pipe import GATHER_S, Lines, Logs
+from .trainer_process import TrainerProcess
+
+BUFFER_BYTES: Final = 8 << 20
+#: Once steps happen, an event may be this old when it leaves. It waits for others here, and next to not at all in its supervisor: all
+#: ranks end a step together, so the whole way, journal and database included, is gone once for the events of this time.
+LINGER_S: Final = 0.65
+#: After a trainer's end, its pipes are read for at most this long (a grandchild may hold them open).
+REST_S: Final = 0.5
+
+
+class TrainerEvents:
+    """The events of one rank, over all its trainers."""
+
+    def __init__(self) -> None:
+        self.spool = Spool(BUFFER_BYTES)
+        self.logs = Logs(-1, self.spool)
+        self.steps = False  # whether the present trainer has finished one
+
+    def begin(self, rank: int) -> None:
+        """A new trainer follows, of this rank."""
+        self.logs.rank, self.steps = rank, False
+
+    def warn(self, text: str) -> None:
+        """Add a line to the rank's log."""
+        self.logs.add("stderr", [text.encode()])
+
+    async def pull(self, after: int, wait_s: float, trainer: TrainerProcess | None) -> list[Event]:
+        """Events after `after`, oldest first, waiting up to `wait_s` for one; acknowledges those up to `after`."""
+        self.spool.take(after)
+        await self.spool.wait(after, wait_s, self._linger_s(trainer))
+        return self.spool.take(after)
+
+    def _linger_s(self, trainer: TrainerProcess | None) -> float:
+        if not self.steps or trainer is None:
+            return 0.0
+        return LINGER_S - GATHER_S if trainer.messages.quick else LINGER_S
+
+    async def follow(self, trainer: TrainerProcess, generation: int) -> None:
+        """Read all that a trainer writes until it has ended; the last event is its `exit`."""
+        readers = [create_task(self.read_messages(trainer))]
+        readers += [create_task(self._read_log(trainer, stream)) for stream in trainer.logs]
+        status = await self._exit_status(trainer)
+        trainer.gone.set()
+        _, late = await asyncio.wait(readers, timeout=REST_S)
+        for reader in late:
+            reader.cancel()
+        if trainer.copying:
+            trainer.copying.cancel()
+            readers.append(trainer.copying)
+        await asyncio.gather(*readers, return_exceptions=True)
+        trainer.close()
+        self.logs.report_dropped()
+        self.spool.add("exit", {"status": status, "generation": generation}, urgent=True)
+
+    async def _exit_status(self, trainer: TrainerProcess) -> int | None:
+        """Its exit code, or minus a signal's number, as the fork server reports it; None when that server is gone, and the trainer too."""
+        while (lines := await trainer.replies.read()) is not None:
+            for line in lines:
+                reply = json.loads(line)
+                trainer.pid = reply.get("pid", trainer.pid)
+                if "exit" in reply:
+                    return int(reply["exit"])
+        return None
+
+    async def read_messages(self, trainer: TrainerProcess) -> None:
+        """Read its messages until the end of its socket, while there is room for them."""
+        while True:
+            if not trainer.gone.is_set() and not await self.spool.room(GATHER_S):
+                continue
+            lines = await trainer.messages.read()
+            if lines is None:
+                return
+            for line in lines:
+                self._add(trainer, json.loads(line))
+            await self._gather(trainer, trainer.messages)
+
+    def _add(self, trainer: TrainerProcess, message: dict[str, Any]) -> None:
+        kind = message["kind"]
+        if kind == "examined":
+            if trainer.examined and not trainer.examined.done():
+                trainer.examined.set_result(message["data"])
+            return
+        first_step = kind == "step" and not self.steps
+        self.steps = self.steps or first_step
+        if kind == "step" and (size := trainer.footprint.due()) is not None:
+            message["data"]["resident"] = size
+        self.spool.add(kind, message["data"], message["ts"], urgent=first_step or kind in ("failed", "done", "traced"))
+
+    async def _read_log(self, trainer: TrainerProcess, stream: str) -> None:
+        source = trainer.logs[stream]
+        while (lines := await source.read()) is not None:
+            self.logs.add(stream, lines)
+            await self._gather(trainer, source)
+
+    async def _gather(self, trainer: TrainerProcess, source: Lines) -> None:
+        if self.steps and not trainer.gone.is_set():
+            await source.gather()

@@ -1,0 +1,119 @@
+"""The trainer's process as its actor holds it: fork it, talk to it, signal it, and close what connects to it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from ..forkserver.client import connect
+from ..forkserver.protocol import Request, kill
+from ..forkserver.protocol import request as ask
+from ..messages.rank_status import STACKS_SIGNAL
+from ..process_memory import Footprint, resident
+from ..snapshot.replication import bell
+from .log_pipe import MAX_LINE, Lines
+
+#: A trainer has this long to answer what it does; after that it is asked by a signal, and writes its stacks to its log.
+EXAMINE_S: Final = 2.0
+
+
+class TrainerProcess:
+    """The actor's side of one trainer process: its control socket, its pipes, and the connection to the fork server that forked it."""
+
+    def __init__(
+        self, fork: socket.socket, control: socket.socket, stdout: int, stderr: int, bell: socket.socket
+    ) -> None:
+        self._fork = fork
+        self._control = control
+        self.bell = bell
+        self.copying: asyncio.Task[None] | None = None
+        self.replies = Lines(fork.fileno())
+        self.messages = Lines(control.fileno())
+        self.logs = {"stdout": Lines(stdout, MAX_LINE), "stderr": Lines(stderr, MAX_LINE)}
+        self.pid: int | None = None
+        self.requested_at = time.monotonic()
+        self.examined: asyncio.Future[dict[str, Any]] | None = None
+        self.gone = asyncio.Event()
+        self.footprint = Footprint(lambda: resident(self.pid))
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Orders, stop or release; a trainer that is already gone is no error."""
+        with contextlib.suppress(ConnectionError):
+            await asyncio.get_running_loop().sock_sendall(self._control, json.dumps(message).encode() + b"\n")
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        with contextlib.suppress(OSError):
+            kill(self._fork, number)
+
+    @property
+    def forking(self) -> bool:
+        """Whether it is still to come: a fork server that was just started imports what trainers need, which takes seconds or a minute."""
+        return self.pid is None and not self.gone.is_set()
+
+    @property
+    def state(self) -> str | None:
+        """Its process's state as /proc has it (`T`: stopped); None when it has ended."""
+        if self.pid is None or self.gone.is_set():
+            return None
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return None
+
+    async def examine(self) -> dict[str, Any]:
+        """What it says of itself (`pulse.examined`), nothing when it cannot."""
+        self.examined = asyncio.get_running_loop().create_future()
+        await self.send({"examine": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(EXAMINE_S):
+                return await self.examined
+        return {}
+
+    def write_stacks(self) -> None:
+        """Make it write all stacks to its log, also when it is stopped: that is done before it goes on."""
+        if self.pid is not None and not self.gone.is_set():
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, STACKS_SIGNAL)
+                os.kill(self.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Let go of everything; the fork server kills a trainer whose connection ends."""
+        for lines in self.logs.values():
+            os.close(lines.fd)
+        self._control.close()
+        self._fork.close()
+        self.bell.close()
+
+
+def fork_trainer(root: Path, owner: int, request: Request, more: list[int]) -> TrainerProcess:
+    """Ask the node's fork server, started if need be, for a trainer. Raises OSError, ForkError. Waits for no import.
+
+    `more`: descriptors of its snapshot memory, and of rank 0's listening socket.
+    """
+    fork = connect(root, owner, dict(os.environ))
+    ours, theirs = socket.socketpair()
+    hears, rings = bell()
+    stdout, out = os.pipe()
+    stderr, err = os.pipe()
+    try:
+        ask(fork, request, [theirs.fileno(), out, err, rings.fileno(), *more])
+    except OSError:
+        for fd in (stdout, stderr):
+            os.close(fd)
+        ours.close()
+        hears.close()
+        fork.close()
+        raise
+    finally:
+        theirs.close()
+        rings.close()
+        os.close(out)
+        os.close(err)
+    fork.setblocking(False)
+    ours.setblocking(False)
+    hears.setblocking(False)
+    return TrainerProcess(fork, ours, stdout, stderr, hears)
