@@ -1,10 +1,9 @@
-"""The layout: how many ranks stand on each mesh axis, and which combinations are legal. Imports no torch.
+"""The layout: how many ranks each mesh axis has, and its batch maths. Imports no torch.
 
-Everything that can be refused from numbers alone is refused here, before any machine is taken: each refusal names the
-field, says what is wrong, and gives the nearest value that would work.
+`layout_rules.py` says which layouts a model may take. Each refusal names the field, says what is wrong, and gives the nearest value that
+would work.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -219,7 +218,7 @@ class Layout(BaseModel):
             raise Refusal(
                 "layout.micro_batch",
                 f"a data rank's share of {share} sequences does not divide into micro-batches of {micro}.",
-                f"Use a divisor of {share}: {_divisors(share)}.",
+                f"Use a divisor of {share}: {divisors(share)}.",
             )
         self._check_microbatches(microbatches, share)
         return Batch(global_batch, self.data, microbatches, micro)
@@ -228,7 +227,7 @@ class Layout(BaseModel):
         """Without a pipeline the whole share; with one, the largest micro-batch that still fills it twice over."""
         if self.pipeline == 1:
             return share
-        legal = [d for d in _divisors(share) if self._microbatch_problem(share // d) is None]
+        legal = [d for d in divisors(share) if self._microbatch_problem(share // d) is None]
         full = [d for d in legal if share // d >= 2 * self.pipeline]
         return max(full or legal or [1])
 
@@ -253,7 +252,7 @@ class Layout(BaseModel):
         problem = self._microbatch_problem(microbatches)
         if problem is None:
             return
-        legal = [d for d in _divisors(share) if self._microbatch_problem(share // d) is None]
+        legal = [d for d in divisors(share) if self._microbatch_problem(share // d) is None]
         if legal:
             remedy = f"Set layout.micro_batch to one of {legal}."
             raise Refusal("layout.micro_batch", f"{microbatches} micro-batches: {problem}.", remedy)
@@ -263,152 +262,12 @@ class Layout(BaseModel):
             f"Use a global_batch of at least {self.data * self.least_microbatches}, a multiple of it, or layout.schedule: gpipe.",
         )
 
-    def check(self, facts: ModelFacts, global_batch: int, seq_len: int) -> Batch:
-        """Refuse what this model cannot do on this layout; return the batch maths. Raises `Refusal`."""
-        self._check_zero()
-        self._check_context(facts, seq_len)
-        self._check_tensor(facts, seq_len // self.context)
-        self._check_pipeline(facts)
-        self._check_expert(facts)
-        return self.batch(global_batch)
-
-    def _check_zero(self) -> None:
-        if self.zero and self.data * self.context == 1:
-            raise Refusal(
-                "layout.zero",
-                f"ZeRO-{self.zero} shards over the data and context axes, whose degrees are 1.",
-                "Set layout.data to 2 or more, or layout.zero to 0.",
-            )
-        self._check_shard()
-
-    def _check_shard(self) -> None:
-        """HSDP: groups of equal size, smaller than all replicas together."""
-        if self.shard is None:
-            return
-        if self.zero != 3:
-            raise Refusal(
-                "layout.shard",
-                f"only ZeRO-3 shards inside groups of replicas; layout.zero is {self.zero}.",
-                "Set layout.zero to 3, or leave layout.shard out.",
-            )
-        replicas = self.degrees["data"] * self.degrees["context"]
-        legal = [d for d in _divisors(replicas) if 1 < d < replicas]
-        if self.shard not in legal:
-            near = min(legal, key=lambda d: abs(d - (self.shard or 0)), default=None)
-            raise Refusal(
-                "layout.shard",
-                f"{replicas} replicas do not fall into two or more groups of {self.shard}.",
-                "Leave layout.shard out." if near is None else f"Use {near}, or one of {legal}.",
-            )
-        self._check_shard_of_experts(self.shard, legal)
-
-    def _check_shard_of_experts(self, shard: int, sizes: list[int]) -> None:
-        """Every group has as many replicas of one expert as of another, or every expert has at most one in a group."""
-        legal = [d for d in sizes if d % self.expert == 0 or self.expert % d == 0]
-        if shard not in legal:
-            raise Refusal(
-                "layout.shard",
-                f"in groups of {shard} replicas some experts, spread over {self.expert}, would stand more often than others.",
-                f"Use one of {legal}, or leave layout.shard out." if legal else "Leave layout.shard out.",
-            )
-
-    def _check_context(self, facts: ModelFacts, seq_len: int) -> None:
-        if self.context % self.ulysses:
-            raise Refusal(
-                "layout.ulysses",
-                f"{self.ulysses} does not divide the context degree {self.context}.",
-                f"Use one of {_divisors(self.context)}, or layout.context: {self.ulysses}.",
-            )
-        self._check_ulysses_heads(facts)
-        parts = self._sequence_parts(self.ring)
-        if seq_len % parts:
-            legal = [c for c in range(1, self.context) if not self._cannot_cut(c, seq_len)]
-            raise Refusal(
-                "layout.context",
-                f"a sequence of {seq_len} tokens does not cut into {parts} equal parts"
-                + (" (a ring gives each rank an early and a late one)." if self.ring > 1 else "."),
-                f"Use a data.seq_len that is a multiple of {parts}, for example {-(-seq_len // parts) * parts}; "
-                f"context degrees that work with ulysses {self.ulysses}: {legal}.",
-            )
-
-    def _check_ulysses_heads(self, facts: ModelFacts) -> None:
-        """Every Ulysses rank takes an equal part of the heads that tensor parallelism leaves."""
-        for what, number in (("attention heads", facts.heads), ("key/value heads", facts.kv_heads)):
-            if self.ulysses > 1 and number is not None and number % (self.ulysses * self.tensor):
-                numbers = [n for n in (facts.heads, facts.kv_heads) if n is not None]
-                legal = [u for u in _divisors(self.context) if all(n % (u * self.tensor) == 0 for n in numbers)]
-                raise Refusal(
-                    "layout.ulysses",
-                    f"{number} ({what}) is not divisible by ulysses {self.ulysses} × tensor {self.tensor}.",
-                    f"Ulysses degrees that work here: {legal or [1]}; the rest of the context is a ring.",
-                )
-
-    def _sequence_parts(self, ring: int) -> int:
-        """What `seq_len` must be a multiple of: zigzag cuts 2·ring chunks, and Ulysses each rank's two into `ulysses` equal parts."""
-        return 1 if ring * self.ulysses == 1 else math.lcm(ring * self.ulysses, 2 * ring if ring > 1 else 1)
-
-    def _cannot_cut(self, context: int, seq_len: int) -> bool:
-        return context % self.ulysses != 0 or seq_len % self._sequence_parts(context // self.ulysses) != 0
-
-    def _check_tensor(self, facts: ModelFacts, seq_len: int) -> None:
-        t = self.tensor
-        if t == 1:
-            return
-        checks = (
-            ("attention heads", facts.heads),
-            ("key/value heads", facts.kv_heads),
-            ("feed-forward width", facts.hidden),
-            ("sequence length" + " of a context rank" * (self.context > 1), seq_len if self.sequence else None),
-        )
-        for what, number in checks:
-            if number is not None and number % t:
-                legal = self._legal_tensor(facts, seq_len)
-                raise Refusal(
-                    "layout.tensor",
-                    f"{number} ({what}) is not divisible by {t}.",
-                    f"Tensor degrees that divide this model: {legal}.",
-                )
-
-    def _legal_tensor(self, facts: ModelFacts, seq_len: int) -> list[int]:
-        numbers = [n for n in (facts.heads, facts.kv_heads, facts.hidden) if n is not None]
-        if self.sequence:
-            numbers.append(seq_len)
-        return [d for d in _divisors(min(numbers, default=1)) if all(n % d == 0 for n in numbers)]
-
-    def _check_pipeline(self, facts: ModelFacts) -> None:
-        if self.pipeline == 1:
-            return
-        if facts.layers is not None and self.stages > facts.layers:
-            fits = max(1, facts.layers // self.stages_per_rank)
-            raise Refusal(
-                "layout.pipeline",
-                f"{self.stages} stages ({self.pipeline} ranks × {self.stages_per_rank}) are more than the model's {facts.layers} layers.",
-                f"Use layout.pipeline of at most {fits}.",
-            )
-
-    def _check_expert(self, facts: ModelFacts) -> None:
-        replicas = self.degrees["data"] * self.degrees["context"]
-        if self.expert == 1:
-            return
-        if facts.experts is None:
-            raise Refusal(
-                "layout.expert",
-                f"the model has no experts to spread over {self.expert} ranks.",
-                "Set layout.expert to 1, or model.family to moe.",
-            )
-        if facts.experts % self.expert or replicas % self.expert:
-            legal = [d for d in _divisors(facts.experts) if replicas % d == 0]
-            raise Refusal(
-                "layout.expert",
-                f"{self.expert} must divide the model's {facts.experts} experts and the {replicas} replicas (data × context).",
-                f"Legal expert degrees here: {legal}.",
-            )
-
     def with_(self, **changes: object) -> Self:
         """A changed copy, validated again."""
         return type(self).model_validate({**self.model_dump(), **changes})
 
 
-def _divisors(n: int) -> list[int]:
+def divisors(n: int) -> list[int]:
+    """The divisors of `n`, in order."""
     small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
     return sorted({*small, *(n // d for d in small)})

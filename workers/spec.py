@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from ..strategies.comm_overlap import Overlap
 from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
+from ..strategies.layout_rules import check_layout
 from ..strategies.memory_options import Offload, Recompute, RecomputeChoice, Savings, check_fp8, check_savings
 from .models.hf_config import config_of, fitted
 from .models.presets import PRESETS, Architecture, Family
@@ -362,7 +363,7 @@ class TrainSpec(_Part):
         """`check`, for a model of which this much is known."""
         check_savings(self.layout, self.savings)
         self._check_export()
-        batch = self.layout.check(facts, self.global_batch, self.data.seq_len)
+        batch = check_layout(self.layout, facts, self.global_batch, self.data.seq_len)
         if self.precision.compute == "fp8":
             check_fp8(self.layout, facts, batch, self.data.seq_len)
         return batch

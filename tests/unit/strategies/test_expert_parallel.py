@@ -4,6 +4,7 @@ import pytest
 from harness.ranks import group, spawn
 
 from shardyard.strategies.layout import Layout, ModelFacts, Refusal
+from shardyard.strategies.layout_rules import check_layout
 
 FACTS = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=24, experts=6)
 
@@ -70,7 +71,7 @@ def test_expert_groups_are_neighbouring_replicas() -> None:
 @pytest.mark.parametrize("layout", [{"data": 4, "expert": 4}, {"data": 3, "expert": 2}])
 def test_a_degree_must_divide_experts_and_replicas(layout: dict[str, int]) -> None:
     with pytest.raises(Refusal, match=r"must divide the model's 6 experts") as refused:
-        Layout(**layout).check(FACTS, 12, 32)
+        check_layout(Layout(**layout), FACTS, 12, 32)
     assert refused.value.field == "layout.expert"
     assert refused.value.remedy == f"Legal expert degrees here: {[1, 2] if layout['data'] == 4 else [1, 3]}."
 
@@ -78,18 +79,18 @@ def test_a_degree_must_divide_experts_and_replicas(layout: dict[str, int]) -> No
 def test_experts_need_a_model_that_has_some() -> None:
     dense = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=24)
     with pytest.raises(Refusal, match="no experts to spread"):
-        Layout(data=2, expert=2).check(dense, 12, 32)
+        check_layout(Layout(data=2, expert=2), dense, 12, 32)
 
 
 @pytest.mark.parametrize(("shard", "expert"), [(2, 2), (3, 3), (6, 3), (6, 2), (2, 6), (4, 1)])
 def test_groups_that_shard_hold_all_experts_as_often_or_each_at_most_once(shard: int, expert: int) -> None:
-    Layout(data=12, zero=3, shard=shard, expert=expert).check(FACTS, 12, 32)
+    check_layout(Layout(data=12, zero=3, shard=shard, expert=expert), FACTS, 12, 32)
 
 
 @pytest.mark.parametrize(("shard", "expert", "legal"), [(4, 6, [2, 3, 6]), (3, 2, [2, 4, 6]), (4, 3, [3, 6])])
 def test_groups_that_some_experts_stand_in_more_often_are_refused(shard: int, expert: int, legal: list[int]) -> None:
     with pytest.raises(Refusal, match="would stand more often than others") as refused:
-        Layout(data=12, zero=3, shard=shard, expert=expert).check(FACTS, 12, 32)
+        check_layout(Layout(data=12, zero=3, shard=shard, expert=expert), FACTS, 12, 32)
     assert refused.value.remedy == f"Use one of {legal}, or leave layout.shard out."
 
 

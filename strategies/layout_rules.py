@@ -1,0 +1,158 @@
+"""Which layouts a model may take: one function per axis, from numbers alone, before any machine is taken. Imports no torch."""
+
+import math
+
+from .layout import Batch, Layout, ModelFacts, Refusal, divisors
+
+
+def check_layout(layout: Layout, facts: ModelFacts, global_batch: int, seq_len: int) -> Batch:
+    """Refuse what this model cannot do on this layout; return the batch maths. Raises `Refusal`."""
+    _check_zero(layout)
+    _check_context(layout, facts, seq_len)
+    _check_tensor(layout, facts, seq_len // layout.context)
+    _check_pipeline(layout, facts)
+    _check_expert(layout, facts)
+    return layout.batch(global_batch)
+
+
+def _check_zero(layout: Layout) -> None:
+    if layout.zero and layout.data * layout.context == 1:
+        raise Refusal(
+            "layout.zero",
+            f"ZeRO-{layout.zero} shards over the data and context axes, whose degrees are 1.",
+            "Set layout.data to 2 or more, or layout.zero to 0.",
+        )
+    _check_shard(layout)
+
+
+def _check_shard(layout: Layout) -> None:
+    """HSDP: groups of equal size, smaller than all replicas together."""
+    if layout.shard is None:
+        return
+    if layout.zero != 3:
+        raise Refusal(
+            "layout.shard",
+            f"only ZeRO-3 shards inside groups of replicas; layout.zero is {layout.zero}.",
+            "Set layout.zero to 3, or leave layout.shard out.",
+        )
+    replicas = layout.degrees["data"] * layout.degrees["context"]
+    legal = [d for d in divisors(replicas) if 1 < d < replicas]
+    if layout.shard not in legal:
+        near = min(legal, key=lambda d: abs(d - (layout.shard or 0)), default=None)
+        raise Refusal(
+            "layout.shard",
+            f"{replicas} replicas do not fall into two or more groups of {layout.shard}.",
+            "Leave layout.shard out." if near is None else f"Use {near}, or one of {legal}.",
+        )
+    _check_shard_of_experts(layout, layout.shard, legal)
+
+
+def _check_shard_of_experts(layout: Layout, shard: int, sizes: list[int]) -> None:
+    """Every group has as many replicas of one expert as of another, or every expert has at most one in a group."""
+    legal = [d for d in sizes if d % layout.expert == 0 or layout.expert % d == 0]
+    if shard not in legal:
+        raise Refusal(
+            "layout.shard",
+            f"in groups of {shard} replicas some experts, spread over {layout.expert}, would stand more often than others.",
+            f"Use one of {legal}, or leave layout.shard out." if legal else "Leave layout.shard out.",
+        )
+
+
+def _check_context(layout: Layout, facts: ModelFacts, seq_len: int) -> None:
+    if layout.context % layout.ulysses:
+        raise Refusal(
+            "layout.ulysses",
+            f"{layout.ulysses} does not divide the context degree {layout.context}.",
+            f"Use one of {divisors(layout.context)}, or layout.context: {layout.ulysses}.",
+        )
+    _check_ulysses_heads(layout, facts)
+    parts = _sequence_parts(layout, layout.ring)
+    if seq_len % parts:
+        legal = [c for c in range(1, layout.context) if not _cannot_cut(layout, c, seq_len)]
+        raise Refusal(
+            "layout.context",
+            f"a sequence of {seq_len} tokens does not cut into {parts} equal parts"
+            + (" (a ring gives each rank an early and a late one)." if layout.ring > 1 else "."),
+            f"Use a data.seq_len that is a multiple of {parts}, for example {-(-seq_len // parts) * parts}; "
+            f"context degrees that work with ulysses {layout.ulysses}: {legal}.",
+        )
+
+
+def _check_ulysses_heads(layout: Layout, facts: ModelFacts) -> None:
+    """Every Ulysses rank takes an equal part of the heads that tensor parallelism leaves."""
+    for what, number in (("attention heads", facts.heads), ("key/value heads", facts.kv_heads)):
+        if layout.ulysses > 1 and number is not None and number % (layout.ulysses * layout.tensor):
+            numbers = [n for n in (facts.heads, facts.kv_heads) if n is not None]
+            legal = [u for u in divisors(layout.context) if all(n % (u * layout.tensor) == 0 for n in numbers)]
+            raise Refusal(
+                "layout.ulysses",
+                f"{number} ({what}) is not divisible by ulysses {layout.ulysses} × tensor {layout.tensor}.",
+                f"Ulysses degrees that work here: {legal or [1]}; the rest of the context is a ring.",
+            )
+
+
+def _sequence_parts(layout: Layout, ring: int) -> int:
+    """What `seq_len` must be a multiple of: zigzag cuts 2·ring chunks, and Ulysses each rank's two into `ulysses` equal parts."""
+    return 1 if ring * layout.ulysses == 1 else math.lcm(ring * layout.ulysses, 2 * ring if ring > 1 else 1)
+
+
+def _cannot_cut(layout: Layout, context: int, seq_len: int) -> bool:
+    return context % layout.ulysses != 0 or seq_len % _sequence_parts(layout, context // layout.ulysses) != 0
+
+
+def _check_tensor(layout: Layout, facts: ModelFacts, seq_len: int) -> None:
+    t = layout.tensor
+    if t == 1:
+        return
+    checks = (
+        ("attention heads", facts.heads),
+        ("key/value heads", facts.kv_heads),
+        ("feed-forward width", facts.hidden),
+        ("sequence length" + " of a context rank" * (layout.context > 1), seq_len if layout.sequence else None),
+    )
+    for what, number in checks:
+        if number is not None and number % t:
+            legal = _legal_tensor(layout, facts, seq_len)
+            raise Refusal(
+                "layout.tensor",
+                f"{number} ({what}) is not divisible by {t}.",
+                f"Tensor degrees that divide this model: {legal}.",
+            )
+
+
+def _legal_tensor(layout: Layout, facts: ModelFacts, seq_len: int) -> list[int]:
+    numbers = [n for n in (facts.heads, facts.kv_heads, facts.hidden) if n is not None]
+    if layout.sequence:
+        numbers.append(seq_len)
+    return [d for d in divisors(min(numbers, default=1)) if all(n % d == 0 for n in numbers)]
+
+
+def _check_pipeline(layout: Layout, facts: ModelFacts) -> None:
+    if layout.pipeline == 1:
+        return
+    if facts.layers is not None and layout.stages > facts.layers:
+        fits = max(1, facts.layers // layout.stages_per_rank)
+        raise Refusal(
+            "layout.pipeline",
+            f"{layout.stages} stages ({layout.pipeline} ranks × {layout.stages_per_rank}) are more than the model's {facts.layers} layers.",
+            f"Use layout.pipeline of at most {fits}.",
+        )
+
+
+def _check_expert(layout: Layout, facts: ModelFacts) -> None:
+    replicas = layout.degrees["data"] * layout.degrees["context"]
+    if layout.expert == 1:
+        return
+    if facts.experts is None:
+        raise Refusal(
+            "layout.expert",
+            f"the model has no experts to spread over {layout.expert} ranks.",
+            "Set layout.expert to 1, or model.family to moe.",
+        )
+    if facts.experts % layout.expert or replicas % layout.expert:
+        legal = [d for d in divisors(facts.experts) if replicas % d == 0]
+        raise Refusal(
+            "layout.expert",
+            f"{layout.expert} must divide the model's {facts.experts} experts and the {replicas} replicas (data × context).",
+            f"Legal expert degrees here: {legal}.",
+        )
