@@ -19,7 +19,6 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 #: A spec larger than this is refused unread.
 MAX_SPEC_BYTES = 1 << 20
 
-
 #: The numbers of a mixture of experts.
 _MIXTURE = ("experts", "top_k", "router_softmax", "capacity_factor", "balance_loss", "z_loss")
 

@@ -24,11 +24,11 @@ from ...workers.supervisor.journal import journal
 from ...workers.supervisor.ranks.placement_group import NAMESPACE, Order, rank_name, remove_remains
 from ...workers.tasks.checkpoint_task import Operation, Outcome, perform
 from ..errors import ClusterError, GangLost
-from ..policies.warm_workers import count_workers, shortage_of
+from ..policies.warm_workers import shortage_of
 from ..settings import Settings
 from . import allocations
 from .interface import GangOrder, Node, Pull
-from .ray_head import Head, HeadError, Record, lives
+from .ray_head import Head, HeadError, Record, count_workers, lives
 
 T = TypeVar("T")
 

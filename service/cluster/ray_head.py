@@ -35,6 +35,7 @@ from ...workers.forkserver.protocol import adopt
 from ...workers.rank.actor import Rank
 from ...workers.rank.host import NODE_FOLDER
 from ...workers.supervisor.actor import Supervisor
+from ..policies.warm_workers import Workers
 
 LOOPBACK: Final = "127.0.0.1"
 START_S: Final = 90.0
@@ -354,3 +355,9 @@ def _found(folder: str) -> dict[str, Process]:
             program = Path(f"/proc/{process.pid}/cmdline").read_bytes().partition(b"\0")[0]
             found[Path(os.fsdecode(program)).name] = process
     return found
+
+
+def count_workers(raylet: int) -> Workers:
+    """The workers of this raylet, by what they are."""
+    starting = len(starting_workers(raylet))
+    return Workers(len(idle_workers(raylet)) - starting, starting, len(rank_workers(raylet)))

@@ -1,4 +1,4 @@
-"""How many idle Ray workers the embedded head is to have for the next gang. Decisions, and the count that they need.
+"""How many idle Ray workers the embedded head is to have for the next gang. Decisions only.
 
 Rules that it keeps: at rest there are enough for two gangs of four ranks, so that one that follows another at once finds its own; while
 ranks have all cores, for one more gang of as many. Workers start a few at a time, one for every core, or for every other one beside ranks:
@@ -9,8 +9,6 @@ core (Ray looks for signals a hundred times a second) and 62 MB of its own.
 import os
 from dataclasses import dataclass
 from typing import Final
-
-from ..cluster.ray_head import idle_workers, rank_workers, starting_workers
 
 CORES: Final = len(os.sched_getaffinity(0))
 
@@ -30,12 +28,6 @@ class Shortage:
 
     missing: int
     ask: int
-
-
-def count_workers(raylet: int) -> Workers:
-    """Those of this raylet."""
-    starting = len(starting_workers(raylet))
-    return Workers(len(idle_workers(raylet)) - starting, starting, len(rank_workers(raylet)))
 
 
 def shortage_of(workers: Workers, slots: int, most: int, cores: int = CORES) -> Shortage:

@@ -118,8 +118,6 @@ class Supervisor:
         if _restarted():
             self._waking = asyncio.get_running_loop().create_task(self.begin(again=True))
 
-    # What the dispatcher calls.
-
     async def begin(self, again: bool = False) -> None:
         """Start the gang, or go on with it; harmless when that is done. `again`: only if it was started before."""
         self.spoken = time.monotonic()

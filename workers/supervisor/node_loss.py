@@ -8,9 +8,9 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from ..messages.rank_set import format_ranks
 from .hang_watchdog import within
 from .policies.failures import Failure
-from .policies.hang import in_words
 from .ranks.members import Member
 
 #: Ray misses a dead node after so long at most: 13 s by its defaults (measured), where nobody made it quicker.
@@ -52,5 +52,5 @@ def _living() -> dict[str, tuple[str, int]]:
 
 def _failure(node: str, members: Sequence[Member]) -> Failure:
     ranks = [member.rank for member in members if member.node == node]
-    message = f"node {node[:12]} took {in_words(ranks)} along"
+    message = f"node {node[:12]} took {format_ranks(ranks)} along"
     return Failure("node_lost", None, message, node, evidence={"ranks": ranks})

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ...messages.rank_set import format_ranks
 from ...messages.rank_status import BACKGROUND, QUICK
 
 #: A hang is suspected after so many median steps, or `policy.hang_timeout_s` if that is longer.
@@ -70,7 +71,7 @@ class Waiting:
     since_s: float = field(default=0.0, compare=False)
 
     def __str__(self) -> str:
-        return f"{self.op} {self.seq} of the {self.group} group ({in_words(self.ranks)})"
+        return f"{self.op} {self.seq} of the {self.group} group ({format_ranks(self.ranks)})"
 
 
 @dataclass(frozen=True)
@@ -177,9 +178,9 @@ def _accused(
     waiters = [one for one in found if rank in waits[one.rank]]
     shared = [one for one in found if one.rank != rank for wait in one.waiting if rank in wait.ranks]
     where = _first([w for one in waiters or shared for w in one.waiting if rank in w.ranks])
-    more = [f"so are {in_words(culprits[1:])}"] if len(culprits) > 1 else []
+    more = [f"so are {format_ranks(culprits[1:])}"] if len(culprits) > 1 else []
     who = [one.rank for one in found if one.rank != rank and (where in one.waiting)]
-    others = [f"{in_words(who)} {'wait' if len(who) > 1 else 'waits'} for it in {where}"] if who else []
+    others = [f"{format_ranks(who)} {'wait' if len(who) > 1 else 'waits'} for it in {where}"] if who else []
     return Verdict(rank, "; ".join([_condition(accused), *more, *others]), where)
 
 
@@ -243,13 +244,3 @@ def _text(one: Examination) -> str:
     if not one.stacks:
         return f"no answer (process state {one.state or 'gone'})"
     return "\n".join(f"thread {name}:\n  " + "\n  ".join(frames) for name, frames in one.stacks)
-
-
-def in_words(ranks: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0, 2`, or `ranks 0–3`; of many only the first."""
-    ordered = sorted(ranks)
-    noun = "rank " if len(ordered) == 1 else "ranks "
-    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
-        return f"{noun}{ordered[0]}–{ordered[-1]}"
-    shown = ", ".join(map(str, ordered[:8]))
-    return noun + shown + (f" and {len(ordered) - 8} more" if len(ordered) > 8 else "")

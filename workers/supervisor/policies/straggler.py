@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...messages.event_buffer import Ranks
+from ...messages.rank_set import format_ranks
 from .failures import Failure
-from .hang import in_words
 
 #: Shares of late steps among the last ones at which an episode begins and ends.
 NEARLY_ALL: Final = 0.8
@@ -83,7 +83,9 @@ class Finding:
 
     def _in_words(self) -> str:
         work = f"since step {self.step} its own work takes {_ms(self.own_s)} of each {_ms(self.step_s)} step"
-        usual = f"its peers' {_ms(self.usual_s)} ({in_words(self.peers)})" if self.peers else f"its {_ms(self.usual_s)}"
+        usual = (
+            f"its peers' {_ms(self.usual_s)} ({format_ranks(self.peers)})" if self.peers else f"its {_ms(self.usual_s)}"
+        )
         if not self.slow:
             return f"{work}, beside {usual}" + ("" if self.peers else " of before")
         times = f"{self.own_s / self.usual_s:.1f} × " if self.usual_s else "more than "

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from ....strategies.param_shard import parameters
 from ....strategies.precision import LossScale
-from ...supervisor.policies.hang import in_words
+from ...messages.rank_set import format_ranks
 from ..build import Built
 
 
@@ -123,12 +123,12 @@ def judged(everyone: Sequence[Seen]) -> Blame:
     if forward:
         ranks = _first(forward, min(seen.stage for seen in forward.values()))
         module = forward[ranks[0]].module
-        return Blame(ranks, _gradient_of(everyone, ranks), f"first in the output of {module} on {in_words(ranks)}")
+        return Blame(ranks, _gradient_of(everyone, ranks), f"first in the output of {module} on {format_ranks(ranks)}")
     backward = {rank: seen for rank, seen in enumerate(everyone) if seen.gradient}
     if backward:
         ranks = _first(backward, max(seen.stage for seen in backward.values()))
         name = backward[ranks[0]].gradient
-        return Blame(ranks, name, f"first in the gradient of {name} on {in_words(ranks)}")
+        return Blame(ranks, name, f"first in the gradient of {name} on {format_ranks(ranks)}")
     return _of_reduced(everyone)
 
 
@@ -150,4 +150,4 @@ def _of_reduced(everyone: Sequence[Seen]) -> Blame:
     ranks = _first(bad, max(seen.stage for seen in bad.values()))
     name = bad[ranks[0]].reduced[0]
     again = "every rank's own numbers were finite when the step was run once more"
-    return Blame(ranks, name, f"first in the summed gradient of {name}, held by {in_words(ranks)}; {again}")
+    return Blame(ranks, name, f"first in the summed gradient of {name}, held by {format_ranks(ranks)}; {again}")

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from ....strategies.param_shard import Piece
 from ....strategies.replica_checksum import Difference, difference, held_alike
 from ....strategies.telemetry.wait_time import waited
-from ...supervisor.policies.hang import in_words
+from ...messages.rank_set import format_ranks
 from ..build import Built
 
 #: By default comparing takes at most this share of the time, …
@@ -32,7 +32,7 @@ class ReplicasDiffer(RuntimeError):
     def __init__(self, found: Difference, step: int, agreed: int | None) -> None:
         many = "" if len(found.names) <= MOST_NAMES else f" and {len(found.names) - MOST_NAMES} more"
         what = ", ".join(found.names[:MOST_NAMES]) + many
-        who = in_words(found.ranks)
+        who = format_ranks(found.ranks)
         told = f"{who} {'hold' if len(found.ranks) > 1 else 'holds'} other bits than the others"
         unsure = f"{who} differ, and there is no majority to tell who is right"
         since = "they have never been compared before" if agreed is None else f"after step {agreed} all were alike"

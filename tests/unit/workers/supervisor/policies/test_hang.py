@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shardyard.workers.messages.rank_status import BACKGROUND
-from shardyard.workers.supervisor.policies.hang import Examination, diagnose, evidence, hung, in_words, limit_s
+from shardyard.workers.supervisor.policies.hang import Examination, diagnose, evidence, hung, limit_s
 
 WORLD = (0, 1, 2, 3)
 COMPUTES = ("main", ("loop.py:1 in run", "llama.py:40 in forward"))
@@ -114,10 +114,3 @@ def test_the_limit_follows_the_median_step() -> None:
     assert limit_s(30, []) == 30
     assert limit_s(30, [1, 1, 100]) == 30
     assert limit_s(30, [10, 12, 11]) == 55
-
-
-def test_ranks_in_words() -> None:
-    assert in_words([3]) == "rank 3"
-    assert in_words([2, 0]) == "ranks 0, 2"
-    assert in_words(range(4)) == "ranks 0–3"
-    assert in_words(range(0, 40, 2)).endswith("14 and 12 more")
