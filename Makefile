@@ -65,7 +65,7 @@ types: venv ## mypy --strict on our own code
 layers: venv ## The import contracts: api → service → workers → strategies
 	$(BIN)/lint-imports
 
-client: .venv/.installed-run $(UI)/node_modules/.installed ## The dashboard's types of our API, from the API itself (src/services/api.d.ts, committed)
+client: .venv/.installed-run $(UI)/node_modules/.installed ## The dashboard's types of our API, from the API itself (src/api/api.d.ts, committed)
 	@mkdir -p build
 	$(BIN)/python -m shardyard.api.openapi > build/openapi.json
 	$(NPM) run --silent client

@@ -3,7 +3,7 @@ import hooks from "eslint-plugin-react-hooks";
 import tseslint from "typescript-eslint";
 
 export default tseslint.config(
-  { ignores: ["dist", "src/services/api.d.ts"] }, // generated
+  { ignores: ["dist", "src/api/api.d.ts"] }, // generated
   js.configs.recommended,
   {
     files: ["**/*.{ts,tsx}"],

@@ -8,8 +8,8 @@ import { JobPage } from "./routes/job";
 import { JobsPage } from "./routes/jobs";
 import { NewJobPage } from "./routes/new-job";
 import { NotFoundPage } from "./routes/not-found";
-import { RouteChange } from "./routes/route-change";
-import { SignedIn } from "./routes/sign-in";
+import { RouteChange } from "./components/route-change";
+import { SignedIn } from "./features/session/sign-in";
 import { TopBar } from "./routes/top-bar";
 
 export function App({ client }: { client: QueryClient }) {

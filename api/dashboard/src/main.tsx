@@ -3,8 +3,8 @@
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./app";
-import { BAD_LINK, makeClient } from "./services/query-client";
-import { signIn, takeCode } from "./services/session";
+import { BAD_LINK, makeClient } from "./api/query-client";
+import { signIn, takeCode } from "./api/session";
 import "./theme.css";
 
 const root = document.getElementById("root");

@@ -1,6 +1,6 @@
 /** A job's curves, bucketed by the control plane: whole, or a range of their steps. */
 
-import { SERIES, type Bucket, type Curve, type Name, type Point, type Value } from "./curve";
+import { SERIES, type Bucket, type Curve, type Name, type Point, type Value } from "../model/curve";
 import { get, type Schema } from "./http";
 
 /** Validation loss at a step, in nats per token. */

@@ -1,6 +1,6 @@
 /** What a job told, as the dashboard shows it. `toTold` is the only place that knows the wire's names. */
 
-import type { Point } from "./curve";
+import type { Point } from "../model/curve";
 import { toPoint, type Eval } from "./curves";
 import { toSummary, type State, type Summary } from "./jobs";
 import { toRankSample, type RankSample, type RankWire } from "./ranks";

@@ -1,6 +1,6 @@
 /** What each rank of a job does, sample by sample, and where it stands. */
 
-import { bytes } from "./format";
+import { bytes } from "../model/format";
 import { get, type Schema } from "./http";
 
 export type Measure = "own" | "step" | "waited" | "memory";

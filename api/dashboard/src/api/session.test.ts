@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { given } from "../testing/plane";
+import { given } from "../testing/control-plane";
 import { signIn, takeCode } from "./session";
 
 test("a code is taken out of the address, once", () => {

@@ -6,9 +6,9 @@
 import { useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { integer } from "../services/format";
-import { legendPlace, legendValue, type Told } from "../services/legend";
-import { spread } from "../services/spread";
+import { integer } from "../model/format";
+import { legendPlace, legendValue, type Told } from "../model/legend";
+import { spread } from "../model/spread";
 import "./chart.css";
 
 export interface Line {

@@ -1,7 +1,7 @@
 /** Text to be taken elsewhere, with a button that copies it. */
 
 import { useState } from "react";
-import "./copied-text.css";
+import "./copyable-text.css";
 
 export function CopiedText({ text, label }: { text: string; label: string }) {
   return (

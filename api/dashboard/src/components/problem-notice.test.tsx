@@ -1,6 +1,6 @@
 import { render, screen } from "@testing-library/react";
 import { expect, test } from "vitest";
-import { Problem } from "../services/http";
+import { Problem } from "../api/http";
 import { ProblemNotice } from "./problem-notice";
 
 test("a refusal names its fields and remedies", () => {

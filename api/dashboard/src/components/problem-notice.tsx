@@ -1,6 +1,6 @@
 /** What went wrong, and what to do: a refusal with its fields, or a control plane that does not answer. */
 
-import { Problem } from "../services/http";
+import { Problem } from "../api/http";
 import "./problem-notice.css";
 
 /** `stale`: what is on the page stays where it is, as it was last known; the notice lies above it. */

@@ -3,10 +3,10 @@ import userEvent from "@testing-library/user-event";
 import { expect, test, vi } from "vitest";
 import { Link, Route, Switch } from "wouter";
 import { expectAccessible } from "../testing/accessible";
-import { given, open } from "../testing/plane";
+import { given, open } from "../testing/control-plane";
 import { RouteChange } from "./route-change";
-import { TopBar } from "./top-bar";
-import { useTitle } from "./use-title";
+import { TopBar } from "../routes/top-bar";
+import { useTitle } from "../hooks/use-title";
 
 function Page({ name }: { name: string }) {
   useTitle(name);

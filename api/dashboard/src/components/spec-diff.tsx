@@ -1,7 +1,7 @@
 /** The fields in which specs differ, side by side. */
 
 import type { ReactNode } from "react";
-import type { Difference } from "../services/runs";
+import type { Difference } from "../model/runs";
 import "./plain-table.css";
 
 export interface SpecDiffProps {

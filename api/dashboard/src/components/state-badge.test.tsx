@@ -1,6 +1,6 @@
 import { render, screen } from "@testing-library/react";
 import { expect, test } from "vitest";
-import { STATES } from "../services/jobs";
+import { STATES } from "../api/jobs";
 import { StateBadge } from "./state-badge";
 
 test("every state is a word", () => {

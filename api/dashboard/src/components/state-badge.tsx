@@ -1,6 +1,6 @@
 /** A job's state: a word and a colour, never a colour alone. */
 
-import type { State } from "../services/jobs";
+import type { State } from "../api/jobs";
 import "./state-badge.css";
 
 const TONES: Readonly<Record<string, string>> = {

@@ -1,6 +1,6 @@
 /** How a job's charts are looked at: smoothing, log axis and the range of steps; as values and as parameters of an address. */
 
-import type { Range } from "./curves";
+import type { Range } from "../api/curves";
 
 export interface ChartView {
   /** Weight of the past in the moving average, 0 (none) to 0.99. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { job } from "../testing/jobs";
-import { childAddress, childSpec, exportCommand } from "./checkpoints";
+import { childAddress, childSpec, exportCommand } from "../api/checkpoints";
 
 const parent = job({ spec: { name: "llama", labels: { team: "research" }, train: { steps: 600, layout: { data: 2 } }, policy: { spares: 1 } } });
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { along, EMPTY, lastStep, LIMIT, merge, smoothed, type Curve, type Point } from "./curve";
-import { afterCurve, toCurve } from "./curves";
+import { afterCurve, toCurve } from "../api/curves";
 
 const point = (step: number, loss = 1 / step): Point => ({ step, values: { loss, tokens_per_s: 100, mfu: null, grad_norm: null, lr: null, loss_scale: null } });
 const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => point(from + i));

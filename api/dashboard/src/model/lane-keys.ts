@@ -1,6 +1,6 @@
 /** What the keys of a timeline do: from span to span, from rank to rank, nearer and farther. */
 
-import type { Span } from "../services/traces";
+import type { Span } from "../api/traces";
 import { moved, spanAt, zoomed, type View } from "./lane";
 import type { Lane } from "./lanes";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Span } from "../services/traces";
+import type { Span } from "../api/traces";
 import { apart, inWords, micros, moved, outermost, paths, spanAt, zoomed } from "./lane";
 
 const span = (start: number, length: number, category = "forward"): Span => ({ lane: 0, category, name: "it", start, length, microbatch: 2, stage: 1 });

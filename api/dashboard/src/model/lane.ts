@@ -1,6 +1,6 @@
 /** How a lane of spans is drawn: where each span lies, and one path for all of a category, so that thousands cost no more than a few. */
 
-import type { Span } from "../services/traces";
+import type { Span } from "../api/traces";
 
 /** What is in view, in µs. */
 export interface View {

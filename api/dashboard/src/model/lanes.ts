@@ -1,6 +1,6 @@
 /** Which lanes a timeline has, and where: ranks grouped by pipeline, then the ideal schedule of one of the pipelines. Px from the top. */
 
-import type { RankSpans, Span, StepSpans } from "../services/traces";
+import type { RankSpans, Span, StepSpans } from "../api/traces";
 import { apart, outermost } from "./lane";
 
 /** Height of a lane, from one lane to the next, and of a group's heading. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { along, merge, type Curve, type Point } from "./curve";
-import { toCurve } from "./curves";
+import { toCurve } from "../api/curves";
 import { integer, loss } from "./format";
 import { legendPlace, legendValue } from "./legend";
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { toTold, type Told } from "./events";
+import { toTold, type Told } from "../api/events";
 import { begin, ENTRIES, EVALS, hear, SILENT } from "./live";
 
 function tell(event: string, id: string, data: object): Told {

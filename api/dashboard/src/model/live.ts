@@ -1,10 +1,10 @@
 /** All that the job page has been told so far, as one value; `hear` is the only function that makes the next one. */
 
 import { EMPTY, merge, type Curve, type Point } from "./curve";
-import type { Curves, Eval } from "./curves";
-import { placeOf, type Entry, type Plan, type Told } from "./events";
-import type { Summary } from "./jobs";
-import type { RankSample } from "./ranks";
+import type { Curves, Eval } from "../api/curves";
+import { placeOf, type Entry, type Plan, type Told } from "../api/events";
+import type { Summary } from "../api/jobs";
+import type { RankSample } from "../api/ranks";
 
 export interface Live {
   curve: Curve;

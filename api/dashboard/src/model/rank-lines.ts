@@ -3,7 +3,7 @@
  * along them. What would be too wide goes on in the next line.
  */
 
-import type { Axis } from "./ranks";
+import type { Axis } from "../api/ranks";
 
 export interface Line {
   /** What its ranks have in common; empty where the line before goes on. */

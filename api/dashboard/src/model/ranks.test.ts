@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { measured, median, place, scaleOf } from "./ranks";
+import { measured, median, place, scaleOf } from "../api/ranks";
 
 test("a rank's place counts through the axes, the last one fastest", () => {
   const axes = [{ name: "pipeline", degree: 2 }, { name: "data", degree: 3 }, { name: "context", degree: 1 }, { name: "tensor", degree: 2 }];

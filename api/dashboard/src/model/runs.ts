@@ -1,7 +1,7 @@
 /** Runs side by side: what is compared of a job, against what, and where two specs differ. */
 
-import { get } from "./http";
-import { toJob, type Job } from "./jobs";
+import { get } from "../api/http";
+import { toJob, type Job } from "../api/jobs";
 
 export interface RunPoint {
   step: number;

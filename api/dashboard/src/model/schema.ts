@@ -1,6 +1,6 @@
 /** What the job spec's JSON Schema says of a field, in words. It is data: this file knows no field of a spec. */
 
-import { get } from "./http";
+import { get } from "../api/http";
 
 export interface SchemaNode {
   $ref?: string;

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { lifeLine } from "../testing/story";
-import { draw } from "./lifeline";
+import { lifeLine } from "../testing/history";
+import { draw } from "./timeline";
 
 test("stretches fill the line, and what lasts ends now", () => {
   const drawn = draw(lifeLine(), 1100);

@@ -1,6 +1,6 @@
 /** A job's life as a line: in which state it was when, and what happened on the way. Times are unix seconds. */
 
-import { get, type Schema } from "./http";
+import { get, type Schema } from "../api/http";
 
 export type Span = Schema<"Span">;
 export type Mark = Schema<"Mark">;

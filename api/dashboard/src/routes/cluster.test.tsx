@@ -1,9 +1,9 @@
 import { screen, within } from "@testing-library/react";
 import { expect, test } from "vitest";
-import type { Schema } from "../services/http";
+import type { Schema } from "../api/http";
 import { expectAccessible } from "../testing/accessible";
 import { cordonWire, nodeWire } from "../testing/nodes";
-import { given, open } from "../testing/plane";
+import { given, open } from "../testing/control-plane";
 import { ClusterPage } from "./cluster";
 
 const answers = (nodes: Schema<"Node">[], cordons: Schema<"Cordon">[] = []) =>

@@ -1,15 +1,15 @@
 /** `/cluster`: the machines, whose jobs hold them, and which of them new gangs keep away from. */
 
 import { useQuery } from "@tanstack/react-query";
-import { CordonTable } from "../components/cordon-table";
+import { CordonTable } from "../features/cluster/cordon-table";
 import { Empty } from "../components/empty";
-import { NodeCard } from "../components/node-card";
+import { NodeCard } from "../features/cluster/node-card";
 import { ProblemNotice } from "../components/problem-notice";
-import { capacity, listCordons, listNodes, type Node } from "../services/nodes";
-import { CordonNode } from "./cordon-node";
-import { useNow } from "./use-now";
-import { useTitle } from "./use-title";
-import "./cluster.css";
+import { capacity, listCordons, listNodes, type Node } from "../api/nodes";
+import { CordonNode } from "../features/cluster/cordon-node";
+import { useNow } from "../hooks/use-now";
+import { useTitle } from "../hooks/use-title";
+import "../features/cluster/cluster.css";
 
 const POLL_MS = 3000;
 

@@ -2,8 +2,8 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { fireEvent, render, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { beforeEach, expect, test, vi } from "vitest";
-import type { JobWire } from "../services/jobs";
-import { makeClient } from "../services/query-client";
+import type { JobWire } from "../api/jobs";
+import { makeClient } from "../api/query-client";
 import { jobWire } from "../testing/jobs";
 import { JobsPage } from "./jobs";
 

@@ -1,10 +1,10 @@
 import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { beforeEach, expect, test } from "vitest";
-import type { Schema } from "../services/http";
+import type { Schema } from "../api/http";
 import { expectAccessible } from "../testing/accessible";
 import { jobWire } from "../testing/jobs";
-import { given, open, type Asked } from "../testing/plane";
+import { given, open, type Asked } from "../testing/control-plane";
 import { NewJobPage } from "./new-job";
 
 const QUICK = "name: quick\ntrain:\n  steps: 20\n";

@@ -2,7 +2,7 @@
 
 import { Link } from "wouter";
 import { Empty } from "../components/empty";
-import { useTitle } from "./use-title";
+import { useTitle } from "../hooks/use-title";
 
 export function NotFoundPage() {
   useTitle("Not found");

@@ -2,10 +2,10 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useLocation } from "wouter";
-import { capacity, listNodes } from "../services/nodes";
-import { SIGNED_IN } from "../services/query-client";
-import { getServer } from "../services/server";
-import { signOut } from "../services/session";
+import { capacity, listNodes } from "../api/nodes";
+import { SIGNED_IN } from "../api/query-client";
+import { getServer } from "../api/server";
+import { signOut } from "../api/session";
 import "./top-bar.css";
 
 const PAGES: readonly { address: string; name: string; also?: string }[] = [

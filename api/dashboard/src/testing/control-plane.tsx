@@ -4,7 +4,7 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { render } from "@testing-library/react";
 import type { ReactNode } from "react";
 import { vi } from "vitest";
-import { makeClient } from "../services/query-client";
+import { makeClient } from "../api/query-client";
 
 export interface Asked {
   method: string;

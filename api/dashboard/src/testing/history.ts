@@ -1,9 +1,9 @@
 /** What jobs tell, for tests, as the wire has it. */
 
-import type { Checkpoint } from "../services/checkpoints";
-import type { Incident } from "../services/incidents";
-import type { LifeLine } from "../services/lifeline";
-import type { Operation } from "../services/operations";
+import type { Checkpoint } from "../api/checkpoints";
+import type { Incident } from "../api/incidents";
+import type { LifeLine } from "../model/timeline";
+import type { Operation } from "../api/operations";
 
 export const incident = (changes: Partial<Incident> = {}): Incident => ({
   n: 7,

@@ -1,6 +1,6 @@
 /** Jobs for tests, as the wire has them. */
 
-import { toJob, type Job, type JobWire } from "../services/jobs";
+import { toJob, type Job, type JobWire } from "../api/jobs";
 
 export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   id: "job-1",

@@ -1,6 +1,6 @@
 /** A machine and a cordon for tests, as the wire has them. */
 
-import type { Schema } from "../services/http";
+import type { Schema } from "../api/http";
 
 export const nodeWire = (changes: Partial<Schema<"Node">> = {}): Schema<"Node"> => ({
   id: "0123456789abcdef",

@@ -1,6 +1,6 @@
 /** Traces for tests, as the wire has them: two ranks of one pipeline, 20 ms long. */
 
-import type { Schema } from "../services/http";
+import type { Schema } from "../api/http";
 
 export const CATEGORIES = ["forward", "backward", "weight", "optimizer", "send", "receive", "collective", "data", "other"];
 

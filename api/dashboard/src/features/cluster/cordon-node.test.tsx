@@ -1,10 +1,10 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { cordonWire, nodeWire } from "../testing/nodes";
-import { given, open } from "../testing/plane";
-import { ClusterPage } from "./cluster";
+import { expectAccessible } from "../../testing/accessible";
+import { cordonWire, nodeWire } from "../../testing/nodes";
+import { given, open } from "../../testing/control-plane";
+import { ClusterPage } from "../../routes/cluster";
 
 /** A control plane with one machine, which cordons it, lifts the cordon, and refuses a text that has a tab in it. */
 function plane(cordoned = false) {

@@ -2,10 +2,10 @@
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { Confirm } from "../components/confirm";
-import { ProblemNotice } from "../components/problem-notice";
-import { cordonNode, liftCordon, type Node } from "../services/nodes";
-import "./form.css";
+import { Confirm } from "../../components/confirm";
+import { ProblemNotice } from "../../components/problem-notice";
+import { cordonNode, liftCordon, type Node } from "../../api/nodes";
+import "../../components/form.css";
 
 export function CordonNode({ node }: { node: Node }) {
   const [asked, ask] = useState<"cordon" | "lift" | null>(null);

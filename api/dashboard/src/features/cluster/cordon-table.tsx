@@ -1,8 +1,8 @@
 /** Which machines were cordoned, by whom, why and until when; the newest first. */
 
-import type { PastCordon } from "../services/nodes";
-import { TimeAgo } from "./time-ago";
-import "./plain-table.css";
+import type { PastCordon } from "../../api/nodes";
+import { TimeAgo } from "../../components/time-ago";
+import "../../components/plain-table.css";
 
 export interface CordonTableProps {
   cordons: readonly PastCordon[];

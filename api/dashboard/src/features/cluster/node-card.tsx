@@ -2,11 +2,11 @@
 
 import type { ReactNode } from "react";
 import { Link } from "wouter";
-import { bytes } from "../services/format";
-import { jobAddress } from "../services/jobs";
-import { inUse, kindName, type Cordon, type Devices, type Node } from "../services/nodes";
-import { StateBadge } from "./state-badge";
-import { TimeAgo } from "./time-ago";
+import { bytes } from "../../model/format";
+import { jobAddress } from "../../api/jobs";
+import { inUse, kindName, type Cordon, type Devices, type Node } from "../../api/nodes";
+import { StateBadge } from "../../components/state-badge";
+import { TimeAgo } from "../../components/time-ago";
 import "./node-card.css";
 
 export function NodeCard({ node, now, action }: { node: Node; now: Date; action: ReactNode }) {

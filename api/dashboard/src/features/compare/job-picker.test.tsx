@@ -1,11 +1,11 @@
 import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test, vi } from "vitest";
-import { RunTable } from "../components/run-table";
-import { SpecDiff } from "../components/spec-diff";
-import { expectAccessible } from "../testing/accessible";
-import { job, jobWire } from "../testing/jobs";
-import { given, open } from "../testing/plane";
+import { RunTable } from "./run-table";
+import { SpecDiff } from "../../components/spec-diff";
+import { expectAccessible } from "../../testing/accessible";
+import { job, jobWire } from "../../testing/jobs";
+import { given, open } from "../../testing/control-plane";
 import { JobPicker } from "./job-picker";
 
 test("jobs are offered by a part of their name, those that are there already left out", async () => {

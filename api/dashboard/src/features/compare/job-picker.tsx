@@ -2,12 +2,12 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { ProblemNotice } from "../components/problem-notice";
-import { StateBadge } from "../components/state-badge";
-import { TimeAgo } from "../components/time-ago";
-import { EVERY, listJobs } from "../services/jobs";
-import { useNow } from "./use-now";
-import { useSettled } from "./use-settled";
+import { ProblemNotice } from "../../components/problem-notice";
+import { StateBadge } from "../../components/state-badge";
+import { TimeAgo } from "../../components/time-ago";
+import { EVERY, listJobs } from "../../api/jobs";
+import { useNow } from "../../hooks/use-now";
+import { useSettled } from "../../hooks/use-debounced";
 import "./job-picker.css";
 
 /** So many are offered; who looks for another one writes more of its name. */

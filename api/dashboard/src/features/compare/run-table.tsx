@@ -1,11 +1,11 @@
 /** The runs that are compared: the legend of the charts, and where each stands. */
 
 import { Link } from "wouter";
-import { duration, integer, loss, secondsBetween, short } from "../services/format";
-import { jobAddress, type Job } from "../services/jobs";
-import type { Run } from "../services/runs";
-import { StateBadge } from "./state-badge";
-import "./plain-table.css";
+import { duration, integer, loss, secondsBetween, short } from "../../model/format";
+import { jobAddress, type Job } from "../../api/jobs";
+import type { Run } from "../../model/runs";
+import { StateBadge } from "../../components/state-badge";
+import "../../components/plain-table.css";
 import "./run-table.css";
 
 export interface RunTableProps {

@@ -1,6 +1,6 @@
 /** What keeps a job alive: how much of each budget is used. Budgets of nothing that used nothing are left out. */
 
-import type { Budget } from "../services/jobs";
+import type { Budget } from "../../api/jobs";
 import "./budget-bars.css";
 
 export function BudgetBars({ budgets }: { budgets: readonly Budget[] }) {

@@ -2,9 +2,9 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test, vi } from "vitest";
-import { makeClient } from "../services/query-client";
-import { expectAccessible } from "../testing/accessible";
-import { job, jobWire } from "../testing/jobs";
+import { makeClient } from "../../api/query-client";
+import { expectAccessible } from "../../testing/accessible";
+import { job, jobWire } from "../../testing/jobs";
 import { CancelJob } from "./cancel-job";
 
 function open(state: string, answer: () => Response) {

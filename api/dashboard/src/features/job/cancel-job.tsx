@@ -2,9 +2,9 @@
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { Confirm } from "../components/confirm";
-import { ProblemNotice } from "../components/problem-notice";
-import { cancelJob, isFinal, type Job } from "../services/jobs";
+import { Confirm } from "../../components/confirm";
+import { ProblemNotice } from "../../components/problem-notice";
+import { cancelJob, isFinal, type Job } from "../../api/jobs";
 
 export function CancelJob({ job }: { job: Job }) {
   const client = useQueryClient();

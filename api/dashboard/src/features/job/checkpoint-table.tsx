@@ -1,13 +1,13 @@
 /** A job's checkpoints, newest first, and what can be made out of each. */
 
 import { Link } from "wouter";
-import { childAddress, type Checkpoint } from "../services/checkpoints";
-import { bytes, duration, integer } from "../services/format";
-import { ofCheckpoint, type Operation } from "../services/operations";
+import { childAddress, type Checkpoint } from "../../api/checkpoints";
+import { bytes, duration, integer } from "../../model/format";
+import { ofCheckpoint, type Operation } from "../../api/operations";
 import { OperationState } from "./operation-state";
-import { TimeAgo } from "./time-ago";
+import { TimeAgo } from "../../components/time-ago";
 import "./checkpoint-table.css";
-import "./plain-table.css";
+import "../../components/plain-table.css";
 
 const STATES: Readonly<Record<Checkpoint["state"], string>> = {
   present: "Saved, and nothing says otherwise",

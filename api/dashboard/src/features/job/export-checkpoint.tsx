@@ -1,13 +1,13 @@
 /** A checkpoint becomes a Hugging Face folder: by the cluster, beside the checkpoints, or by a command where the storage can be read. */
 
 import { useState } from "react";
-import { Confirm } from "../components/confirm";
-import { CopiedText } from "../components/copied-text";
-import { ProblemNotice } from "../components/problem-notice";
-import { exportCommand, type Checkpoint } from "../services/checkpoints";
-import type { Job } from "../services/jobs";
-import { DTYPES, type Dtype } from "../services/operations";
-import "./form.css";
+import { Confirm } from "../../components/confirm";
+import { CopiedText } from "../../components/copyable-text";
+import { ProblemNotice } from "../../components/problem-notice";
+import { exportCommand, type Checkpoint } from "../../api/checkpoints";
+import type { Job } from "../../api/jobs";
+import { DTYPES, type Dtype } from "../../api/operations";
+import "../../components/form.css";
 import { useExport } from "./use-operations";
 
 export function ExportCheckpoint({ job, checkpoint, onDone }: { job: Job; checkpoint: Checkpoint; onDone: () => void }) {

@@ -1,8 +1,8 @@
 import { render, screen } from "@testing-library/react";
 import { expect, test } from "vitest";
-import type { Entry } from "../services/events";
-import { expectAccessible } from "../testing/accessible";
-import { Timeline } from "./timeline";
+import type { Entry } from "../../api/events";
+import { expectAccessible } from "../../testing/accessible";
+import { Timeline } from "./history";
 
 const at = new Date("2026-11-21T12:00:00Z");
 const ENTRIES: Entry[] = [

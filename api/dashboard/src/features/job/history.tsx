@@ -1,10 +1,10 @@
 /** What happened to a job, newest first: its states, checkpoints, incidents and what followed them. */
 
 import type { ReactNode } from "react";
-import type { Entry } from "../services/events";
-import { bytes, clock, duration, integer } from "../services/format";
-import { StateBadge } from "./state-badge";
-import "./timeline.css";
+import type { Entry } from "../../api/events";
+import { bytes, clock, duration, integer } from "../../model/format";
+import { StateBadge } from "../../components/state-badge";
+import "./history.css";
 
 export interface TimelineProps {
   /** Oldest first. */

@@ -1,7 +1,7 @@
 import { render, screen } from "@testing-library/react";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { incident } from "../testing/story";
+import { expectAccessible } from "../../testing/accessible";
+import { incident } from "../../testing/history";
 import { IncidentCard, ranksInWords } from "./incident-card";
 
 test("an incident is its story; stacks, collectives and lines are folded away", async () => {

@@ -2,13 +2,13 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { Confirm } from "../components/confirm";
-import { ProblemNotice } from "../components/problem-notice";
-import { injectFault, KINDS, type Kind } from "../services/faults";
-import type { Job } from "../services/jobs";
-import { newKey } from "../services/key";
-import { getServer } from "../services/server";
-import "./form.css";
+import { Confirm } from "../../components/confirm";
+import { ProblemNotice } from "../../components/problem-notice";
+import { injectFault, KINDS, type Kind } from "../../api/faults";
+import type { Job } from "../../api/jobs";
+import { newKey } from "../../api/idempotency-key";
+import { getServer } from "../../api/server";
+import "../../components/form.css";
 
 export function InjectFault({ job }: { job: Job }) {
   const [asking, setAsking] = useState(false);

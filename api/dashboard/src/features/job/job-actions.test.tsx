@@ -1,9 +1,9 @@
 import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { job, jobWire } from "../testing/jobs";
-import { given, open, type Asked } from "../testing/plane";
+import { expectAccessible } from "../../testing/accessible";
+import { job, jobWire } from "../../testing/jobs";
+import { given, open, type Asked } from "../../testing/control-plane";
 import { JobActions } from "./job-actions";
 
 const layout = { data: 2, elastic: null, zero: 1, shard: null, tensor: 2, sequence: true, context: 1, ulysses: 1, pipeline: 1, schedule: "1f1b", virtual: 2, expert: 1, micro_batch: null };

@@ -1,8 +1,8 @@
 /** What can be done with a job. What cannot be undone asks first. */
 
 import { Link } from "wouter";
-import { childAddress } from "../services/checkpoints";
-import { isFinal, type Job } from "../services/jobs";
+import { childAddress } from "../../api/checkpoints";
+import { isFinal, type Job } from "../../api/jobs";
 import { CancelJob } from "./cancel-job";
 import { InjectFault } from "./inject-fault";
 import { RelayoutJob } from "./relayout-job";

@@ -2,13 +2,13 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo } from "react";
-import { Chart, type Line } from "../components/chart";
-import { ChartControls } from "../components/chart-controls";
-import type { ChartView } from "../services/chart-view";
-import { along, lastStep, smoothed, type Curve, type Name } from "../services/curve";
-import { getCurves, type Eval, type Range } from "../services/curves";
-import { integer, loss, number, percent } from "../services/format";
-import type { Live } from "../services/live";
+import { Chart, type Line } from "../../components/chart";
+import { ChartControls } from "./chart-controls";
+import type { ChartView } from "../../model/chart-view";
+import { along, lastStep, smoothed, type Curve, type Name } from "../../model/curve";
+import { getCurves, type Eval, type Range } from "../../api/curves";
+import { integer, loss, number, percent } from "../../model/format";
+import type { Live } from "../../model/live";
 import { useChartView } from "./use-chart-view";
 
 const GROUP = "job";

@@ -1,10 +1,10 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { job } from "../testing/jobs";
-import { given, open } from "../testing/plane";
-import { checkpoint, operation } from "../testing/story";
+import { expectAccessible } from "../../testing/accessible";
+import { job } from "../../testing/jobs";
+import { given, open } from "../../testing/control-plane";
+import { checkpoint, operation } from "../../testing/history";
 import { JobCheckpoints } from "./job-checkpoints";
 
 const now = new Date(1_795_000_060_000);

@@ -2,11 +2,11 @@
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
-import { CheckpointTable } from "../components/checkpoint-table";
-import { ProblemNotice } from "../components/problem-notice";
-import { listCheckpoints, type Checkpoint } from "../services/checkpoints";
-import { isFinal, type Job } from "../services/jobs";
-import { isOpen } from "../services/operations";
+import { CheckpointTable } from "./checkpoint-table";
+import { ProblemNotice } from "../../components/problem-notice";
+import { listCheckpoints, type Checkpoint } from "../../api/checkpoints";
+import { isFinal, type Job } from "../../api/jobs";
+import { isOpen } from "../../api/operations";
 import { ExportCheckpoint } from "./export-checkpoint";
 import { useOperations, useVerify } from "./use-operations";
 

@@ -1,11 +1,11 @@
 /** What a job is: its layout, its batch, where and when it runs. */
 
 import { Link } from "wouter";
-import type { Plan } from "../services/events";
-import { duration, integer, loss, secondsBetween, short } from "../services/format";
-import { jobAddress, type Job, type Summary } from "../services/jobs";
-import { Facts } from "./facts";
-import { TimeAgo } from "./time-ago";
+import type { Plan } from "../../api/events";
+import { duration, integer, loss, secondsBetween, short } from "../../model/format";
+import { jobAddress, type Job, type Summary } from "../../api/jobs";
+import { Facts } from "../../components/facts";
+import { TimeAgo } from "../../components/time-ago";
 
 export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now: Date }) {
   const ran = secondsBetween(job.startedAt, job.finishedAt ?? now);

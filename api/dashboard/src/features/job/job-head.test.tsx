@@ -1,7 +1,7 @@
 import { render, screen } from "@testing-library/react";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { job } from "../testing/jobs";
+import { expectAccessible } from "../../testing/accessible";
+import { job } from "../../testing/jobs";
 import { JobHead } from "./job-head";
 
 test("a running job tells how far it is and how long it will take", async () => {

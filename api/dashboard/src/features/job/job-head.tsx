@@ -1,10 +1,10 @@
 /** The top of a job's page: who it is, how it is, how far it is. */
 
 import type { ReactNode } from "react";
-import { duration, integer, loss, secondsBetween, short } from "../services/format";
-import { isFinal, type Job } from "../services/jobs";
-import type { Link } from "../services/sse";
-import { StateBadge } from "./state-badge";
+import { duration, integer, loss, secondsBetween, short } from "../../model/format";
+import { isFinal, type Job } from "../../api/jobs";
+import type { Link } from "../../api/sse";
+import { StateBadge } from "../../components/state-badge";
 import "./job-head.css";
 
 export interface JobHeadProps {

@@ -1,11 +1,11 @@
 import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import type { Entry } from "../services/events";
-import type { Schema } from "../services/http";
-import { expectAccessible } from "../testing/accessible";
-import { given, open, type Asked } from "../testing/plane";
-import { JobTimeline } from "./job-timeline";
+import type { Entry } from "../../api/events";
+import type { Schema } from "../../api/http";
+import { expectAccessible } from "../../testing/accessible";
+import { given, open, type Asked } from "../../testing/control-plane";
+import { JobTimeline } from "./job-history";
 
 const saved = (n: number): Entry => ({ id: `${n}.7.9`, at: new Date(n * 1000), kind: "checkpoint", step: n, path: "/c", bytes: 1, seconds: 0.1 });
 

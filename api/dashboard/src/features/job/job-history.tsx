@@ -2,10 +2,10 @@
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { ProblemNotice } from "../components/problem-notice";
-import { Timeline } from "../components/timeline";
-import { placeOf, type Entry } from "../services/events";
-import { listStory } from "../services/story";
+import { ProblemNotice } from "../../components/problem-notice";
+import { Timeline } from "./history";
+import { placeOf, type Entry } from "../../api/events";
+import { listStory } from "../../api/history";
 
 const AT_ONCE = 50;
 

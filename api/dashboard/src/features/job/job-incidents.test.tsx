@@ -1,10 +1,10 @@
 import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { job } from "../testing/jobs";
-import { given, open } from "../testing/plane";
-import { incident } from "../testing/story";
+import { expectAccessible } from "../../testing/accessible";
+import { job } from "../../testing/jobs";
+import { given, open } from "../../testing/control-plane";
+import { incident } from "../../testing/history";
 import { JobIncidents } from "./job-incidents";
 
 test("incidents come newest first, earlier ones when they are asked for, beside the budgets", async () => {

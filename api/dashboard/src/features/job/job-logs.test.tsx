@@ -1,9 +1,9 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { job } from "../testing/jobs";
-import { given, open } from "../testing/plane";
+import { expectAccessible } from "../../testing/accessible";
+import { job } from "../../testing/jobs";
+import { given, open } from "../../testing/control-plane";
 import { JobLogs } from "./job-logs";
 
 const line = (n: number, text: string) => ({ n, rank: n % 2, attempt: 1, line: n, stream: "stdout", text, ts: 1_795_000_000 + n });

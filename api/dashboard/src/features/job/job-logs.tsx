@@ -1,17 +1,17 @@
 /** What a job's ranks wrote: its newest lines as they come, or those that are searched for, and each of these among its neighbours. */
 
 import { useMemo, useState } from "react";
-import { LogFilter } from "../components/log-filter";
-import { LogTail } from "../components/log-tail";
-import { ProblemNotice } from "../components/problem-notice";
-import { Problem } from "../services/http";
-import { isFinal, type Job } from "../services/jobs";
-import { isSearch, type Wanted } from "../services/log-search";
-import { KEEP, type LogLine } from "../services/logs";
+import { LogFilter } from "./log-filter";
+import { LogTail } from "./log-tail";
+import { ProblemNotice } from "../../components/problem-notice";
+import { Problem } from "../../api/http";
+import { isFinal, type Job } from "../../api/jobs";
+import { isSearch, type Wanted } from "../../api/log-search";
+import { KEEP, type LogLine } from "../../api/logs";
 import { LogContext, LogHits } from "./log-hits";
-import { useLogAddress } from "./use-log-address";
+import { useLogAddress } from "../../hooks/use-log-address";
 import { useLogs } from "./use-logs";
-import { useSettled } from "./use-settled";
+import { useSettled } from "../../hooks/use-debounced";
 
 const ALL: Wanted = { text: "", level: "", rank: null, since: null, until: null };
 

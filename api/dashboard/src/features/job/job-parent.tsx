@@ -2,9 +2,9 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
-import { SpecDiff } from "../components/spec-diff";
-import { getJob, jobAddress, type Job } from "../services/jobs";
-import { differences } from "../services/runs";
+import { SpecDiff } from "../../components/spec-diff";
+import { getJob, jobAddress, type Job } from "../../api/jobs";
+import { differences } from "../../model/runs";
 
 export function JobParent({ job, parent }: { job: Job; parent: string }) {
   const query = useQuery({ queryKey: ["job", parent], queryFn: ({ signal }) => getJob(parent, signal), staleTime: Infinity });

@@ -1,8 +1,8 @@
 import { screen, within } from "@testing-library/react";
 import { expect, test } from "vitest";
-import type { Schema } from "../services/http";
-import { expectAccessible } from "../testing/accessible";
-import { given, open } from "../testing/plane";
+import type { Schema } from "../../api/http";
+import { expectAccessible } from "../../testing/accessible";
+import { given, open } from "../../testing/control-plane";
 import { JobResources } from "./job-resources";
 
 const MIB = 2 ** 20;

@@ -1,7 +1,7 @@
 /** What is looked for in a log: text, level, rank and time. */
 
 import type { SyntheticEvent } from "react";
-import { LEVELS, type Level, type Wanted } from "../services/log-search";
+import { LEVELS, type Level, type Wanted } from "../../api/log-search";
 
 export interface LogFilterProps {
   wanted: Wanted;

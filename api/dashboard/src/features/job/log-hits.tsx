@@ -2,10 +2,10 @@
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useEffect, useLayoutEffect, useRef } from "react";
-import { LogLines } from "../components/log-lines";
-import { ProblemNotice } from "../components/problem-notice";
-import { linesAround, searchLogs, type Hits, type Wanted } from "../services/log-search";
-import type { LogLine } from "../services/logs";
+import { LogLines } from "./log-lines";
+import { ProblemNotice } from "../../components/problem-notice";
+import { linesAround, searchLogs, type Hits, type Wanted } from "../../api/log-search";
+import type { LogLine } from "../../api/logs";
 
 /** Hits of one page: so many are looked for without being asked. */
 const ENOUGH = 100;

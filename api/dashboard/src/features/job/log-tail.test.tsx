@@ -1,7 +1,7 @@
 import { render, screen } from "@testing-library/react";
 import { expect, test } from "vitest";
-import type { LogLine } from "../services/logs";
-import { expectAccessible } from "../testing/accessible";
+import type { LogLine } from "../../api/logs";
+import { expectAccessible } from "../../testing/accessible";
 import { LogTail } from "./log-tail";
 
 const LINES: LogLine[] = [

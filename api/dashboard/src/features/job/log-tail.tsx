@@ -1,7 +1,7 @@
 /** The newest log lines. It follows them until the reader scrolls up, and again once the reader is back at the end. */
 
 import { useLayoutEffect, useRef, useState } from "react";
-import type { LogLine } from "../services/logs";
+import type { LogLine } from "../../api/logs";
 import { LogLines } from "./log-lines";
 import "./log-tail.css";
 

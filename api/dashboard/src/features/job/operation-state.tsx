@@ -1,7 +1,7 @@
 /** How far the cluster is with a checkpoint, and what it found or wrote. */
 
-import { bytes, integer } from "../services/format";
-import { isOpen, type Operation } from "../services/operations";
+import { bytes, integer } from "../../model/format";
+import { isOpen, type Operation } from "../../api/operations";
 
 const UNDERWAY: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   verify: { waiting: "Waiting to be verified…", running: "Verifying…" },

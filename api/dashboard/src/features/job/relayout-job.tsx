@@ -2,11 +2,11 @@
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { Confirm } from "../components/confirm";
-import { ProblemNotice } from "../components/problem-notice";
-import type { Schema } from "../services/http";
-import { relayoutJob, type Job } from "../services/jobs";
-import "./form.css";
+import { Confirm } from "../../components/confirm";
+import { ProblemNotice } from "../../components/problem-notice";
+import type { Schema } from "../../api/http";
+import { relayoutJob, type Job } from "../../api/jobs";
+import "../../components/form.css";
 
 type Layout = Schema<"Layout">;
 

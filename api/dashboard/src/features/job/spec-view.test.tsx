@@ -1,7 +1,7 @@
 import { render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../testing/accessible";
+import { expectAccessible } from "../../testing/accessible";
 import { SpecView } from "./spec-view";
 
 const SPEC = { name: "a", train: { steps: 3 } };

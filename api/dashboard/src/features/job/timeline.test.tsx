@@ -1,8 +1,8 @@
 import { render, screen } from "@testing-library/react";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { lifeLine } from "../testing/story";
-import { LifeLine } from "./life-line";
+import { expectAccessible } from "../../testing/accessible";
+import { lifeLine } from "../../testing/history";
+import { LifeLine } from "./timeline";
 
 test("a life is said in words too, with the colours that are on it", async () => {
   const { container } = render(<LifeLine line={lifeLine()} now={new Date(1_100_000)} />);

@@ -1,8 +1,8 @@
 /** A job's life on one line: states as stretches, attempts as lines across, incidents and what followed them as marks. */
 
-import { clock, duration } from "../services/format";
-import { draw, type Drawn, type LifeLine as Line, type Mark, type Span } from "../services/lifeline";
-import "./life-line.css";
+import { clock, duration } from "../../model/format";
+import { draw, type Drawn, type LifeLine as Line, type Mark, type Span } from "../../model/timeline";
+import "./timeline.css";
 
 export function LifeLine({ line, now }: { line: Line; now: Date }) {
   const drawn = draw(line, now.getTime() / 1000);

@@ -1,8 +1,8 @@
 /** What a rank sends in a step, by mesh axis and collective, beside the formula. */
 
-import { bytes, integer } from "../services/format";
-import type { Flow } from "../services/resources";
-import "./plain-table.css";
+import { bytes, integer } from "../../model/format";
+import type { Flow } from "../../api/resources";
+import "../../components/plain-table.css";
 import "./traffic-table.css";
 
 export function TrafficTable({ traffic }: { traffic: readonly Flow[] }) {

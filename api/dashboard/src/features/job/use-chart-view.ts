@@ -2,8 +2,8 @@
 
 import { useCallback, useEffect, useState } from "react";
 import { useSearchParams } from "wouter";
-import { NAMES, read, write, type ChartView } from "../services/chart-view";
-import { useSettled } from "./use-settled";
+import { NAMES, read, write, type ChartView } from "../../model/chart-view";
+import { useSettled } from "../../hooks/use-debounced";
 
 export function useChartView(): [ChartView, (changes: Partial<ChartView>) => void] {
   const [params, setParams] = useSearchParams();

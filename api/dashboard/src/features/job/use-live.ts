@@ -1,12 +1,12 @@
 /** A job's live data: what there is so far, then its event stream, which goes on from there without a gap or a double. */
 
 import { useEffect, useReducer, useState } from "react";
-import { getCurves, type Curves } from "../services/curves";
-import { toTold, type Told } from "../services/events";
-import { Problem } from "../services/http";
-import { jobPath } from "../services/jobs";
-import { begin, hear, SILENT, type Live } from "../services/live";
-import { follow, type Link } from "../services/sse";
+import { getCurves, type Curves } from "../../api/curves";
+import { toTold, type Told } from "../../api/events";
+import { Problem } from "../../api/http";
+import { jobPath } from "../../api/jobs";
+import { begin, hear, SILENT, type Live } from "../../model/live";
+import { follow, type Link } from "../../api/sse";
 
 /** Drawing more often than this helps nobody, however fast the steps come. */
 const DRAW_MS = 200;

@@ -2,7 +2,7 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { continueLogs, type LogLine } from "../services/logs";
+import { continueLogs, type LogLine } from "../../api/logs";
 
 const EVERY_MS = 1000;
 

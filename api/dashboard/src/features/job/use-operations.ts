@@ -1,8 +1,8 @@
 /** What was asked of a job's checkpoints, as it changes, and asking for more. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { newKey } from "../services/key";
-import { exportCheckpoint, isOpen, listOperations, verifyCheckpoint, type Dtype } from "../services/operations";
+import { newKey } from "../../api/idempotency-key";
+import { exportCheckpoint, isOpen, listOperations, verifyCheckpoint, type Dtype } from "../../api/operations";
 
 const BUSY_MS = 1000;
 const POLL_MS = 10_000;

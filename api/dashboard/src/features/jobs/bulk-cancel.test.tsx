@@ -1,9 +1,9 @@
 import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test, vi } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { job, jobWire } from "../testing/jobs";
-import { given, open } from "../testing/plane";
+import { expectAccessible } from "../../testing/accessible";
+import { job, jobWire } from "../../testing/jobs";
+import { given, open } from "../../testing/control-plane";
 import { BulkCancel } from "./bulk-cancel";
 
 const JOBS = [job(), job({ id: "job-2", name: "other" }), job({ id: "job-3", name: "over", state: "failed" })];

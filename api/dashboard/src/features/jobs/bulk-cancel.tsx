@@ -2,10 +2,10 @@
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { Confirm } from "../components/confirm";
-import { ProblemNotice } from "../components/problem-notice";
-import { Problem } from "../services/http";
-import { cancelJob, isFinal, type Job } from "../services/jobs";
+import { Confirm } from "../../components/confirm";
+import { ProblemNotice } from "../../components/problem-notice";
+import { Problem } from "../../api/http";
+import { cancelJob, isFinal, type Job } from "../../api/jobs";
 
 /** So many requests are under way at once: a page of jobs does not storm the control plane. */
 const AT_ONCE = 4;

@@ -1,8 +1,8 @@
 import { render, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test, vi } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { job } from "../testing/jobs";
+import { expectAccessible } from "../../testing/accessible";
+import { job } from "../../testing/jobs";
 import { JobTable } from "./job-table";
 
 const NONE: ReadonlySet<string> = new Set();

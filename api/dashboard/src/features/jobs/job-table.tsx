@@ -1,13 +1,13 @@
 /** Jobs, one per row; the whole row leads to the job, the box at its beginning chooses it. */
 
 import { Link } from "wouter";
-import { loss, short } from "../services/format";
-import { jobAddress, type Job } from "../services/jobs";
-import type { Outline } from "../services/outlines";
+import { loss, short } from "../../model/format";
+import { jobAddress, type Job } from "../../api/jobs";
+import type { Outline } from "../../api/sparklines";
 import { JobProgress } from "./job-progress";
 import { Sparkline } from "./sparkline";
-import { StateBadge } from "./state-badge";
-import { TimeAgo } from "./time-ago";
+import { StateBadge } from "../../components/state-badge";
+import { TimeAgo } from "../../components/time-ago";
 import "./job-table.css";
 
 export interface JobTableProps {

@@ -1,7 +1,7 @@
 /** A job's loss as a small picture: a band from the lowest to the highest of each bucket of steps, so that spikes are seen. */
 
-import { loss } from "../services/format";
-import type { Outline } from "../services/outlines";
+import { loss } from "../../model/format";
+import type { Outline } from "../../api/sparklines";
 import "./sparkline.css";
 
 const WIDTH = 96;

@@ -1,6 +1,6 @@
 /** What the field under the cursor means, what it takes, and what may stand below it: the schema's own words. */
 
-import type { Help } from "../services/schema";
+import type { Help } from "../../model/schema";
 import "./field-help.css";
 
 export function FieldHelp({ help, path }: { help: Help | null; path: readonly string[] }) {

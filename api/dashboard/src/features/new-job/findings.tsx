@@ -1,6 +1,6 @@
 /** What is wrong with a spec, or has no effect in it, by field and with a remedy; each leads to its line. */
 
-import type { FieldError } from "../services/http";
+import type { FieldError } from "../../api/http";
 import "./findings.css";
 
 export interface FindingsProps {

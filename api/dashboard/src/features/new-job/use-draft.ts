@@ -1,7 +1,7 @@
 /** A spec that is being written: it outlives a look at another page, and the same text is one job however often it is sent. */
 
 import { useCallback, useMemo, useState } from "react";
-import { newKey } from "../services/key";
+import { newKey } from "../../api/idempotency-key";
 
 const KEY = "shardyard.draft";
 

@@ -1,9 +1,9 @@
 import { fireEvent, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { given, open, type Asked } from "../testing/plane";
-import { rankWire } from "../testing/ranks";
+import { expectAccessible } from "../../testing/accessible";
+import { given, open, type Asked } from "../../testing/control-plane";
+import { rankWire } from "../../testing/ranks";
 import { JobRanks } from "./job-ranks";
 
 const AXES = { pipeline: 1, data: 4, context: 1, tensor: 1 };

@@ -1,12 +1,12 @@
 /** The layout as a picture: what each rank does now, or did at an earlier sample. */
 
 import { useState } from "react";
-import { ProblemNotice } from "../components/problem-notice";
-import { RankFacts } from "../components/rank-facts";
-import { RankGrid } from "../components/rank-grid";
-import { clock } from "../services/format";
-import { NAMES, type Measure, type RankSample } from "../services/ranks";
-import { logAddress } from "./use-log-address";
+import { ProblemNotice } from "../../components/problem-notice";
+import { RankFacts } from "./rank-facts";
+import { RankGrid } from "./rank-grid";
+import { clock } from "../../model/format";
+import { NAMES, type Measure, type RankSample } from "../../api/ranks";
+import { logAddress } from "../../hooks/use-log-address";
 import { useRanks } from "./use-ranks";
 import "./job-ranks.css";
 

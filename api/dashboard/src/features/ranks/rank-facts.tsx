@@ -1,6 +1,6 @@
 /** One rank's numbers beside the median of all, and where its log is. */
 
-import { measured, median, NAMES, place, type Measure, type RankSample } from "../services/ranks";
+import { measured, median, NAMES, place, type Measure, type RankSample } from "../../api/ranks";
 import "./rank-facts.css";
 
 const MEASURES: readonly Measure[] = ["step", "own", "waited", "memory"];

@@ -2,9 +2,9 @@ import { render, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { expect, test, vi } from "vitest";
-import type { Measure, RankSample } from "../services/ranks";
-import { expectAccessible } from "../testing/accessible";
-import { sample } from "../testing/ranks";
+import type { Measure, RankSample } from "../../api/ranks";
+import { expectAccessible } from "../../testing/accessible";
+import { sample } from "../../testing/ranks";
 import { RankGrid } from "./rank-grid";
 
 function Grid({ of, measure = "own" }: { of: RankSample; measure?: Measure }) {

@@ -1,8 +1,8 @@
 /** The ranks where they stand in the mesh, coloured by what they do. One stop of the tab key; arrows go from rank to rank. */
 
 import { memo, useCallback, useMemo, useRef, type KeyboardEvent } from "react";
-import { arrange, type Line } from "../services/rank-lines";
-import { LEVELS, measured, NAMES, place, scaleOf, type Measure, type RankSample, type Scale } from "../services/ranks";
+import { arrange, type Line } from "../../model/rank-lines";
+import { LEVELS, measured, NAMES, place, scaleOf, type Measure, type RankSample, type Scale } from "../../api/ranks";
 import "./rank-grid.css";
 
 export interface RankGridProps {

@@ -1,8 +1,8 @@
 /** The sample of a job's ranks that is looked at: the newest, which the job's stream brings, or an earlier one, which is asked for. */
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { getRanks, type RankSample } from "../services/ranks";
-import { useSettled } from "./use-settled";
+import { getRanks, type RankSample } from "../../api/ranks";
+import { useSettled } from "../../hooks/use-debounced";
 
 export interface Ranks {
   sample: RankSample | null;

@@ -2,13 +2,13 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import { BAD_LINK, makeClient } from "../services/query-client";
-import { Problem } from "../services/http";
-import { expectAccessible } from "../testing/accessible";
-import { given, open, type Asked } from "../testing/plane";
-import { JobsPage } from "./jobs";
+import { BAD_LINK, makeClient } from "../../api/query-client";
+import { Problem } from "../../api/http";
+import { expectAccessible } from "../../testing/accessible";
+import { given, open, type Asked } from "../../testing/control-plane";
+import { JobsPage } from "../../routes/jobs";
 import { SignedIn } from "./sign-in";
-import { TopBar } from "./top-bar";
+import { TopBar } from "../../routes/top-bar";
 
 const page = <SignedIn><TopBar /><JobsPage /></SignedIn>;
 

@@ -2,11 +2,11 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
-import { CopiedText } from "../components/copied-text";
-import { ProblemNotice } from "../components/problem-notice";
-import { BAD_LINK, SIGNED_IN } from "../services/query-client";
-import { signIn } from "../services/session";
-import { useTitle } from "./use-title";
+import { CopiedText } from "../../components/copyable-text";
+import { ProblemNotice } from "../../components/problem-notice";
+import { BAD_LINK, SIGNED_IN } from "../../api/query-client";
+import { signIn } from "../../api/session";
+import { useTitle } from "../../hooks/use-title";
 import "./sign-in.css";
 
 /** Its children, or the way to sign in once an answer has said that it is needed. The address stays. */

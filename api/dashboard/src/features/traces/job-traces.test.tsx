@@ -1,10 +1,10 @@
 import { fireEvent, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../testing/accessible";
-import { job } from "../testing/jobs";
-import { given, open, type Asked } from "../testing/plane";
-import { spansWire, summaryWire, traceWire } from "../testing/traces";
+import { expectAccessible } from "../../testing/accessible";
+import { job } from "../../testing/jobs";
+import { given, open, type Asked } from "../../testing/control-plane";
+import { spansWire, summaryWire, traceWire } from "../../testing/traces";
 import { JobTraces } from "./job-traces";
 
 const TRACES = "/v1/jobs/job-1/traces";

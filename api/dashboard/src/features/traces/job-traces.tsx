@@ -1,12 +1,12 @@
 /** What happens inside a job's steps: asks for traces, and shows one step of one of them. */
 
 import { useState } from "react";
-import { PipelineTimeline } from "../components/pipeline-timeline";
-import { ProblemNotice } from "../components/problem-notice";
-import { TraceTable } from "../components/trace-table";
-import { clock } from "../services/format";
-import { isFinal, type Job } from "../services/jobs";
-import { perfettoAddress, type StepTime, type Trace } from "../services/traces";
+import { PipelineTimeline } from "./pipeline-timeline";
+import { ProblemNotice } from "../../components/problem-notice";
+import { TraceTable } from "./trace-table";
+import { clock } from "../../model/format";
+import { isFinal, type Job } from "../../api/jobs";
+import { perfettoAddress, type StepTime, type Trace } from "../../api/traces";
 import { useAskTrace, useSpans, useSummary, useTraces } from "./use-traces";
 import "./job-traces.css";
 

@@ -1,10 +1,10 @@
 /** What every rank did in a traced step, one lane each, and below it the ideal schedule on the same scale. By pointer, wheel and keyboard. */
 
 import { useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type PointerEvent, type RefObject } from "react";
-import type { StepSpans, Stretch } from "../services/traces";
-import { inView, inWords, LOOKS, lookOf, micros, moved, paths, spanAt, zoomed, type View } from "./lane";
-import { onKey, type Chosen } from "./lane-keys";
-import { LANE, lanesOf, PIPELINE_HEAD, PITCH, type Lane } from "./lanes";
+import type { StepSpans, Stretch } from "../../api/traces";
+import { inView, inWords, LOOKS, lookOf, micros, moved, paths, spanAt, zoomed, type View } from "../../model/lane";
+import { onKey, type Chosen } from "../../model/lane-keys";
+import { LANE, lanesOf, PIPELINE_HEAD, PITCH, type Lane } from "../../model/lanes";
 import { useWidth } from "./use-width";
 import "./pipeline-timeline.css";
 

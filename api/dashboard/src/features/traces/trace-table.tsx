@@ -1,8 +1,8 @@
 /** Where each rank's time went, in numbers: what the timeline shows, for those who read rather than look. */
 
-import type { RankTime } from "../services/traces";
-import { LOOKS } from "./lane";
-import "./plain-table.css";
+import type { RankTime } from "../../api/traces";
+import { LOOKS } from "../../model/lane";
+import "../../components/plain-table.css";
 
 const ms = (seconds: number | undefined) => (seconds ? (seconds * 1000).toFixed(1) : "–");
 

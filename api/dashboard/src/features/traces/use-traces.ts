@@ -2,7 +2,7 @@
 
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useRef, useState } from "react";
-import { askTrace, getSpans, getTrace, listTraces, type Stretch, type Trace } from "../services/traces";
+import { askTrace, getSpans, getTrace, listTraces, type Stretch, type Trace } from "../../api/traces";
 
 const STEPS = 3;
 const RECORDING_MS = 700;
