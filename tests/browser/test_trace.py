@@ -31,7 +31,7 @@ def test_a_running_pipelines_step_is_traced_from_its_page(page: Page, plane: Pla
 
     lanes.focus()
     page.keyboard.press("ArrowRight")
-    expect(section.locator(".lanes-told")).to_contain_text("Rank 0")
+    expect(section.locator(".lanes-chosen")).to_contain_text("Rank 0")
     whole = section.locator(".lanes-scale").text_content()
     page.keyboard.press("+")
     expect(section.locator(".lanes-scale")).not_to_have_text(whole or "")

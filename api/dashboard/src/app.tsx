@@ -2,14 +2,14 @@
 
 import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
 import { Route, Switch } from "wouter";
+import { RouteChange } from "./components/route-change";
+import { SignedIn } from "./features/session/sign-in";
 import { ClusterPage } from "./routes/cluster";
 import { ComparePage } from "./routes/compare";
 import { JobPage } from "./routes/job";
 import { JobsPage } from "./routes/jobs";
 import { NewJobPage } from "./routes/new-job";
 import { NotFoundPage } from "./routes/not-found";
-import { RouteChange } from "./components/route-change";
-import { SignedIn } from "./features/session/sign-in";
 import { TopBar } from "./routes/top-bar";
 
 export function App({ client }: { client: QueryClient }) {

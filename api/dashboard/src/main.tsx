@@ -2,9 +2,9 @@
 
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { App } from "./app";
 import { BAD_LINK, makeClient } from "./api/query-client";
 import { signIn, takeCode } from "./api/session";
+import { App } from "./app";
 import "./theme.css";
 
 const root = document.getElementById("root");

@@ -1,7 +1,40 @@
 /** A job's curves, bucketed by the control plane: whole, or a range of their steps. */
 
-import { SERIES, type Bucket, type Curve, type Name, type Point, type Value } from "../model/curve";
 import { get, type Schema } from "./http";
+
+/** The API's names of them. */
+export const SERIES = ["loss", "tokens_per_s", "mfu", "grad_norm", "lr", "loss_scale"] as const;
+
+export type SeriesName = (typeof SERIES)[number];
+
+/** One step; numbers that it did not have are null. */
+export interface Point {
+  step: number;
+  values: Readonly<Record<SeriesName, number | null>>;
+}
+
+export interface Value {
+  low: number;
+  high: number;
+  mean: number;
+  /** How many steps are in the mean. */
+  count: number;
+}
+
+/** Bucket `place` has the steps from `place` · width + 1 on. */
+export interface Bucket {
+  place: number;
+  values: Readonly<Partial<Record<SeriesName, Value>>>;
+}
+
+export interface Curve {
+  /** Steps of a bucket. */
+  width: number;
+  /** In order; places without a step are left out. */
+  buckets: readonly Bucket[];
+  /** The last step itself, which shares its bucket with others. */
+  end: Point | null;
+}
 
 /** Validation loss at a step, in nats per token. */
 export interface Eval {
@@ -25,7 +58,7 @@ const BUCKETS = 400;
 export type StepWire = Pick<Schema<"Step">, "step"> & Partial<Schema<"Step">>;
 
 export function toPoint(wire: StepWire): Point {
-  const values = Object.fromEntries(SERIES.map((name) => [name, wire[name] ?? null])) as Record<Name, number | null>;
+  const values = Object.fromEntries(SERIES.map((name) => [name, wire[name] ?? null])) as Record<SeriesName, number | null>;
   return { step: wire.step, values };
 }
 
@@ -43,7 +76,7 @@ export const toCurve = (wire: Pick<Schema<"Curves">, "width" | "starts" | "serie
   end: wire.end === 0 ? null : toPoint({ step: wire.end, ...Object.fromEntries(SERIES.map((name) => [name, wire.series[name]?.last ?? null])) }),
   buckets: wire.starts.map((start, at): Bucket => {
     const count = Math.max(1, Math.min(wire.width, wire.last_step - start + 1));
-    const values: Partial<Record<Name, Value>> = {};
+    const values: Partial<Record<SeriesName, Value>> = {};
     for (const name of SERIES) {
       const series = wire.series[name];
       const mean = series?.mean[at] ?? null;

@@ -1,9 +1,8 @@
-/** What a job told, as the dashboard shows it. `toTold` is the only place that knows the wire's names. */
+/** A job's events as the dashboard shows them. `toStreamEvent` is the only place that knows the wire's names. */
 
-import type { Point } from "../model/curve";
-import { toPoint, type Eval } from "./curves";
-import { toSummary, type State, type Summary } from "./jobs";
-import { toRankSample, type RankSample, type RankWire } from "./ranks";
+import { type Eval, type Point, toPoint } from "./curves";
+import { type State, type Summary, toSummary } from "./jobs";
+import { type RankSample, type RankWire, toRankSample } from "./ranks";
 import type { Frame } from "./sse";
 
 export interface Plan {
@@ -13,7 +12,7 @@ export interface Plan {
   validationTokens: number | null;
 }
 
-/** A line of the timeline. `id` is the event's position in the stream. */
+/** A line of the history. `id` is the event's position in the stream. */
 export type Entry = { id: string; at: Date | null } & (
   | { kind: "state"; state: State; reason: string | null; message: string | null }
   | { kind: "checkpoint"; step: number; path: string; bytes: number | null; seconds: number | null }
@@ -30,13 +29,14 @@ export type Entry = { id: string; at: Date | null } & (
   | { kind: "fault"; fault: string; rank: number | null; done: boolean; message: string }
 );
 
-export type Told =
-  | { is: "step"; point: Point }
-  | { is: "eval"; eval: Eval }
-  | { is: "plan"; plan: Plan }
-  | { is: "summary"; summary: Summary }
-  | { is: "ranks"; sample: RankSample }
-  | { is: "entry"; entry: Entry };
+/** An event of a job's stream, by its kind. */
+export type StreamEvent =
+  | { kind: "step"; point: Point }
+  | { kind: "eval"; eval: Eval }
+  | { kind: "plan"; plan: Plan }
+  | { kind: "summary"; summary: Summary }
+  | { kind: "ranks"; sample: RankSample }
+  | { kind: "entry"; entry: Entry };
 
 type Wire = Record<string, unknown>;
 
@@ -97,30 +97,27 @@ export function toEntry(kind: Entry["kind"], id: string, wire: Wire): Entry {
   }
 }
 
-/** Its place among the events of its job. A stream's ids are `events.steps.logs`. */
-export const placeOf = (entry: Entry) => Number(entry.id.split(".")[0]);
-
 /** Null for kinds that this dashboard does not show (yet). */
-export function toTold(frame: Frame): Told | null {
+export function toStreamEvent(frame: Frame): StreamEvent | null {
   const wire = JSON.parse(frame.data) as Wire;
   switch (frame.event) {
     case "step":
-      return { is: "step", point: toPoint(wire as unknown as Parameters<typeof toPoint>[0]) };
+      return { kind: "step", point: toPoint(wire as unknown as Parameters<typeof toPoint>[0]) };
     case "eval":
-      return { is: "eval", eval: { step: number(wire.step) ?? 0, loss: number(wire.loss) } };
+      return { kind: "eval", eval: { step: number(wire.step) ?? 0, loss: number(wire.loss) } };
     case "plan":
-      return { is: "plan", plan: toPlan(wire) };
+      return { kind: "plan", plan: toPlan(wire) };
     case "summary":
-      return { is: "summary", summary: toSummary(wire) };
+      return { kind: "summary", summary: toSummary(wire) };
     case "ranks":
-      return { is: "ranks", sample: toRankSample(wire as unknown as RankWire) };
+      return { kind: "ranks", sample: toRankSample(wire as unknown as RankWire) };
     case "state":
     case "checkpoint":
     case "incident":
     case "repair":
     case "relayout":
     case "fault":
-      return { is: "entry", entry: toEntry(frame.event, frame.id, wire) };
+      return { kind: "entry", entry: toEntry(frame.event, frame.id, wire) };
     default:
       return null;
   }

@@ -1,9 +1,9 @@
 /** What happened to a job before what its page was told live, a page at a time. */
 
-import { toEntry, type Entry } from "./events";
+import { type Entry, toEntry } from "./events";
 import { get } from "./http";
 
-export interface StoryPage {
+export interface HistoryPage {
   /** Oldest first. */
   entries: readonly Entry[];
   /** The place before which the next page begins. */
@@ -11,7 +11,7 @@ export interface StoryPage {
 }
 
 /** What was told before a place. Raises `Problem`. */
-export async function listStory(id: string, before: number, limit: number, signal?: AbortSignal): Promise<StoryPage> {
+export async function listHistory(id: string, before: number, limit: number, signal?: AbortSignal): Promise<HistoryPage> {
   const { items, next } = await get("/v1/jobs/{job}/story", { path: { job: id }, query: { before, limit }, signal });
   return { entries: items.map(({ n, ts, kind, data }) => toEntry(kind, `${n}.0.0`, { ...data, ts })).toReversed(), next };
 }

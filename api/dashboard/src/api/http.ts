@@ -13,7 +13,7 @@ export interface FieldError {
   remedy: string | null;
 }
 
-/** What the API answered instead of what was asked (`application/problem+json`), or that nobody answered (status 0). */
+/** The API's error (`application/problem+json`), or that nobody answered (status 0). */
 export class Problem extends Error {
   constructor(
     readonly status: number,
@@ -32,7 +32,7 @@ export class Problem extends Error {
   }
 
   /** Whether asking again later may help. */
-  get passing(): boolean {
+  get retryable(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
 }
@@ -60,7 +60,7 @@ type Inputs<Operation> = Operation extends { parameters: { path?: infer Path; qu
   ? { path: Path extends object ? Path : undefined; query: Query }
   : { path: undefined; query: undefined };
 
-type Asked<Operation> = (Inputs<Operation>["path"] extends undefined ? object : { path: Inputs<Operation>["path"] }) & {
+type Request<Operation> = (Inputs<Operation>["path"] extends undefined ? object : { path: Inputs<Operation>["path"] }) & {
   query?: { [Name in keyof NonNullable<Inputs<Operation>["query"]>]: NonNullable<Inputs<Operation>["query"]>[Name] };
   signal?: AbortSignal | undefined;
 };
@@ -79,18 +79,18 @@ export interface Body {
 }
 
 /** Raises `Problem`. */
-export function get<Path extends With<"get">>(path: Path, asked: Asked<paths[Path]["get"]>): Promise<Answer<paths[Path]["get"]>> {
-  return call("GET", fill(path, asked), asked.signal) as Promise<Answer<paths[Path]["get"]>>;
+export function get<Path extends With<"get">>(path: Path, request: Request<paths[Path]["get"]>): Promise<Answer<paths[Path]["get"]>> {
+  return call("GET", fill(path, request), request.signal) as Promise<Answer<paths[Path]["get"]>>;
 }
 
 /** Raises `Problem`. */
-export function post<Path extends With<"post">>(path: Path, asked: Asked<paths[Path]["post"]>, body?: Body): Promise<Answer<paths[Path]["post"]>> {
-  return call("POST", fill(path, asked), asked.signal, body) as Promise<Answer<paths[Path]["post"]>>;
+export function post<Path extends With<"post">>(path: Path, request: Request<paths[Path]["post"]>, body?: Body): Promise<Answer<paths[Path]["post"]>> {
+  return call("POST", fill(path, request), request.signal, body) as Promise<Answer<paths[Path]["post"]>>;
 }
 
 /** Raises `Problem`. */
-export function remove<Path extends With<"delete">>(path: Path, asked: Asked<paths[Path]["delete"]>): Promise<Answer<paths[Path]["delete"]>> {
-  return call("DELETE", fill(path, asked), asked.signal) as Promise<Answer<paths[Path]["delete"]>>;
+export function remove<Path extends With<"delete">>(path: Path, request: Request<paths[Path]["delete"]>): Promise<Answer<paths[Path]["delete"]>> {
+  return call("DELETE", fill(path, request), request.signal) as Promise<Answer<paths[Path]["delete"]>>;
 }
 
 async function call(method: string, address: string, signal?: AbortSignal, body?: Body): Promise<unknown> {

@@ -1,6 +1,6 @@
-/** Jobs as the dashboard speaks of them. `toJob` is the only place that knows the wire's names. */
+/** Jobs as the dashboard has them. `toJob` is the only place that knows the wire's names. */
 
-import { get, post, type Body, type Schema } from "./http";
+import { type Body, get, post, type Schema } from "./http";
 
 export const STATES = [
   "queued",
@@ -20,10 +20,6 @@ export const STATES = [
 /** Known states, and whatever a newer control plane may add. */
 export type State = (typeof STATES)[number] | (string & {});
 
-const FINAL: ReadonlySet<State> = new Set(["succeeded", "failed", "cancelled"]);
-
-export const isFinal = (state: State) => FINAL.has(state);
-
 export interface Progress {
   step: number;
   steps: number;
@@ -33,7 +29,7 @@ export interface Progress {
   tokens: number | null;
 }
 
-/** What a job that ended well tells: losses in nats per token, times in seconds. */
+/** The summary of a job that succeeded: losses in nats per token, times in seconds. */
 export interface Summary {
   firstLoss: number | null;
   /** The mean of the last `lastSteps` steps. */
@@ -101,7 +97,7 @@ export interface JobFilter {
   sort: Sort;
 }
 
-export const EVERY: JobFilter = { state: "", text: "", label: "", sort: "newest" };
+export const NO_FILTER: JobFilter = { state: "", text: "", label: "", sort: "newest" };
 
 export type JobWire = Schema<"Job">;
 
@@ -136,8 +132,8 @@ const toBudgets = ({ repairs, restarts, retries }: Schema<"Budgets">): Budget[] 
   { name: "Retries", about: "new attempts after exceptions of the training code", ...retries },
 ];
 
-/** A label of jobs that were made out of another one. */
-export const PARENT = "parent";
+/** The label that names the parent of a job, for a fork, which has no checkpoint of its parent. */
+export const PARENT_LABEL = "parent";
 
 export const toJob = (wire: JobWire): Job => ({
   id: wire.id,
@@ -160,12 +156,10 @@ export const toJob = (wire: JobWire): Job => ({
   progress: wire.progress ? toProgress(wire.progress) : null,
   summary: wire.summary ? toSummary(wire.summary) : null,
   checkpoint: wire.checkpoint ?? null,
-  parent: wire.parent ?? wire.labels[PARENT] ?? null,
+  parent: wire.parent ?? wire.labels[PARENT_LABEL] ?? null,
 });
 
-/** The address of a job's page. */
-export const jobAddress = (id: string) => `/jobs/${encodeURIComponent(id)}`;
-
+/** Of the API. */
 export const jobPath = (id: string) => `/v1/jobs/${encodeURIComponent(id)}`;
 
 /** One page in the filter's order. Raises `Problem`. */
@@ -182,7 +176,7 @@ export async function getJob(id: string, signal?: AbortSignal): Promise<Job> {
   return toJob(await get("/v1/jobs/{job}", { path: { job: id }, signal }));
 }
 
-/** Harmless when told twice. Raises `Problem` (409 `job_ended`). */
+/** Does nothing the second time. Raises `Problem` (409 `job_ended`). */
 export async function cancelJob(id: string): Promise<Job> {
   return toJob(await post("/v1/jobs/{job}/cancel", { path: { job: id } }));
 }

@@ -1,12 +1,12 @@
 /** Lines found in a job's log by the control plane, a stretch at a time, and the lines about one of them. */
 
 import { get } from "./http";
-import { toLine, type LogLine } from "./logs";
+import { type LogLine, toLine } from "./logs";
 
 export const LEVELS = ["", "warning", "error"] as const;
 export type Level = (typeof LEVELS)[number];
 
-export interface Wanted {
+export interface LogQuery {
   text: string;
   level: Level;
   rank: number | null;
@@ -15,24 +15,21 @@ export interface Wanted {
   until: number | null;
 }
 
-export interface Hits {
+export interface LogSearchResult {
   lines: readonly LogLine[];
-  /** How far was looked, and how far the log goes. */
-  looked: number;
-  last: number;
+  /** Positions: how far the log was searched, and its end. */
+  scannedTo: number;
+  end: number;
   done: boolean;
 }
-
-/** Whether anything is searched for; a rank alone is not. */
-export const isSearch = ({ text, level, since, until }: Wanted) => text !== "" || level !== "" || since !== null || until !== null;
 
 const AT_ONCE = 100;
 
 /** Raises `Problem`. */
-export async function searchLogs(id: string, { text, level, rank, since, until }: Wanted, after: number, signal?: AbortSignal): Promise<Hits> {
+export async function searchLogs(id: string, { text, level, rank, since, until }: LogQuery, after: number, signal?: AbortSignal): Promise<LogSearchResult> {
   const query = { text, level: level === "" ? null : level, rank, since, until, after, limit: AT_ONCE };
   const wire = await get("/v1/jobs/{job}/logs/search", { path: { job: id }, query, signal });
-  return { ...wire, lines: wire.lines.map(toLine) };
+  return { lines: wire.lines.map(toLine), scannedTo: wire.looked, end: wire.last, done: wire.done };
 }
 
 /** Lines before and after the one at a place. Raises `Problem`. */

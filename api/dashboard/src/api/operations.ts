@@ -7,8 +7,6 @@ export type Operation = Schema<"Operation">;
 export const DTYPES = ["fp32", "bf16", "fp16", "fp64"] as const;
 export type Dtype = (typeof DTYPES)[number];
 
-export const isOpen = ({ state }: Operation) => state === "waiting" || state === "running";
-
 /** Newest first, the last hundred. Raises `Problem`. */
 export async function listOperations(job: string, signal?: AbortSignal): Promise<readonly Operation[]> {
   return (await get("/v1/jobs/{job}/operations", { path: { job }, query: { limit: 100 }, signal })).items;
@@ -25,9 +23,3 @@ export function exportCheckpoint(job: string, n: number, dtype: Dtype, key: stri
 }
 
 const nothing = (key: string) => ({ type: "application/json", text: "", headers: { "Idempotency-Key": key } }) as const;
-
-/** The newest of each kind that was asked of the checkpoint in this folder. */
-export function ofCheckpoint(all: readonly Operation[], path: string): readonly Operation[] {
-  const mine = all.filter((one) => one.path === path);
-  return ["verify", "export"].flatMap((kind) => mine.find((one) => one.kind === kind) ?? []);
-}

@@ -1,6 +1,6 @@
 /** What a job's gang said last that it would do. */
 
-import { toPlan, type Plan } from "./events";
+import { type Plan, toPlan } from "./events";
 import { get } from "./http";
 
 /** Raises `Problem`. */

@@ -9,7 +9,7 @@ export const SIGNED_IN = ["signed in"] as const;
 export const BAD_LINK = ["bad link"] as const;
 
 /** Polling is its own retry, so a failure is shown soon; a refusal is not asked again. */
-const retry = (count: number, error: Error) => count < 1 && error instanceof Problem && error.passing;
+const retry = (count: number, error: Error) => count < 1 && error instanceof Problem && error.retryable;
 
 export function makeClient(): QueryClient {
   const onError = (error: Error) => {

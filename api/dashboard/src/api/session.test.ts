@@ -16,7 +16,7 @@ test("another fragment stays", () => {
 });
 
 test("a code goes in the body, not in the address", async () => {
-  const heard = given({ "POST /v1/session": () => Response.json({ seconds: 60 }) });
+  const requests = given({ "POST /v1/session": () => Response.json({ seconds: 60 }) });
   await signIn({ code: "abc" });
-  expect(heard.map(({ url, body }) => [url.search, body])).toEqual([["", '{"code":"abc"}']]);
+  expect(requests.map(({ url, body }) => [url.search, body])).toEqual([["", '{"code":"abc"}']]);
 });

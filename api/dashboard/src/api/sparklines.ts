@@ -3,21 +3,21 @@
 import { get } from "./http";
 
 /** Bucket i is of the steps from i · width + 1 to (i + 1) · width; null where none of them had a loss. */
-export interface Outline {
+export interface LossSparkline {
   width: number;
   low: readonly (number | null)[];
   high: readonly (number | null)[];
 }
 
-/** The control plane answers for so many at once. */
+/** Jobs of one request. */
 const AT_ONCE = 200;
 
-/** Job → its outline, of those that told a step. Raises `Problem`. */
-export async function getOutlines(jobs: readonly string[], signal?: AbortSignal): Promise<ReadonlyMap<string, Outline>> {
-  const found = new Map<string, Outline>();
+/** Job → its sparkline, of the jobs that have a step. Raises `Problem`. */
+export async function getSparklines(jobs: readonly string[], signal?: AbortSignal): Promise<ReadonlyMap<string, LossSparkline>> {
+  const found = new Map<string, LossSparkline>();
   for (let from = 0; from < jobs.length; from += AT_ONCE) {
     const { items } = await get("/v1/outlines", { query: { job: jobs.slice(from, from + AT_ONCE) }, signal });
-    for (const { job, ...outline } of items) found.set(job, outline);
+    for (const { job, ...sparkline } of items) found.set(job, sparkline);
   }
   return found;
 }

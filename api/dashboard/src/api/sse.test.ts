@@ -3,7 +3,7 @@ import http from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, expect, test } from "vitest";
 import { Problem } from "./http";
-import { follow, FrameReader, type Frame, type Link } from "./sse";
+import { type Connection, follow, type Frame, FrameReader } from "./sse";
 
 const closing: (() => void)[] = [];
 
@@ -33,28 +33,28 @@ function start(response: http.ServerResponse): void {
 }
 
 function listen(url: string, after: string | null = null, silence = 5000) {
-  const heard: Frame[] = [];
-  const links: Link[] = [];
+  const frames: Frame[] = [];
+  const connections: Connection[] = [];
   const ending = new AbortController();
   closing.push(() => { ending.abort(); });
   const done = follow(url, {
     after,
     signal: ending.signal,
-    onFrame: (one) => heard.push(one),
-    onLink: (link) => links.push(link),
+    onFrame: (one) => frames.push(one),
+    onConnection: (link) => connections.push(link),
     silence,
     firstDelay: 5,
   });
-  return { heard, links, done, ending };
+  return { frames, connections, done, ending };
 }
 
 test("frames are whole however the text is cut", () => {
   const text = ": heartbeat\r\n\r\nid: 1.0.0\r\nevent: state\r\ndata: {\"a\":\r\ndata: 1}\r\n\r\ndata:x\n\n";
   for (let size = 1; size <= text.length; size += 1) {
     const reader = new FrameReader();
-    const heard: Frame[] = [];
-    for (let at = 0; at < text.length; at += size) heard.push(...reader.feed(text.slice(at, at + size)));
-    expect(heard, `cut every ${size}`).toEqual([
+    const frames: Frame[] = [];
+    for (let at = 0; at < text.length; at += size) frames.push(...reader.feed(text.slice(at, at + size)));
+    expect(frames, `cut every ${size}`).toEqual([
       { id: "1.0.0", event: "state", data: '{"a":\n1}' },
       { id: "1.0.0", event: "message", data: "x" },
     ]);
@@ -62,25 +62,25 @@ test("frames are whole however the text is cut", () => {
 });
 
 test("a broken connection is resumed after the last whole event: no gap, no double", async () => {
-  const asked: (string | undefined)[] = [];
+  const lastIds: (string | undefined)[] = [];
   const url = await serve(
     (request, response) => {
-      asked.push(request.headers["last-event-id"] as string | undefined);
+      lastIds.push(request.headers["last-event-id"] as string | undefined);
       start(response);
       // The third event is cut in its middle.
       response.write(frame(1) + frame(2) + frame(3).slice(0, 20), () => response.destroy());
     },
     (request, response) => {
-      asked.push(request.headers["last-event-id"] as string | undefined);
+      lastIds.push(request.headers["last-event-id"] as string | undefined);
       start(response);
       response.end(frame(3) + frame(4) + END);
     },
   );
-  const { heard, links, done } = listen(url, "0.0.0");
+  const { frames, connections, done } = listen(url, "0.0.0");
   await done;
-  expect(asked).toEqual(["0.0.0", "0.2.0"]);
-  expect(heard.map((one) => one.data)).toEqual([1, 2, 3, 4].map((n) => `{"step": ${n}}`));
-  expect(links).toEqual(["connecting", "live", "lost", "live", "ended"]);
+  expect(lastIds).toEqual(["0.0.0", "0.2.0"]);
+  expect(frames.map((one) => one.data)).toEqual([1, 2, 3, 4].map((n) => `{"step": ${n}}`));
+  expect(connections).toEqual(["connecting", "live", "lost", "live", "ended"]);
 });
 
 test("a silent connection counts as broken", async () => {
@@ -94,9 +94,9 @@ test("a silent connection counts as broken", async () => {
       response.end(frame(2) + END);
     },
   );
-  const { heard, done } = listen(url, null, 100);
+  const { frames, done } = listen(url, null, 100);
   await done;
-  expect(heard.map((one) => one.id)).toEqual(["0.1.0", "0.2.0"]);
+  expect(frames.map((one) => one.id)).toEqual(["0.1.0", "0.2.0"]);
 });
 
 test("heartbeats keep a connection alive", async () => {
@@ -114,7 +114,7 @@ test("heartbeats keep a connection alive", async () => {
   expect(connections).toBe(1);
 });
 
-test("a server that is not ready is asked again", async () => {
+test("a server that is not ready is lastIds again", async () => {
   const url = await serve(
     (_, response) => response.writeHead(503).end(),
     (_, response) => {
@@ -122,12 +122,12 @@ test("a server that is not ready is asked again", async () => {
       response.end(frame(1) + END);
     },
   );
-  const { heard, done } = listen(url);
+  const { frames, done } = listen(url);
   await done;
-  expect(heard).toHaveLength(1);
+  expect(frames).toHaveLength(1);
 });
 
-test("a refusal is told and not asked again", async () => {
+test("a refusal is told and not lastIds again", async () => {
   const body = JSON.stringify({ title: "No such job", status: 404, code: "job_not_found", detail: "There is no job x." });
   const url = await serve((_, response) => response.writeHead(404).end(body));
   const { done } = listen(url);
@@ -139,8 +139,8 @@ test("following stops when it is told to", async () => {
     start(response);
     response.write(frame(1));
   });
-  const { done, ending, heard } = listen(url);
-  await expect.poll(() => heard.length).toBe(1);
+  const { done, ending, frames } = listen(url);
+  await expect.poll(() => frames.length).toBe(1);
   ending.abort();
   await done;
 });

@@ -2,7 +2,7 @@
  * Server-sent events over fetch (the HTML standard's "event stream"), resumed without a gap or a double.
  *
  * Not `EventSource`: it hides heartbeats, so a half-dead connection looks alive for ever; it hides the status, so a
- * refusal looks like a broken network; and it cannot be told a first `Last-Event-ID`.
+ * refusal looks like a broken network; and it takes no first `Last-Event-ID`.
  */
 
 import { toProblem, unreachable } from "./http";
@@ -51,14 +51,15 @@ export class FrameReader {
   }
 }
 
-export type Link = "connecting" | "live" | "lost" | "ended";
+/** How the connection of a stream is. */
+export type Connection = "connecting" | "live" | "lost" | "ended";
 
 export interface Following {
-  /** Where to go on after; null from the beginning. */
+  /** The stream starts after this id; null: at its beginning. */
   after: string | null;
   signal: AbortSignal;
   onFrame: (frame: Frame) => void;
-  onLink: (link: Link) => void;
+  onConnection: (connection: Connection) => void;
   /** Milliseconds; heartbeats come every 10 s, so silence means that the connection is dead. */
   silence?: number;
   firstDelay?: number;
@@ -69,22 +70,22 @@ const FIRST_DELAY = 500;
 const LONGEST_DELAY = 10_000;
 
 /**
- * Follow `url` until its `end` event, over as many connections as it takes. Raises `Problem` for a refusal that
- * asking again will not change; returns when `signal` aborts.
+ * Follows `url` until its `end` event, and reconnects as often as needed. Raises `Problem` for a refusal that a retry
+ * would not change. Returns when `signal` aborts.
  */
 export async function follow(url: string, following: Following): Promise<void> {
-  const { signal, onLink, onFrame, silence = SILENCE, firstDelay = FIRST_DELAY } = following;
+  const { signal, onConnection, onFrame, silence = SILENCE, firstDelay = FIRST_DELAY } = following;
   const stopped = () => signal.aborted;
   let last = following.after;
   let delay = firstDelay;
-  onLink("connecting");
+  onConnection("connecting");
   while (!stopped()) {
     try {
-      for await (const frame of frames(url, last, signal, silence, () => { onLink("live"); })) {
+      for await (const frame of frames(url, last, signal, silence, () => { onConnection("live"); })) {
         delay = firstDelay;
         if (frame.id) last = frame.id;
         if (frame.event === "end") {
-          onLink("ended");
+          onConnection("ended");
           return;
         }
         onFrame(frame);
@@ -94,7 +95,7 @@ export async function follow(url: string, following: Following): Promise<void> {
       if (error instanceof Refused) throw error.problem;
     }
     if (stopped()) return;
-    onLink("lost");
+    onConnection("lost");
     await pause(delay, signal);
     delay = Math.min(delay * 2, LONGEST_DELAY);
   }
@@ -122,13 +123,13 @@ async function* frames(
     });
     if (!response.ok || response.body === null) {
       const problem = response.ok ? unreachable() : await toProblem(response);
-      throw problem.passing ? problem : new Refused(problem);
+      throw problem.retryable ? problem : new Refused(problem);
     }
     onOpen();
     const reader = new FrameReader();
     const decoder = new TextDecoder();
     for await (const chunk of chunks(response.body)) {
-      watch.pat();
+      watch.reset();
       yield* reader.feed(decoder.decode(chunk, { stream: true }));
     }
   } finally {
@@ -150,20 +151,20 @@ async function* chunks(body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Ar
   }
 }
 
-/** Aborts its signal when it was not patted for `ms`. */
+/** Aborts its signal if `reset` is not called for `ms`. */
 class Watchdog {
   readonly #controller = new AbortController();
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(readonly ms: number) {
-    this.pat();
+    this.reset();
   }
 
   get signal(): AbortSignal {
     return this.#controller.signal;
   }
 
-  pat(): void {
+  reset(): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => { this.#controller.abort(); }, this.ms);
   }

@@ -15,12 +15,12 @@ export interface Trace {
   askedAt: Date;
 }
 
-/** Seconds; `own` is what a rank did not wait for others. */
+/** Seconds; `compute` is the time in which the rank did not wait for others. */
 export interface RankTime {
   rank: number;
   seconds: number;
-  own: number;
-  waited: number;
+  compute: number;
+  wait: number;
   sums: Readonly<Record<string, number>>;
 }
 
@@ -92,7 +92,7 @@ const toSummary = (wire: Schema<"TraceSummary">): Summary => ({
     bubbleMeasured: one.bubble_measured,
     bubbleIdeal: one.bubble_simulated,
   })),
-  ranks: wire.ranks.map(({ rank, seconds, own_s, waited_s, sums }) => ({ rank, seconds, own: own_s, waited: waited_s, sums })),
+  ranks: wire.ranks.map(({ rank, seconds, own_s, waited_s, sums }) => ({ rank, seconds, compute: own_s, wait: waited_s, sums })),
 });
 
 /** `all`: no span is missing. */
@@ -118,7 +118,7 @@ function toSpans(wire: Schema<"TraceSpans">, all: boolean): StepSpans {
 }
 
 /** The same key is one trace. Raises `Problem` (409 `job_not_running`, `trace_open`). */
-export async function askTrace(job: string, steps: number, key: string): Promise<Trace> {
+export async function startTrace(job: string, steps: number, key: string): Promise<Trace> {
   const body = { type: "application/json", text: "", headers: { "Idempotency-Key": key } } as const;
   return toTrace(await post("/v1/jobs/{job}/trace", { path: { job }, query: { steps } }, body));
 }

@@ -7,7 +7,7 @@ import { useEffect, useMemo, useRef, useSyncExternalStore } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { integer } from "../model/format";
-import { legendPlace, legendValue, type Told } from "../model/legend";
+import { legendPlace, type LegendPoint, legendValue } from "../model/legend";
 import { spread } from "../model/spread";
 import "./chart.css";
 
@@ -23,7 +23,7 @@ export interface Line {
   points: readonly LinePoint[];
 }
 
-interface LinePoint extends Told {
+interface LinePoint extends LegendPoint {
   low?: number | null;
   high?: number | null;
 }
@@ -154,8 +154,8 @@ function options(element: HTMLElement, looks: string, newest: { readonly current
 
 /** Of each look, in the order of `align`: its line, and the two bounds of its band. */
 function series(looks: string, colour: (name: string) => string, newest: { readonly current: Newest }, { format, along }: Ways): Pick<uPlot.Options, "series" | "bands"> {
-  const told = () => newest.current.lines.filter(({ faint }) => !faint).map(({ points }) => points);
-  const made: uPlot.Series[] = [{ label: along.name, value: (_, at: number | null) => legendPlace(told(), at, along.format) }];
+  const shown = () => newest.current.lines.filter(({ faint }) => !faint).map(({ points }) => points);
+  const made: uPlot.Series[] = [{ label: along.name, value: (_, at: number | null) => legendPlace(shown(), at, along.format) }];
   const bands: uPlot.Band[] = [];
   for (const [line, look] of looks.split("\n").entries()) {
     const value: uPlot.Series.Value = (plot, _, __, index) => {
@@ -165,10 +165,10 @@ function series(looks: string, colour: (name: string) => string, newest: { reado
     const [label = "", name = "", kind, band] = look.split("|");
     const stroke = colour(name);
     const dots = kind === "dots";
-    if (kind === "faint") made.push({ ...UNTOLD, stroke: `${stroke}66`, width: 1 });
+    if (kind === "faint") made.push({ ...NOT_IN_LEGEND, stroke: `${stroke}66`, width: 1 });
     else made.push({ label, stroke, value, width: 1.5, points: dots ? { show: true, size: 6, fill: stroke } : { show: false } });
     if (band === "band") {
-      const bound = { ...UNTOLD, stroke: `${stroke}66`, width: 0.75 }; // else a spike one column wide is hardly seen
+      const bound = { ...NOT_IN_LEGEND, stroke: `${stroke}66`, width: 0.75 }; // else a spike one column wide is hardly seen
       made.push(bound, bound);
       bands.push({ series: [made.length - 1, made.length - 2], fill: `${stroke}38` });
     }
@@ -177,7 +177,7 @@ function series(looks: string, colour: (name: string) => string, newest: { reado
 }
 
 /** A line that the legend passes over. */
-const UNTOLD: uPlot.Series = { class: "chart-untold", points: { show: false } };
+const NOT_IN_LEGEND: uPlot.Series = { class: "chart-not-in-legend", points: { show: false } };
 
 /** A drag shorter than this was a click. */
 const DRAG_PX = 6;

@@ -3,7 +3,7 @@
 import { useState } from "react";
 import "./copyable-text.css";
 
-export function CopiedText({ text, label }: { text: string; label: string }) {
+export function CopyableText({ text, label }: { text: string; label: string }) {
   return (
     <div className="copied-text">
       <pre tabIndex={0} aria-label={label}>{text}</pre>

@@ -2,11 +2,11 @@ import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test, vi } from "vitest";
 import { Link, Route, Switch } from "wouter";
+import { useTitle } from "../hooks/use-title";
+import { TopBar } from "../routes/top-bar";
 import { expectAccessible } from "../testing/accessible";
 import { given, open } from "../testing/control-plane";
 import { RouteChange } from "./route-change";
-import { TopBar } from "../routes/top-bar";
-import { useTitle } from "../hooks/use-title";
 
 function Page({ name }: { name: string }) {
   useTitle(name);

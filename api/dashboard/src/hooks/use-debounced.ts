@@ -4,7 +4,7 @@ import { useEffect, useState } from "react";
 
 const TYPING_MS = 250;
 
-export function useSettled(value: string): string {
+export function useDebounced(value: string): string {
   const [settled, settle] = useState(value);
   useEffect(() => {
     const timer = setTimeout(() => { settle(value); }, TYPING_MS);

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { job } from "../testing/jobs";
-import { childAddress, childSpec, exportCommand } from "../api/checkpoints";
+import { childAddress } from "./addresses";
+import { childSpec, exportCommand } from "./checkpoints";
 
 const parent = job({ spec: { name: "llama", labels: { team: "research" }, train: { steps: 600, layout: { data: 2 } }, policy: { spares: 1 } } });
 

@@ -1,29 +1,29 @@
 import { expect, test } from "vitest";
-import { along, EMPTY, lastStep, LIMIT, merge, smoothed, type Curve, type Point } from "./curve";
-import { afterCurve, toCurve } from "../api/curves";
+import { afterCurve, type Curve, type Point, toCurve } from "../api/curves";
+import { along, EMPTY_CURVE, lastStep, LIMIT, merge, smoothed } from "./curve";
 
 const point = (step: number, loss = 1 / step): Point => ({ step, values: { loss, tokens_per_s: 100, mfu: null, grad_norm: null, lr: null, loss_scale: null } });
 const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => point(from + i));
 const places = ({ buckets }: Curve) => buckets.map(({ place }) => place);
 
 test("a step that is told twice is there once, as told last", () => {
-  const curve = merge(merge(EMPTY, range(1, 5)), [point(3, 9), point(4, 8), point(6)]);
+  const curve = merge(merge(EMPTY_CURVE, range(1, 5)), [point(3, 9), point(4, 8), point(6)]);
   expect(places(curve)).toEqual([0, 1, 2, 3, 4, 5]);
   expect(curve.buckets[2]?.values.loss).toEqual({ low: 9, high: 9, mean: 9, count: 1 });
 });
 
 test("a step between others finds its place", () => {
-  expect(places(merge(merge(EMPTY, [point(2), point(8)]), [point(5), point(1)]))).toEqual([0, 1, 4, 7]);
+  expect(places(merge(merge(EMPTY_CURVE, [point(2), point(8)]), [point(5), point(1)]))).toEqual([0, 1, 4, 7]);
 });
 
 test("what was given is not changed", () => {
-  const before = merge(EMPTY, range(1, 3));
+  const before = merge(EMPTY_CURVE, range(1, 3));
   merge(before, range(2, 9));
   expect(places(before)).toEqual([0, 1, 2]);
 });
 
 test("memory is bounded, and buckets are what their steps are", () => {
-  let curve = EMPTY;
+  let curve = EMPTY_CURVE;
   const said = range(1, 50_000).map((p) => (p.step === 7321 ? point(7321, 1e6) : p));
   for (let start = 0; start < said.length; start += 500) {
     curve = merge(curve, said.slice(start, start + 500));
@@ -44,7 +44,7 @@ test("the control plane's buckets go on where the stream does", () => {
   expect(places(curve)).toEqual([0, 1, 2]);
   expect(curve.buckets[1]?.values.loss).toEqual({ low: 2, high: 8, mean: 4, count: 3 });
   expect(along(curve, "loss").map(({ x, y }) => [x, y])).toEqual([[2.5, 3], [6, 4], [9, 1]]);
-  expect([lastStep(told), lastStep(curve), lastStep(EMPTY)]).toEqual([6, 9, 0]);
+  expect([lastStep(told), lastStep(curve), lastStep(EMPTY_CURVE)]).toEqual([6, 9, 0]);
   expect(along(curve, "mfu")).toEqual([]);
 });
 

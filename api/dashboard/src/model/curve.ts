@@ -4,44 +4,12 @@
  * change nothing; where it is several, it widens the bucket's extremes. A curve that grows beyond `LIMIT` makes each two buckets one.
  */
 
-/** In the control plane's words. */
-export const SERIES = ["loss", "tokens_per_s", "mfu", "grad_norm", "lr", "loss_scale"] as const;
-
-export type Name = (typeof SERIES)[number];
-
-/** One step; numbers that it did not have are null. */
-export interface Point {
-  step: number;
-  values: Readonly<Record<Name, number | null>>;
-}
-
-export interface Value {
-  low: number;
-  high: number;
-  mean: number;
-  /** How many steps are in the mean. */
-  count: number;
-}
-
-/** Bucket `place` has the steps from `place` · width + 1 on. */
-export interface Bucket {
-  place: number;
-  values: Readonly<Partial<Record<Name, Value>>>;
-}
-
-export interface Curve {
-  /** Steps of a bucket. */
-  width: number;
-  /** In order; places without a step are left out. */
-  buckets: readonly Bucket[];
-  /** The last step itself, which shares its bucket with others. */
-  end: Point | null;
-}
+import type { Bucket, Curve, Point, SeriesName, Value } from "../api/curves";
 
 /** Buckets kept at most: a chart has about as many columns. */
 export const LIMIT = 1000;
 
-export const EMPTY: Curve = { width: 1, buckets: [], end: null };
+export const EMPTY_CURVE: Curve = { width: 1, buckets: [], end: null };
 
 /** `curve` with `news` (in any order) merged in. */
 export function merge(curve: Curve, news: readonly Point[]): Curve {
@@ -68,19 +36,18 @@ function add(buckets: Bucket[], width: number, point: Point): void {
 }
 
 function ofPoint({ values }: Point): Bucket["values"] {
-  const told: Partial<Record<Name, Value>> = {};
-  for (const name of SERIES) {
-    const value = values[name];
-    if (value !== null) told[name] = { low: value, high: value, mean: value, count: 1 };
+  const found: Partial<Record<SeriesName, Value>> = {};
+  for (const [name, value] of Object.entries(values) as [SeriesName, number | null][]) {
+    if (value !== null) found[name] = { low: value, high: value, mean: value, count: 1 };
   }
-  return told;
+  return found;
 }
 
 function joined(one: Bucket["values"], other: Bucket["values"]): Bucket["values"] {
-  const both: Partial<Record<Name, Value>> = { ...one };
-  for (const name of SERIES) {
-    const [a, b] = [one[name], other[name]];
-    if (b !== undefined) both[name] = a === undefined ? b : joinedValue(a, b);
+  const both: Partial<Record<SeriesName, Value>> = { ...one };
+  for (const [name, value] of Object.entries(other) as [SeriesName, Value][]) {
+    const known = one[name];
+    both[name] = known === undefined ? value : joinedValue(known, value);
   }
   return both;
 }
@@ -131,7 +98,7 @@ export interface Drawn {
 }
 
 /** One number along a curve, up to its last step; none where no step had it. */
-export function along({ width, buckets, end }: Curve, name: Name): readonly Drawn[] {
+export function along({ width, buckets, end }: Curve, name: SeriesName): readonly Drawn[] {
   if (!buckets.some(({ values }) => values[name] !== undefined)) return [];
   const drawn = buckets.map(({ place, values }): Drawn => {
     const value = values[name];

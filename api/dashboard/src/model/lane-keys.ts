@@ -1,7 +1,7 @@
 /** What the keys of a timeline do: from span to span, from rank to rank, nearer and farther. */
 
 import type { Span } from "../api/traces";
-import { moved, spanAt, zoomed, type View } from "./lane";
+import { moved, spanAt, type View, zoomed } from "./lane";
 import type { Lane } from "./lanes";
 
 export interface Chosen {

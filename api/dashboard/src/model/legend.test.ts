@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { along, merge, type Curve, type Point } from "./curve";
-import { toCurve } from "../api/curves";
+import { type Curve, type Point, toCurve } from "../api/curves";
+import { along, merge } from "./curve";
 import { integer, loss } from "./format";
 import { legendPlace, legendValue } from "./legend";
 

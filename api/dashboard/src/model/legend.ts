@@ -1,7 +1,7 @@
 /** What the legend of a chart says of a line: what was told at its place, exact where it can be, and nothing beyond the line's end. */
 
 /** A point of a line; with `from` and `to` it stands for several steps, of which `y` is the mean. */
-export interface Told {
+export interface LegendPoint {
   x: number;
   y: number | null;
   from?: number;
@@ -11,7 +11,7 @@ export interface Told {
 type Format = (value: number | null) => string;
 
 /** At `x` under the pointer, else where the newest is shown. `place` is the format of places along the line. */
-export function legendValue(points: readonly Told[], x: number, pointed: boolean, format: Format, place: Format): string {
+export function legendValue(points: readonly LegendPoint[], x: number, pointed: boolean, format: Format, place: Format): string {
   const last = points.findLast(({ y }) => y !== null);
   if (last === undefined || (pointed && x > last.x)) return format(null);
   const found = points.findLast((point) => point.x <= x && point.y !== null);
@@ -21,11 +21,11 @@ export function legendValue(points: readonly Told[], x: number, pointed: boolean
 }
 
 /** The legend's place itself: a step, or the steps that the point there stands for. */
-export function legendPlace(lines: readonly (readonly Told[])[], x: number | null, place: Format): string {
+export function legendPlace(lines: readonly (readonly LegendPoint[])[], x: number | null, place: Format): string {
   const several = lines.map((points) => points.find((point) => point.x === x)).find((point) => point !== undefined && isMean(point));
   return several === undefined ? place(x) : placeOf(several, place);
 }
 
-const isMean = ({ from, to }: Told) => from !== undefined && to !== undefined && to > from;
+const isMean = ({ from, to }: LegendPoint) => from !== undefined && to !== undefined && to > from;
 
-const placeOf = (point: Told, place: Format) => (isMean(point) ? `${place(point.from ?? null)}–${place(point.to ?? null)}` : place(point.x));
+const placeOf = (point: LegendPoint, place: Format) => (isMean(point) ? `${place(point.from ?? null)}–${place(point.to ?? null)}` : place(point.x));

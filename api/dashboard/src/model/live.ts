@@ -1,14 +1,14 @@
-/** All that the job page has been told so far, as one value; `hear` is the only function that makes the next one. */
+/** The state of a live job page as one value. `reduce` returns the state after further events. */
 
-import { EMPTY, merge, type Curve, type Point } from "./curve";
-import type { Curves, Eval } from "../api/curves";
-import { placeOf, type Entry, type Plan, type Told } from "../api/events";
+import type { Curve, Curves, Eval, Point } from "../api/curves";
+import type { Entry, Plan, StreamEvent } from "../api/events";
 import type { Summary } from "../api/jobs";
 import type { RankSample } from "../api/ranks";
+import { EMPTY_CURVE, merge } from "./curve";
 
 export interface Live {
   curve: Curve;
-  /** The last step that the stream told. */
+  /** The last step of the stream. */
   newest: Point | null;
   /** By step. */
   evals: readonly Eval[];
@@ -23,24 +23,24 @@ export interface Live {
 /** Validations kept: of more, every second one, the newest among them. */
 export const EVALS = 1000;
 
-/** Timeline entries kept: a job may save every step. */
+/** Entries of the history that are kept: a job may save every step. */
 export const ENTRIES = 500;
 
-export const SILENT: Live = { curve: EMPTY, newest: null, evals: [], entries: [], plan: null, summary: null, ranks: null };
+export const EMPTY: Live = { curve: EMPTY_CURVE, newest: null, evals: [], entries: [], plan: null, summary: null, ranks: null };
 
-/** The stream goes on where the curves end. */
-export const begin = (live: Live, { curve, evals }: Curves): Live => ({ ...live, curve, evals: evals.reduce(addEval, live.evals) });
+/** The curves so far. The stream continues where they end. */
+export const init = (live: Live, { curve, evals }: Curves): Live => ({ ...live, curve, evals: evals.reduce(addEval, live.evals) });
 
-export function hear(live: Live, told: readonly Told[]): Live {
+export function reduce(live: Live, events: readonly StreamEvent[]): Live {
   const points: Point[] = [];
   let next = live;
-  for (const one of told) {
-    if (one.is === "step") points.push(one.point);
-    else if (one.is === "eval") next = { ...next, evals: addEval(next.evals, one.eval) };
-    else if (one.is === "plan") next = { ...next, plan: one.plan };
-    else if (one.is === "ranks") next = { ...next, ranks: one.sample };
-    else if (one.is === "summary") next = { ...next, summary: one.summary };
-    else next = { ...next, entries: addEntry(next.entries, one.entry) };
+  for (const event of events) {
+    if (event.kind === "step") points.push(event.point);
+    else if (event.kind === "eval") next = { ...next, evals: addEval(next.evals, event.eval) };
+    else if (event.kind === "plan") next = { ...next, plan: event.plan };
+    else if (event.kind === "ranks") next = { ...next, ranks: event.sample };
+    else if (event.kind === "summary") next = { ...next, summary: event.summary };
+    else next = { ...next, entries: addEntry(next.entries, event.entry) };
   }
   return { ...next, curve: merge(next.curve, points), newest: points.at(-1) ?? next.newest };
 }
@@ -51,6 +51,9 @@ function addEval(evals: readonly Eval[], news: Eval): readonly Eval[] {
 }
 
 function addEntry(entries: readonly Entry[], news: Entry): readonly Entry[] {
-  if (entries.some((known) => placeOf(known) === placeOf(news))) return entries;
+  if (entries.some((known) => positionOf(known) === positionOf(news))) return entries;
   return [...entries, news].slice(-ENTRIES);
 }
+
+/** Its position among the events of its job. A stream's ids are `events.steps.logs`. */
+export const positionOf = (entry: Entry) => Number(entry.id.split(".")[0]);

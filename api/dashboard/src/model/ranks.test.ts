@@ -1,16 +1,16 @@
 import { expect, test } from "vitest";
-import { measured, median, place, scaleOf } from "../api/ranks";
+import { coordinates, formatMeasure, median, scaleOf } from "./ranks";
 
 test("a rank's place counts through the axes, the last one fastest", () => {
   const axes = [{ name: "pipeline", degree: 2 }, { name: "data", degree: 3 }, { name: "context", degree: 1 }, { name: "tensor", degree: 2 }];
-  expect([0, 1, 2, 7, 11].map((rank) => place(axes, rank))).toEqual([
+  expect([0, 1, 2, 7, 11].map((rank) => coordinates(axes, rank))).toEqual([
     "pipeline 0 · data 0 · tensor 0",
     "pipeline 0 · data 0 · tensor 1",
     "pipeline 0 · data 1 · tensor 0",
     "pipeline 1 · data 0 · tensor 1",
     "pipeline 1 · data 2 · tensor 1",
   ]);
-  expect(place(null, 3)).toBe("");
+  expect(coordinates(null, 3)).toBe("");
 });
 
 test("ranks that are about equal look so, others do not", () => {
@@ -22,9 +22,9 @@ test("ranks that are about equal look so, others do not", () => {
   expect(scaleOf([null])).toBeNull();
 });
 
-test.each<[Parameters<typeof measured>[0], number | null, string]>([
-  ["own", 0.0523, "52.3 ms"], ["step", 0.4567, "457 ms"], ["waited", 1.2, "1.20 s"], ["waited", 0.00123, "1.23 ms"], ["memory", 2 ** 30, "1.0 GiB"], ["own", null, "–"],
-])("%s %s is %s", (measure, value, text) => { expect(measured(measure, value)).toBe(text); });
+test.each<[Parameters<typeof formatMeasure>[0], number | null, string]>([
+  ["compute", 0.0523, "52.3 ms"], ["step", 0.4567, "457 ms"], ["wait", 1.2, "1.20 s"], ["wait", 0.00123, "1.23 ms"], ["memory", 2 ** 30, "1.0 GiB"], ["compute", null, "–"],
+])("%s %s is %s", (measure, value, text) => { expect(formatMeasure(measure, value)).toBe(text); });
 
 test("the median of what is known", () => {
   expect([median([3, 1, null, 2]), median([4, 1]), median([null])]).toEqual([2, 2.5, null]);

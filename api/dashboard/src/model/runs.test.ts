@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { differences, line, type RunPoint } from "./runs";
+import type { RunPoint } from "../api/runs";
+import { differences, line } from "./runs";
 
 const point = (step: number, changes: Partial<RunPoint> = {}): RunPoint => ({ step, seconds: step * 2, tokens: step * 512, loss: 1 / step, tokensPerSecond: 100, ...changes });
 

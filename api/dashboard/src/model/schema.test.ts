@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { help, type SchemaNode } from "./schema";
+import type { SchemaNode } from "../api/schema";
+import { help } from "./schema";
 
 const SCHEMA: SchemaNode = {
   $defs: {

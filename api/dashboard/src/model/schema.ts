@@ -1,26 +1,6 @@
-/** What the job spec's JSON Schema says of a field, in words. It is data: this file knows no field of a spec. */
+/** Help for a field of the job spec, from the spec's JSON Schema. This file names no field of a spec. */
 
-import { get } from "../api/http";
-
-export interface SchemaNode {
-  $ref?: string;
-  $defs?: Record<string, SchemaNode>;
-  anyOf?: SchemaNode[];
-  type?: string;
-  description?: string;
-  default?: unknown;
-  enum?: unknown[];
-  const?: unknown;
-  properties?: Record<string, SchemaNode>;
-  required?: string[];
-  additionalProperties?: SchemaNode | boolean;
-  items?: SchemaNode;
-  minimum?: number;
-  maximum?: number;
-  exclusiveMinimum?: number;
-  exclusiveMaximum?: number;
-  pattern?: string;
-}
+import type { SchemaNode } from "../api/schema";
 
 export interface Help {
   /** Dotted, from the spec's top. */
@@ -33,9 +13,6 @@ export interface Help {
   /** The keys below it. */
   keys: readonly { name: string; about: string; required: boolean }[];
 }
-
-/** Raises `Problem`. */
-export const getSchema = async (signal?: AbortSignal): Promise<SchemaNode> => (await get("/v1/schema/job", { signal })) as SchemaNode;
 
 /** Null where the schema knows no such field. A list's items are the path part `[]`. */
 export function help(schema: SchemaNode, path: readonly string[]): Help | null {

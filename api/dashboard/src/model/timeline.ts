@@ -1,16 +1,9 @@
-/** A job's life as a line: in which state it was when, and what happened on the way. Times are unix seconds. */
+/** The timeline of a job as it is drawn. */
 
-import { get, type Schema } from "../api/http";
+import type { Mark, Span, Timeline } from "../api/timeline";
 
-export type Span = Schema<"Span">;
-export type Mark = Schema<"Mark">;
-export type LifeLine = Schema<"Timeline">;
-
-/** Raises `Problem`. */
-export const getLifeLine = (id: string, signal?: AbortSignal): Promise<LifeLine> => get("/v1/jobs/{job}/timeline", { path: { job: id }, signal });
-
-/** A stretch on the screen: from `left` to `left + width`, shares of the whole line. */
-export interface Stretch {
+/** A span on the screen: from `left` to `left + width`, shares of the whole line. */
+export interface DrawnSpan {
   span: Span;
   left: number;
   width: number;
@@ -19,14 +12,14 @@ export interface Stretch {
 export interface Drawn {
   begun: number;
   ended: number;
-  stretches: Stretch[];
+  spans: DrawnSpan[];
   marks: { mark: Mark; at: number }[];
   /** The first moment of each attempt after the first, and its number. */
   attempts: { number: number; at: number }[];
 }
 
 /** `now`: where spans that last end. Null while there is nothing to draw. */
-export function draw({ spans, marks }: LifeLine, now: number): Drawn | null {
+export function draw({ spans, marks }: Timeline, now: number): Drawn | null {
   const first = spans[0];
   if (first === undefined) return null;
   const last = spans[spans.length - 1] ?? first;
@@ -36,7 +29,7 @@ export function draw({ spans, marks }: LifeLine, now: number): Drawn | null {
   return {
     begun,
     ended,
-    stretches: spans.map((span) => ({ span, left: at(span.begun), width: at(span.ended ?? ended) - at(span.begun) })),
+    spans: spans.map((span) => ({ span, left: at(span.begun), width: at(span.ended ?? ended) - at(span.begun) })),
     marks: marks.map((mark) => ({ mark, at: at(mark.ts) })),
     attempts: spans.flatMap((span, index) => (index > 0 && span.attempt > 1 && span.attempt !== spans[index - 1]?.attempt ? [{ number: span.attempt, at: at(span.begun) }] : [])),
   };

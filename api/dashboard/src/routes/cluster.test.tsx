@@ -2,8 +2,8 @@ import { screen, within } from "@testing-library/react";
 import { expect, test } from "vitest";
 import type { Schema } from "../api/http";
 import { expectAccessible } from "../testing/accessible";
-import { cordonWire, nodeWire } from "../testing/nodes";
 import { given, open } from "../testing/control-plane";
+import { cordonWire, nodeWire } from "../testing/nodes";
 import { ClusterPage } from "./cluster";
 
 const answers = (nodes: Schema<"Node">[], cordons: Schema<"Cordon">[] = []) =>

@@ -1,14 +1,15 @@
 /** `/cluster`: the machines, whose jobs hold them, and which of them new gangs keep away from. */
 
 import { useQuery } from "@tanstack/react-query";
-import { CordonTable } from "../features/cluster/cordon-table";
+import { listCordons, listNodes, type Node } from "../api/nodes";
 import { Empty } from "../components/empty";
-import { NodeCard } from "../features/cluster/node-card";
 import { ProblemNotice } from "../components/problem-notice";
-import { capacity, listCordons, listNodes, type Node } from "../api/nodes";
 import { CordonNode } from "../features/cluster/cordon-node";
+import { CordonTable } from "../features/cluster/cordon-table";
+import { NodeCard } from "../features/cluster/node-card";
 import { useNow } from "../hooks/use-now";
 import { useTitle } from "../hooks/use-title";
+import { capacity } from "../model/nodes";
 import "../features/cluster/cluster.css";
 
 const POLL_MS = 3000;

@@ -3,17 +3,19 @@
 import { useQueries } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { useSearchParams } from "wouter";
-import { Chart, type Along, type Line } from "../components/chart";
+import type { Job } from "../api/jobs";
+import { getRun, type Run, type RunPoint } from "../api/runs";
+import { type Along, Chart, type Line } from "../components/chart";
 import { Empty } from "../components/empty";
 import { ProblemNotice } from "../components/problem-notice";
-import { RunTable } from "../features/compare/run-table";
 import { SpecDiff } from "../components/spec-diff";
-import { duration, integer, loss, short } from "../model/format";
-import { isFinal, type Job } from "../api/jobs";
-import { AXES, differences, getRun, line, type Axis, type Run, type RunPoint } from "../model/runs";
-import { MOST } from "../model/addresses";
 import { JobPicker } from "../features/compare/job-picker";
+import { RunTable } from "../features/compare/run-table";
 import { useTitle } from "../hooks/use-title";
+import { MAX_COMPARED } from "../model/addresses";
+import { duration, integer, loss, short } from "../model/format";
+import { isFinal } from "../model/jobs";
+import { AXES, type Axis, differences, line } from "../model/runs";
 import "../features/compare/compare.css";
 
 const POLL_MS = 5000;
@@ -45,7 +47,7 @@ export function ComparePage() {
         <By axis={axis} onAxis={(by) => { change(ids, by); }} />
       </div>
       {problem && <ProblemNotice problem={problem} stale={runs.length > 0} />}
-      {ids.length < MOST && <JobPicker without={ids} onPick={(id) => { change([...ids, id], axis); }} />}
+      {ids.length < MAX_COMPARED && <JobPicker without={ids} onPick={(id) => { change([...ids, id], axis); }} />}
       {ids.length === 0 && <Empty title="Nothing to compare yet"><p>Search for jobs above, or choose some in the list of jobs.</p></Empty>}
       {ids.length > 0 && (
         <div className="stack">
@@ -60,7 +62,7 @@ export function ComparePage() {
 
 function useComparison() {
   const [params, setParams] = useSearchParams();
-  const ids = [...new Set(params.getAll("job"))].slice(0, MOST);
+  const ids = [...new Set(params.getAll("job"))].slice(0, MAX_COMPARED);
   const axis = AXES.find((known) => known === params.get("by")) ?? "step";
   const change = (jobs: readonly string[], by: Axis) => {
     setParams(new URLSearchParams([...jobs.map((job) => ["job", job]), ...(by === "step" ? [] : [["by", by]])]), { replace: true });

@@ -3,27 +3,28 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback } from "react";
 import { Link } from "wouter";
-import { JobFacts, JobSummary } from "../features/job/job-facts";
-import { JobHead } from "../features/job/job-head";
-import { ProblemNotice } from "../components/problem-notice";
-import { SpecView } from "../features/job/spec-view";
-import { getJob, isFinal, type Job } from "../api/jobs";
-import type { Live } from "../model/live";
+import { getJob, type Job } from "../api/jobs";
 import { getPlan } from "../api/plan";
+import { ProblemNotice } from "../components/problem-notice";
 import { JobActions } from "../features/job/job-actions";
 import { JobCharts } from "../features/job/job-charts";
 import { JobCheckpoints } from "../features/job/job-checkpoints";
+import { JobFacts, JobSummary } from "../features/job/job-facts";
+import { JobHead } from "../features/job/job-head";
+import { JobHistory } from "../features/job/job-history";
 import { JobIncidents } from "../features/job/job-incidents";
-import { JobLife } from "../features/job/job-timeline";
 import { JobLogs } from "../features/job/job-logs";
 import { JobParent } from "../features/job/job-parent";
-import { JobRanks } from "../features/ranks/job-ranks";
 import { JobResources } from "../features/job/job-resources";
-import { JobTimeline } from "../features/job/job-history";
-import { JobTraces } from "../features/traces/job-traces";
+import { JobTimeline } from "../features/job/job-timeline";
+import { SpecView } from "../features/job/spec-view";
 import { useLive } from "../features/job/use-live";
+import { JobRanks } from "../features/ranks/job-ranks";
+import { JobTraces } from "../features/traces/job-traces";
 import { useNow } from "../hooks/use-now";
 import { useTitle } from "../hooks/use-title";
+import { isFinal } from "../model/jobs";
+import type { Live } from "../model/live";
 
 const POLL_MS = 2000;
 
@@ -52,7 +53,7 @@ function JobView({ job }: { job: Job }) {
   const client = useQueryClient();
   const now = useNow();
   const onState = useCallback(() => {
-    for (const about of ["job", "lifeline", "incidents"]) void client.invalidateQueries({ queryKey: [about] });
+    for (const about of ["job", "timeline", "incidents"]) void client.invalidateQueries({ queryKey: [about] });
   }, [client]);
   const live = useLive(job.id, onState);
   const plan = useQuery({ queryKey: ["plan", job.id], queryFn: ({ signal }) => getPlan(job.id, signal), staleTime: Infinity });
@@ -60,11 +61,11 @@ function JobView({ job }: { job: Job }) {
   const summary = live.summary ?? job.summary;
   return (
     <>
-      <JobHead job={shown} validation={live.evals.at(-1)?.loss ?? null} link={live.link} action={<JobActions job={job} />} />
+      <JobHead job={shown} validation={live.evals.at(-1)?.loss ?? null} connection={live.connection} action={<JobActions job={job} />} />
       {live.problem && <ProblemNotice problem={live.problem} stale />}
       <div className="columns">
         <div className="stack">
-          <JobLife id={job.id} now={now} />
+          <JobTimeline id={job.id} now={now} />
           <JobCharts id={job.id} live={live} ended={isFinal(job.state)} />
           {/* What happens inside a step: sections that need the charts' width. */}
           <JobRanks id={job.id} newest={live.ranks} ended={isFinal(job.state)} />
@@ -79,7 +80,7 @@ function JobView({ job }: { job: Job }) {
         <div className="stack">
           {summary && <JobSummary summary={summary} />}
           <JobFacts job={job} plan={live.plan ?? plan.data ?? null} now={now} />
-          <JobTimeline id={job.id} live={live.entries} />
+          <JobHistory id={job.id} live={live.entries} />
         </div>
       </div>
     </>

@@ -13,13 +13,13 @@ const asked: URL[] = [];
 function given(answer: (url: URL) => Response): void {
   vi.stubGlobal("fetch", (path: string) => {
     const url = new URL(path, "http://control.plane");
-    if (url.pathname === "/v1/outlines") return Promise.resolve(outlines(url));
+    if (url.pathname === "/v1/outlines") return Promise.resolve(sparklines(url));
     asked.push(url);
     return Promise.resolve(answer(url));
   });
 }
 
-const outlines = (url: URL) =>
+const sparklines = (url: URL) =>
   Response.json({ items: url.searchParams.getAll("job").map((job) => ({ job, width: 1, low: [3, 2.5], high: [4, 2.5] })) });
 
 /** Written faster than any machine is slow: no timer runs between two letters. */

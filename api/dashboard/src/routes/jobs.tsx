@@ -3,17 +3,17 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
+import { type Job, type JobFilter, listJobs, NO_FILTER, SORTS } from "../api/jobs";
+import { getSparklines } from "../api/sparklines";
 import { Empty } from "../components/empty";
+import { ProblemNotice } from "../components/problem-notice";
+import { BulkCancel } from "../features/jobs/bulk-cancel";
 import { Filter } from "../features/jobs/filter";
 import { JobTable } from "../features/jobs/job-table";
-import { ProblemNotice } from "../components/problem-notice";
-import { EVERY, listJobs, SORTS, type Job, type JobFilter } from "../api/jobs";
-import { getOutlines } from "../api/sparklines";
-import { BulkCancel } from "../features/jobs/bulk-cancel";
-import { compareAddress, MOST } from "../model/addresses";
+import { useDebounced } from "../hooks/use-debounced";
 import { useNow } from "../hooks/use-now";
-import { useSettled } from "../hooks/use-debounced";
 import { useTitle } from "../hooks/use-title";
+import { compareAddress, MAX_COMPARED } from "../model/addresses";
 import "../features/jobs/jobs.css";
 
 const POLL_MS = 2000;
@@ -26,7 +26,7 @@ export function JobsPage() {
   const [chosen, choose] = useState<ReadonlySet<string>>(new Set());
   const query = useJobs(filter);
   const jobs = query.data?.pages.flatMap((page) => page.jobs) ?? [];
-  const outlines = useOutlines(jobs);
+  const sparklines = useSparklines(jobs);
   const marked = jobs.filter((job) => chosen.has(job.id));
   const filtered = filter.state !== "" || filter.text !== "" || filter.label !== "";
 
@@ -39,8 +39,8 @@ export function JobsPage() {
       {query.error && <ProblemNotice problem={query.error} stale={jobs.length > 0} />}
       {query.isLoading && <p className="quiet">Loading jobs…</p>}
       {marked.length > 0 && <Chosen jobs={marked} onNone={() => { choose(new Set()); }} />}
-      {jobs.length > 0 && <JobTable jobs={jobs} now={now} outlines={outlines} chosen={chosen} onChoose={choose} />}
-      {query.isSuccess && jobs.length === 0 && <Nothing filtered={filtered} onClear={() => { setFilter({ ...EVERY, sort: filter.sort }); }} />}
+      {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} chosen={chosen} onChoose={choose} />}
+      {query.isSuccess && jobs.length === 0 && <Nothing filtered={filtered} onClear={() => { setFilter({ ...NO_FILTER, sort: filter.sort }); }} />}
       {query.hasNextPage && (
         <button className="button load-more" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>
           {query.isFetchingNextPage ? "Loading…" : "Load more"}
@@ -51,9 +51,9 @@ export function JobsPage() {
 }
 
 function useJobs(filter: JobFilter) {
-  const label = useSettled(filter.label);
+  const label = useDebounced(filter.label);
   // Half a label is not asked for: `team=` is a value that may be meant, `team` is not.
-  const asked = { ...filter, text: useSettled(filter.text), label: label.includes("=") ? label : "" };
+  const asked = { ...filter, text: useDebounced(filter.text), label: label.includes("=") ? label : "" };
   return useInfiniteQuery({
     queryKey: ["jobs", asked],
     queryFn: ({ pageParam, signal }) => listJobs(asked, pageParam, signal),
@@ -65,11 +65,11 @@ function useJobs(filter: JobFilter) {
 }
 
 /** One request for all rows that can have a curve. */
-function useOutlines(jobs: readonly Job[]) {
+function useSparklines(jobs: readonly Job[]) {
   const ids = jobs.filter((job) => job.progress !== null).map((job) => job.id);
   return useQuery({
-    queryKey: ["outlines", ids],
-    queryFn: ({ signal }) => getOutlines(ids, signal),
+    queryKey: ["sparklines", ids],
+    queryFn: ({ signal }) => getSparklines(ids, signal),
     enabled: ids.length > 0,
     refetchInterval: CURVES_MS,
     placeholderData: (before) => before,
@@ -80,7 +80,7 @@ function Chosen({ jobs, onNone }: { jobs: readonly Job[]; onNone: () => void }) 
   return (
     <div className="chosen card" role="group" aria-label="Chosen jobs">
       <span>{jobs.length} chosen</span>
-      {jobs.length >= 2 && jobs.length <= MOST && <Link className="button" href={compareAddress(jobs.map((job) => job.id))}>Compare</Link>}
+      {jobs.length >= 2 && jobs.length <= MAX_COMPARED && <Link className="button" href={compareAddress(jobs.map((job) => job.id))}>Compare</Link>}
       <BulkCancel jobs={jobs} onDone={onNone} />
       <button className="button" onClick={onNone}>Choose none</button>
     </div>
@@ -108,10 +108,10 @@ function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void
 function useFilter(): [JobFilter, (filter: JobFilter) => void] {
   const [params, setParams] = useSearchParams();
   const change = (filter: JobFilter) => {
-    const entries = Object.entries(filter).filter(([name, value]) => value !== EVERY[name as keyof JobFilter]);
+    const entries = Object.entries(filter).filter(([name, value]) => value !== NO_FILTER[name as keyof JobFilter]);
     setParams(Object.fromEntries(entries), { replace: true });
   };
   const text = (name: keyof JobFilter) => params.get(name) ?? "";
-  const sort = SORTS.find((known) => known === params.get("sort")) ?? EVERY.sort;
+  const sort = SORTS.find((known) => known === params.get("sort")) ?? NO_FILTER.sort;
   return [{ state: text("state"), text: text("text"), label: text("label"), sort }, change];
 }

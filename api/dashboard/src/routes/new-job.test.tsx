@@ -3,8 +3,8 @@ import userEvent from "@testing-library/user-event";
 import { beforeEach, expect, test } from "vitest";
 import type { Schema } from "../api/http";
 import { expectAccessible } from "../testing/accessible";
+import { type SentRequest, given, open } from "../testing/control-plane";
 import { jobWire } from "../testing/jobs";
-import { given, open, type Asked } from "../testing/control-plane";
 import { NewJobPage } from "./new-job";
 
 const QUICK = "name: quick\ntrain:\n  steps: 20\n";
@@ -41,7 +41,7 @@ const refusal = () =>
 
 const schema = { type: "object", properties: { name: { type: "string", description: "Its name." }, train: { type: "object", properties: { steps: { type: "integer", minimum: 1, description: "Optimizer steps." } } } } };
 
-const plane = (submitted: (asked: Asked) => Response = () => Response.json(jobWire({ id: "job-9" }), { status: 201 }), previewed = preview) =>
+const plane = (submitted: (request: SentRequest) => Response = () => Response.json(jobWire({ id: "job-9" }), { status: 201 }), previewed = preview) =>
   given({
     "GET /v1/templates": () => Response.json({ items: [{ name: "quickstart", about: "A first one.", text: QUICK }, { name: "other", about: "Another one.", text: OTHER }] }),
     "GET /v1/schema/job": () => Response.json(schema),
@@ -105,19 +105,19 @@ test("help follows the cursor", async () => {
 });
 
 test("submitting leads to the job, with a key that makes it one job", async () => {
-  const heard = plane();
+  const requests = plane();
   open(<NewJobPage />, "/new");
   await editor();
   await userEvent.click(screen.getByRole("button", { name: "Submit" }));
   await expect.poll(() => location.pathname).toBe("/jobs/job-9");
-  const [sent] = heard.filter(({ method, url }) => method === "POST" && url.pathname === "/v1/jobs");
+  const [sent] = requests.filter(({ method, url }) => method === "POST" && url.pathname === "/v1/jobs");
   expect(sent?.body).toBe(QUICK);
   expect(sent?.headers.get("Content-Type")).toBe("application/yaml");
   expect(sent?.headers.get("Idempotency-Key")).toMatch(/^page-/);
 });
 
 test("the same text sent again has the same key, another text has another", async () => {
-  const heard = plane(() => Response.json({ title: "The database does not answer", code: "database_unreachable" }, { status: 503 }));
+  const requests = plane(() => Response.json({ title: "The database does not answer", code: "database_unreachable" }, { status: 503 }));
   open(<NewJobPage />, "/new");
   const area = await editor();
   const submit = async () => {
@@ -128,7 +128,7 @@ test("the same text sent again has the same key, another text has another", asyn
   await submit();
   await userEvent.type(area, "# more");
   await submit();
-  const sent = heard.filter(({ method, url }) => method === "POST" && url.pathname === "/v1/jobs");
+  const sent = requests.filter(({ method, url }) => method === "POST" && url.pathname === "/v1/jobs");
   const keys = sent.map(({ headers }) => headers.get("Idempotency-Key"));
   expect(keys).toHaveLength(3);
   expect(keys[1]).toBe(keys[0]);

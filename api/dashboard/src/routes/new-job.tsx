@@ -8,22 +8,24 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo, useState, type ReactNode } from "react";
 import { Link, useLocation, useSearchParams } from "wouter";
+import { Problem, toFieldErrors } from "../api/http";
+import { getJob, type Job, previewJob, submitJob } from "../api/jobs";
+import { getSchema } from "../api/schema";
+import { listTemplates, type Template } from "../api/templates";
 import { Confirm } from "../components/confirm";
+import { ProblemNotice } from "../components/problem-notice";
 import { FieldHelp } from "../features/new-job/field-help";
 import { Findings } from "../features/new-job/findings";
 import { PreviewFacts } from "../features/new-job/preview-facts";
-import { ProblemNotice } from "../components/problem-notice";
 import { SpecEditor } from "../features/new-job/spec-editor";
-import { childSpec } from "../api/checkpoints";
-import { Problem, toFieldErrors } from "../api/http";
-import { getJob, jobAddress, previewJob, submitJob, type Job } from "../api/jobs";
-import { getSchema, help } from "../model/schema";
-import { keyOf, pathAt } from "../model/spec-keys";
-import { listTemplates, type Template } from "../api/templates";
-import { toYaml } from "../model/yaml";
 import { useDraft } from "../features/new-job/use-draft";
-import { useSettled } from "../hooks/use-debounced";
+import { useDebounced } from "../hooks/use-debounced";
 import { useTitle } from "../hooks/use-title";
+import { jobAddress } from "../model/addresses";
+import { childSpec } from "../model/checkpoints";
+import { help } from "../model/schema";
+import { keyOf, pathAt } from "../model/spec-keys";
+import { toYaml } from "../model/yaml";
 import "../features/new-job/new-job.css";
 
 export function NewJobPage() {
@@ -87,7 +89,7 @@ function Editor({ templates, first, of, note }: EditorProps) {
   const [goTo, setGoTo] = useState<{ at: number } | null>(null);
   const { preview, problem } = usePreview(draft.text);
   const submit = useSubmit(draft);
-  const found = problem ?? (submit.error instanceof Problem && !submit.error.passing ? submit.error : null);
+  const found = problem ?? (submit.error instanceof Problem && !submit.error.retryable ? submit.error : null);
   const lineOf = useCallback((field: string) => keyOf(draft.text, field)?.line ?? null, [draft.text]);
   const onGo = (field: string) => { setGoTo({ at: keyOf(draft.text, field)?.at ?? 0 }); };
   const wrong = useMemo(() => new Set((found?.errors ?? []).flatMap(({ field }) => lineOf(field) ?? [])), [found, lineOf]);
@@ -127,7 +129,7 @@ function Editor({ templates, first, of, note }: EditorProps) {
 
 /** What the control plane says of the text, once it has stood still; what it said last stays meanwhile. */
 function usePreview(text: string) {
-  const settled = useSettled(text);
+  const settled = useDebounced(text);
   const query = useQuery({
     queryKey: ["preview", settled],
     queryFn: ({ signal }) => previewJob(settled, signal),
@@ -135,7 +137,7 @@ function usePreview(text: string) {
     retry: false,
     gcTime: 0,
   });
-  const refused = query.error instanceof Problem && !query.error.passing ? query.error : null;
+  const refused = query.error instanceof Problem && !query.error.retryable ? query.error : null;
   return { preview: query.data ?? null, problem: refused };
 }
 

@@ -2,10 +2,11 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useLocation } from "wouter";
-import { capacity, listNodes } from "../api/nodes";
+import { listNodes } from "../api/nodes";
 import { SIGNED_IN } from "../api/query-client";
 import { getServer } from "../api/server";
 import { signOut } from "../api/session";
+import { capacity } from "../model/nodes";
 import "./top-bar.css";
 
 const PAGES: readonly { address: string; name: string; also?: string }[] = [

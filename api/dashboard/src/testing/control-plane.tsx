@@ -1,4 +1,4 @@
-/** A control plane that answers as a test says, and remembers what it was asked. */
+/** A control plane that answers as a test says, and keeps the requests. */
 
 import { QueryClientProvider } from "@tanstack/react-query";
 import { render } from "@testing-library/react";
@@ -6,7 +6,7 @@ import type { ReactNode } from "react";
 import { vi } from "vitest";
 import { makeClient } from "../api/query-client";
 
-export interface Asked {
+export interface SentRequest {
   method: string;
   url: URL;
   headers: Headers;
@@ -14,16 +14,16 @@ export interface Asked {
 }
 
 /** `answers`: by method and path, such as `GET /v1/jobs`; what is not among them is not there. */
-export function given(answers: Record<string, (asked: Asked) => Response>): Asked[] {
-  const heard: Asked[] = [];
+export function given(answers: Record<string, (request: SentRequest) => Response>): SentRequest[] {
+  const requests: SentRequest[] = [];
   vi.stubGlobal("fetch", (path: string, init: RequestInit) => {
     const url = new URL(path, "http://control.plane");
-    const asked = { method: init.method ?? "GET", url, headers: new Headers(init.headers), body: (init.body as string | undefined) ?? "" };
-    heard.push(asked);
-    const answer = answers[`${asked.method} ${url.pathname}`];
-    return Promise.resolve(answer ? answer(asked) : Response.json({ title: "No such page", code: "not_found" }, { status: 404 }));
+    const request = { method: init.method ?? "GET", url, headers: new Headers(init.headers), body: (init.body as string | undefined) ?? "" };
+    requests.push(request);
+    const answer = answers[`${request.method} ${url.pathname}`];
+    return Promise.resolve(answer ? answer(request) : Response.json({ title: "No such page", code: "not_found" }, { status: 404 }));
   });
-  return heard;
+  return requests;
 }
 
 /** The page as a browser at this address shows it. */

@@ -2,8 +2,8 @@
 
 import type { Checkpoint } from "../api/checkpoints";
 import type { Incident } from "../api/incidents";
-import type { LifeLine } from "../model/timeline";
 import type { Operation } from "../api/operations";
+import type { Timeline } from "../api/timeline";
 
 export const incident = (changes: Partial<Incident> = {}): Incident => ({
   n: 7,
@@ -57,7 +57,7 @@ export const operation = (changes: Partial<Operation> = {}): Operation => ({
   ...changes,
 });
 
-export const lifeLine = (changes: Partial<LifeLine> = {}): LifeLine => ({
+export const timeline = (changes: Partial<Timeline> = {}): Timeline => ({
   spans: [
     { state: "queued", attempt: 0, generation: 0, begun: 1000, ended: 1010, reason: null },
     { state: "running", attempt: 1, generation: 2, begun: 1010, ended: 1060, reason: null },

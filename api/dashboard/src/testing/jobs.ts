@@ -1,6 +1,6 @@
 /** Jobs for tests, as the wire has them. */
 
-import { toJob, type Job, type JobWire } from "../api/jobs";
+import { type Job, type JobWire, toJob } from "../api/jobs";
 
 export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   id: "job-1",

@@ -1,6 +1,6 @@
 /** Samples of ranks for tests. */
 
-import { toRankSample, type RankSample, type RankWire } from "../api/ranks";
+import { type RankSample, type RankWire, toRankSample } from "../api/ranks";
 
 export function rankWire(axes: Record<string, number>, own: (rank: number) => number, changes: Partial<RankWire> = {}): RankWire {
   const size = Object.values(axes).reduce((a, b) => a * b, 1);

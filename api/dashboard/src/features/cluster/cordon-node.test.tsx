@@ -1,16 +1,16 @@
 import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import { expectAccessible } from "../../testing/accessible";
-import { cordonWire, nodeWire } from "../../testing/nodes";
-import { given, open } from "../../testing/control-plane";
 import { ClusterPage } from "../../routes/cluster";
+import { expectAccessible } from "../../testing/accessible";
+import { given, open } from "../../testing/control-plane";
+import { cordonWire, nodeWire } from "../../testing/nodes";
 
 /** A control plane with one machine, which cordons it, lifts the cordon, and refuses a text that has a tab in it. */
 function plane(cordoned = false) {
   let held = cordoned ? cordonWire : null;
   const machine = () => nodeWire({ cordon: held, in_use: held === null });
-  const heard = given({
+  const requests = given({
     "GET /v1/nodes": () => Response.json({ items: [machine()] }),
     "GET /v1/cordons": () => Response.json({ items: held ? [held] : [] }),
     "POST /v1/nodes/0123456789abcdef/cordon": ({ url }) => {
@@ -24,7 +24,7 @@ function plane(cordoned = false) {
       return Response.json(machine());
     },
   });
-  const sent = () => heard.filter(({ method }) => method === "POST").map(({ url }) => url.pathname + url.search);
+  const sent = () => requests.filter(({ method }) => method === "POST").map(({ url }) => url.pathname + url.search);
   return { sent, ...open(<ClusterPage />, "/cluster") };
 }
 

@@ -2,9 +2,9 @@
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
+import { cordonNode, liftCordon, type Node } from "../../api/nodes";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
-import { cordonNode, liftCordon, type Node } from "../../api/nodes";
 import "../../components/form.css";
 
 export function CordonNode({ node }: { node: Node }) {

@@ -2,11 +2,12 @@
 
 import type { ReactNode } from "react";
 import { Link } from "wouter";
-import { bytes } from "../../model/format";
-import { jobAddress } from "../../api/jobs";
-import { inUse, kindName, type Cordon, type Devices, type Node } from "../../api/nodes";
+import type { Cordon, Devices, Node } from "../../api/nodes";
 import { StateBadge } from "../../components/state-badge";
 import { TimeAgo } from "../../components/time-ago";
+import { jobAddress } from "../../model/addresses";
+import { bytes } from "../../model/format";
+import { inUse, kindName } from "../../model/nodes";
 import "./node-card.css";
 
 export function NodeCard({ node, now, action }: { node: Node; now: Date; action: ReactNode }) {

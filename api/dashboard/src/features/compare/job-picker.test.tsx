@@ -1,22 +1,22 @@
 import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test, vi } from "vitest";
-import { RunTable } from "./run-table";
 import { SpecDiff } from "../../components/spec-diff";
 import { expectAccessible } from "../../testing/accessible";
-import { job, jobWire } from "../../testing/jobs";
 import { given, open } from "../../testing/control-plane";
+import { job, jobWire } from "../../testing/jobs";
 import { JobPicker } from "./job-picker";
+import { RunTable } from "./run-table";
 
 test("jobs are offered by a part of their name, those that are there already left out", async () => {
-  const heard = given({ "GET /v1/jobs": () => Response.json({ items: [jobWire(), jobWire({ id: "job-2", name: "other" })], next: null }) });
+  const requests = given({ "GET /v1/jobs": () => Response.json({ items: [jobWire(), jobWire({ id: "job-2", name: "other" })], next: null }) });
   const pick = vi.fn();
   const { container } = open(<JobPicker without={["job-1"]} onPick={pick} />);
   await userEvent.type(screen.getByRole("searchbox", { name: "Search for a job to add" }), "oth");
   await userEvent.click(await screen.findByRole("button", { name: /Add other/ }));
   expect(pick).toHaveBeenCalledWith("job-2");
   expect(screen.queryByRole("button", { name: /Add llama-nano/ })).toBeNull();
-  await expect.poll(() => heard.at(-1)?.url.searchParams.get("text")).toBe("oth");
+  await expect.poll(() => requests.at(-1)?.url.searchParams.get("text")).toBe("oth");
   await expectAccessible(container);
 });
 

@@ -2,12 +2,12 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { listJobs, NO_FILTER } from "../../api/jobs";
 import { ProblemNotice } from "../../components/problem-notice";
 import { StateBadge } from "../../components/state-badge";
 import { TimeAgo } from "../../components/time-ago";
-import { EVERY, listJobs } from "../../api/jobs";
+import { useDebounced } from "../../hooks/use-debounced";
 import { useNow } from "../../hooks/use-now";
-import { useSettled } from "../../hooks/use-debounced";
 import "./job-picker.css";
 
 /** So many are offered; who looks for another one writes more of its name. */
@@ -16,10 +16,10 @@ const OFFERED = 8;
 export function JobPicker({ without, onPick }: { without: readonly string[]; onPick: (id: string) => void }) {
   const [text, setText] = useState("");
   const now = useNow();
-  const asked = useSettled(text);
+  const asked = useDebounced(text);
   const { data, error } = useQuery({
     queryKey: ["jobs", "picker", asked],
-    queryFn: ({ signal }) => listJobs({ ...EVERY, text: asked }, null, signal, OFFERED + without.length),
+    queryFn: ({ signal }) => listJobs({ ...NO_FILTER, text: asked }, null, signal, OFFERED + without.length),
     placeholderData: (before) => before,
   });
   const found = (data?.jobs ?? []).filter((job) => !without.includes(job.id)).slice(0, OFFERED);

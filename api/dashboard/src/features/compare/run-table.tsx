@@ -1,10 +1,11 @@
 /** The runs that are compared: the legend of the charts, and where each stands. */
 
 import { Link } from "wouter";
-import { duration, integer, loss, secondsBetween, short } from "../../model/format";
-import { jobAddress, type Job } from "../../api/jobs";
-import type { Run } from "../../model/runs";
+import type { Job } from "../../api/jobs";
+import type { Run } from "../../api/runs";
 import { StateBadge } from "../../components/state-badge";
+import { jobAddress } from "../../model/addresses";
+import { duration, integer, loss, secondsBetween, short } from "../../model/format";
 import "../../components/plain-table.css";
 import "./run-table.css";
 

@@ -2,9 +2,10 @@
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
+import { cancelJob, type Job } from "../../api/jobs";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
-import { cancelJob, isFinal, type Job } from "../../api/jobs";
+import { isFinal } from "../../model/jobs";
 
 export function CancelJob({ job }: { job: Job }) {
   const client = useQueryClient();

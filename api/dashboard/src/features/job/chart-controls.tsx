@@ -1,7 +1,7 @@
 /** What a job's charts are looked at with, for the pointer and for keys. A range may also be drawn in a chart itself. */
 
 import { useState, type SyntheticEvent } from "react";
-import { rangeOf, type ChartView } from "../../model/chart-view";
+import { type ChartView, rangeOf } from "../../model/chart-view";
 import "./chart-controls.css";
 
 export interface ChartControlsProps {

@@ -1,13 +1,15 @@
 /** A job's checkpoints, newest first, and what can be made out of each. */
 
 import { Link } from "wouter";
-import { childAddress, type Checkpoint } from "../../api/checkpoints";
-import { bytes, duration, integer } from "../../model/format";
-import { ofCheckpoint, type Operation } from "../../api/operations";
-import { OperationState } from "./operation-state";
+import type { Checkpoint } from "../../api/checkpoints";
+import type { Operation } from "../../api/operations";
 import { TimeAgo } from "../../components/time-ago";
-import "./checkpoint-table.css";
+import { childAddress } from "../../model/addresses";
+import { bytes, duration, integer } from "../../model/format";
+import { ofCheckpoint } from "../../model/operations";
+import { OperationState } from "./operation-state";
 import "../../components/plain-table.css";
+import "./checkpoint-table.css";
 
 const STATES: Readonly<Record<Checkpoint["state"], string>> = {
   present: "Saved, and nothing says otherwise",

@@ -1,14 +1,15 @@
 /** A checkpoint becomes a Hugging Face folder: by the cluster, beside the checkpoints, or by a command where the storage can be read. */
 
 import { useState } from "react";
-import { Confirm } from "../../components/confirm";
-import { CopiedText } from "../../components/copyable-text";
-import { ProblemNotice } from "../../components/problem-notice";
-import { exportCommand, type Checkpoint } from "../../api/checkpoints";
+import type { Checkpoint } from "../../api/checkpoints";
 import type { Job } from "../../api/jobs";
-import { DTYPES, type Dtype } from "../../api/operations";
-import "../../components/form.css";
+import { type Dtype, DTYPES } from "../../api/operations";
+import { Confirm } from "../../components/confirm";
+import { CopyableText } from "../../components/copyable-text";
+import { ProblemNotice } from "../../components/problem-notice";
+import { exportCommand } from "../../model/checkpoints";
 import { useExport } from "./use-operations";
+import "../../components/form.css";
 
 export function ExportCheckpoint({ job, checkpoint, onDone }: { job: Job; checkpoint: Checkpoint; onDone: () => void }) {
   const [dtype, setDtype] = useState<Dtype>("fp32");
@@ -26,7 +27,7 @@ export function ExportCheckpoint({ job, checkpoint, onDone }: { job: Job; checkp
       </div>
       {ask.error && <ProblemNotice problem={ask.error} />}
       <p>Or write it anywhere, where this checkpoint’s storage can be read:</p>
-      <CopiedText label="Command" text={exportCommand(checkpoint.path)} />
+      <CopyableText label="Command" text={exportCommand(checkpoint.path)} />
       <p className="quiet">With checkpoint.export: true in a spec, a job does so by itself after its last step.</p>
     </Confirm>
   );

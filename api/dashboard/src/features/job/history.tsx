@@ -2,11 +2,11 @@
 
 import type { ReactNode } from "react";
 import type { Entry } from "../../api/events";
-import { bytes, clock, duration, integer } from "../../model/format";
 import { StateBadge } from "../../components/state-badge";
+import { bytes, clock, duration, integer } from "../../model/format";
 import "./history.css";
 
-export interface TimelineProps {
+export interface HistoryProps {
   /** Oldest first. */
   entries: readonly Entry[];
   /** When the last of an older part was; null: these are the newest. */
@@ -15,7 +15,7 @@ export interface TimelineProps {
   children?: ReactNode;
 }
 
-export function Timeline({ entries, until = null, children }: TimelineProps) {
+export function History({ entries, until = null, children }: HistoryProps) {
   return (
     <section className="timeline card" aria-labelledby="timeline-title">
       <div className="card-head">

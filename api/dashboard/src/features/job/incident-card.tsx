@@ -1,7 +1,7 @@
 /** One incident as a story; what a machine said of it is folded away below. */
 
-import { clock, duration } from "../../model/format";
 import type { Incident } from "../../api/incidents";
+import { clock, duration } from "../../model/format";
 import "./incident-card.css";
 
 export function IncidentCard({ incident }: { incident: Incident }) {

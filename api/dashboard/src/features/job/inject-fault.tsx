@@ -1,13 +1,14 @@
-/** The button that strikes a job with a fault, to see it survive: only where the control plane allows it, and after asking. */
+/** The button that injects a job with a fault, to see it survive: only where the control plane allows it, and after asking. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
+import { type FaultKind, injectFault } from "../../api/faults";
+import { newKey } from "../../api/idempotency-key";
+import type { Job } from "../../api/jobs";
+import { getServer } from "../../api/server";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
-import { injectFault, KINDS, type Kind } from "../../api/faults";
-import type { Job } from "../../api/jobs";
-import { newKey } from "../../api/idempotency-key";
-import { getServer } from "../../api/server";
+import { FAULTS } from "../../model/faults";
 import "../../components/form.css";
 
 export function InjectFault({ job }: { job: Job }) {
@@ -17,18 +18,18 @@ export function InjectFault({ job }: { job: Job }) {
   return (
     <>
       <button className="button" onClick={() => { setAsking(true); }}>Inject a fault…</button>
-      {asking && <Question job={job} onDone={() => { setAsking(false); }} />}
+      {asking && <Dialog job={job} onDone={() => { setAsking(false); }} />}
     </>
   );
 }
 
-function Question({ job, onDone }: { job: Job; onDone: () => void }) {
+function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
   const client = useQueryClient();
-  const [kind, setKind] = useState<Kind>("kill-rank");
+  const [kind, setKind] = useState<FaultKind>("kill-rank");
   const [rank, setRank] = useState(0);
   const [key, setKey] = useState(() => newKey("fault"));
-  const strike = useMutation({
-    mutationFn: () => injectFault(job.id, kind, rank, key),
+  const inject = useMutation({
+    mutationFn: () => injectFault(job.id, kind, FAULTS[kind].ofRank ? rank : null, key),
     onSuccess: onDone,
     onSettled: () => client.invalidateQueries({ queryKey: ["job"] }),
   });
@@ -38,23 +39,23 @@ function Question({ job, onDone }: { job: Job; onDone: () => void }) {
     act();
   };
   return (
-    <Confirm title={`Strike ${job.name} with a fault?`} yes="Strike" no="Leave it alone" busy={strike.isPending} onYes={() => { strike.mutate(); }} onNo={onDone}>
+    <Confirm title={`Strike ${job.name} with a fault?`} yes="Strike" no="Leave it alone" busy={inject.isPending} onYes={() => { inject.mutate(); }} onNo={onDone}>
       <div className="form">
         <label>
           Fault
-          <select value={kind} onChange={(event) => { change(() => { setKind(event.target.value as Kind); })(); }}>
-            {Object.keys(KINDS).map((name) => <option key={name}>{name}</option>)}
+          <select value={kind} onChange={(event) => { change(() => { setKind(event.target.value as FaultKind); })(); }}>
+            {Object.keys(FAULTS).map((name) => <option key={name}>{name}</option>)}
           </select>
         </label>
-        {KINDS[kind].ofRank && (
+        {FAULTS[kind].ofRank && (
           <label>
             Of rank
             <input type="number" min={0} max={(job.worldSize ?? 1) - 1} value={rank} onChange={(event) => { change(() => { setRank(Number(event.target.value)); })(); }} />
           </label>
         )}
       </div>
-      <p className="quiet">{KINDS[kind].about} The timeline tells when it was done.</p>
-      {strike.error && <ProblemNotice problem={strike.error} />}
+      <p className="quiet">{FAULTS[kind].about} The timeline tells when it was done.</p>
+      {inject.error && <ProblemNotice problem={inject.error} />}
     </Confirm>
   );
 }

@@ -2,20 +2,20 @@ import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
+import { type SentRequest, given, open } from "../../testing/control-plane";
 import { job, jobWire } from "../../testing/jobs";
-import { given, open, type Asked } from "../../testing/control-plane";
 import { JobActions } from "./job-actions";
 
 const layout = { data: 2, elastic: null, zero: 1, shard: null, tensor: 2, sequence: true, context: 1, ulysses: 1, pipeline: 1, schedule: "1f1b", virtual: 2, expert: 1, micro_batch: null };
 const trains = (changes = {}) => job({ spec: { name: "llama-nano", train: { steps: 600, layout } }, ...changes });
 
-const plane = (fault_injection: boolean, answers: Record<string, (asked: Asked) => Response> = {}) =>
+const plane = (fault_injection: boolean, answers: Record<string, (request: SentRequest) => Response> = {}) =>
   given({ "GET /v1/server": () => Response.json({ version: "1", fault_injection }), ...answers });
 
 test("faults are offered only where the control plane allows them, and to jobs that run", async () => {
-  const heard = plane(false);
+  const requests = plane(false);
   const { unmount } = open(<JobActions job={trains()} />);
-  await expect.poll(() => heard.length).toBe(1);
+  await expect.poll(() => requests.length).toBe(1);
   expect(screen.queryByRole("button", { name: "Inject a fault…" })).toBeNull();
   unmount();
   plane(true);
@@ -29,7 +29,7 @@ test("faults are offered only where the control plane allows them, and to jobs t
 
 test("a fault is struck once however often it is asked for, and another one is another order", async () => {
   const refusal = () => Response.json({ title: "The job does not run", code: "job_not_running" }, { status: 409 });
-  const heard = plane(true, { "POST /v1/jobs/job-1/faults": refusal });
+  const requests = plane(true, { "POST /v1/jobs/job-1/faults": refusal });
   open(<JobActions job={trains()} />);
   await userEvent.click(await screen.findByRole("button", { name: "Inject a fault…" }));
   const dialog = screen.getByRole("dialog", { name: "Strike llama-nano with a fault?" });
@@ -40,7 +40,7 @@ test("a fault is struck once however often it is asked for, and another one is a
     await expect.poll(() => sent().length).toBe(before + 1);
     await screen.findByText("The job does not run");
   };
-  const sent = () => heard.filter(({ method }) => method === "POST");
+  const sent = () => requests.filter(({ method }) => method === "POST");
   await strike();
   await strike();
   await userEvent.selectOptions(screen.getByLabelText("Fault"), "kill-supervisor");
@@ -54,7 +54,7 @@ test("a fault is struck once however often it is asked for, and another one is a
 test("another layout is what the job has, changed; the control plane says what cannot run", async () => {
   let refused = true;
   const error = { field: "train.layout.tensor", message: "3 does not divide 4 heads.", remedy: "Tensor degrees that divide this model: 1, 2, 4." };
-  const heard = plane(false, {
+  const requests = plane(false, {
     "POST /v1/jobs/job-1/relayout": () => (refused ? Response.json({ title: "The layout cannot run", code: "invalid_layout", errors: [error] }, { status: 422 }) : Response.json(jobWire({ state: "relayouting" }), { status: 202 })),
   });
   open(<JobActions job={trains()} />);
@@ -70,6 +70,6 @@ test("another layout is what the job has, changed; the control plane says what c
   await userEvent.type(screen.getByLabelText("tensor"), "1");
   await userEvent.click(screen.getByRole("button", { name: "Change the layout" }));
   await expect.poll(() => screen.queryByRole("dialog")).toBeNull();
-  const [, last] = heard.filter(({ method }) => method === "POST");
+  const [, last] = requests.filter(({ method }) => method === "POST");
   expect(JSON.parse(last?.body ?? "")).toEqual({ layout: { ...layout, tensor: 1 } });
 });

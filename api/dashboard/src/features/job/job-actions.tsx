@@ -1,8 +1,9 @@
 /** What can be done with a job. What cannot be undone asks first. */
 
 import { Link } from "wouter";
-import { childAddress } from "../../api/checkpoints";
-import { isFinal, type Job } from "../../api/jobs";
+import type { Job } from "../../api/jobs";
+import { childAddress } from "../../model/addresses";
+import { isFinal } from "../../model/jobs";
 import { CancelJob } from "./cancel-job";
 import { InjectFault } from "./inject-fault";
 import { RelayoutJob } from "./relayout-job";

@@ -2,20 +2,20 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo } from "react";
+import { type Curve, type Eval, getCurves, type Range, type SeriesName } from "../../api/curves";
 import { Chart, type Line } from "../../components/chart";
-import { ChartControls } from "./chart-controls";
 import type { ChartView } from "../../model/chart-view";
-import { along, lastStep, smoothed, type Curve, type Name } from "../../model/curve";
-import { getCurves, type Eval, type Range } from "../../api/curves";
+import { along, lastStep, smoothed } from "../../model/curve";
 import { integer, loss, number, percent } from "../../model/format";
 import type { Live } from "../../model/live";
+import { ChartControls } from "./chart-controls";
 import { useChartView } from "./use-chart-view";
 
 const GROUP = "job";
 const POLL_MS = 3000;
 
 interface Look {
-  name: Name;
+  name: SeriesName;
   title: string;
   label: string;
   colour: string;
@@ -90,10 +90,10 @@ function Of({ look, curve, whole, evals, view, onZoom }: OfProps) {
   const weight = look.exact ? 0 : view.smooth;
   const lines = useMemo((): Line[] => {
     const points = along(curve, name);
-    const told: Line = { label: weight > 0 ? `${label} (smoothed)` : label, colour, band: curve.width > 1, points: smoothed(points, weight) };
+    const curveLine: Line = { label: weight > 0 ? `${label} (smoothed)` : label, colour, band: curve.width > 1, points: smoothed(points, weight) };
     const raw: Line[] = weight > 0 && curve.width === 1 ? [{ label: "raw", colour, faint: true, points }] : [];
     const validations: Line[] = evals.length > 0 ? [{ label: "Validation", colour: "orange", dots: true, points: evals.map((e) => ({ x: e.step, y: e.loss })) }] : [];
-    return [...raw, told, ...validations];
+    return [...raw, curveLine, ...validations];
   }, [curve, name, label, colour, weight, evals]);
   const known = useMemo(() => along(whole, name), [whole, name]);
   const first = known[0];

@@ -2,9 +2,9 @@ import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
-import { job } from "../../testing/jobs";
 import { given, open } from "../../testing/control-plane";
 import { checkpoint, operation } from "../../testing/history";
+import { job } from "../../testing/jobs";
 import { JobCheckpoints } from "./job-checkpoints";
 
 const now = new Date(1_795_000_060_000);
@@ -35,7 +35,7 @@ test("the cluster verifies one, and what it finds is shown when it is done", asy
   const found = { verdict: "damaged", message: "it is damaged", damaged: ["rank-00001.safetensors"], damaged_files: 3, files: 4, bytes: 100 };
   const told = [[], [operation()], [operation({ state: "running" })], [operation({ state: "done", verified: found })]];
   let asked = 0;
-  const heard = given({
+  const requests = given({
     ...CHECKPOINTS,
     "GET /v1/jobs/job-1/operations": () => Response.json({ items: told[asked === 0 ? 0 : Math.min(asked++, 3)], next: null }),
     "POST /v1/jobs/job-1/checkpoints/9/verify": () => {
@@ -48,14 +48,14 @@ test("the cluster verifies one, and what it finds is shown when it is done", asy
   expect(await screen.findByText("Waiting to be verified…")).toBeTruthy();
   expect(await screen.findByText("Verifying…", undefined, { timeout: 5000 })).toBeTruthy();
   expect(await screen.findByText("Damaged: rank-00001.safetensors and 2 more", undefined, { timeout: 5000 })).toBeTruthy();
-  expect(heard.find(({ method }) => method === "POST")?.headers.get("Idempotency-Key")).toMatch(/^page-verify-/);
+  expect(requests.find(({ method }) => method === "POST")?.headers.get("Idempotency-Key")).toMatch(/^page-verify-/);
   await expectAccessible(container);
 });
 
 test("an export is asked for in its type, and tells where it lies; a refusal is told in the dialog", async () => {
   const exported = { path: "/data/checkpoints/job-1/export-00000100-bf16", dtype: "bf16", files: 1, parameters: 12, bytes: 24_000_000 };
   let refused = true;
-  const heard = given({
+  const requests = given({
     ...CHECKPOINTS,
     "GET /v1/jobs/job-1/operations": () =>
       Response.json({ items: refused ? [] : [operation({ kind: "export", state: "done", dtype: "bf16", exported })], next: null }),
@@ -73,7 +73,7 @@ test("an export is asked for in its type, and tells where it lies; a refusal is 
   await userEvent.click(screen.getByRole("button", { name: "Export" }));
   expect(await screen.findByText("/data/checkpoints/job-1/export-00000100-bf16")).toBeTruthy();
   expect(screen.queryByRole("dialog")).toBeNull();
-  expect(heard.filter(({ method }) => method === "POST").map(({ url }) => url.search)).toEqual(["?dtype=bf16", "?dtype=bf16"]);
+  expect(requests.filter(({ method }) => method === "POST").map(({ url }) => url.search)).toEqual(["?dtype=bf16", "?dtype=bf16"]);
 });
 
 test("what failed says why and what helps; whole and removed are told", async () => {

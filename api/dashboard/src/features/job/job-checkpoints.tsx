@@ -2,11 +2,12 @@
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
-import { CheckpointTable } from "./checkpoint-table";
+import { type Checkpoint, listCheckpoints } from "../../api/checkpoints";
+import type { Job } from "../../api/jobs";
 import { ProblemNotice } from "../../components/problem-notice";
-import { listCheckpoints, type Checkpoint } from "../../api/checkpoints";
-import { isFinal, type Job } from "../../api/jobs";
-import { isOpen } from "../../api/operations";
+import { isFinal } from "../../model/jobs";
+import { isOpen } from "../../model/operations";
+import { CheckpointTable } from "./checkpoint-table";
 import { ExportCheckpoint } from "./export-checkpoint";
 import { useOperations, useVerify } from "./use-operations";
 

@@ -2,10 +2,11 @@
 
 import { Link } from "wouter";
 import type { Plan } from "../../api/events";
-import { duration, integer, loss, secondsBetween, short } from "../../model/format";
-import { jobAddress, type Job, type Summary } from "../../api/jobs";
+import type { Job, Summary } from "../../api/jobs";
 import { Facts } from "../../components/facts";
 import { TimeAgo } from "../../components/time-ago";
+import { jobAddress } from "../../model/addresses";
+import { duration, integer, loss, secondsBetween, short } from "../../model/format";
 
 export function JobFacts({ job, plan, now }: { job: Job; plan: Plan | null; now: Date }) {
   const ran = secondsBetween(job.startedAt, job.finishedAt ?? now);

@@ -1,27 +1,28 @@
 /** The top of a job's page: who it is, how it is, how far it is. */
 
 import type { ReactNode } from "react";
-import { duration, integer, loss, secondsBetween, short } from "../../model/format";
-import { isFinal, type Job } from "../../api/jobs";
-import type { Link } from "../../api/sse";
+import type { Job } from "../../api/jobs";
+import type { Connection } from "../../api/sse";
 import { StateBadge } from "../../components/state-badge";
+import { duration, integer, loss, secondsBetween, short } from "../../model/format";
+import { isFinal } from "../../model/jobs";
 import "./job-head.css";
 
 export interface JobHeadProps {
   job: Job;
   /** The newest validation loss. */
   validation: number | null;
-  link: Link;
+  connection: Connection;
   action: ReactNode;
 }
 
-export function JobHead({ job, validation, link, action }: JobHeadProps) {
+export function JobHead({ job, validation, connection, action }: JobHeadProps) {
   return (
     <header className="job-head" data-state={job.state}>
       <div className="job-head-name">
         <h1>{job.name}</h1>
         <StateBadge state={job.state} />
-        {link === "lost" && <span className="job-head-link" role="status">connection lost, trying again…</span>}
+        {connection === "lost" && <span className="job-head-link" role="status">connection lost, trying again…</span>}
         <div className="job-head-action">{action}</div>
       </div>
       <Why job={job} />

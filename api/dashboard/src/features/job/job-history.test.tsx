@@ -4,13 +4,13 @@ import { expect, test } from "vitest";
 import type { Entry } from "../../api/events";
 import type { Schema } from "../../api/http";
 import { expectAccessible } from "../../testing/accessible";
-import { given, open, type Asked } from "../../testing/control-plane";
-import { JobTimeline } from "./job-history";
+import { type SentRequest, given, open } from "../../testing/control-plane";
+import { JobHistory } from "./job-history";
 
 const saved = (n: number): Entry => ({ id: `${n}.7.9`, at: new Date(n * 1000), kind: "checkpoint", step: n, path: "/c", bytes: 1, seconds: 0.1 });
 
 /** Places 1 to 120 of a job whose first line is its queuing, and that saved at each of the others. */
-function page({ url }: Asked): Response {
+function page({ url }: SentRequest): Response {
   const before = Math.min(Number(url.searchParams.get("before")), 121);
   const last = Math.max(1, before - Number(url.searchParams.get("limit")));
   const items = Array.from({ length: before - last }, (_, at): Schema<"StoryEntry"> => {
@@ -22,15 +22,15 @@ function page({ url }: Asked): Response {
   return Response.json({ items, next: last > 1 ? last : null });
 }
 
-const plane = (answer: (asked: Asked) => Response = page) => given({ "GET /v1/jobs/job-1/story": answer });
+const plane = (answer: (request: SentRequest) => Response = page) => given({ "GET /v1/jobs/job-1/story": answer });
 const press = async (name: string) => userEvent.click(await screen.findByRole("button", { name }));
 const lines = () => screen.getAllByRole("listitem").map((item) => /step (\d+)|queued/.exec(item.textContent)?.[0]);
 
 test("the story goes back to its first line, a page at a time, and from there to the newest", async () => {
-  const heard = plane();
-  const { container } = open(<JobTimeline id="job-1" live={[saved(119), saved(120)]} />);
+  const requests = plane();
+  const { container } = open(<JobHistory id="job-1" live={[saved(119), saved(120)]} />);
   expect(lines()).toEqual(["step 120", "step 119"]);
-  expect(heard).toEqual([]);
+  expect(requests).toEqual([]);
   await press("Older");
   await expect.poll(lines).toEqual(Array.from({ length: 50 }, (_, at) => `step ${118 - at}`));
   await expectAccessible(container);
@@ -39,7 +39,7 @@ test("the story goes back to its first line, a page at a time, and from there to
   await press("Older");
   await expect.poll(lines).toEqual([...Array.from({ length: 17 }, (_, at) => `step ${18 - at}`), "queued"]);
   expect(screen.queryByRole("button", { name: "Older" })).toBeNull();
-  expect(heard.map(({ url }) => url.searchParams.get("before"))).toEqual(["119", "69", "19"]);
+  expect(requests.map(({ url }) => url.searchParams.get("before"))).toEqual(["119", "69", "19"]);
   await press("Newest");
   expect(lines()).toEqual(["step 120", "step 119"]);
   expect(screen.queryByRole("button", { name: "Newest" })).toBeNull();
@@ -47,7 +47,7 @@ test("the story goes back to its first line, a page at a time, and from there to
 
 test("where the stream told of nothing lately, what is older begins with the newest of it", async () => {
   plane();
-  open(<JobTimeline id="job-1" live={[]} />);
+  open(<JobHistory id="job-1" live={[]} />);
   expect(screen.getByText("Nothing happened lately.")).toBeTruthy();
   await press("Older");
   await expect.poll(() => lines()[0]).toBe("step 120");
@@ -55,13 +55,13 @@ test("where the stream told of nothing lately, what is older begins with the new
 
 test("a job whose first line is shown has nothing older", () => {
   plane();
-  open(<JobTimeline id="job-1" live={[saved(1), saved(2)]} />);
+  open(<JobHistory id="job-1" live={[saved(1), saved(2)]} />);
   expect(screen.queryByRole("button")).toBeNull();
 });
 
 test("a refusal is told, and what is newest stays", async () => {
   plane(() => Response.json({ title: "There is no such job", code: "job_not_found" }, { status: 404 }));
-  open(<JobTimeline id="job-1" live={[saved(9)]} />);
+  open(<JobHistory id="job-1" live={[saved(9)]} />);
   await press("Older");
   expect((await screen.findByRole("alert")).textContent).toContain("There is no such job");
   expect(lines()).toEqual(["step 9"]);

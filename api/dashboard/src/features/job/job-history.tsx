@@ -2,19 +2,20 @@
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import type { Entry } from "../../api/events";
+import { listHistory } from "../../api/history";
 import { ProblemNotice } from "../../components/problem-notice";
-import { Timeline } from "./history";
-import { placeOf, type Entry } from "../../api/events";
-import { listStory } from "../../api/history";
+import { positionOf } from "../../model/live";
+import { History } from "./history";
 
 const AT_ONCE = 50;
 
 /** `live`: the newest entries, of which the stream brings more. */
-export function JobTimeline({ id, live }: { id: string; live: readonly Entry[] }) {
+export function JobHistory({ id, live }: { id: string; live: readonly Entry[] }) {
   const [before, goTo] = useState<number | null>(null);
   const { data, error, isFetching } = useQuery({
-    queryKey: ["story", id, before],
-    queryFn: ({ signal }) => listStory(id, before ?? Number.MAX_SAFE_INTEGER, AT_ONCE, signal),
+    queryKey: ["history", id, before],
+    queryFn: ({ signal }) => listHistory(id, before ?? Number.MAX_SAFE_INTEGER, AT_ONCE, signal),
     enabled: before !== null,
     placeholderData: keepPreviousData,
     staleTime: Infinity, // what has happened stays as it is
@@ -24,18 +25,18 @@ export function JobTimeline({ id, live }: { id: string; live: readonly Entry[] }
   const entries = older?.entries ?? live;
   const next = before === null ? beforeThe(live[0]) : (data?.next ?? null);
   return (
-    <Timeline entries={entries} until={older?.entries.at(-1)?.at ?? null}>
+    <History entries={entries} until={older?.entries.at(-1)?.at ?? null}>
       {error && before !== null && <ProblemNotice problem={error} />}
       <div className="timeline-ways">
         {next !== null && <button className="button small" disabled={isFetching} onClick={() => { goTo(next); }}>Older</button>}
         {before !== null && <button className="button small" onClick={() => { goTo(null); }}>Newest</button>}
       </div>
-    </Timeline>
+    </History>
   );
 }
 
 /** Where the next page begins; null before a job's first line. Where the stream told nothing yet, everything lies before. */
 const beforeThe = (oldest: Entry | undefined) => {
-  const place = oldest === undefined ? Number.MAX_SAFE_INTEGER : placeOf(oldest);
+  const place = oldest === undefined ? Number.MAX_SAFE_INTEGER : positionOf(oldest);
   return place > 1 ? place : null;
 };

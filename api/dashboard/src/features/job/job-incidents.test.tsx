@@ -2,13 +2,13 @@ import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
-import { job } from "../../testing/jobs";
 import { given, open } from "../../testing/control-plane";
 import { incident } from "../../testing/history";
+import { job } from "../../testing/jobs";
 import { JobIncidents } from "./job-incidents";
 
 test("incidents come newest first, earlier ones when they are asked for, beside the budgets", async () => {
-  const heard = given({
+  const requests = given({
     "GET /v1/jobs/job-1/incidents": ({ url }) =>
       url.searchParams.get("before") === "7"
         ? Response.json({ items: [incident({ n: 3, story: "It began." })], next: null })
@@ -16,7 +16,7 @@ test("incidents come newest first, earlier ones when they are asked for, beside 
   });
   const { container } = open(<JobIncidents job={job({ budgets: { repairs: { used: 2, most: 20 }, restarts: { used: 0, most: 3 }, retries: { used: 0, most: 0 } } })} />);
   await screen.findByText("It went on.");
-  expect(heard[0]?.url.searchParams.get("newest")).toBe("true");
+  expect(requests[0]?.url.searchParams.get("newest")).toBe("true");
   expect([...screen.getByRole("list", { name: "Budgets" }).children].map((item) => item.textContent)).toEqual(["Repairs2 of 20", "Restarts0 of 3"]);
   await userEvent.click(screen.getByRole("button", { name: "Earlier incidents" }));
   await screen.findByText("It began.");

@@ -1,11 +1,11 @@
 /** What went wrong with a job, newest first, a page at a time. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { BudgetBars } from "./budget-bars";
-import { IncidentCard } from "./incident-card";
-import { ProblemNotice } from "../../components/problem-notice";
 import { listIncidents } from "../../api/incidents";
 import type { Job } from "../../api/jobs";
+import { ProblemNotice } from "../../components/problem-notice";
+import { BudgetBars } from "./budget-bars";
+import { IncidentCard } from "./incident-card";
 
 /** An incident may carry the stacks of hundreds of ranks. */
 const AT_ONCE = 5;

@@ -2,8 +2,8 @@ import { screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
-import { job } from "../../testing/jobs";
 import { given, open } from "../../testing/control-plane";
+import { job } from "../../testing/jobs";
 import { JobLogs } from "./job-logs";
 
 const line = (n: number, text: string) => ({ n, rank: n % 2, attempt: 1, line: n, stream: "stdout", text, ts: 1_795_000_000 + n });
@@ -22,12 +22,12 @@ function plane() {
 }
 
 test("a search looks on by itself, and a hit is seen among its neighbours", async () => {
-  const heard = plane();
+  const requests = plane();
   const { container } = open(<JobLogs job={job({ state: "succeeded" })} />);
   await screen.findByText("newest");
   await userEvent.type(screen.getByLabelText("Text"), "needle");
   await screen.findByText("2 lines found.");
-  const asked = heard.filter(({ url }) => url.pathname.endsWith("/search")).map(({ url }) => url.searchParams);
+  const asked = requests.filter(({ url }) => url.pathname.endsWith("/search")).map(({ url }) => url.searchParams);
   expect(asked.map((params) => [params.get("text"), params.get("after")])).toEqual([["needle", "0"], ["needle", "20"], ["needle", "60"]]);
   await expectAccessible(container);
   await userEvent.click(screen.getByRole("button", { name: "needle one" }));
@@ -42,11 +42,11 @@ test("a search looks on by itself, and a hit is seen among its neighbours", asyn
 });
 
 test("level, rank and time are asked for", async () => {
-  const heard = plane();
+  const requests = plane();
   open(<JobLogs job={job({ state: "succeeded" })} />);
   await userEvent.selectOptions(screen.getByLabelText("Rank"), "rank 3");
   await userEvent.selectOptions(screen.getByLabelText("Level"), "error");
-  await expect.poll(() => heard.at(-1)?.url.searchParams.get("level")).toBe("error");
-  expect(heard.at(-1)?.url.searchParams.get("rank")).toBe("3");
-  expect(heard.some(({ url }) => url.pathname.endsWith("/logs") && url.searchParams.get("rank") === "3")).toBe(true);
+  await expect.poll(() => requests.at(-1)?.url.searchParams.get("level")).toBe("error");
+  expect(requests.at(-1)?.url.searchParams.get("rank")).toBe("3");
+  expect(requests.some(({ url }) => url.pathname.endsWith("/logs") && url.searchParams.get("rank") === "3")).toBe(true);
 });

@@ -1,8 +1,8 @@
 import { screen } from "@testing-library/react";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
-import { job, jobWire } from "../../testing/jobs";
 import { given, open } from "../../testing/control-plane";
+import { job, jobWire } from "../../testing/jobs";
 import { JobParent } from "./job-parent";
 
 test("a job stands beside its parent where they differ", async () => {

@@ -2,8 +2,9 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
+import { getJob, type Job } from "../../api/jobs";
 import { SpecDiff } from "../../components/spec-diff";
-import { getJob, jobAddress, type Job } from "../../api/jobs";
+import { jobAddress } from "../../model/addresses";
 import { differences } from "../../model/runs";
 
 export function JobParent({ job, parent }: { job: Job; parent: string }) {

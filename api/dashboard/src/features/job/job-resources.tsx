@@ -1,10 +1,10 @@
 /** What each rank holds and sends, measured in a probed step beside the formula for the job's layout. */
 
 import { useQuery } from "@tanstack/react-query";
-import { MemoryBars } from "./memory-bars";
-import { ProblemNotice } from "../../components/problem-notice";
-import { TrafficTable } from "./traffic-table";
 import { getResources } from "../../api/resources";
+import { ProblemNotice } from "../../components/problem-notice";
+import { MemoryBars } from "./memory-bars";
+import { TrafficTable } from "./traffic-table";
 import "./job-resources.css";
 
 /** Probes are rare. */

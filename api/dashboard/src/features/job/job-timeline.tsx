@@ -1,10 +1,10 @@
 /** A job's life on one line, read anew whenever its state moved. */
 
 import { useQuery } from "@tanstack/react-query";
-import { LifeLine } from "./timeline";
-import { getLifeLine } from "../../model/timeline";
+import { getTimeline } from "../../api/timeline";
+import { StateTimeline } from "./timeline";
 
-export function JobLife({ id, now }: { id: string; now: Date }) {
-  const { data } = useQuery({ queryKey: ["lifeline", id], queryFn: ({ signal }) => getLifeLine(id, signal) });
-  return data ? <LifeLine line={data} now={now} /> : null;
+export function JobTimeline({ id, now }: { id: string; now: Date }) {
+  const { data } = useQuery({ queryKey: ["timeline", id], queryFn: ({ signal }) => getTimeline(id, signal) });
+  return data ? <StateTimeline line={data} now={now} /> : null;
 }

@@ -1,32 +1,32 @@
 /** What is looked for in a log: text, level, rank and time. */
 
 import type { SyntheticEvent } from "react";
-import { LEVELS, type Level, type Wanted } from "../../api/log-search";
+import { type Level, LEVELS, type LogQuery } from "../../api/log-search";
 
 export interface LogFilterProps {
-  wanted: Wanted;
+  query: LogQuery;
   worldSize: number;
-  onWanted: (changes: Partial<Wanted>) => void;
+  onQuery: (changes: Partial<LogQuery>) => void;
 }
 
 const LEVEL_NAMES: Readonly<Record<Level, string>> = { "": "Any level", warning: "Warnings and errors", error: "Errors" };
 
-export function LogFilter({ wanted, worldSize, onWanted }: LogFilterProps) {
+export function LogFilter({ query, worldSize, onQuery }: LogFilterProps) {
   return (
     <form className="log-filter" role="search" aria-label="Search the logs" onSubmit={(event: SyntheticEvent) => { event.preventDefault(); }}>
       <label>
         <span className="unseen">Text</span>
-        <input type="search" placeholder="Search all lines" maxLength={255} value={wanted.text} onChange={(event) => { onWanted({ text: event.target.value }); }} />
+        <input type="search" placeholder="Search all lines" maxLength={255} value={query.text} onChange={(event) => { onQuery({ text: event.target.value }); }} />
       </label>
       <label>
         <span className="unseen">Level</span>
-        <select value={wanted.level} onChange={(event) => { onWanted({ level: event.target.value as Level }); }}>
+        <select value={query.level} onChange={(event) => { onQuery({ level: event.target.value as Level }); }}>
           {LEVELS.map((level) => <option key={level} value={level}>{LEVEL_NAMES[level]}</option>)}
         </select>
       </label>
-      <RankChoice worldSize={worldSize} rank={wanted.rank} onRank={(rank) => { onWanted({ rank }); }} />
-      <Moment name="From" value={wanted.since} onValue={(since) => { onWanted({ since }); }} />
-      <Moment name="Until" value={wanted.until} onValue={(until) => { onWanted({ until }); }} />
+      <RankChoice worldSize={worldSize} rank={query.rank} onRank={(rank) => { onQuery({ rank }); }} />
+      <Moment name="From" value={query.since} onValue={(since) => { onQuery({ since }); }} />
+      <Moment name="Until" value={query.until} onValue={(until) => { onQuery({ until }); }} />
     </form>
   );
 }

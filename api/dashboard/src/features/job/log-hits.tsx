@@ -2,45 +2,45 @@
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useEffect, useLayoutEffect, useRef } from "react";
-import { LogLines } from "./log-lines";
-import { ProblemNotice } from "../../components/problem-notice";
-import { linesAround, searchLogs, type Hits, type Wanted } from "../../api/log-search";
+import { linesAround, type LogQuery, type LogSearchResult, searchLogs } from "../../api/log-search";
 import type { LogLine } from "../../api/logs";
+import { ProblemNotice } from "../../components/problem-notice";
+import { LogLines } from "./log-lines";
 
-/** Hits of one page: so many are looked for without being asked. */
+/** LogSearchResult of one page: so many are looked for without being asked. */
 const ENOUGH = 100;
 /** Pages kept: of more, the first ones go. */
 const PAGES = 20;
 
 export interface LogHitsProps {
   id: string;
-  wanted: Wanted;
+  query: LogQuery;
   width: number;
   onLine: (line: LogLine) => void;
 }
 
-export function LogHits({ id, wanted, width, onLine }: LogHitsProps) {
-  const query = useInfiniteQuery({
-    queryKey: ["log-hits", id, wanted],
-    queryFn: ({ pageParam, signal }) => searchLogs(id, wanted, pageParam, signal),
+export function LogHits({ id, query, width, onLine }: LogHitsProps) {
+  const search = useInfiniteQuery({
+    queryKey: ["log-hits", id, query],
+    queryFn: ({ pageParam, signal }) => searchLogs(id, query, pageParam, signal),
     initialPageParam: 0,
-    getNextPageParam: ({ done, looked }: Hits) => (done ? undefined : looked),
+    getNextPageParam: ({ done, scannedTo }: LogSearchResult) => (done ? undefined : scannedTo),
     getPreviousPageParam: () => undefined,
     maxPages: PAGES,
     staleTime: Infinity,
     gcTime: 0,
   });
-  const { data, hasNextPage, isFetching, fetchNextPage, error } = query;
+  const { data, hasNextPage, isFetching, fetchNextPage, error } = search;
   const lines = data?.pages.flatMap((page) => page.lines) ?? [];
   const last = data?.pages.at(-1);
-  const looksOn = hasNextPage && !isFetching && error === null && lines.length < ENOUGH;
+  const searchesOn = hasNextPage && !isFetching && error === null && lines.length < ENOUGH;
   useEffect(() => {
-    if (looksOn) void fetchNextPage();
-  }, [looksOn, fetchNextPage, data]);
+    if (searchesOn) void fetchNextPage();
+  }, [searchesOn, fetchNextPage, data]);
   return (
     <>
       {error && <ProblemNotice problem={error} />}
-      <p className="log-found quiet" role="status">{said(lines.length, last)}</p>
+      <p className="log-found quiet" role="status">{foundText(lines.length, last)}</p>
       <div className="log-tail-lines" role="region" aria-label="Lines found" tabIndex={0}>
         <LogLines lines={lines} width={width} onLine={onLine} />
         {hasNextPage && !isFetching && <button className="button log-more" onClick={() => void fetchNextPage()}>Look on</button>}
@@ -49,10 +49,10 @@ export function LogHits({ id, wanted, width, onLine }: LogHitsProps) {
   );
 }
 
-function said(count: number, last: Hits | undefined): string {
+function foundText(count: number, last: LogSearchResult | undefined): string {
   if (last === undefined) return "Looking…";
   const found = `${count.toLocaleString("en-US")} ${count === 1 ? "line" : "lines"} found`;
-  const part = last.last === 0 ? 100 : Math.floor((last.looked / last.last) * 100);
+  const part = last.end === 0 ? 100 : Math.floor((last.scannedTo / last.end) * 100);
   return last.done ? `${found}.` : `${found} in the first ${Math.min(part, 99)} % of the log.`;
 }
 

@@ -1,7 +1,7 @@
 /** Log lines as they were written: rank and time beside each. */
 
-import { clock } from "../../model/format";
 import type { LogLine } from "../../api/logs";
+import { clock } from "../../model/format";
 import "./log-tail.css";
 
 export interface LogLinesProps {

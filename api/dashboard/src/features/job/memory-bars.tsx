@@ -1,7 +1,7 @@
 /** What ranks hold, kind by kind: a bar to the least of all ranks, lighter up to the most, and a mark where the formula is. */
 
-import { bytes } from "../../model/format";
 import type { Held, Range } from "../../api/resources";
+import { bytes } from "../../model/format";
 import "./memory-bars.css";
 
 const NAMES: Readonly<Record<string, string>> = {

@@ -1,7 +1,8 @@
 /** How far the cluster is with a checkpoint, and what it found or wrote. */
 
+import type { Operation } from "../../api/operations";
 import { bytes, integer } from "../../model/format";
-import { isOpen, type Operation } from "../../api/operations";
+import { isOpen } from "../../model/operations";
 
 const UNDERWAY: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   verify: { waiting: "Waiting to be verified…", running: "Verifying…" },

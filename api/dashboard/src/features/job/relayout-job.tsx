@@ -2,10 +2,10 @@
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
+import type { Schema } from "../../api/http";
+import { type Job, relayoutJob } from "../../api/jobs";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
-import type { Schema } from "../../api/http";
-import { relayoutJob, type Job } from "../../api/jobs";
 import "../../components/form.css";
 
 type Layout = Schema<"Layout">;
@@ -20,12 +20,12 @@ export function RelayoutJob({ job }: { job: Job }) {
   return (
     <>
       <button className="button" onClick={() => { setAsking(true); }}>Change layout…</button>
-      {asking && <Question job={job} onDone={() => { setAsking(false); }} />}
+      {asking && <Dialog job={job} onDone={() => { setAsking(false); }} />}
     </>
   );
 }
 
-function Question({ job, onDone }: { job: Job; onDone: () => void }) {
+function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
   const client = useQueryClient();
   const [layout, setLayout] = useState(() => (job.spec as { train: { layout: Layout } }).train.layout);
   const change = useMutation({

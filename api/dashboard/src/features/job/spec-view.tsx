@@ -1,8 +1,8 @@
 /** The spec as it was submitted, as YAML or JSON, ready to be copied. */
 
 import { useId, useState, type KeyboardEvent } from "react";
-import { toYaml } from "../../model/yaml";
 import { CopyButton } from "../../components/copyable-text";
+import { toYaml } from "../../model/yaml";
 import "./spec-view.css";
 
 const FORMS = ["YAML", "JSON"] as const;

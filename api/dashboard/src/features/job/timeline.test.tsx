@@ -1,11 +1,11 @@
 import { render, screen } from "@testing-library/react";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
-import { lifeLine } from "../../testing/history";
-import { LifeLine } from "./timeline";
+import { timeline } from "../../testing/history";
+import { StateTimeline } from "./timeline";
 
 test("a life is said in words too, with the colours that are on it", async () => {
-  const { container } = render(<LifeLine line={lifeLine()} now={new Date(1_100_000)} />);
+  const { container } = render(<StateTimeline line={timeline()} now={new Date(1_100_000)} />);
   expect(screen.getByRole("img", { name: "1 min 40 s, 2 attempts, 1 incident." })).toBeTruthy();
   expect([...container.querySelectorAll(".life-line-legend li")].map((item) => item.textContent)).toEqual(["queued", "running", "incident", "attempt 2, generation 1"]);
   expect(container.querySelector(".life-line-mark title")?.textContent).toMatch(/^incident rank_lost, rank 1, step 120, /);
@@ -13,6 +13,6 @@ test("a life is said in words too, with the colours that are on it", async () =>
 });
 
 test("a life that began before what is shown says so", () => {
-  render(<LifeLine line={lifeLine({ complete: false })} now={new Date(1_100_000)} />);
+  render(<StateTimeline line={timeline({ complete: false })} now={new Date(1_100_000)} />);
   expect(screen.getByRole("img", { name: /^The newest part/ })).toBeTruthy();
 });

@@ -1,20 +1,21 @@
 /** A job's life on one line: states as stretches, attempts as lines across, incidents and what followed them as marks. */
 
+import type { Mark, Span, Timeline as Line } from "../../api/timeline";
 import { clock, duration } from "../../model/format";
-import { draw, type Drawn, type LifeLine as Line, type Mark, type Span } from "../../model/timeline";
+import { draw, type Drawn } from "../../model/timeline";
 import "./timeline.css";
 
-export function LifeLine({ line, now }: { line: Line; now: Date }) {
+export function StateTimeline({ line, now }: { line: Line; now: Date }) {
   const drawn = draw(line, now.getTime() / 1000);
   if (drawn === null) return null;
-  const last = drawn.stretches.at(-1)?.span;
+  const last = drawn.spans.at(-1)?.span;
   const attempts = last?.attempt ?? 0;
   const incidents = line.marks.filter(({ kind }) => kind === "incident").length;
   const said = `${duration(drawn.ended - drawn.begun)}, ${count(attempts, "attempt")}, ${count(incidents, "incident")}`;
   return (
     <section className="life-line card" aria-label="Life of the job">
       <svg role="img" aria-label={`${line.complete ? "" : "The newest part: "}${said}.`} preserveAspectRatio="none" viewBox="0 0 1000 20">
-        {drawn.stretches.map((one, index) => (
+        {drawn.spans.map((one, index) => (
           <rect key={index} className={`life-line-${one.span.state}`} x={one.left * 1000} width={Math.max(one.width * 1000, 1)} y={4} height={12}>
             <title>{spanInWords(one.span)}</title>
           </rect>

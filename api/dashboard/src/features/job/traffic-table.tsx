@@ -1,7 +1,7 @@
 /** What a rank sends in a step, by mesh axis and collective, beside the formula. */
 
-import { bytes, integer } from "../../model/format";
 import type { Flow } from "../../api/resources";
+import { bytes, integer } from "../../model/format";
 import "../../components/plain-table.css";
 import "./traffic-table.css";
 

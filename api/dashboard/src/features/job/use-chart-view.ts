@@ -2,14 +2,14 @@
 
 import { useCallback, useEffect, useState } from "react";
 import { useSearchParams } from "wouter";
-import { NAMES, read, write, type ChartView } from "../../model/chart-view";
-import { useSettled } from "../../hooks/use-debounced";
+import { useDebounced } from "../../hooks/use-debounced";
+import { type ChartView, NAMES, read, write } from "../../model/chart-view";
 
 export function useChartView(): [ChartView, (changes: Partial<ChartView>) => void] {
   const [params, setParams] = useSearchParams();
   const [view, setView] = useState(() => read(params));
   // Written once it stands still: browsers bear few changes of the address in a second, and a slider makes many.
-  const settled = useSettled(write(view).toString());
+  const settled = useDebounced(write(view).toString());
   useEffect(() => {
     setParams((known) => {
       const next = new URLSearchParams(known);

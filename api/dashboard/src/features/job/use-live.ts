@@ -1,47 +1,47 @@
 /** A job's live data: what there is so far, then its event stream, which goes on from there without a gap or a double. */
 
 import { useEffect, useReducer, useState } from "react";
-import { getCurves, type Curves } from "../../api/curves";
-import { toTold, type Told } from "../../api/events";
+import { type Curves, getCurves } from "../../api/curves";
+import { type StreamEvent, toStreamEvent } from "../../api/events";
 import { Problem } from "../../api/http";
 import { jobPath } from "../../api/jobs";
-import { begin, hear, SILENT, type Live } from "../../model/live";
-import { follow, type Link } from "../../api/sse";
+import { type Connection, follow } from "../../api/sse";
+import { EMPTY, init, type Live, reduce } from "../../model/live";
 
-/** Drawing more often than this helps nobody, however fast the steps come. */
+/** The page is drawn at most once in this time, however fast the steps come. */
 const DRAW_MS = 200;
 
-type News = { curves: Curves } | { told: Told[] };
+type Action = { curves: Curves } | { events: StreamEvent[] };
 
-const reduce = (live: Live, news: News): Live => ("curves" in news ? begin(live, news.curves) : hear(live, news.told));
+const next = (live: Live, action: Action): Live => ("curves" in action ? init(live, action.curves) : reduce(live, action.events));
 
 export interface LiveJob extends Live {
-  link: Link;
+  connection: Connection;
   problem: Problem | null;
 }
 
 /** `onState` is called whenever the job may have moved, or something happened to it. One mounted page is one job: remount it for another id. */
 export function useLive(id: string, onState: () => void): LiveJob {
-  const [live, tell] = useReducer(reduce, SILENT);
-  const [link, setLink] = useState<Link>("connecting");
+  const [live, dispatch] = useReducer(next, EMPTY);
+  const [connection, setConnection] = useState<Connection>("connecting");
   const [problem, setProblem] = useState<Problem | null>(null);
 
   useEffect(() => {
     const ending = new AbortController();
-    const batch = new Batch((told) => {
-      tell({ told });
-      if (told.some((one) => one.is === "entry" && one.entry.kind !== "checkpoint")) onState();
+    const batch = new Batch((events) => {
+      dispatch({ events });
+      if (events.some((event) => event.kind === "entry" && event.entry.kind !== "checkpoint")) onState();
     });
     const run = async () => {
-      const curves = await patiently(() => getCurves(id, null, ending.signal), ending.signal);
-      tell({ curves });
+      const curves = await retrying(() => getCurves(id, null, ending.signal), ending.signal);
+      dispatch({ curves });
       await follow(`${jobPath(id)}/events?ranks=true`, {
         after: curves.cursor,
         signal: ending.signal,
-        onLink: setLink,
+        onConnection: setConnection,
         onFrame: (frame) => {
-          const told = toTold(frame);
-          if (told) batch.add(told);
+          const event = toStreamEvent(frame);
+          if (event) batch.add(event);
         },
       });
       batch.flush();
@@ -56,38 +56,38 @@ export function useLive(id: string, onState: () => void): LiveJob {
     };
   }, [id, onState]);
 
-  return { ...live, link, problem };
+  return { ...live, connection, problem };
 }
 
-/** Try again while the failure may pass. Raises the `Problem` that will not. */
-async function patiently<T>(act: () => Promise<T>, signal: AbortSignal): Promise<T> {
+/** Calls `act` again while its failure may be temporary. Raises the `Problem` that is not. */
+async function retrying<T>(act: () => Promise<T>, signal: AbortSignal): Promise<T> {
   for (;;) {
     try {
       return await act();
     } catch (error) {
-      if (signal.aborted || !(error instanceof Problem && error.passing)) throw error;
+      if (signal.aborted || !(error instanceof Problem && error.retryable)) throw error;
       await new Promise((resolve) => setTimeout(resolve, 2000));
     }
   }
 }
 
-/** What was told since the last drawing, handed on together. */
+/** Collects the events since the last drawing and passes them on together. */
 class Batch {
-  #told: Told[] = [];
+  #events: StreamEvent[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(readonly hand: (told: Told[]) => void) {}
+  constructor(readonly onFlush: (events: StreamEvent[]) => void) {}
 
-  add(one: Told): void {
-    this.#told.push(one);
+  add(event: StreamEvent): void {
+    this.#events.push(event);
     this.#timer ??= setTimeout(() => { this.flush(); }, DRAW_MS);
   }
 
   flush(): void {
     this.stop();
-    const told = this.#told;
-    this.#told = [];
-    if (told.length > 0) this.hand(told);
+    const events = this.#events;
+    this.#events = [];
+    if (events.length > 0) this.onFlush(events);
   }
 
   stop(): void {

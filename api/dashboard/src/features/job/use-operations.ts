@@ -2,7 +2,8 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { newKey } from "../../api/idempotency-key";
-import { exportCheckpoint, isOpen, listOperations, verifyCheckpoint, type Dtype } from "../../api/operations";
+import { type Dtype, exportCheckpoint, listOperations, verifyCheckpoint } from "../../api/operations";
+import { isOpen } from "../../model/operations";
 
 const BUSY_MS = 1000;
 const POLL_MS = 10_000;

@@ -2,15 +2,15 @@ import { screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test, vi } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
-import { job, jobWire } from "../../testing/jobs";
 import { given, open } from "../../testing/control-plane";
+import { job, jobWire } from "../../testing/jobs";
 import { BulkCancel } from "./bulk-cancel";
 
 const JOBS = [job(), job({ id: "job-2", name: "other" }), job({ id: "job-3", name: "over", state: "failed" })];
 const accepted = () => Response.json(jobWire({ state: "cancelling" }), { status: 202 });
 
 test("those that live are cancelled, after the question named them", async () => {
-  const heard = given({ "POST /v1/jobs/job-1/cancel": accepted, "POST /v1/jobs/job-2/cancel": accepted });
+  const requests = given({ "POST /v1/jobs/job-1/cancel": accepted, "POST /v1/jobs/job-2/cancel": accepted });
   const done = vi.fn();
   open(<BulkCancel jobs={JOBS} onDone={done} />);
   await userEvent.click(screen.getByRole("button", { name: "Cancel 2 jobs" }));
@@ -18,15 +18,15 @@ test("those that live are cancelled, after the question named them", async () =>
   expect(dialog.textContent).toContain("other");
   expect(dialog.textContent).not.toContain("over ");
   await expectAccessible(dialog);
-  expect(heard).toEqual([]);
+  expect(requests).toEqual([]);
   await userEvent.click(screen.getAllByRole("button", { name: "Cancel 2 jobs" }).at(-1) ?? document.body);
   await expect.poll(() => done.mock.calls.length).toBe(1);
-  expect(heard.map(({ url }) => url.pathname).toSorted()).toEqual(["/v1/jobs/job-1/cancel", "/v1/jobs/job-2/cancel"]);
+  expect(requests.map(({ url }) => url.pathname).toSorted()).toEqual(["/v1/jobs/job-1/cancel", "/v1/jobs/job-2/cancel"]);
 });
 
 test("the one that cannot be cancelled is named, and the others are all the same", async () => {
   const ended = () => Response.json({ title: "The job has ended", code: "job_ended", detail: "It succeeded already." }, { status: 409 });
-  const heard = given({ "POST /v1/jobs/job-1/cancel": ended, "POST /v1/jobs/job-2/cancel": accepted });
+  const requests = given({ "POST /v1/jobs/job-1/cancel": ended, "POST /v1/jobs/job-2/cancel": accepted });
   const done = vi.fn();
   open(<BulkCancel jobs={JOBS} onDone={done} />);
   await userEvent.click(screen.getByRole("button", { name: "Cancel 2 jobs" }));
@@ -34,7 +34,7 @@ test("the one that cannot be cancelled is named, and the others are all the same
   const alert = await screen.findByRole("alert");
   expect(alert.textContent).toContain("1 of 2 jobs were not cancelled");
   expect(alert.textContent).toContain("llama-nano It succeeded already.");
-  expect(heard).toHaveLength(2);
+  expect(requests).toHaveLength(2);
   expect(done).not.toHaveBeenCalled();
 });
 

@@ -2,10 +2,11 @@
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
+import { Problem } from "../../api/http";
+import { cancelJob, type Job } from "../../api/jobs";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
-import { Problem } from "../../api/http";
-import { cancelJob, isFinal, type Job } from "../../api/jobs";
+import { isFinal } from "../../model/jobs";
 
 /** So many requests are under way at once: a page of jobs does not storm the control plane. */
 const AT_ONCE = 4;

@@ -1,6 +1,6 @@
 /** Which jobs are shown, and in which order: by state, by label, by text in their name. */
 
-import { SORTS, STATES, type JobFilter, type Sort } from "../../api/jobs";
+import { type JobFilter, type Sort, SORTS, STATES } from "../../api/jobs";
 import "./filter.css";
 
 const ORDERS: Readonly<Record<Sort, string>> = { newest: "Newest first", oldest: "Oldest first", name: "By name" };

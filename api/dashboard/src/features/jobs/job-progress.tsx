@@ -1,7 +1,7 @@
 /** Steps done of all steps. */
 
-import { integer } from "../../model/format";
 import type { Progress } from "../../api/jobs";
+import { integer } from "../../model/format";
 import "./job-progress.css";
 
 export function JobProgress({ progress, label }: { progress: Progress | null; label: string }) {

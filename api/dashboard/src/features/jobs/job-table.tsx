@@ -1,25 +1,26 @@
 /** Jobs, one per row; the whole row leads to the job, the box at its beginning chooses it. */
 
 import { Link } from "wouter";
-import { loss, short } from "../../model/format";
-import { jobAddress, type Job } from "../../api/jobs";
-import type { Outline } from "../../api/sparklines";
-import { JobProgress } from "./job-progress";
-import { Sparkline } from "./sparkline";
+import type { Job } from "../../api/jobs";
+import type { LossSparkline } from "../../api/sparklines";
 import { StateBadge } from "../../components/state-badge";
 import { TimeAgo } from "../../components/time-ago";
+import { jobAddress } from "../../model/addresses";
+import { loss, short } from "../../model/format";
+import { JobProgress } from "./job-progress";
+import { Sparkline } from "./sparkline";
 import "./job-table.css";
 
 export interface JobTableProps {
   jobs: readonly Job[];
   now: Date;
   /** Job → its loss; of jobs that have none yet, nothing. */
-  outlines?: ReadonlyMap<string, Outline> | undefined;
+  sparklines?: ReadonlyMap<string, LossSparkline> | undefined;
   chosen: ReadonlySet<string>;
   onChoose: (chosen: ReadonlySet<string>) => void;
 }
 
-export function JobTable({ jobs, now, outlines, chosen, onChoose }: JobTableProps) {
+export function JobTable({ jobs, now, sparklines, chosen, onChoose }: JobTableProps) {
   const all = jobs.every((job) => chosen.has(job.id));
   const chooseAll = () => { onChoose(all ? new Set() : new Set(jobs.map((job) => job.id))); };
   const choose = (id: string) => {
@@ -43,7 +44,7 @@ export function JobTable({ jobs, now, outlines, chosen, onChoose }: JobTableProp
         </thead>
         <tbody>
           {jobs.map((job) => (
-            <Row key={job.id} job={job} now={now} outline={outlines?.get(job.id)} chosen={chosen.has(job.id)} onChoose={() => { choose(job.id); }} />
+            <Row key={job.id} job={job} now={now} sparkline={sparklines?.get(job.id)} chosen={chosen.has(job.id)} onChoose={() => { choose(job.id); }} />
           ))}
         </tbody>
       </table>
@@ -54,12 +55,12 @@ export function JobTable({ jobs, now, outlines, chosen, onChoose }: JobTableProp
 interface RowProps {
   job: Job;
   now: Date;
-  outline: Outline | undefined;
+  sparkline: LossSparkline | undefined;
   chosen: boolean;
   onChoose: () => void;
 }
 
-function Row({ job, now, outline, chosen, onChoose }: RowProps) {
+function Row({ job, now, sparkline, chosen, onChoose }: RowProps) {
   return (
     <tr data-state={job.state} data-chosen={chosen || undefined}>
       <td className="job-table-choose"><input type="checkbox" aria-label={`Choose ${job.name}`} checked={chosen} onChange={onChoose} /></td>
@@ -71,7 +72,7 @@ function Row({ job, now, outline, chosen, onChoose }: RowProps) {
       <td className="job-table-progress">
         <JobProgress progress={job.progress} label={`Progress of ${job.name}`} />
       </td>
-      <td className="job-table-curve">{outline && <Sparkline outline={outline} name={job.name} />}</td>
+      <td className="job-table-curve">{sparkline && <Sparkline curve={sparkline} name={job.name} />}</td>
       <td className="job-table-loss right number">{loss(job.progress?.loss ?? null)}</td>
       <td className="job-table-speed right number">{short(job.progress?.tokensPerSecond ?? null)}</td>
       <td className="job-table-created right quiet"><TimeAgo at={job.createdAt} now={now} /></td>

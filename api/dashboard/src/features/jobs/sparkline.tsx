@@ -1,17 +1,17 @@
 /** A job's loss as a small picture: a band from the lowest to the highest of each bucket of steps, so that spikes are seen. */
 
+import type { LossSparkline } from "../../api/sparklines";
 import { loss } from "../../model/format";
-import type { Outline } from "../../api/sparklines";
 import "./sparkline.css";
 
 const WIDTH = 96;
 const HEIGHT = 24;
 
-export function Sparkline({ outline, name }: { outline: Outline; name: string }) {
-  const path = band(outline);
+export function Sparkline({ curve, name }: { curve: LossSparkline; name: string }) {
+  const path = band(curve);
   if (path === null) return null;
-  const first = outline.high.find((value) => value !== null) ?? null;
-  const last = outline.low.findLast((value) => value !== null) ?? null;
+  const first = curve.high.find((value) => value !== null) ?? null;
+  const last = curve.low.findLast((value) => value !== null) ?? null;
   return (
     <svg className="sparkline" role="img" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" aria-label={`Loss of ${name}: from ${loss(first)} to ${loss(last)}`}>
       <path d={path} />
@@ -20,7 +20,7 @@ export function Sparkline({ outline, name }: { outline: Outline; name: string })
 }
 
 /** There along the highest, back along the lowest. */
-function band({ low, high }: Outline): string | null {
+function band({ low, high }: LossSparkline): string | null {
   const known = high.flatMap((value, at) => (value === null ? [] : [{ at, high: value, low: low[at] ?? value }]));
   const [first] = known;
   const last = known.at(-1);

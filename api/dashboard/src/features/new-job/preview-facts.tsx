@@ -1,8 +1,8 @@
 /** What a spec would run as: its ranks, its batch and its size. */
 
-import { integer, short } from "../../model/format";
 import type { Schema } from "../../api/http";
 import { Facts } from "../../components/facts";
+import { integer, short } from "../../model/format";
 
 export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
   const { data, microbatches, micro_batch: micro, global_batch: global, parameters, forms, spares } = preview;

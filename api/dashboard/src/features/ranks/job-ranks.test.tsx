@@ -2,7 +2,7 @@ import { fireEvent, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
-import { given, open, type Asked } from "../../testing/control-plane";
+import { type SentRequest, given, open } from "../../testing/control-plane";
 import { rankWire } from "../../testing/ranks";
 import { JobRanks } from "./job-ranks";
 
@@ -11,7 +11,7 @@ const SLOW = { rank: 3, own_s: 0.1, usual_s: 0.052, message: "rank 3 computes 48
 const own = (rank: number) => (rank === 3 ? 0.1 : 0.052);
 
 /** Ten samples, of which the last has a slow rank. */
-function ranks({ url }: Asked): Response {
+function ranks({ url }: SentRequest): Response {
   const n = Math.min(10, Number(url.searchParams.get("before") ?? 11) - 1);
   const sample = n === 10 ? rankWire(AXES, own, { n, step: 100, slow: SLOW }) : rankWire(AXES, () => 0.052, { n, step: 10 * n });
   return Response.json({ items: [sample], first: 1, last: 10, next: n > 1 ? n : null });
@@ -32,12 +32,12 @@ test("the slow rank is said in words, and leads to its numbers and its log", asy
 });
 
 test("the slider asks for an earlier sample, and the newest is a click away", async () => {
-  const asked = given({ "GET /v1/jobs/job-1/ranks": ranks });
+  const requests = given({ "GET /v1/jobs/job-1/ranks": ranks });
   page();
   await screen.findByText(SLOW.message);
   fireEvent.change(screen.getByRole("slider", { name: "Sample" }), { target: { value: "4" } });
   expect(await screen.findByText(/^step 40, /)).toBeTruthy();
-  expect(asked.at(-1)?.url.search).toBe("?limit=1&before=5");
+  expect(requests.at(-1)?.url.search).toBe("?limit=1&before=5");
   expect(screen.queryByText(SLOW.message)).toBeNull();
   await userEvent.click(screen.getByRole("button", { name: "Newest" }));
   expect(screen.getByText(SLOW.message)).toBeTruthy();

@@ -1,20 +1,21 @@
 /** The layout as a picture: what each rank does now, or did at an earlier sample. */
 
 import { useState } from "react";
+import type { Measure, RankSample } from "../../api/ranks";
 import { ProblemNotice } from "../../components/problem-notice";
+import { logAddress } from "../../hooks/use-log-address";
+import { clock } from "../../model/format";
+import { MEASURE_NAMES } from "../../model/ranks";
 import { RankFacts } from "./rank-facts";
 import { RankGrid } from "./rank-grid";
-import { clock } from "../../model/format";
-import { NAMES, type Measure, type RankSample } from "../../api/ranks";
-import { logAddress } from "../../hooks/use-log-address";
 import { useRanks } from "./use-ranks";
 import "./job-ranks.css";
 
-const MEASURES: readonly Measure[] = ["own", "step", "waited", "memory"];
+const MEASURES: readonly Measure[] = ["compute", "step", "wait", "memory"];
 
 /** `newest`: as the job's stream told it. */
 export function JobRanks({ id, newest, ended }: { id: string; newest: RankSample | null; ended: boolean }) {
-  const [measure, setMeasure] = useState<Measure>("own");
+  const [measure, setMeasure] = useState<Measure>("compute");
   const [chosen, choose] = useState<number | null>(null);
   const [at, goTo] = useState<number | null>(null);
   const { sample, first, last, problem } = useRanks(id, newest, at);
@@ -54,7 +55,7 @@ function MeasureChoice({ measure, onMeasure }: { measure: Measure; onMeasure: (m
     <label className="job-ranks-measure">
       <span className="quiet">Colour by</span>
       <select value={measure} onChange={(event) => { onMeasure(event.target.value as Measure); }}>
-        {MEASURES.map((each) => <option key={each} value={each}>{NAMES[each]}</option>)}
+        {MEASURES.map((each) => <option key={each} value={each}>{MEASURE_NAMES[each]}</option>)}
       </select>
     </label>
   );

@@ -1,9 +1,10 @@
 /** One rank's numbers beside the median of all, and where its log is. */
 
-import { measured, median, NAMES, place, type Measure, type RankSample } from "../../api/ranks";
+import type { Measure, RankSample } from "../../api/ranks";
+import { coordinates, formatMeasure, MEASURE_NAMES, median } from "../../model/ranks";
 import "./rank-facts.css";
 
-const MEASURES: readonly Measure[] = ["step", "own", "waited", "memory"];
+const MEASURES: readonly Measure[] = ["step", "compute", "wait", "memory"];
 
 /** `logs`: the address of its log. */
 export function RankFacts({ sample, rank, logs }: { sample: RankSample; rank: number; logs: string }) {
@@ -15,15 +16,15 @@ export function RankFacts({ sample, rank, logs }: { sample: RankSample; rank: nu
         <a href={logs}>Its log</a>
       </header>
       <p className="quiet">
-        {place(sample.axes, rank)}
+        {coordinates(sample.axes, rank)}
         {node && <> on <code title={node}>{node.slice(0, 12)}</code></>}
       </p>
       <dl>
         {MEASURES.map((measure) => (
           <div key={measure}>
-            <dt>{measure === "memory" && sample.memoryOf ? `Memory, ${sample.memoryOf}` : NAMES[measure]}</dt>
+            <dt>{measure === "memory" && sample.memoryOf ? `Memory, ${sample.memoryOf}` : MEASURE_NAMES[measure]}</dt>
             <dd className="number">
-              {measured(measure, sample.values[measure][rank] ?? null)} <span className="quiet">median {measured(measure, median(sample.values[measure]))}</span>
+              {formatMeasure(measure, sample.values[measure][rank] ?? null)} <span className="quiet">median {formatMeasure(measure, median(sample.values[measure]))}</span>
             </dd>
           </div>
         ))}

@@ -7,7 +7,7 @@ import { expectAccessible } from "../../testing/accessible";
 import { sample } from "../../testing/ranks";
 import { RankGrid } from "./rank-grid";
 
-function Grid({ of, measure = "own" }: { of: RankSample; measure?: Measure }) {
+function Grid({ of, measure = "compute" }: { of: RankSample; measure?: Measure }) {
   const [chosen, choose] = useState<number | null>(null);
   return <RankGrid sample={of} measure={measure} chosen={chosen} onChoose={choose} />;
 }
@@ -55,8 +55,8 @@ test("512 ranks are one stop of the tab key, and a new sample draws only the ran
   expect(container.querySelectorAll("[role=gridcell]")).toHaveLength(512);
   expect(container.querySelectorAll("[tabindex='0']")).toHaveLength(1);
   drawn.mockClear();
-  const own = many.values.own.map((value, rank) => (rank === 100 ? 0.0511 : value));
-  rerender(<Grid of={{ ...many, n: 2, values: { ...many.values, own } }} />);
+  const compute = many.values.compute.map((value, rank) => (rank === 100 ? 0.0511 : value));
+  rerender(<Grid of={{ ...many, n: 2, values: { ...many.values, compute } }} />);
   expect(container.querySelector("[data-rank='100']")?.getAttribute("aria-label")).toMatch(/51\.1 ms$/);
   expect(drawn.mock.calls.length).toBeLessThan(10);
   drawn.mockRestore();

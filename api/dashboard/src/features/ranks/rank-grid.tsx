@@ -1,8 +1,9 @@
 /** The ranks where they stand in the mesh, coloured by what they do. One stop of the tab key; arrows go from rank to rank. */
 
 import { memo, useCallback, useMemo, useRef, type KeyboardEvent } from "react";
+import type { Measure, RankSample } from "../../api/ranks";
 import { arrange, type Line } from "../../model/rank-lines";
-import { LEVELS, measured, NAMES, place, scaleOf, type Measure, type RankSample, type Scale } from "../../api/ranks";
+import { coordinates, formatMeasure, LEVELS, MEASURE_NAMES, type Scale, scaleOf } from "../../model/ranks";
 import "./rank-grid.css";
 
 export interface RankGridProps {
@@ -47,7 +48,7 @@ export function RankGrid({ sample, measure, chosen, onChoose }: RankGridProps) {
     <div className="rank-grid">
       <p className="quiet">{caption}</p>
       <div className="rank-grid-box">
-        <svg ref={box} role="grid" aria-label={`${NAMES[measure]} by rank`} viewBox={`0 0 ${width} ${height}`} width={width} height={height} onKeyDown={onKeyDown}>
+        <svg ref={box} role="grid" aria-label={`${MEASURE_NAMES[measure]} by rank`} viewBox={`0 0 ${width} ${height}`} width={width} height={height} onKeyDown={onKeyDown}>
           {lines.map((line, row) => {
             const y = EDGE + row * (cell.down + BETWEEN_LINES);
             return (
@@ -61,8 +62,8 @@ export function RankGrid({ sample, measure, chosen, onChoose }: RankGridProps) {
                     y={y}
                     roomy={cell.text}
                     level={levelOf(scale, values[rank])}
-                    value={measured(measure, values[rank] ?? null)}
-                    where={place(axes, rank)}
+                    value={formatMeasure(measure, values[rank] ?? null)}
+                    where={coordinates(axes, rank)}
                     slow={slow?.rank === rank}
                     chosen={chosen === rank}
                     stop={stop === rank}
@@ -150,11 +151,11 @@ const Cell = memo(function Cell({ rank, x, y, roomy, level, value, where, slow, 
 function Legend({ measure, scale: { low, high } }: { measure: Measure; scale: Scale }) {
   return (
     <p className="rank-grid-legend number">
-      <span>{measured(measure, low)}</span>
+      <span>{formatMeasure(measure, low)}</span>
       <svg aria-hidden="true" viewBox={`0 0 ${LEVELS} 1`} preserveAspectRatio="none">
         {Array.from({ length: LEVELS }, (_, level) => <rect key={level} className={`level-${level}`} x={level} width={1} height={1} />)}
       </svg>
-      <span>{measured(measure, high)}</span>
+      <span>{formatMeasure(measure, high)}</span>
     </p>
   );
 }

@@ -2,7 +2,7 @@
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { getRanks, type RankSample } from "../../api/ranks";
-import { useSettled } from "../../hooks/use-debounced";
+import { useDebounced } from "../../hooks/use-debounced";
 
 export interface Ranks {
   sample: RankSample | null;
@@ -17,7 +17,7 @@ const KEPT_MS = 60_000;
 
 /** `at`: the place that is looked at; null: the newest, as it comes. */
 export function useRanks(id: string, newest: RankSample | null, at: number | null): Ranks {
-  const settled = useSettled(at === null ? "" : String(at));
+  const settled = useDebounced(at === null ? "" : String(at));
   const place = at === null || settled === "" ? null : Number(settled);
   const begun = newest !== null; // asked once more with the first sample, for the place of the oldest
   const start = useQuery({

@@ -2,20 +2,20 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
-import { BAD_LINK, makeClient } from "../../api/query-client";
 import { Problem } from "../../api/http";
-import { expectAccessible } from "../../testing/accessible";
-import { given, open, type Asked } from "../../testing/control-plane";
+import { BAD_LINK, makeClient } from "../../api/query-client";
 import { JobsPage } from "../../routes/jobs";
-import { SignedIn } from "./sign-in";
 import { TopBar } from "../../routes/top-bar";
+import { expectAccessible } from "../../testing/accessible";
+import { type SentRequest, given, open } from "../../testing/control-plane";
+import { SignedIn } from "./sign-in";
 
 const page = <SignedIn><TopBar /><JobsPage /></SignedIn>;
 
 const refusal = () => Response.json({ title: "Not signed in", code: "unauthenticated", detail: "This needs a token." }, { status: 401 });
 
 /** A control plane that answers once its token was given. */
-function guarded(): Asked[] {
+function guarded(): SentRequest[] {
   let known = false;
   const asked = (body: unknown) => () => (known ? Response.json(body) : refusal());
   return given({

@@ -2,10 +2,10 @@
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
-import { CopiedText } from "../../components/copyable-text";
-import { ProblemNotice } from "../../components/problem-notice";
 import { BAD_LINK, SIGNED_IN } from "../../api/query-client";
 import { signIn } from "../../api/session";
+import { CopyableText } from "../../components/copyable-text";
+import { ProblemNotice } from "../../components/problem-notice";
 import { useTitle } from "../../hooks/use-title";
 import "./sign-in.css";
 
@@ -34,7 +34,7 @@ function SignInPage() {
         <h1><img src="/favicon.svg" alt="" width="24" height="24" /> Sign in to Shardyard</h1>
         {problem && <ProblemNotice problem={problem} />}
         <p>Where the control plane runs, or where its token is set, type:</p>
-        <CopiedText text="shardyard open" label="Command" />
+        <CopyableText text="shardyard open" label="Command" />
         <form className="form" onSubmit={(event) => { event.preventDefault(); enter.mutate(); }}>
           <label className="form-wide">
             <span>Or paste the access token, which <code>shardyard token</code> prints</span>

@@ -2,25 +2,25 @@ import { fireEvent, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { expectAccessible } from "../../testing/accessible";
+import { type SentRequest, given, open } from "../../testing/control-plane";
 import { job } from "../../testing/jobs";
-import { given, open, type Asked } from "../../testing/control-plane";
 import { spansWire, summaryWire, traceWire } from "../../testing/traces";
 import { JobTraces } from "./job-traces";
 
 const TRACES = "/v1/jobs/job-1/traces";
 
-function show(answers: Record<string, (asked: Asked) => Response> = {}, state = "running") {
-  const heard = given({
+function show(answers: Record<string, (request: SentRequest) => Response> = {}, state = "running") {
+  const requests = given({
     [`GET ${TRACES}`]: () => Response.json({ items: [traceWire()], next: null }),
     [`GET ${TRACES}/trace-1`]: () => Response.json(summaryWire()),
     [`GET ${TRACES}/trace-1/spans`]: () => Response.json(spansWire()),
     ...answers,
   });
-  return { heard, ...open(<JobTraces job={job({ state })} />) };
+  return { requests, ...open(<JobTraces job={job({ state })} />) };
 }
 
 const timeline = () => screen.findByRole("application", { name: "Timeline of step 5: 2 ranks, 20.0 ms" });
-const told = () => document.querySelector(".lanes-told")?.textContent;
+const described = () => document.querySelector(".lanes-chosen")?.textContent;
 
 test("a step is drawn by rank, beside the ideal schedule, with the bubble and the slowest rank in words", async () => {
   const { container } = show();
@@ -39,14 +39,14 @@ test("keys go from span to span and from rank to rank, and say each", async () =
   show();
   (await timeline()).focus();
   await userEvent.keyboard("{ArrowRight}{ArrowRight}{ArrowRight}");
-  expect(told()).toBe("Rank 0 · forward 0 · Forward · micro-batch 0 · stage 0 · 6.0 ms, 4.0 ms after the step's begin");
+  expect(described()).toBe("Rank 0 · forward 0 · Forward · micro-batch 0 · stage 0 · 6.0 ms, 4.0 ms after the step's begin");
   await userEvent.keyboard("{ArrowDown}");
-  expect(told()).toContain("Rank 1 · forward 0");
+  expect(described()).toContain("Rank 1 · forward 0");
   await userEvent.keyboard("{ArrowDown}");
-  expect(told()).toContain("Rank 0 · forward"); // of the ideal schedule
-  expect(told()).toContain("4.0 ms after the step's begin");
+  expect(described()).toContain("Rank 0 · forward"); // of the ideal schedule
+  expect(described()).toContain("4.0 ms after the step's begin");
   await userEvent.keyboard("{Escape}");
-  expect(told()).toBe("");
+  expect(described()).toBe("");
 });
 
 test("keys and the wheel zoom, 0 shows the whole step", async () => {
@@ -66,32 +66,32 @@ test("keys and the wheel zoom, 0 shows the whole step", async () => {
 test("the pointer tells the span below it", async () => {
   show();
   fireEvent.pointerMove(await timeline(), { clientX: 92 + 808 * 0.75, clientY: 22 + 8 });
-  expect(told()).toContain("Rank 0 · backward 0");
+  expect(described()).toContain("Rank 0 · backward 0");
 });
 
 test("what lies between the spans is the rank's other work, where none is missing", async () => {
   const ranks = spansWire().ranks.slice(0, 1).map((first) => ({ ...first, began_us: 0, spans: first.spans.slice(2, 3) }));
   const { unmount } = show({ [`GET ${TRACES}/trace-1/spans`]: () => Response.json(spansWire({ ranks })) });
   fireEvent.pointerMove(await screen.findByRole("application"), { clientX: 92 + 808 * 0.75, clientY: 22 + 8 });
-  expect(told()).toBe("Rank 0 · between spans · Other own work · 10.0 ms, 10.0 ms after the step's begin");
+  expect(described()).toBe("Rank 0 · between spans · Other own work · 10.0 ms, 10.0 ms after the step's begin");
   unmount();
   show({ [`GET ${TRACES}/trace-1/spans`]: () => Response.json(spansWire({ ranks, dropped: 1 })) });
   fireEvent.pointerMove(await screen.findByRole("application"), { clientX: 92 + 808 * 0.75, clientY: 22 + 8 });
-  expect(told()).toBe("");
+  expect(described()).toBe("");
 });
 
 test("where spans were left out, a closer look asks for them", async () => {
-  const { heard } = show({ [`GET ${TRACES}/trace-1/spans`]: ({ url }) => Response.json(spansWire({ dropped: url.searchParams.has("to_us") ? 0 : 1234 })) });
+  const { requests } = show({ [`GET ${TRACES}/trace-1/spans`]: ({ url }) => Response.json(spansWire({ dropped: url.searchParams.has("to_us") ? 0 : 1234 })) });
   expect(await screen.findByText(/The 1,234 shortest spans in view are not drawn/)).toBeTruthy();
   (await timeline()).focus();
   await userEvent.keyboard("+");
-  await expect.poll(() => heard.at(-1)?.url.search).toBe("?step=5&from_us=3000&to_us=17001");
+  await expect.poll(() => requests.at(-1)?.url.search).toBe("?step=5&from_us=3000&to_us=17001");
   await expect.poll(() => screen.queryByText(/are not drawn/)).toBeNull();
 });
 
 test("a trace is asked for, and how far it is can be seen", async () => {
   let asked = false;
-  const { heard } = show({
+  const { requests } = show({
     [`GET ${TRACES}`]: () => Response.json({ items: asked ? [traceWire({ state: "open", parts: 2 })] : [], next: null }),
     "POST /v1/jobs/job-1/trace": () => {
       asked = true;
@@ -99,7 +99,7 @@ test("a trace is asked for, and how far it is can be seen", async () => {
     },
   });
   await userEvent.click(screen.getByRole("button", { name: "Trace 3 steps" }));
-  const sent = heard.find(({ method }) => method === "POST");
+  const sent = requests.find(({ method }) => method === "POST");
   expect(sent?.url.search).toBe("?steps=3");
   expect(sent?.headers.get("Idempotency-Key")).toMatch(/^page-[0-9a-f]{32}$/);
   expect((await screen.findByRole("progressbar", { name: "Parts told" })).getAttribute("value")).toBe("2");

@@ -1,38 +1,39 @@
 /** What happens inside a job's steps: asks for traces, and shows one step of one of them. */
 
 import { useState } from "react";
-import { PipelineTimeline } from "./pipeline-timeline";
-import { ProblemNotice } from "../../components/problem-notice";
-import { TraceTable } from "./trace-table";
-import { clock } from "../../model/format";
-import { isFinal, type Job } from "../../api/jobs";
+import type { Job } from "../../api/jobs";
 import { perfettoAddress, type StepTime, type Trace } from "../../api/traces";
-import { useAskTrace, useSpans, useSummary, useTraces } from "./use-traces";
+import { ProblemNotice } from "../../components/problem-notice";
+import { clock } from "../../model/format";
+import { isFinal } from "../../model/jobs";
+import { PipelineTimeline } from "./pipeline-timeline";
+import { TraceTable } from "./trace-table";
+import { useStartTrace, useSpans, useSummary, useTraces } from "./use-traces";
 import "./job-traces.css";
 
 export function JobTraces({ job }: { job: Job }) {
   const [wanted, setWanted] = useState<string | null>(null);
   const traces = useTraces(job.id, isFinal(job.state));
-  const ask = useAskTrace(job.id, () => { setWanted(null); });
+  const start = useStartTrace(job.id, () => { setWanted(null); });
   const all = traces.data ?? [];
   const newest = all[0];
   const recording = newest?.state === "open" ? newest : null;
-  const told = all.filter(({ state, parts }) => state !== "open" && parts > 0);
-  const shown = told.find(({ id }) => id === wanted) ?? told[0];
+  const finished = all.filter(({ state, parts }) => state !== "open" && parts > 0);
+  const shown = finished.find(({ id }) => id === wanted) ?? finished[0];
   return (
     <section className="card job-traces" aria-labelledby="traces-title">
       <header className="card-head">
         <h2 id="traces-title">Inside a step</h2>
         {recording && <Recording trace={recording} />}
-        <button className="button small" disabled={job.state !== "running" || recording !== null || ask.isPending} onClick={() => { ask.mutate(); }}>
+        <button className="button small" disabled={job.state !== "running" || recording !== null || start.isPending} onClick={() => { start.mutate(); }}>
           Trace 3 steps
         </button>
       </header>
       <div className="job-traces-body">
-        {ask.error && <ProblemNotice problem={ask.error} />}
+        {start.error && <ProblemNotice problem={start.error} />}
         {newest?.state === "failed" && <p className="bad">The last trace failed: {newest.message}</p>}
         {!shown && !recording && <p className="quiet">A trace records what every rank does in the next steps: forward and backward passes, sending, waiting.</p>}
-        {shown && <TraceView key={shown.id} job={job.id} trace={shown} traces={told} onTrace={setWanted} />}
+        {shown && <TraceView key={shown.id} job={job.id} trace={shown} traces={finished} onTrace={setWanted} />}
       </div>
     </section>
   );
@@ -41,7 +42,7 @@ export function JobTraces({ job }: { job: Job }) {
 function Recording({ trace }: { trace: Trace }) {
   return (
     <span className="job-traces-recording quiet" role="status">
-      Recording {trace.steps} steps… <progress aria-label="Parts told" max={Math.max(1, trace.partsWanted)} value={trace.parts} />
+      Recording {trace.steps} steps… <progress aria-label="Parts finished" max={Math.max(1, trace.partsWanted)} value={trace.parts} />
     </span>
   );
 }

@@ -2,9 +2,9 @@
 
 import { useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type PointerEvent, type RefObject } from "react";
 import type { StepSpans, Stretch } from "../../api/traces";
-import { inView, inWords, LOOKS, lookOf, micros, moved, paths, spanAt, zoomed, type View } from "../../model/lane";
-import { onKey, type Chosen } from "../../model/lane-keys";
-import { LANE, lanesOf, PIPELINE_HEAD, PITCH, type Lane } from "../../model/lanes";
+import { inView, inWords, lookOf, LOOKS, micros, moved, paths, spanAt, type View, zoomed } from "../../model/lane";
+import { type Chosen, onKey } from "../../model/lane-keys";
+import { LANE, type Lane, lanesOf, PIPELINE_HEAD, PITCH } from "../../model/lanes";
 import { useWidth } from "./use-width";
 import "./pipeline-timeline.css";
 
@@ -80,7 +80,7 @@ export function PipelineTimeline({ whole, detail, bubble, onStretch }: PipelineT
         </svg>
       </div>
       <Scale view={view} />
-      <p className="lanes-told number" role="status">{chosen ? inWords(chosen.lane.rank, chosen.span) : ""}</p>
+      <p className="lanes-chosen number" role="status">{chosen ? inWords(chosen.lane.rank, chosen.span) : ""}</p>
       <p className="quiet lanes-help" id={help}>
         Arrow keys go from span to span and from rank to rank; + and − or the wheel zoom, Shift with arrows or dragging moves, 0 shows the whole step.
       </p>
@@ -183,13 +183,13 @@ function useWheel(box: RefObject<HTMLDivElement | null>, onWheel: (event: WheelE
   useEffect(() => { newest.current = onWheel; });
   useEffect(() => {
     const element = box.current;
-    const hear = (event: WheelEvent) => {
+    const listener = (event: WheelEvent) => {
       if (!event.ctrlKey && document.activeElement !== element) return;
       event.preventDefault();
       newest.current(event);
     };
-    element?.addEventListener("wheel", hear, { passive: false }); // React's own listener may not prevent the scrolling
-    return () => element?.removeEventListener("wheel", hear);
+    element?.addEventListener("wheel", listener, { passive: false }); // React's own listener may not prevent the scrolling
+    return () => element?.removeEventListener("wheel", listener);
   }, [box]);
 }
 

@@ -7,7 +7,7 @@ import "../../components/plain-table.css";
 const ms = (seconds: number | undefined) => (seconds ? (seconds * 1000).toFixed(1) : "–");
 
 export function TraceTable({ ranks }: { ranks: readonly RankTime[] }) {
-  const slowest = ranks.length > 1 ? Math.max(...ranks.map(({ own }) => own)) : null;
+  const slowest = ranks.length > 1 ? Math.max(...ranks.map(({ compute }) => compute)) : null;
   const shown = LOOKS.filter(({ name }) => ranks.some(({ sums }) => sums[name]));
   return (
     <section className="plain-table" aria-label="Times by rank" tabIndex={0}>
@@ -24,10 +24,10 @@ export function TraceTable({ ranks }: { ranks: readonly RankTime[] }) {
         <tbody>
           {ranks.map((one) => (
             <tr key={one.rank}>
-              <th scope="row">{one.rank}{one.own === slowest ? " (slowest)" : ""}</th>
+              <th scope="row">{one.rank}{one.compute === slowest ? " (slowest)" : ""}</th>
               <td className="right number">{ms(one.seconds)}</td>
-              <td className="right number">{ms(one.own)}</td>
-              <td className="right number">{ms(one.waited)}</td>
+              <td className="right number">{ms(one.compute)}</td>
+              <td className="right number">{ms(one.wait)}</td>
               {shown.map(({ name }) => <td key={name} className="right number">{ms(one.sums[name])}</td>)}
             </tr>
           ))}

@@ -2,7 +2,8 @@
 
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useRef, useState } from "react";
-import { askTrace, getSpans, getTrace, listTraces, type Stretch, type Trace } from "../../api/traces";
+import { newKey } from "../../api/idempotency-key";
+import { startTrace, getSpans, getTrace, listTraces, type Stretch, type Trace } from "../../api/traces";
 
 const STEPS = 3;
 const RECORDING_MS = 700;
@@ -18,18 +19,13 @@ export function useTraces(job: string, ended: boolean) {
   });
 }
 
-export function useAskTrace(job: string, onAsked: (trace: Trace) => void) {
+export function useStartTrace(job: string, onStarted: (trace: Trace) => void) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: () => askTrace(job, STEPS, newKey()),
-    onSuccess: onAsked,
+    mutationFn: () => startTrace(job, STEPS, newKey("trace")),
+    onSuccess: onStarted,
     onSettled: () => client.invalidateQueries({ queryKey: ["traces", job] }),
   });
-}
-
-/** Not `randomUUID`, which pages without TLS on another machine's address do not have. */
-function newKey(): string {
-  return `page-${[...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
 
 /** Of a step, or means over all of them. `version`: how many parts there are, so that what comes later is asked for again. */

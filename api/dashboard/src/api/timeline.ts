@@ -1,0 +1,10 @@
+/** A job's timeline: its states with their times, and what happened in them. Times are unix seconds. */
+
+import { get, type Schema } from "./http";
+
+export type Span = Schema<"Span">;
+export type Mark = Schema<"Mark">;
+export type Timeline = Schema<"Timeline">;
+
+/** Raises `Problem`. */
+export const getTimeline = (id: string, signal?: AbortSignal): Promise<Timeline> => get("/v1/jobs/{job}/timeline", { path: { job: id }, signal });

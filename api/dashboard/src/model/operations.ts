@@ -1,0 +1,11 @@
+/** Which operations on checkpoints are shown, and which are underway. */
+
+import type { Operation } from "../api/operations";
+
+export const isOpen = ({ state }: Operation) => state === "waiting" || state === "running";
+
+/** The newest of each kind that was asked of the checkpoint in this folder. */
+export function ofCheckpoint(all: readonly Operation[], path: string): readonly Operation[] {
+  const mine = all.filter((one) => one.path === path);
+  return ["verify", "export"].flatMap((kind) => mine.find((one) => one.kind === kind) ?? []);
+}
