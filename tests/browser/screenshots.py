@@ -80,7 +80,7 @@ def step_of(client: Client, job: str) -> int:
 def pages(jobs: Mapping[str, str]) -> list[tuple[str, str, str | None]]:
     """Picture, address, and the heading of the section that it shows; None: the top of the page."""
     both, job = "&".join(f"job={job}" for job in jobs.values()), f"/jobs/{jobs['llama-mesh']}"
-    inside = [("ranks", job, "Ranks"), ("trace", job, "Inside a step"), ("incident", job, "Incidents")]
+    inside = [("ranks", job, "Ranks"), ("trace", job, "Step trace"), ("incident", job, "Incidents")]
     return [("job", job, None), *inside, ("compare", f"/compare?{both}", None)]
 
 

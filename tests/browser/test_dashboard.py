@@ -154,9 +154,9 @@ def its_ranks_write(page: Page) -> None:
 
 
 def it_tells_what_happened(page: Page) -> None:
-    timeline = page.get_by_role("region", name="Timeline")
+    history = page.get_by_role("region", name="History")
     for state in ("queued", "starting", "running"):
-        expect(timeline.get_by_text(state, exact=True)).to_be_visible()
+        expect(history.get_by_text(state, exact=True)).to_be_visible()
     spec = page.get_by_role("region", name="Spec")
     expect(spec.get_by_role("tabpanel")).to_contain_text("import: chatty:build")
     spec.get_by_role("tab", name="JSON").click()

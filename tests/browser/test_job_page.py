@@ -124,18 +124,18 @@ def test_a_million_steps_open_zoom_and_stay_small(
 
 
 def its_story_goes_back_to_its_first_line(page: Page) -> None:
-    """The last 500 events are validations, of which the timeline does not tell."""
-    timeline = page.get_by_role("region", name="Timeline")
-    expect(timeline.get_by_role("listitem")).to_have_count(0)
-    older = timeline.get_by_role("button", name="Older")
+    """The last 500 events are validations, which the history does not show."""
+    history = page.get_by_role("region", name="History")
+    expect(history.get_by_role("listitem")).to_have_count(0)
+    older = history.get_by_role("button", name="Older")
     for count, last in ((50, "990,000"), (50, "490,000"), (27, "running")):
         older.click()
-        expect(timeline.get_by_role("listitem")).to_have_count(count)
-        expect(timeline.get_by_role("listitem").first).to_contain_text(last)
-    expect(timeline.get_by_text("queued", exact=True)).to_be_visible()
+        expect(history.get_by_role("listitem")).to_have_count(count)
+        expect(history.get_by_role("listitem").first).to_contain_text(last)
+    expect(history.get_by_text("queued", exact=True)).to_be_visible()
     expect(older).to_be_hidden()
-    timeline.get_by_role("button", name="Newest").click()
-    expect(timeline.get_by_role("listitem")).to_have_count(0)
+    history.get_by_role("button", name="Newest").click()
+    expect(history.get_by_role("listitem")).to_have_count(0)
 
 
 def shown_step(chart: Locator) -> int:

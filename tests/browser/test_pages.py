@@ -82,7 +82,7 @@ def test_a_wrong_spec_is_told_while_it_is_written(page: Page, refusals: list[str
     text = page.get_by_role("textbox", name="Job spec, YAML")
     expect(page.get_by_role("region", name="What would run")).to_contain_text("803,968")
     text.fill("name: wrong\ntrain:\n  layout: { data: 2, tensor: 3 }\n  steps: 10\n  global_batch: 8\n")
-    findings = page.get_by_role("region", name="What is wrong")
+    findings = page.get_by_role("region", name="Errors")
     expect(findings).to_contain_text("train.layout.tensor")
     expect(findings).to_contain_text("Tensor degrees that divide this model")
     expect(page.locator("[data-wrong]")).to_have_text("3")
@@ -124,16 +124,16 @@ def test_a_machine_is_cordoned_and_its_jobs_go_on(page: Page, plane: Plane, pair
         expect(dialog).to_be_hidden()
         expect(card.get_by_role("button", name="Cordon")).to_be_focused()
         page.keyboard.press("Enter")
-        dialog.get_by_label("For how long").select_option("an hour")
+        dialog.get_by_label("Duration").select_option("1 hour")
         dialog.get_by_label("Why").fill("fan replaced at noon")
-        dialog.get_by_role("button", name="Cordon it").click()
+        dialog.get_by_role("button", name="Cordon").click()
         expect(card).to_contain_text(re.compile("Cordoned by local until .*: fan replaced at noon"))
         row = page.get_by_role("region", name="Cordons").get_by_role("row").filter(has_text="fan replaced at noon")
         expect(row).to_contain_text("local")
         expect(card.get_by_role("listitem").filter(has_text="hare")).to_contain_text("running")
         assert_accessible(page)
         card.get_by_role("button", name="Lift cordon").click()
-        dialog.get_by_role("button", name="Lift it").click()
+        dialog.get_by_role("button", name="Lift the cordon").click()
         expect(row).to_contain_text("lifted by local")
         expect(card).not_to_contain_text("Cordoned by")
         with plane.client() as client:
@@ -151,8 +151,8 @@ def test_two_jobs_are_compared(page: Page, pair: tuple[Job, Job]) -> None:
     expect(rows.filter(has_text="hare")).to_have_count(0)
     page.goto("/?state=running&sort=name")
     for job in pair:
-        page.get_by_role("checkbox", name=f"Choose {job.name}").check()
-    page.get_by_role("group", name="Chosen jobs").get_by_role("link", name="Compare").click()
+        page.get_by_role("checkbox", name=f"Select {job.name}").check()
+    page.get_by_role("group", name="Selected jobs").get_by_role("link", name="Compare").click()
     expect(page.get_by_role("figure")).to_have_count(3)
     expect(page.get_by_role("row").filter(has_text="train.optimizer.lr")).to_contain_text("0.01")
     for axis in ("tokens", "time"):
@@ -210,7 +210,7 @@ def test_the_pages_are_walked_by_keyboard(page: Page) -> None:
 def test_jobs_are_cancelled_together(page: Page, pair: tuple[Job, Job]) -> None:
     page.goto("/?state=running")
     for job in pair:
-        page.get_by_role("checkbox", name=f"Choose {job.name}").check()
+        page.get_by_role("checkbox", name=f"Select {job.name}").check()
     page.get_by_role("button", name="Cancel 2 jobs").click()
     dialog = page.get_by_role("dialog", name="Cancel 2 jobs?")
     expect(dialog).to_contain_text("tortoise")

@@ -59,7 +59,7 @@ def test_the_slowed_rank_is_seen_among_the_ranks(page: Page, plane: Plane) -> No
             page.screenshot(path=SHOTS / f"ranks-{scheme}.png", full_page=True)
             assert_accessible(page)
 
-        ranks.get_by_role("link", name="Its log").click()
+        ranks.get_by_role("link", name="Log of this rank").click()
         expect(page.get_by_role("combobox", name="Rank", exact=True)).to_have_value("1")
         client.cancel(job.id)
 

@@ -49,7 +49,7 @@ export async function toProblem(response: Response): Promise<Problem> {
 }
 
 export const unreachable = () =>
-  new Problem(0, "unreachable", "The control plane does not answer", "Trying again. It is started by: shardyard up");
+  new Problem(0, "unreachable", "The control plane does not answer", "Retrying. Start it with: shardyard up");
 
 const TIMEOUT_MS = 15_000;
 

@@ -127,9 +127,9 @@ export const toSummary = (wire: Partial<Schema<"Summary">>): Summary => ({
 });
 
 const toBudgets = ({ repairs, restarts, retries }: Schema<"Budgets">): Budget[] => [
-  { name: "Repairs", about: "in place, of this attempt", ...repairs },
-  { name: "Restarts", about: "new attempts after faults of machines", ...restarts },
-  { name: "Retries", about: "new attempts after exceptions of the training code", ...retries },
+  { name: "Repairs", about: "in place, in this attempt", ...repairs },
+  { name: "Restarts", about: "new attempts after machine faults", ...restarts },
+  { name: "Retries", about: "new attempts after exceptions in the training code", ...retries },
 ];
 
 /** The label that names the parent of a job, for a fork, which has no checkpoint of its parent. */

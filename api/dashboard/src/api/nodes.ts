@@ -20,7 +20,7 @@ export interface Holding {
 
 export interface Cordon {
   since: Date;
-  /** Null: until somebody lifts it. */
+  /** Null: until lifted. */
   until: Date | null;
   byHand: boolean;
   actor: string;
@@ -92,7 +92,7 @@ export async function listCordons(signal?: AbortSignal): Promise<PastCordon[]> {
   }));
 }
 
-/** New gangs keep away from it for so many seconds, null: until somebody lifts it. Raises `Problem`. */
+/** New gangs keep away from it for so many seconds, null: until lifted. Raises `Problem`. */
 export async function cordonNode(id: string, seconds: number | null, message: string): Promise<Node> {
   return toNode(await post("/v1/nodes/{node}/cordon", { path: { node: id }, query: { seconds, message } }));
 }

@@ -40,7 +40,7 @@ export interface Summary {
   ranks: readonly RankTime[];
 }
 
-/** Times are µs after the step's begin. Lane 0 is the training thread. */
+/** Times are µs after the start of the step. Lane 0 is the training thread. */
 export interface Span {
   lane: number;
   category: string;

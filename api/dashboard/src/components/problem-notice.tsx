@@ -19,7 +19,7 @@ export function ProblemNotice({ problem, stale = false }: { problem: Error; stal
           ))}
         </ul>
       )}
-      {stale && <p className="quiet">What you see is as it was last known.</p>}
+      {stale && <p className="quiet">The page shows the last known state.</p>}
     </div>
   );
 }

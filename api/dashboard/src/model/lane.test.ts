@@ -31,7 +31,7 @@ test("zooming keeps the time under the pointer, and never leaves the step", () =
 });
 
 test("a span in words", () => {
-  expect(inWords(3, span(1500, 12))).toBe("Rank 3 · it · Forward · micro-batch 2 · stage 1 · 12 µs, 1.5 ms after the step's begin");
+  expect(inWords(3, span(1500, 12))).toBe("Rank 3 · it · Forward · micro-batch 2 · stage 1 · 12 µs, 1.5 ms after the start of the step");
   expect([micros(999), micros(150_000), micros(2_500_000)]).toEqual(["999 µs", "150 ms", "2.50 s"]);
 });
 

@@ -24,7 +24,7 @@ export const LOOKS: readonly Look[] = [
   { name: "weight", label: "Weight gradient", height: 0.68, letter: "W" },
   { name: "optimizer", label: "Optimizer", height: 1, letter: "O" },
   { name: "data", label: "Data", height: 0.68, letter: "D" },
-  { name: "other", label: "Other own work", height: 0.5, letter: "" },
+  { name: "other", label: "Other compute", height: 0.5, letter: "" },
   { name: "send", label: "Send", height: 0.3, letter: "" },
   { name: "receive", label: "Receive", height: 0.3, letter: "" },
   { name: "collective", label: "Collective", height: 0.3, letter: "" },
@@ -129,10 +129,10 @@ export function micros(us: number): string {
   return us >= 1000 ? `${(us / 1000).toFixed(us >= 1e5 ? 0 : 1)} ms` : `${Math.round(us)} µs`;
 }
 
-/** `forward 3 · micro-batch 3 · stage 1 · 4.2 ms, 10.1 ms after the step's begin`. */
+/** `forward 3 · micro-batch 3 · stage 1 · 4.2 ms, 10.1 ms after the start of the step`. */
 export function inWords(rank: number, span: Span): string {
   const parts = [`Rank ${rank}`, span.name, lookOf(span.category).label];
   if (span.microbatch !== null) parts.push(`micro-batch ${span.microbatch}`);
   if (span.stage !== null) parts.push(`stage ${span.stage}`);
-  return `${[...new Set(parts)].join(" · ")} · ${micros(span.length)}, ${micros(span.start)} after the step's begin`;
+  return `${[...new Set(parts)].join(" · ")} · ${micros(span.length)}, ${micros(span.start)} after the start of the step`;
 }

@@ -28,7 +28,7 @@ export function ClusterPage() {
       {nodes.error && <ProblemNotice problem={nodes.error} stale={nodes.data !== undefined} />}
       {nodes.isLoading && <p className="quiet">Loading the machines…</p>}
       {nodes.data?.length === 0 && (
-        <Empty title="No machines are known yet"><p>A dispatcher writes them down as soon as it reaches the Ray cluster.</p></Empty>
+        <Empty title="No machines yet"><p>The dispatcher lists them as soon as it reaches the Ray cluster.</p></Empty>
       )}
       {nodes.data && (
         <ul className="nodes">

@@ -48,7 +48,7 @@ export function ComparePage() {
       </div>
       {problem && <ProblemNotice problem={problem} stale={runs.length > 0} />}
       {ids.length < MAX_COMPARED && <JobPicker without={ids} onPick={(id) => { change([...ids, id], axis); }} />}
-      {ids.length === 0 && <Empty title="Nothing to compare yet"><p>Search for jobs above, or choose some in the list of jobs.</p></Empty>}
+      {ids.length === 0 && <Empty title="Nothing to compare yet"><p>Search for jobs above, or select some in the list of jobs.</p></Empty>}
       {ids.length > 0 && (
         <div className="stack">
           <RunTable runs={runs} onRemove={(id) => { change(ids.filter((known) => known !== id), axis); }} />
@@ -107,7 +107,7 @@ function Curves({ runs, axis }: { runs: readonly Coloured[]; axis: Axis }) {
     // eslint-disable-next-line react-hooks/exhaustive-deps -- `known` says when they changed
   }, [known]);
   const shared = { group: GROUP, along: ALONG[axis] };
-  if (lines.train.length === 0) return <p className="card pad quiet">The curves begin with the first step.</p>;
+  if (lines.train.length === 0) return <p className="card pad quiet">Curves appear after the first step.</p>;
   return (
     <div className="charts">
       <Chart title="Training loss (nats per token)" summary={ends(lines.train, loss)} lines={lines.train} format={loss} {...shared} />

@@ -78,11 +78,11 @@ function useSparklines(jobs: readonly Job[]) {
 
 function Chosen({ jobs, onNone }: { jobs: readonly Job[]; onNone: () => void }) {
   return (
-    <div className="chosen card" role="group" aria-label="Chosen jobs">
-      <span>{jobs.length} chosen</span>
+    <div className="chosen card" role="group" aria-label="Selected jobs">
+      <span>{jobs.length} selected</span>
       {jobs.length >= 2 && jobs.length <= MAX_COMPARED && <Link className="button" href={compareAddress(jobs.map((job) => job.id))}>Compare</Link>}
       <BulkCancel jobs={jobs} onDone={onNone} />
-      <button className="button" onClick={onNone}>Choose none</button>
+      <button className="button" onClick={onNone}>Clear selection</button>
     </div>
   );
 }
@@ -91,7 +91,7 @@ function Nothing({ filtered, onClear }: { filtered: boolean; onClear: () => void
   if (!filtered) {
     return (
       <Empty title="No jobs yet">
-        <p>Submit one, and it appears here by itself:</p>
+        <p>Submit one. It then appears here:</p>
         <Link className="button" href="/new">New job</Link>
         <pre>shardyard submit examples/quickstart.yaml</pre>
       </Empty>

@@ -146,7 +146,7 @@ test("a draft outlives the page, and a template does not replace it unasked", as
   expect((await editor()).value).toBe(`${OTHER}# mine`);
   await userEvent.selectOptions(screen.getByLabelText("Template"), "quickstart");
   await expectAccessible(screen.getByRole("dialog", { name: "Begin anew with quickstart?" }));
-  await userEvent.click(screen.getByRole("button", { name: "Keep what I wrote" }));
+  await userEvent.click(screen.getByRole("button", { name: "Keep my text" }));
   expect((await editor()).value).toBe(`${OTHER}# mine`);
   await userEvent.selectOptions(screen.getByLabelText("Template"), "quickstart");
   await userEvent.click(screen.getByRole("button", { name: "Replace the spec" }));

@@ -64,10 +64,10 @@ function Child({ id, checkpoint }: { id: string; checkpoint: string | null }) {
 function Origin({ parent, checkpoint }: { parent: Job; checkpoint: string | null }) {
   return (
     <p className="origin quiet">
-      {checkpoint === null ? "The spec of " : "Goes on from "}
+      {checkpoint === null ? "The spec of " : "Resumes from "}
       {checkpoint !== null && <><code>{checkpoint.split("/").at(-1)}</code> of </>}
       <Link href={jobAddress(parent.id)}>{parent.name}</Link>
-      {checkpoint === null ? ", to be changed." : ": change train.layout as you like, the checkpoint fits any. Steps count from the beginning of that job."}
+      {checkpoint === null ? ". Change it as needed." : ". You can change train.layout: a checkpoint loads on any layout. Steps are counted from the beginning of that job."}
     </p>
   );
 }
@@ -117,7 +117,7 @@ function Editor({ templates, first, of, note }: EditorProps) {
             {found && <Findings title={found.title} errors={found.findings} lineOf={lineOf} onGo={onGo} />}
             {!found && preview && <PreviewFacts preview={preview} />}
             {!found && preview && preview.warnings.length > 0 && (
-              <Findings title="No effect" errors={toFieldErrors(preview.warnings)} harmless lineOf={lineOf} onGo={onGo} />
+              <Findings title="Fields without effect" errors={toFieldErrors(preview.warnings)} harmless lineOf={lineOf} onGo={onGo} />
             )}
           </div>
           <Help text={draft.text} cursor={cursor} />
@@ -178,21 +178,21 @@ function Templates({ templates, text, onText }: TemplatesProps) {
       <label className="templates">
         <span className="quiet">Template</span>
         <select value={shown?.name ?? ""} title={shown?.about} onChange={(event) => { choose(event.target.value); }}>
-          {shown === undefined && <option value="">your own</option>}
+          {shown === undefined && <option value="">custom</option>}
           {templates.map(({ name }) => <option key={name} value={name}>{name}</option>)}
         </select>
       </label>
       {asked && (
         <Confirm
-          title={`Begin anew with ${asked.name}?`}
+          title={`Replace the spec with ${asked.name}?`}
           yes="Replace the spec"
-          no="Keep what I wrote"
+          no="Keep my text"
           busy={false}
           onYes={() => { onText(asked.text); ask(null); }}
           onNo={() => { ask(null); }}
         >
           <p>{asked.about}</p>
-          <p>What you wrote is lost.</p>
+          <p>Your text will be lost.</p>
         </Confirm>
       )}
     </>

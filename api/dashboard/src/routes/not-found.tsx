@@ -9,7 +9,7 @@ export function NotFoundPage() {
   return (
     <main className="page">
       <h1 className="unseen">Not found</h1>
-      <Empty title="There is no such page">
+      <Empty title="Page not found">
         <Link className="button" href="/">All jobs</Link>
       </Empty>
     </main>

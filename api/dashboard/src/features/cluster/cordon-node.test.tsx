@@ -31,18 +31,18 @@ function plane(cordoned = false) {
 const press = async (name: string) => userEvent.click(await screen.findByRole("button", { name }));
 
 test.each([
-  ["until somebody lifts it", ""],
-  ["an hour", "?seconds=3600"],
-  ["a day", "?seconds=86400"],
+  ["until lifted", ""],
+  ["1 hour", "?seconds=3600"],
+  ["1 day", "?seconds=86400"],
 ])("a machine is cordoned %s, after asking", async (length, query) => {
   const { sent } = plane();
   await press("Cordon… gpu-1");
   const dialog = screen.getByRole("dialog", { name: "Cordon gpu-1?" });
   expect(dialog.textContent).toContain("Jobs that are on it go on.");
   await expectAccessible(dialog);
-  await userEvent.selectOptions(screen.getByLabelText("For how long"), length);
+  await userEvent.selectOptions(screen.getByLabelText("Duration"), length);
   expect(sent()).toEqual([]);
-  await press("Cordon it");
+  await press("Cordon");
   await expect.poll(sent).toEqual([`/v1/nodes/0123456789abcdef/cordon${query}`]);
   expect(await screen.findByRole("button", { name: "Lift cordon… gpu-1" })).toBeTruthy();
   expect(screen.queryByRole("dialog")).toBeNull();
@@ -51,11 +51,11 @@ test.each([
 test("for as many hours as are typed, and for a reason; card and table tell of it at once", async () => {
   const { sent, container } = plane();
   await press("Cordon… gpu-1");
-  await userEvent.selectOptions(screen.getByLabelText("For how long"), "as many hours as I say");
+  await userEvent.selectOptions(screen.getByLabelText("Duration"), "number of hours");
   await userEvent.clear(screen.getByLabelText("Hours"));
   await userEvent.type(screen.getByLabelText("Hours"), "1.5");
-  await userEvent.type(screen.getByLabelText("Why, for those who wonder"), "fan & bearings");
-  await press("Cordon it");
+  await userEvent.type(screen.getByLabelText("Reason (shown to others)"), "fan & bearings");
+  await press("Cordon");
   await expect.poll(sent).toEqual(["/v1/nodes/0123456789abcdef/cordon?seconds=5400&message=fan+%26+bearings"]);
   const card = within(screen.getByRole("article", { name: "gpu-1" }));
   expect(await card.findByText(/Cordoned by local .*: fan & bearings/)).toBeTruthy();
@@ -66,10 +66,10 @@ test("for as many hours as are typed, and for a reason; card and table tell of i
 test("a refusal is told where the question was asked, and what was typed stays", async () => {
   const { sent } = plane();
   await press("Cordon… gpu-1");
-  const why = screen.getByLabelText("Why, for those who wonder");
+  const why = screen.getByLabelText("Reason (shown to others)");
   await userEvent.click(why);
   await userEvent.paste("a\tb");
-  await press("Cordon it");
+  await press("Cordon");
   expect((await screen.findByRole("alert")).textContent).toContain("A tab is in it.");
   expect((why as HTMLInputElement).value).toBe("a\tb");
   await press("Leave it in use");
@@ -84,7 +84,7 @@ test("a cordon is lifted, after asking", async () => {
   await expectAccessible(dialog);
   await press("Keep it");
   await press("Lift cordon… gpu-1");
-  await press("Lift it");
+  await press("Lift the cordon");
   await expect.poll(sent).toEqual(["/v1/nodes/0123456789abcdef/uncordon"]);
   expect(await screen.findByRole("button", { name: "Cordon… gpu-1" })).toBeTruthy();
 });

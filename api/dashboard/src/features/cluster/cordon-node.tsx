@@ -37,21 +37,21 @@ function useOrder(order: () => Promise<Node>, onDone: () => void) {
 }
 
 /** Seconds by what the question calls them; beside these as many hours as are typed. */
-const LENGTHS: Readonly<Record<string, number | null>> = { "until somebody lifts it": null, "an hour": 3600, "a day": 86_400 };
-const TYPED = "as many hours as I say";
+const LENGTHS: Readonly<Record<string, number | null>> = { "until lifted": null, "1 hour": 3600, "1 day": 86_400 };
+const TYPED = "number of hours";
 
 function Cordon({ node, onDone }: QuestionProps) {
-  const [length, setLength] = useState("until somebody lifts it");
+  const [length, setLength] = useState("until lifted");
   const [hours, setHours] = useState("8");
   const [why, setWhy] = useState("");
   const seconds = length === TYPED ? Number(hours) * 3600 : (LENGTHS[length] ?? null);
   const cordon = useOrder(() => cordonNode(node.id, seconds, why), onDone);
   return (
-    <Confirm title={`Cordon ${node.host}?`} yes="Cordon it" no="Leave it in use" harmless busy={cordon.isPending} onYes={() => { cordon.mutate(); }} onNo={onDone}>
-      <p>New gangs keep away from it. Jobs that are on it go on.</p>
+    <Confirm title={`Cordon ${node.host}?`} yes="Cordon" no="Leave it in use" harmless busy={cordon.isPending} onYes={() => { cordon.mutate(); }} onNo={onDone}>
+      <p>No new gangs start on this machine. Jobs that run on it continue.</p>
       <div className="form">
         <label className="form-wide">
-          For how long
+          Duration
           <select value={length} onChange={(event) => { setLength(event.target.value); }}>
             {[...Object.keys(LENGTHS), TYPED].map((name) => <option key={name}>{name}</option>)}
           </select>
@@ -63,7 +63,7 @@ function Cordon({ node, onDone }: QuestionProps) {
           </label>
         )}
         <label className="form-wide">
-          Why, for those who wonder
+          Reason (shown to others)
           <input maxLength={1000} value={why} onChange={(event) => { setWhy(event.target.value); }} />
         </label>
       </div>
@@ -75,8 +75,8 @@ function Cordon({ node, onDone }: QuestionProps) {
 function Lift({ node, onDone }: QuestionProps) {
   const lift = useOrder(() => liftCordon(node.id), onDone);
   return (
-    <Confirm title={`Lift the cordon of ${node.host}?`} yes="Lift it" no="Keep it" harmless busy={lift.isPending} onYes={() => { lift.mutate(); }} onNo={onDone}>
-      <p>New gangs come to it again, and what faults it had lately are forgotten.</p>
+    <Confirm title={`Lift the cordon of ${node.host}?`} yes="Lift the cordon" no="Keep it" harmless busy={lift.isPending} onYes={() => { lift.mutate(); }} onNo={onDone}>
+      <p>New gangs can start on this machine again. Its recent faults no longer count.</p>
       {lift.error && <ProblemNotice problem={lift.error} />}
     </Confirm>
   );

@@ -24,7 +24,7 @@ export function CordonTable({ cordons, hosts, now }: CordonTableProps) {
             <tr key={`${cordon.node} ${cordon.since.toISOString()}`}>
               <th scope="row">{hosts.get(cordon.node) ?? <code>{cordon.node.slice(0, 12)}</code>}</th>
               <td><TimeAgo at={cordon.since} now={now} /></td>
-              <td>{cordon.byHand ? cordon.actor : "its faults"}</td>
+              <td>{cordon.byHand ? cordon.actor : "automatic"}</td>
               <td>{cordon.message}</td>
               <td>{until(cordon, now)}</td>
             </tr>
@@ -36,7 +36,7 @@ export function CordonTable({ cordons, hosts, now }: CordonTableProps) {
 }
 
 function until({ until: end, endedAt, endedBy }: PastCordon, now: Date): string {
-  if (endedAt) return `lifted by ${endedBy ?? "somebody"}`;
-  if (end === null) return "somebody lifts it";
-  return end <= now ? "over" : end.toLocaleString();
+  if (endedAt) return `lifted by ${endedBy ?? "unknown"}`;
+  if (end === null) return "lifted by hand";
+  return end <= now ? "expired" : end.toLocaleString();
 }

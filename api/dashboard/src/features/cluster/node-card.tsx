@@ -22,10 +22,10 @@ export function NodeCard({ node, now, action }: { node: Node; now: Date; action:
       {node.alive && <Holders node={node} />}
       <p className="quiet number">
         <code title={node.id}>{node.id.slice(0, 12)}</code>
-        {node.cluster !== null && ` · of ${node.cluster}`}
+        {node.cluster !== null && ` · cluster ${node.cluster}`}
         {node.memoryBytes > 0 && ` · ${bytes(node.memoryBytes)}`}
-        {node.faults > 0 && ` · ${node.faults} ${node.faults === 1 ? "fault" : "faults"} lately`}
-        {!node.alive && node.seenAt && <> · seen <TimeAgo at={node.seenAt} now={now} /></>}
+        {node.faults > 0 && ` · ${node.faults} ${node.faults === 1 ? "recent fault" : "recent faults"}`}
+        {!node.alive && node.seenAt && <> · last seen <TimeAgo at={node.seenAt} now={now} /></>}
       </p>
       {action}
     </article>
@@ -41,10 +41,10 @@ function Condition({ node }: { node: Node }) {
 function Why({ cordon, inUse }: { cordon: Cordon; inUse: boolean }) {
   return (
     <p className="node-card-why">
-      Cordoned {cordon.byHand ? `by ${cordon.actor}` : "for its faults"}{" "}
-      {cordon.until === null ? "until somebody lifts it" : <>until <time dateTime={cordon.until.toISOString()}>{cordon.until.toLocaleString()}</time></>}
+      Cordoned {cordon.byHand ? `by ${cordon.actor}` : "because of its faults"}{" "}
+      {cordon.until === null ? "until lifted" : <>until <time dateTime={cordon.until.toISOString()}>{cordon.until.toLocaleString()}</time></>}
       {cordon.message !== "" && `: ${cordon.message}`}
-      {inUse && " (It stays in use as the last of its kind.)"}
+      {inUse && " (It stays in use: no other machine has its kind of device.)"}
     </p>
   );
 }
@@ -64,7 +64,7 @@ function Bar({ devices }: { devices: Devices }) {
 }
 
 function Holders({ node: { held, heldMore } }: { node: Node }) {
-  if (held.length === 0) return <p className="quiet">No job is on it.</p>;
+  if (held.length === 0) return <p className="quiet">No jobs.</p>;
   return (
     <ul className="node-card-holders" aria-label="Jobs on it">
       {held.map(({ job, name, state, ranks, range }) => (

@@ -32,8 +32,8 @@ export function CancelJob({ job }: { job: Job }) {
           onNo={() => { setAsking(false); }}
         >
           <p>
-            Its ranks stop within seconds. {job.checkpoint ? "Its newest checkpoint stays." : "It has no checkpoint yet."} A
-            cancelled job does not come back; a new one can resume from its checkpoint.
+            Its ranks stop within seconds. {job.checkpoint ? "Its newest checkpoint is kept." : "It has no checkpoint yet."} A
+            cancelled job cannot be restarted; a new job can resume from its checkpoint.
           </p>
           {cancel.error && <ProblemNotice problem={cancel.error} />}
         </Confirm>

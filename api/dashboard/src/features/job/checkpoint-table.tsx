@@ -12,9 +12,9 @@ import "../../components/plain-table.css";
 import "./checkpoint-table.css";
 
 const STATES: Readonly<Record<Checkpoint["state"], string>> = {
-  present: "Saved, and nothing says otherwise",
-  damaged: "Files are not as they were saved: it cannot be used",
-  removed: "By a later save, to make room, or by hand: it cannot be used",
+  present: "Saved. No damage was found.",
+  damaged: "Files differ from what was saved. The checkpoint cannot be used.",
+  removed: "Deleted by a later save, to free space, or by hand. The checkpoint cannot be used.",
 };
 
 export interface CheckpointTableProps {
@@ -36,7 +36,7 @@ export function CheckpointTable({ job, checkpoints, operations, now, onVerify, o
           <th scope="col" className="right checkpoint-wide">Size</th>
           <th scope="col" className="right checkpoint-wide">Took</th>
           <th scope="col">State</th>
-          <th scope="col"><span className="unseen">What to do with it</span></th>
+          <th scope="col"><span className="unseen">Actions</span></th>
         </tr>
       </thead>
       <tbody>
@@ -45,7 +45,7 @@ export function CheckpointTable({ job, checkpoints, operations, now, onVerify, o
             <th scope="row" className="right number" title={one.path}>{integer(one.step)}</th>
             <td><TimeAgo at={new Date(one.ts * 1000)} now={now} /></td>
             <td className="right number checkpoint-wide">{bytes(one.bytes)}</td>
-            <td className="right number checkpoint-wide" title={one.held_s === null ? undefined : `held training for ${duration(one.held_s)}`}>{duration(one.seconds)}</td>
+            <td className="right number checkpoint-wide" title={one.held_s === null ? undefined : `training paused for ${duration(one.held_s)}`}>{duration(one.seconds)}</td>
             <td className={`checkpoint-state ${one.state}`} title={STATES[one.state]}>{one.state}</td>
             <td className="right checkpoint-ways">
               {one.state === "present" && (

@@ -17,15 +17,15 @@ export interface HistoryProps {
 
 export function History({ entries, until = null, children }: HistoryProps) {
   return (
-    <section className="timeline card" aria-labelledby="timeline-title">
+    <section className="history card" aria-labelledby="history-title">
       <div className="card-head">
-        <h2 id="timeline-title">Timeline</h2>
+        <h2 id="history-title">History</h2>
         <span role="status" className="quiet number">{until && `until ${until.toLocaleString()}`}</span>
       </div>
-      {entries.length === 0 && <p className="quiet pad">Nothing happened lately.</p>}
-      <ol key={until?.getTime()} tabIndex={0} aria-labelledby="timeline-title">
+      {entries.length === 0 && <p className="quiet pad">No recent events.</p>}
+      <ol key={until?.getTime()} tabIndex={0} aria-labelledby="history-title">
         {entries.toReversed().map((entry) => (
-          <li key={entry.id} className={`timeline-${entry.kind}`}>
+          <li key={entry.id} className={`history-${entry.kind}`}>
             {entry.at ? (
               <time dateTime={entry.at.toISOString()} title={entry.at.toLocaleString()}>{clock(entry.at)}</time>
             ) : (
@@ -46,7 +46,7 @@ function What({ entry }: { entry: Entry }) {
       return (
         <>
           <StateBadge state={entry.state} /> {entry.reason && <span className="quiet">{entry.reason}</span>}
-          {entry.message && <p className="timeline-message">{firstLine(entry.message)}</p>}
+          {entry.message && <p className="history-message">{firstLine(entry.message)}</p>}
         </>
       );
     case "checkpoint":
@@ -60,22 +60,22 @@ function What({ entry }: { entry: Entry }) {
       return (
         <>
           <strong>Repaired</strong> as generation {integer(entry.generation)}
-          <span className="quiet"> · {entry.cause}, {duration(entry.seconds)}, on with step {integer(entry.step)}</span>
+          <span className="quiet"> · {entry.cause}, {duration(entry.seconds)}, resumed at step {integer(entry.step)}</span>
         </>
       );
     case "relayout":
       return (
         <>
-          <strong>Another layout</strong> {entry.after}
-          <p className="timeline-message">before: {entry.before}</p>
+          <strong>Layout changed</strong> {entry.after}
+          <p className="history-message">before: {entry.before}</p>
         </>
       );
     case "fault":
       return (
         <>
-          <strong>Fault asked for</strong> {entry.fault}
+          <strong>Fault injection</strong> {entry.fault}
           {entry.rank !== null && <span className="quiet"> · rank {entry.rank}</span>}
-          <p className="timeline-message">{entry.done ? "done" : "missed"}: {entry.message}</p>
+          <p className="history-message">{entry.done ? "injected" : "not injected"}: {entry.message}</p>
         </>
       );
     case "incident":
@@ -84,7 +84,7 @@ function What({ entry }: { entry: Entry }) {
           <strong className="bad">Incident</strong> {entry.cause}
           {entry.rank !== null && <span className="quiet"> · rank {entry.rank}</span>}
           {entry.node && <span className="quiet"> · <code title={entry.node}>{entry.node.slice(0, 12)}</code></span>}
-          {entry.message && <p className="timeline-message">{firstLine(entry.message)}</p>}
+          {entry.message && <p className="history-message">{firstLine(entry.message)}</p>}
           {entry.traceback && (
             <details>
               <summary>Traceback</summary>

@@ -16,9 +16,9 @@ test("an incident is its story; stacks, collectives and lines are folded away", 
   expect(screen.getByText(hang.story)).toBeTruthy();
   expect(screen.getByText("repaired in 1.5 s")).toBeTruthy();
   expect([...container.querySelectorAll("details")].map((one) => [one.open, one.querySelector("summary")?.textContent])).toEqual([
-    [false, "Collectives that were not done"],
+    [false, "Unfinished collectives"],
     [false, "Stacks of ranks 0, 1, 3"],
-    [false, "Last lines of rank 1"],
+    [false, "Last log lines of rank 1"],
   ]);
   expect(container.querySelector("li")?.textContent).toBe("all_reduce number 41 of data (ranks 0 to 2): ranks 0, 1 waited 31 s");
   await expectAccessible(container);

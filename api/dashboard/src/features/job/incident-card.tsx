@@ -21,7 +21,7 @@ export function IncidentCard({ incident }: { incident: Incident }) {
         <Folded key={ranks.join()} title={`Stacks of ${ranksInWords(ranks)}`} text={stack} />
       ))}
       {incident.traceback && <Folded title="Traceback" text={incident.traceback} />}
-      {incident.log.length > 0 && <Folded title={`Last lines${incident.rank === null ? "" : ` of rank ${incident.rank}`}`} text={incident.log.join("\n")} />}
+      {incident.log.length > 0 && <Folded title={`Last log lines${incident.rank === null ? "" : ` of rank ${incident.rank}`}`} text={incident.log.join("\n")} />}
     </article>
   );
 }
@@ -31,7 +31,7 @@ function Waiting({ incident: { waiting } }: { incident: Incident }) {
   if (waiting.length === 0) return null;
   return (
     <details>
-      <summary>Collectives that were not done</summary>
+      <summary>Unfinished collectives</summary>
       <ul>
         {waiting.map((one) => (
           <li key={`${one.group} ${one.seq} ${one.ranks.join()}`}>

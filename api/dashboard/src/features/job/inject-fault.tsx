@@ -39,7 +39,7 @@ function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
     act();
   };
   return (
-    <Confirm title={`Strike ${job.name} with a fault?`} yes="Strike" no="Leave it alone" busy={inject.isPending} onYes={() => { inject.mutate(); }} onNo={onDone}>
+    <Confirm title={`Inject a fault into ${job.name}`} yes="Inject" no="Close" busy={inject.isPending} onYes={() => { inject.mutate(); }} onNo={onDone}>
       <div className="form">
         <label>
           Fault
@@ -49,12 +49,12 @@ function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
         </label>
         {FAULTS[kind].ofRank && (
           <label>
-            Of rank
+            Rank
             <input type="number" min={0} max={(job.worldSize ?? 1) - 1} value={rank} onChange={(event) => { change(() => { setRank(Number(event.target.value)); })(); }} />
           </label>
         )}
       </div>
-      <p className="quiet">{FAULTS[kind].about} The timeline tells when it was done.</p>
+      <p className="quiet">{FAULTS[kind].about} The history shows when it was injected.</p>
       {inject.error && <ProblemNotice problem={inject.error} />}
     </Confirm>
   );

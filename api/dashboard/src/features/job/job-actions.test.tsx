@@ -32,11 +32,11 @@ test("a fault is struck once however often it is asked for, and another one is a
   const requests = plane(true, { "POST /v1/jobs/job-1/faults": refusal });
   open(<JobActions job={trains()} />);
   await userEvent.click(await screen.findByRole("button", { name: "Inject a fault…" }));
-  const dialog = screen.getByRole("dialog", { name: "Strike llama-nano with a fault?" });
+  const dialog = screen.getByRole("dialog", { name: "Inject a fault into llama-nano" });
   await expectAccessible(dialog);
   const strike = async () => {
     const before = sent().length;
-    await userEvent.click(screen.getByRole("button", { name: "Strike" }));
+    await userEvent.click(screen.getByRole("button", { name: "Inject" }));
     await expect.poll(() => sent().length).toBe(before + 1);
     await screen.findByText("The job does not run");
   };

@@ -41,7 +41,7 @@ export function JobCharts({ id, live, ended }: { id: string; live: Live; ended: 
   const curve = useRange(id, live.curve, view.zoom, ended);
   const onZoom = useCallback((zoom: Range | null) => { change({ zoom: zoom && bounded(zoom, newest) }); }, [change, newest]);
   if (live.curve.buckets.length === 0) {
-    return <p className="card pad quiet">{ended ? "This job ended before its first step." : "The curves begin with the first step."}</p>;
+    return <p className="card pad quiet">{ended ? "This job ended before its first step." : "Curves appear after the first step."}</p>;
   }
   return (
     <section className="stack" aria-label="Curves">

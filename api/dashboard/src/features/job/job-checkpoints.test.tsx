@@ -45,7 +45,7 @@ test("the cluster verifies one, and what it finds is shown when it is done", asy
   });
   const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
   await userEvent.click(await screen.findByRole("button", { name: "Verify step 100" }));
-  expect(await screen.findByText("Waiting to be verified…")).toBeTruthy();
+  expect(await screen.findByText("Verification is queued…")).toBeTruthy();
   expect(await screen.findByText("Verifying…", undefined, { timeout: 5000 })).toBeTruthy();
   expect(await screen.findByText("Damaged: rank-00001.safetensors and 2 more", undefined, { timeout: 5000 })).toBeTruthy();
   expect(requests.find(({ method }) => method === "POST")?.headers.get("Idempotency-Key")).toMatch(/^page-verify-/);
@@ -95,7 +95,7 @@ test("what failed says why and what helps; whole and removed are told", async ()
   });
   open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
   expect(await screen.findByText("Could not export: Nothing of /data can be seen. Mount it, then ask again.")).toBeTruthy();
-  expect(screen.getByText("Whole: 4 files match their checksums")).toBeTruthy();
+  expect(screen.getByText("Valid: 4 files match their checksums")).toBeTruthy();
   expect(screen.getByText("Removed")).toBeTruthy();
   expect(screen.queryByText(/^Damaged/)).toBeNull();
 });
@@ -134,5 +134,5 @@ test("what a verification finds is the state from then on", async () => {
 test("none yet is said", async () => {
   given({ "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [], next: null }) });
   open(<JobCheckpoints job={job()} now={now} />);
-  expect(await screen.findByText(/^None yet/)).toBeTruthy();
+  expect(await screen.findByText(/^No checkpoints yet/)).toBeTruthy();
 });

@@ -40,7 +40,7 @@ export function JobCheckpoints({ job, now }: { job: Job; now: Date }) {
       <div className="card-head"><h2 id="checkpoints-title">Checkpoints</h2></div>
       {query.error && <ProblemNotice problem={query.error} />}
       {verify.error && <ProblemNotice problem={verify.error} />}
-      {query.data && checkpoints.length === 0 && <p className="pad quiet">None yet. See train.checkpoint.every in the spec.</p>}
+      {query.data && checkpoints.length === 0 && <p className="pad quiet">No checkpoints yet. See train.checkpoint.every in the spec.</p>}
       {checkpoints.length > 0 && (
         <CheckpointTable
           job={job.id}

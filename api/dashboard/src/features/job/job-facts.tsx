@@ -44,10 +44,10 @@ export function JobSummary({ summary }: { summary: Summary }) {
       facts={[
         { name: "Training loss", value: `${loss(summary.firstLoss)} → ${loss(summary.lastLoss)}${ofSteps(summary.lastSteps)}` },
         { name: "Validation loss", value: loss(summary.validationLoss) },
-        { name: "Unigram loss", value: summary.unigramLoss === null ? null : `${loss(summary.unigramLoss)} (same data)` },
+        { name: "Unigram baseline", value: summary.unigramLoss === null ? null : `${loss(summary.unigramLoss)} (same data)` },
         { name: "Tokens", value: integer(summary.tokens) },
         { name: "Tokens/s", value: integer(summary.tokensPerSecond) },
-        { name: "To first step", value: duration(summary.timeToFirstStep) },
+        { name: "Time to first step", value: duration(summary.timeToFirstStep) },
         { name: "Checkpoint", value: summary.checkpoint && <code>{summary.checkpoint}</code> },
         { name: "Hugging Face folder", value: summary.export && <code>{summary.export}</code> },
       ]}

@@ -22,7 +22,7 @@ export function JobHead({ job, validation, connection, action }: JobHeadProps) {
       <div className="job-head-name">
         <h1>{job.name}</h1>
         <StateBadge state={job.state} />
-        {connection === "lost" && <span className="job-head-link" role="status">connection lost, trying again…</span>}
+        {connection === "lost" && <span className="job-head-link" role="status">connection lost, reconnecting…</span>}
         <div className="job-head-action">{action}</div>
       </div>
       <Why job={job} />

@@ -48,7 +48,7 @@ test("the story goes back to its first line, a page at a time, and from there to
 test("where the stream told of nothing lately, what is older begins with the newest of it", async () => {
   plane();
   open(<JobHistory id="job-1" live={[]} />);
-  expect(screen.getByText("Nothing happened lately.")).toBeTruthy();
+  expect(screen.getByText("No recent events.")).toBeTruthy();
   await press("Older");
   await expect.poll(() => lines()[0]).toBe("step 120");
 });

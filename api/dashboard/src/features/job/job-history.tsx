@@ -27,7 +27,7 @@ export function JobHistory({ id, live }: { id: string; live: readonly Entry[] })
   return (
     <History entries={entries} until={older?.entries.at(-1)?.at ?? null}>
       {error && before !== null && <ProblemNotice problem={error} />}
-      <div className="timeline-ways">
+      <div className="history-pages">
         {next !== null && <button className="button small" disabled={isFetching} onClick={() => { goTo(next); }}>Older</button>}
         {before !== null && <button className="button small" onClick={() => { goTo(null); }}>Newest</button>}
       </div>

@@ -28,5 +28,5 @@ test("incidents come newest first, earlier ones when they are asked for, beside 
 test("a quiet life is said", async () => {
   given({ "GET /v1/jobs/job-1/incidents": () => Response.json({ items: [], next: null }) });
   open(<JobIncidents job={job()} />);
-  expect(await screen.findByText("Nothing went wrong.")).toBeTruthy();
+  expect(await screen.findByText("No incidents.")).toBeTruthy();
 });

@@ -25,7 +25,7 @@ export function JobIncidents({ job }: { job: Job }) {
         <BudgetBars budgets={job.budgets} />
       </div>
       {query.error && <ProblemNotice problem={query.error} />}
-      {query.data && incidents.length === 0 && <p className="pad quiet">Nothing went wrong.</p>}
+      {query.data && incidents.length === 0 && <p className="pad quiet">No incidents.</p>}
       {incidents.map((incident) => <IncidentCard key={incident.n} incident={incident} />)}
       {query.hasNextPage && (
         <div className="pad">

@@ -31,11 +31,11 @@ test("a search looks on by itself, and a hit is seen among its neighbours", asyn
   expect(asked.map((params) => [params.get("text"), params.get("after")])).toEqual([["needle", "0"], ["needle", "20"], ["needle", "60"]]);
   await expectAccessible(container);
   await userEvent.click(screen.getByRole("button", { name: "needle one" }));
-  const about = screen.getByRole("region", { name: "Lines about the one that was found" });
+  const about = screen.getByRole("region", { name: "Lines around the match" });
   await within(about).findByText("before");
   expect(about.querySelector("[data-marked]")?.textContent).toContain("needle one");
   await expectAccessible(container);
-  await userEvent.click(screen.getByRole("button", { name: "Back to what was found" }));
+  await userEvent.click(screen.getByRole("button", { name: "Back to the results" }));
   expect(await screen.findByRole("button", { name: "needle two" })).toBeTruthy();
   await userEvent.click(screen.getByRole("button", { name: "Follow the newest lines" }));
   await screen.findByText("newest");

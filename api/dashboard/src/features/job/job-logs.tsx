@@ -33,7 +33,7 @@ export function JobLogs({ job }: { job: Job }) {
       <div className="card-head log-head">
         <h2 id="logs-title">Logs</h2>
         <LogFilter query={query} worldSize={worldSize} onQuery={(changes) => { setQuery({ ...query, ...changes }); jump(null); }} />
-        {hit && <button className="button small" onClick={() => { jump(null); }}>Back to what was found</button>}
+        {hit && <button className="button small" onClick={() => { jump(null); }}>Back to the results</button>}
         {isSearch(query) && !hit && <button className="button small" onClick={() => { setQuery({ ...ALL, rank: query.rank }); }}>Follow the newest lines</button>}
       </div>
       {hit && <LogContext id={job.id} rank={query.rank} place={hit.n} width={width} />}
@@ -46,11 +46,11 @@ export function JobLogs({ job }: { job: Job }) {
 function Newest({ job, rank, width }: { job: Job; rank: number | null; width: number }) {
   const ended = isFinal(job.state);
   const { lines, problem, loading } = useLogs(job.id, rank, ended);
-  const nothing = loading ? "Loading…" : ended ? "This job wrote nothing." : "Nothing yet: lines appear as the ranks write them.";
+  const nothing = loading ? "Loading…" : ended ? "This job wrote no log lines." : "No lines yet. They appear as the ranks write them.";
   return (
     <>
       {problem && !isRetryable(problem) && <ProblemNotice problem={problem} />}
-      {lines.length >= KEEP && <p className="log-found quiet">The newest {KEEP.toLocaleString("en-US")} lines; search for what is older.</p>}
+      {lines.length >= KEEP && <p className="log-found quiet">The newest {KEEP.toLocaleString("en-US")} lines. Search for older ones.</p>}
       <LogTail lines={lines} width={width} nothing={nothing} />
     </>
   );

@@ -9,13 +9,13 @@ import { differences } from "../../model/runs";
 
 export function JobParent({ job, parent }: { job: Job; parent: string }) {
   const query = useQuery({ queryKey: ["job", parent], queryFn: ({ signal }) => getJob(parent, signal), staleTime: Infinity });
-  if (!query.data) return query.error ? <p className="card pad quiet">It comes from <code>{parent}</code>, which is not there any more.</p> : null;
-  const names = [query.data.name === job.name ? `${job.name} (before)` : query.data.name, job.name];
+  if (!query.data) return query.error ? <p className="card pad quiet">Its parent <code>{parent}</code> no longer exists.</p> : null;
+  const names = [query.data.name === job.name ? `${job.name} (parent)` : query.data.name, job.name];
   return (
     <SpecDiff
       names={names}
       differences={differences([query.data.spec, job.spec])}
-      title={<>Against its parent, <Link href={jobAddress(query.data.id)}>{query.data.name}</Link></>}
+      title={<>Differences from its parent, <Link href={jobAddress(query.data.id)}>{query.data.name}</Link></>}
     />
   );
 }

@@ -51,6 +51,6 @@ test("before the first probe the formulas stand alone", async () => {
   given(answers({ ...FOUND, step: null, memory, traffic: [] }));
   open(<JobResources id="job-1" ended={false} />);
   expect(await screen.findByText(/^Not measured yet/)).toBeTruthy();
-  expect(screen.getByText("None: nothing is exchanged on this layout.")).toBeTruthy();
+  expect(screen.getByText("None. Ranks exchange nothing on this layout.")).toBeTruthy();
   expect(screen.getAllByText("not measured yet")).toHaveLength(3);
 });

@@ -17,7 +17,7 @@ export function JobResources({ id, ended }: { id: string; ended: boolean }) {
     refetchInterval: ended ? false : POLL_MS,
   });
   if (!found) return error && <ProblemNotice problem={error} />;
-  const when = found.step === null ? "Not measured yet: step 2 is the first that is looked at closely." : `Measured in step ${found.step}.`;
+  const when = found.step === null ? "Not measured yet. Step 2 is the first step that is measured." : `Measured in step ${found.step}.`;
   return (
     <section className="job-resources card" aria-labelledby="resources-title">
       <div className="card-head">
@@ -28,7 +28,7 @@ export function JobResources({ id, ended }: { id: string; ended: boolean }) {
       <h3>Memory of a rank</h3>
       <MemoryBars memory={found.memory} reason={found.reason} />
       <h3>Bytes that rank 0 sends in a step</h3>
-      {found.traffic.length > 0 ? <TrafficTable traffic={found.traffic} /> : <p className="quiet job-resources-note">None: nothing is exchanged on this layout.</p>}
+      {found.traffic.length > 0 ? <TrafficTable traffic={found.traffic} /> : <p className="quiet job-resources-note">None. Ranks exchange nothing on this layout.</p>}
     </section>
   );
 }

@@ -43,14 +43,14 @@ export function LogHits({ id, query, width, onLine }: LogHitsProps) {
       <p className="log-found quiet" role="status">{foundText(lines.length, last)}</p>
       <div className="log-tail-lines" role="region" aria-label="Lines found" tabIndex={0}>
         <LogLines lines={lines} width={width} onLine={onLine} />
-        {hasNextPage && !isFetching && <button className="button log-more" onClick={() => void fetchNextPage()}>Look on</button>}
+        {hasNextPage && !isFetching && <button className="button log-more" onClick={() => void fetchNextPage()}>Search further</button>}
       </div>
     </>
   );
 }
 
 function foundText(count: number, last: LogSearchResult | undefined): string {
-  if (last === undefined) return "Looking…";
+  if (last === undefined) return "Searching…";
   const found = `${count.toLocaleString("en-US")} ${count === 1 ? "line" : "lines"} found`;
   const part = last.end === 0 ? 100 : Math.floor((last.scannedTo / last.end) * 100);
   return last.done ? `${found}.` : `${found} in the first ${Math.min(part, 99)} % of the log.`;
@@ -67,7 +67,7 @@ export function LogContext({ id, rank, place, width }: { id: string; rank: numbe
   return (
     <>
       {error && <ProblemNotice problem={error} />}
-      <div ref={box} className="log-tail-lines" role="region" aria-label="Lines about the one that was found" tabIndex={0}>
+      <div ref={box} className="log-tail-lines" role="region" aria-label="Lines around the match" tabIndex={0}>
         <LogLines lines={data ?? []} width={width} marked={place} />
       </div>
     </>

@@ -23,6 +23,6 @@ test("of one rank, ranks are not said", () => {
 });
 
 test("no lines is said", () => {
-  render(<LogTail lines={[]} width={0} nothing="This job wrote nothing." />);
-  expect(screen.getByText("This job wrote nothing.")).toBeTruthy();
+  render(<LogTail lines={[]} width={0} nothing="This job wrote no log lines." />);
+  expect(screen.getByText("This job wrote no log lines.")).toBeTruthy();
 });

@@ -9,7 +9,7 @@ const NAMES: Readonly<Record<string, string>> = {
   gradients: "Gradients",
   optimizer: "Optimizer",
   activations: "Activations",
-  allocated: "Allocated in all",
+  allocated: "Allocated in total",
 };
 
 /** `reason`: why there is no formula at all, which is said elsewhere. */

@@ -5,8 +5,8 @@ import { bytes, integer } from "../../model/format";
 import { isOpen } from "../../model/operations";
 
 const UNDERWAY: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  verify: { waiting: "Waiting to be verified…", running: "Verifying…" },
-  export: { waiting: "Waiting to be exported…", running: "Exporting…" },
+  verify: { waiting: "Verification is queued…", running: "Verifying…" },
+  export: { waiting: "Export is queued…", running: "Exporting…" },
 };
 
 export function OperationState({ operation }: { operation: Operation }) {
@@ -21,7 +21,7 @@ export function OperationState({ operation }: { operation: Operation }) {
 function Found({ verified }: { verified: NonNullable<Operation["verified"]> }) {
   if (verified.verdict === "damaged") return <div className="operation bad">Damaged: {named(verified)}</div>;
   if (verified.verdict === "removed") return <div className="operation quiet">Removed</div>;
-  return <div className="operation">Whole: {integer(verified.files)} {verified.files === 1 ? "file matches its checksum" : "files match their checksums"}</div>;
+  return <div className="operation">Valid: {integer(verified.files)} {verified.files === 1 ? "file matches its checksum" : "files match their checksums"}</div>;
 }
 
 function named({ damaged, damaged_files }: NonNullable<Operation["verified"]>): string {

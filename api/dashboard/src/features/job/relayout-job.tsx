@@ -36,7 +36,7 @@ function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
   const ranks = layout.pipeline * Number(layout.data) * layout.context * layout.tensor;
   const set = (name: Degree, text: string) => { setLayout({ ...layout, ...(name === "data" && { elastic: null }), [name]: Number(text) }); };
   return (
-    <Confirm title={`Change the layout of ${job.name}`} yes="Change the layout" no="Keep it" harmless busy={change.isPending} onYes={() => { change.mutate(); }} onNo={onDone}>
+    <Confirm title={`Change the layout of ${job.name}`} yes="Change the layout" no="Keep the current one" harmless busy={change.isPending} onYes={() => { change.mutate(); }} onNo={onDone}>
       <div className="form">
         {DEGREES.map((name) => (
           <label key={name}>
@@ -52,7 +52,7 @@ function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
         </label>
       </div>
       <p className="quiet">
-        {ranks} ranks. It saves after its current step, makes room, and goes on from there; steps and losses go on as if nothing had happened.
+        {ranks} ranks. The job saves a checkpoint after its current step, releases its devices and resumes on the new layout. Steps and losses continue.
       </p>
       {change.error && <ProblemNotice problem={change.error} />}
     </Confirm>

@@ -7,8 +7,8 @@ import { StateTimeline } from "./timeline";
 test("a life is said in words too, with the colours that are on it", async () => {
   const { container } = render(<StateTimeline line={timeline()} now={new Date(1_100_000)} />);
   expect(screen.getByRole("img", { name: "1 min 40 s, 2 attempts, 1 incident." })).toBeTruthy();
-  expect([...container.querySelectorAll(".life-line-legend li")].map((item) => item.textContent)).toEqual(["queued", "running", "incident", "attempt 2, generation 1"]);
-  expect(container.querySelector(".life-line-mark title")?.textContent).toMatch(/^incident rank_lost, rank 1, step 120, /);
+  expect([...container.querySelectorAll(".timeline-legend li")].map((item) => item.textContent)).toEqual(["queued", "running", "incident", "attempt 2, generation 1"]);
+  expect(container.querySelector(".timeline-mark title")?.textContent).toMatch(/^incident rank_lost, rank 1, step 120, /);
   await expectAccessible(container);
 });
 

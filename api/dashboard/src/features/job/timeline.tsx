@@ -13,16 +13,16 @@ export function StateTimeline({ line, now }: { line: Line; now: Date }) {
   const incidents = line.marks.filter(({ kind }) => kind === "incident").length;
   const said = `${duration(drawn.ended - drawn.begun)}, ${count(attempts, "attempt")}, ${count(incidents, "incident")}`;
   return (
-    <section className="life-line card" aria-label="Life of the job">
+    <section className="timeline card" aria-label="Timeline">
       <svg role="img" aria-label={`${line.complete ? "" : "The newest part: "}${said}.`} preserveAspectRatio="none" viewBox="0 0 1000 20">
         {drawn.spans.map((one, index) => (
-          <rect key={index} className={`life-line-${one.span.state}`} x={one.left * 1000} width={Math.max(one.width * 1000, 1)} y={4} height={12}>
+          <rect key={index} className={`timeline-${one.span.state}`} x={one.left * 1000} width={Math.max(one.width * 1000, 1)} y={4} height={12}>
             <title>{spanInWords(one.span)}</title>
           </rect>
         ))}
-        {drawn.attempts.map(({ number, at }) => <rect key={number} className="life-line-attempt" x={at * 1000} width={2} y={0} height={20}><title>{`attempt ${number}`}</title></rect>)}
+        {drawn.attempts.map(({ number, at }) => <rect key={number} className="timeline-attempt" x={at * 1000} width={2} y={0} height={20}><title>{`attempt ${number}`}</title></rect>)}
         {drawn.marks.map(({ mark, at }) => (
-          <rect key={mark.n} className={`life-line-mark life-line-${mark.kind}`} x={Math.max(0, at * 1000 - 1.5)} width={3} y={0} height={20}><title>{markInWords(mark)}</title></rect>
+          <rect key={mark.n} className={`timeline-mark timeline-${mark.kind}`} x={Math.max(0, at * 1000 - 1.5)} width={3} y={0} height={20}><title>{markInWords(mark)}</title></rect>
         ))}
       </svg>
       <Ends drawn={drawn} lasts={last?.ended === null} said={said} />
@@ -33,7 +33,7 @@ export function StateTimeline({ line, now }: { line: Line; now: Date }) {
 
 function Ends({ drawn, lasts, said }: { drawn: Drawn; lasts: boolean; said: string }) {
   return (
-    <div className="life-line-ends number">
+    <div className="timeline-ends number">
       <span>{clock(new Date(drawn.begun * 1000))}</span>
       <span>{said}</span>
       <span>{lasts ? "now" : clock(new Date(drawn.ended * 1000))}</span>
@@ -47,9 +47,9 @@ function Legend({ line: { spans, marks } }: { line: Line }) {
   const kinds = [...new Set(marks.map(({ kind }) => kind))];
   const newest = spans.at(-1);
   return (
-    <ul className="life-line-legend">
-      {states.map((state) => <li key={state}><i className={`life-line-${state}`} />{state}</li>)}
-      {kinds.map((kind) => <li key={kind}><i className={`life-line-mark life-line-${kind}`} />{kind}</li>)}
+    <ul className="timeline-legend">
+      {states.map((state) => <li key={state}><i className={`timeline-${state}`} />{state}</li>)}
+      {kinds.map((kind) => <li key={kind}><i className={`timeline-mark timeline-${kind}`} />{kind}</li>)}
       {newest !== undefined && newest.generation > 0 && <li className="quiet">attempt {newest.attempt}, generation {newest.generation}</li>}
     </ul>
   );

@@ -15,7 +15,7 @@ export function TrafficTable({ traffic }: { traffic: readonly Flow[] }) {
             <th scope="col">Axis</th>
             <th scope="col">Collective</th>
             <th scope="col" className="right">Calls</th>
-            <th scope="col" className="right">Bytes a step</th>
+            <th scope="col" className="right">Bytes per step</th>
             <th scope="col" className="wide"><span className="unseen">As a bar</span></th>
             <th scope="col">Formula</th>
             <th scope="col" className="right">Measured ÷ formula</th>

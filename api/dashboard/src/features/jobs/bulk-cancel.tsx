@@ -34,7 +34,7 @@ export function BulkCancel({ jobs, onDone }: { jobs: readonly Job[]; onDone: () 
           onNo={() => { setAsking(false); cancel.reset(); }}
         >
           <ul className="bulk-names">{living.map((job) => <li key={job.id}>{job.name} <span className="quiet">{job.state}</span></li>)}</ul>
-          <p>Their newest checkpoints stay. A cancelled job does not come back; a new one can resume from its checkpoint.</p>
+          <p>Their newest checkpoints are kept. A cancelled job cannot be restarted; a new job can resume from its checkpoint.</p>
           {cancel.error && <ProblemNotice problem={cancel.error} />}
         </Confirm>
       )}

@@ -28,8 +28,8 @@ test("a job that has not begun has no numbers", () => {
 test("a box chooses its job and leaves the others as they are", async () => {
   const choose = vi.fn<(chosen: ReadonlySet<string>) => void>();
   render(<JobTable jobs={[job(), job({ id: "job-2", name: "other" })]} now={NOW} chosen={new Set(["job-2"])} onChoose={choose} />);
-  expect(screen.getByRole<HTMLInputElement>("checkbox", { name: "Choose all jobs" }).checked).toBe(false);
-  await userEvent.click(screen.getByRole("checkbox", { name: "Choose llama-nano" }));
+  expect(screen.getByRole<HTMLInputElement>("checkbox", { name: "Select all jobs" }).checked).toBe(false);
+  await userEvent.click(screen.getByRole("checkbox", { name: "Select llama-nano" }));
   expect(choose).toHaveBeenLastCalledWith(new Set(["job-2", "job-1"]));
   await userEvent.click(screen.getByRole("checkbox", { name: "Choose other" }));
   expect(choose).toHaveBeenLastCalledWith(new Set());

@@ -32,7 +32,7 @@ export function JobTable({ jobs, now, sparklines, chosen, onChoose }: JobTablePr
       <table>
         <thead>
           <tr>
-            <th scope="col" className="job-table-choose"><input type="checkbox" aria-label="Choose all jobs" checked={all} onChange={chooseAll} /></th>
+            <th scope="col" className="job-table-choose"><input type="checkbox" aria-label="Select all jobs" checked={all} onChange={chooseAll} /></th>
             <th scope="col">Name</th>
             <th scope="col">State</th>
             <th scope="col">Layout</th>
@@ -63,7 +63,7 @@ interface RowProps {
 function Row({ job, now, sparkline, chosen, onChoose }: RowProps) {
   return (
     <tr data-state={job.state} data-chosen={chosen || undefined}>
-      <td className="job-table-choose"><input type="checkbox" aria-label={`Choose ${job.name}`} checked={chosen} onChange={onChoose} /></td>
+      <td className="job-table-choose"><input type="checkbox" aria-label={`Select ${job.name}`} checked={chosen} onChange={onChoose} /></td>
       <th scope="row" className="job-table-name">
         <Link href={jobAddress(job.id)}>{job.name}</Link>
       </th>

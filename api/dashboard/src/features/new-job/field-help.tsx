@@ -9,7 +9,7 @@ export function FieldHelp({ help, path }: { help: Help | null; path: readonly st
     <section className="field-help card" aria-label="Help for the field under the cursor">
       <div className="card-head"><h2>{field === "" ? "The spec" : <code>{field}</code>}</h2></div>
       <div className="field-help-body">
-        {help === null ? <p>No spec has a field of this name.</p> : <Known help={help} />}
+        {help === null ? <p>The spec has no field of this name.</p> : <Known help={help} />}
       </div>
     </section>
   );

@@ -14,7 +14,7 @@ export interface FindingsProps {
 
 export function Findings({ title, errors, harmless = false, lineOf, onGo }: FindingsProps) {
   return (
-    <section className={harmless ? "findings harmless card" : "findings card"} aria-label={harmless ? "Warnings" : "What is wrong"}>
+    <section className={harmless ? "findings harmless card" : "findings card"} aria-label={harmless ? "Warnings" : "Errors"}>
       <div className="card-head"><h2>{title}</h2></div>
       <ul>
         {errors.map((error) => <li key={`${error.field} ${error.message}`}><Finding error={error} line={lineOf(error.field)} onGo={onGo} /></li>)}

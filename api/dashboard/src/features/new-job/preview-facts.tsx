@@ -14,9 +14,9 @@ export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
         { name: "Ranks", value: spares > 0 ? `${preview.world_size} and ${spares} spare` : String(preview.world_size) },
         { name: "Global batch", value: `${global} sequences = ${data} data × ${microbatches} micro-batches × ${micro}` },
         { name: "Tokens per step", value: integer(preview.tokens_per_step) },
-        { name: "Tokens in all", value: short(preview.tokens) },
-        { name: "Parameters", value: parameters === null ? "counted when it runs" : `${integer(parameters)} (${short(parameters)})` },
-        { name: "Or smaller", value: forms.length > 1 ? forms.slice(1).map((form) => form.layout).join(", ") : null },
+        { name: "Tokens in total", value: short(preview.tokens) },
+        { name: "Parameters", value: parameters === null ? "unknown until the job runs" : `${integer(parameters)} (${short(parameters)})` },
+        { name: "Smaller layouts", value: forms.length > 1 ? forms.slice(1).map((form) => form.layout).join(", ") : null },
         { name: "Resumes from", value: preview.resume !== null && <code>{preview.resume}</code> },
       ]}
     />

@@ -25,9 +25,9 @@ test("the slow rank is said in words, and leads to its numbers and its log", asy
   expect(await screen.findByText(SLOW.message)).toBeTruthy();
   await userEvent.click(screen.getByRole("gridcell", { name: /^rank 3/ }));
   const facts = screen.getByRole("region", { name: "Rank 3" });
-  expect(facts.textContent).toContain("Own compute100 ms median 52.0 ms");
+  expect(facts.textContent).toContain("Compute time100 ms median 52.0 ms");
   expect(facts.textContent).toContain("data 3 on ffffffffffff");
-  expect(screen.getByRole("link", { name: "Its log" }).getAttribute("href")).toBe("#log-of-3");
+  expect(screen.getByRole("link", { name: "Log of this rank" }).getAttribute("href")).toBe("#log-of-3");
   await expectAccessible(container);
 });
 
@@ -46,12 +46,12 @@ test("the slider asks for an earlier sample, and the newest is a click away", as
 test("another measure colours the ranks", async () => {
   given({ "GET /v1/jobs/job-1/ranks": ranks });
   page();
-  await userEvent.selectOptions(await screen.findByRole("combobox", { name: "Colour by" }), "Waiting");
-  expect(screen.getByRole("grid", { name: "Waiting by rank" })).toBeTruthy();
+  await userEvent.selectOptions(await screen.findByRole("combobox", { name: "Colour by" }), "Wait time");
+  expect(screen.getByRole("grid", { name: "Wait time by rank" })).toBeTruthy();
 });
 
 test("nothing told yet, and nothing told at all", async () => {
   given({ "GET /v1/jobs/job-1/ranks": () => Response.json({ items: [], first: null, last: null, next: null }) });
   page();
-  expect(await screen.findByText("This job told nothing of its ranks.")).toBeTruthy();
+  expect(await screen.findByText("This job reported no rank metrics.")).toBeTruthy();
 });

@@ -28,7 +28,7 @@ export function JobRanks({ id, newest, ended }: { id: string; newest: RankSample
       </div>
       {problem && <ProblemNotice problem={problem} stale={sample !== null} />}
       {!sample && !problem && (
-        <p className="pad quiet">{ended ? "This job told nothing of its ranks." : "What each rank does shows a few seconds after the first step."}</p>
+        <p className="pad quiet">{ended ? "This job reported no rank metrics." : "Rank metrics appear a few seconds after the first step."}</p>
       )}
       {sample && (
         <>

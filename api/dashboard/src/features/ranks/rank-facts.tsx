@@ -13,7 +13,7 @@ export function RankFacts({ sample, rank, logs }: { sample: RankSample; rank: nu
     <section className="rank-facts" aria-label={`Rank ${rank}`}>
       <header>
         <h3>Rank {rank}</h3>
-        <a href={logs}>Its log</a>
+        <a href={logs}>Log of this rank</a>
       </header>
       <p className="quiet">
         {coordinates(sample.axes, rank)}

@@ -33,11 +33,11 @@ function SignInPage() {
       <section className="card sign-in stack">
         <h1><img src="/favicon.svg" alt="" width="24" height="24" /> Sign in to Shardyard</h1>
         {problem && <ProblemNotice problem={problem} />}
-        <p>Where the control plane runs, or where its token is set, type:</p>
+        <p>On the control plane's machine, or where its token is set, run:</p>
         <CopyableText text="shardyard open" label="Command" />
         <form className="form" onSubmit={(event) => { event.preventDefault(); enter.mutate(); }}>
           <label className="form-wide">
-            <span>Or paste the access token, which <code>shardyard token</code> prints</span>
+            <span>Or paste the access token that <code>shardyard token</code> prints</span>
             <input type="password" autoComplete="current-password" required value={token} onChange={(event) => { setToken(event.target.value); }} />
           </label>
           <button className="button primary" disabled={enter.isPending || token.trim() === ""}>Sign in</button>

@@ -27,8 +27,8 @@ test("a step is drawn by rank, beside the ideal schedule, with the bubble and th
   const lanes = await timeline();
   expect([...lanes.querySelectorAll(".lane-name")].map((name) => name.textContent)).toEqual(["rank 0", "rank 1", "ideal 0", "ideal 1"]);
   expect(screen.getByText("bubble 23% measured, 20% ideal")).toBeTruthy();
-  expect(screen.getByText(/Rank 1 worked longest by itself: 2.0 ms/)).toBeTruthy();
-  expect(within(screen.getByRole("list", { name: "Legend" })).getAllByRole("listitem").map((item) => item.textContent)).toEqual(["Forward (F)", "Backward (B)", "Other own work", "Receive", "Collective"]);
+  expect(screen.getByText(/Rank 1 had the most compute time: 2.0 ms/)).toBeTruthy();
+  expect(within(screen.getByRole("list", { name: "Legend" })).getAllByRole("listitem").map((item) => item.textContent)).toEqual(["Forward (F)", "Backward (B)", "Other compute", "Receive", "Collective"]);
   expect(screen.getByRole("link", { name: "Download for Perfetto" }).getAttribute("href")).toBe(`${TRACES}/trace-1/perfetto`);
   await userEvent.click(screen.getByText(/Times by rank/));
   expect(screen.getByRole("row", { name: /^1 \(slowest\) 20.0 18.0 2.0/ })).toBeTruthy();
@@ -39,12 +39,12 @@ test("keys go from span to span and from rank to rank, and say each", async () =
   show();
   (await timeline()).focus();
   await userEvent.keyboard("{ArrowRight}{ArrowRight}{ArrowRight}");
-  expect(described()).toBe("Rank 0 · forward 0 · Forward · micro-batch 0 · stage 0 · 6.0 ms, 4.0 ms after the step's begin");
+  expect(described()).toBe("Rank 0 · forward 0 · Forward · micro-batch 0 · stage 0 · 6.0 ms, 4.0 ms after the start of the step");
   await userEvent.keyboard("{ArrowDown}");
   expect(described()).toContain("Rank 1 · forward 0");
   await userEvent.keyboard("{ArrowDown}");
   expect(described()).toContain("Rank 0 · forward"); // of the ideal schedule
-  expect(described()).toContain("4.0 ms after the step's begin");
+  expect(described()).toContain("4.0 ms after the start of the step");
   await userEvent.keyboard("{Escape}");
   expect(described()).toBe("");
 });
@@ -73,7 +73,7 @@ test("what lies between the spans is the rank's other work, where none is missin
   const ranks = spansWire().ranks.slice(0, 1).map((first) => ({ ...first, began_us: 0, spans: first.spans.slice(2, 3) }));
   const { unmount } = show({ [`GET ${TRACES}/trace-1/spans`]: () => Response.json(spansWire({ ranks })) });
   fireEvent.pointerMove(await screen.findByRole("application"), { clientX: 92 + 808 * 0.75, clientY: 22 + 8 });
-  expect(described()).toBe("Rank 0 · between spans · Other own work · 10.0 ms, 10.0 ms after the step's begin");
+  expect(described()).toBe("Rank 0 · between spans · Other compute · 10.0 ms, 10.0 ms after the start of the step");
   unmount();
   show({ [`GET ${TRACES}/trace-1/spans`]: () => Response.json(spansWire({ ranks, dropped: 1 })) });
   fireEvent.pointerMove(await screen.findByRole("application"), { clientX: 92 + 808 * 0.75, clientY: 22 + 8 });
@@ -102,7 +102,7 @@ test("a trace is asked for, and how far it is can be seen", async () => {
   const sent = requests.find(({ method }) => method === "POST");
   expect(sent?.url.search).toBe("?steps=3");
   expect(sent?.headers.get("Idempotency-Key")).toMatch(/^page-[0-9a-f]{32}$/);
-  expect((await screen.findByRole("progressbar", { name: "Parts told" })).getAttribute("value")).toBe("2");
+  expect((await screen.findByRole("progressbar", { name: "Parts received" })).getAttribute("value")).toBe("2");
   expect(screen.getByRole("button", { name: "Trace 3 steps" })).toHaveProperty("disabled", true);
 });
 

@@ -23,7 +23,7 @@ export function JobTraces({ job }: { job: Job }) {
   return (
     <section className="card job-traces" aria-labelledby="traces-title">
       <header className="card-head">
-        <h2 id="traces-title">Inside a step</h2>
+        <h2 id="traces-title">Step trace</h2>
         {recording && <Recording trace={recording} />}
         <button className="button small" disabled={job.state !== "running" || recording !== null || start.isPending} onClick={() => { start.mutate(); }}>
           Trace 3 steps
@@ -32,7 +32,7 @@ export function JobTraces({ job }: { job: Job }) {
       <div className="job-traces-body">
         {start.error && <ProblemNotice problem={start.error} />}
         {newest?.state === "failed" && <p className="bad">The last trace failed: {newest.message}</p>}
-        {!shown && !recording && <p className="quiet">A trace records what every rank does in the next steps: forward and backward passes, sending, waiting.</p>}
+        {!shown && !recording && <p className="quiet">A trace records what every rank does in the next steps: forward and backward passes, communication and waiting.</p>}
         {shown && <TraceView key={shown.id} job={job.id} trace={shown} traces={finished} onTrace={setWanted} />}
       </div>
     </section>
@@ -96,11 +96,11 @@ function StepView({ job, trace, step }: { job: string; trace: string; step: Step
       {whole.error && <ProblemNotice problem={whole.error} stale={whole.data !== undefined} />}
       {whole.isLoading && <p className="quiet">Loading the step…</p>}
       {step.slowestRank !== null && step.slowerBy !== null && (
-        <p>Rank {step.slowestRank} worked longest by itself: {(step.slowerBy * 1000).toFixed(1)} ms more than the others’ median.</p>
+        <p>Rank {step.slowestRank} had the most compute time: {(step.slowerBy * 1000).toFixed(1)} ms more than the median of the others.</p>
       )}
       {whole.data && <PipelineTimeline whole={whole.data} detail={detail} bubble={bubble} onStretch={onStretch} />}
       {whole.data && (detail ?? whole.data).dropped > 0 && (
-        <p className="quiet">The {(detail ?? whole.data).dropped.toLocaleString("en-US")} shortest spans in view are not drawn; zoom in to see them. The file for Perfetto has all.</p>
+        <p className="quiet">The {(detail ?? whole.data).dropped.toLocaleString("en-US")} shortest spans in view are not drawn. Zoom in to see them. The file for Perfetto contains all spans.</p>
       )}
     </>
   );

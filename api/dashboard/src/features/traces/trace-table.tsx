@@ -16,8 +16,8 @@ export function TraceTable({ ranks }: { ranks: readonly RankTime[] }) {
           <tr>
             <th scope="col">Rank</th>
             <th scope="col" className="right">Step (ms)</th>
-            <th scope="col" className="right">Own work</th>
-            <th scope="col" className="right">Waiting</th>
+            <th scope="col" className="right">Compute time</th>
+            <th scope="col" className="right">Wait time</th>
             {shown.map(({ name, label }) => <th key={name} scope="col" className="right">{label}</th>)}
           </tr>
         </thead>
