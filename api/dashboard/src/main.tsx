@@ -1,11 +1,11 @@
-/** Puts the app on the page, signed in where the address brings a code. */
+/** Renders the app. If the address has a code, it signs the browser in first. */
 
+import "./theme.css"; // first, so that a component's own rules override it
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { BAD_LINK, makeClient } from "./api/query-client";
 import { signIn, takeCode } from "./api/session";
 import { App } from "./app";
-import "./theme.css";
 
 const root = document.getElementById("root");
 if (root === null) throw new Error("index.html has no #root");

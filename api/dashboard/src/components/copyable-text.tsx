@@ -1,11 +1,10 @@
-/** Text to be taken elsewhere, with a button that copies it. */
+/** Text with a button that copies it. */
 
 import { useState } from "react";
-import "./copyable-text.css";
 
 export function CopyableText({ text, label }: { text: string; label: string }) {
   return (
-    <div className="copied-text">
+    <div className="copyable-text">
       <pre tabIndex={0} aria-label={label}>{text}</pre>
       <CopyButton text={text} />
     </div>

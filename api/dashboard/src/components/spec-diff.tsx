@@ -2,7 +2,6 @@
 
 import type { ReactNode } from "react";
 import type { Difference } from "../model/runs";
-import "./plain-table.css";
 
 export interface SpecDiffProps {
   names: readonly string[];

@@ -1,5 +1,6 @@
 /** Runs side by side: what is drawn along which axis, and where two specs differ. */
 
+import type { Job } from "../api/jobs";
 import type { RunPoint } from "../api/runs";
 
 export const AXES = ["step", "tokens", "time"] as const;
@@ -42,4 +43,10 @@ function leaves(value: unknown, field: string): [string, string][] {
   const inner = typeof value === "object" && value !== null && !Array.isArray(value) ? Object.entries(value) : [];
   if (inner.length === 0) return [[field, typeof value === "string" ? value : JSON.stringify(value)]];
   return inner.flatMap(([key, below]) => leaves(below, field === "" ? key : `${field}.${key}`));
+}
+
+/** The jobs' names. Jobs of the same name have the end of their ids with it. */
+export function labelsOf(jobs: readonly Job[]): string[] {
+  const shared = (name: string) => jobs.filter((job) => job.name === name).length > 1;
+  return jobs.map(({ name, id }) => (shared(name) ? `${name} …${id.slice(-4)}` : name));
 }

@@ -101,14 +101,14 @@ test("rows show their curves, of which all come in one answer", async () => {
   expect(curves).toEqual(["/v1/outlines?job=job-1&job=job-2"]);
 });
 
-test("jobs are chosen to be compared, or cancelled together", async () => {
+test("jobs are selected to be compared, or cancelled together", async () => {
   given(() => page([jobWire(), jobWire({ id: "job-2", name: "other", state: "succeeded" })]));
   open();
   await userEvent.click(await screen.findByRole("checkbox", { name: "Select all jobs" }));
-  const chosen = screen.getByRole("group", { name: "Selected jobs" });
-  expect(within(chosen).getByText("2 chosen")).toBeTruthy();
-  expect(within(chosen).getByRole("link", { name: "Compare" }).getAttribute("href")).toBe("/compare?job=job-1&job=job-2");
-  expect(within(chosen).getByRole("button", { name: "Cancel 1 job" })).toBeTruthy();
-  await userEvent.click(within(chosen).getByRole("button", { name: "Clear selection" }));
+  const selected = screen.getByRole("group", { name: "Selected jobs" });
+  expect(within(selected).getByText("2 selected")).toBeTruthy();
+  expect(within(selected).getByRole("link", { name: "Compare" }).getAttribute("href")).toBe("/compare?job=job-1&job=job-2");
+  expect(within(selected).getByRole("button", { name: "Cancel 1 job" })).toBeTruthy();
+  await userEvent.click(within(selected).getByRole("button", { name: "Clear selection" }));
   expect(screen.queryByRole("group", { name: "Selected jobs" })).toBeNull();
 });

@@ -23,11 +23,11 @@ export function JobsPage() {
   useTitle("Jobs");
   const now = useNow();
   const [filter, setFilter] = useFilter();
-  const [chosen, choose] = useState<ReadonlySet<string>>(new Set());
+  const [selected, select] = useState<ReadonlySet<string>>(new Set());
   const query = useJobs(filter);
   const jobs = query.data?.pages.flatMap((page) => page.jobs) ?? [];
   const sparklines = useSparklines(jobs);
-  const marked = jobs.filter((job) => chosen.has(job.id));
+  const marked = jobs.filter((job) => selected.has(job.id));
   const filtered = filter.state !== "" || filter.text !== "" || filter.label !== "";
 
   return (
@@ -38,8 +38,8 @@ export function JobsPage() {
       </div>
       {query.error && <ProblemNotice problem={query.error} stale={jobs.length > 0} />}
       {query.isLoading && <p className="quiet">Loading jobs…</p>}
-      {marked.length > 0 && <Chosen jobs={marked} onNone={() => { choose(new Set()); }} />}
-      {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} chosen={chosen} onChoose={choose} />}
+      {marked.length > 0 && <Selection jobs={marked} onNone={() => { select(new Set()); }} />}
+      {jobs.length > 0 && <JobTable jobs={jobs} now={now} sparklines={sparklines} selected={selected} onSelect={select} />}
       {query.isSuccess && jobs.length === 0 && <Nothing filtered={filtered} onClear={() => { setFilter({ ...NO_FILTER, sort: filter.sort }); }} />}
       {query.hasNextPage && (
         <button className="button load-more" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>
@@ -52,7 +52,7 @@ export function JobsPage() {
 
 function useJobs(filter: JobFilter) {
   const label = useDebounced(filter.label);
-  // Half a label is not asked for: `team=` is a value that may be meant, `team` is not.
+  // A label without `=` is not complete yet, so it is not sent.
   const asked = { ...filter, text: useDebounced(filter.text), label: label.includes("=") ? label : "" };
   return useInfiniteQuery({
     queryKey: ["jobs", asked],
@@ -76,9 +76,9 @@ function useSparklines(jobs: readonly Job[]) {
   }).data;
 }
 
-function Chosen({ jobs, onNone }: { jobs: readonly Job[]; onNone: () => void }) {
+function Selection({ jobs, onNone }: { jobs: readonly Job[]; onNone: () => void }) {
   return (
-    <div className="chosen card" role="group" aria-label="Selected jobs">
+    <div className="selection card" role="group" aria-label="Selected jobs">
       <span>{jobs.length} selected</span>
       {jobs.length >= 2 && jobs.length <= MAX_COMPARED && <Link className="button" href={compareAddress(jobs.map((job) => job.id))}>Compare</Link>}
       <BulkCancel jobs={jobs} onDone={onNone} />

@@ -1,11 +1,10 @@
-/** The button that keeps new gangs away from a machine, and the one that lets them come again; both ask first. */
+/** The buttons that cordon a machine and lift its cordon; both ask for confirmation. */
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { cordonNode, liftCordon, type Node } from "../../api/nodes";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
-import "../../components/form.css";
 
 export function CordonNode({ node }: { node: Node }) {
   const [asked, ask] = useState<"cordon" | "lift" | null>(null);
@@ -21,12 +20,12 @@ export function CordonNode({ node }: { node: Node }) {
   );
 }
 
-interface QuestionProps {
+interface DialogProps {
   node: Node;
   onDone: () => void;
 }
 
-/** Gives the order, and reads anew what the page shows of it. */
+/** Sends the request, then fetches again what the page shows of it. */
 function useOrder(order: () => Promise<Node>, onDone: () => void) {
   const client = useQueryClient();
   return useMutation({
@@ -36,11 +35,11 @@ function useOrder(order: () => Promise<Node>, onDone: () => void) {
   });
 }
 
-/** Seconds by what the question calls them; beside these as many hours as are typed. */
+/** Seconds by the names in the dialog; `TYPED` stands for the number in the field beside it. */
 const LENGTHS: Readonly<Record<string, number | null>> = { "until lifted": null, "1 hour": 3600, "1 day": 86_400 };
 const TYPED = "number of hours";
 
-function Cordon({ node, onDone }: QuestionProps) {
+function Cordon({ node, onDone }: DialogProps) {
   const [length, setLength] = useState("until lifted");
   const [hours, setHours] = useState("8");
   const [why, setWhy] = useState("");
@@ -72,7 +71,7 @@ function Cordon({ node, onDone }: QuestionProps) {
   );
 }
 
-function Lift({ node, onDone }: QuestionProps) {
+function Lift({ node, onDone }: DialogProps) {
   const lift = useOrder(() => liftCordon(node.id), onDone);
   return (
     <Confirm title={`Lift the cordon of ${node.host}?`} yes="Lift the cordon" no="Keep it" harmless busy={lift.isPending} onYes={() => { lift.mutate(); }} onNo={onDone}>

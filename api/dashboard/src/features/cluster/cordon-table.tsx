@@ -1,8 +1,7 @@
-/** Which machines were cordoned, by whom, why and until when; the newest first. */
+/** The cordons of the machines, newest first. */
 
 import type { PastCordon } from "../../api/nodes";
 import { TimeAgo } from "../../components/time-ago";
-import "../../components/plain-table.css";
 
 export interface CordonTableProps {
   cordons: readonly PastCordon[];

@@ -1,4 +1,4 @@
-/** One machine: how it is, its devices, who holds them, and why new gangs keep away from it. */
+/** One machine: its condition, its devices, the jobs that use them, and its cordon. */
 
 import type { ReactNode } from "react";
 import { Link } from "wouter";
@@ -8,7 +8,7 @@ import { TimeAgo } from "../../components/time-ago";
 import { jobAddress } from "../../model/addresses";
 import { bytes } from "../../model/format";
 import { inUse, kindName } from "../../model/nodes";
-import "./node-card.css";
+import "./cluster.css";
 
 export function NodeCard({ node, now, action }: { node: Node; now: Date; action: ReactNode }) {
   return (

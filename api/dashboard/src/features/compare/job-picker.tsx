@@ -8,9 +8,9 @@ import { StateBadge } from "../../components/state-badge";
 import { TimeAgo } from "../../components/time-ago";
 import { useDebounced } from "../../hooks/use-debounced";
 import { useNow } from "../../hooks/use-now";
-import "./job-picker.css";
+import "./compare.css";
 
-/** So many are offered; who looks for another one writes more of its name. */
+/** Jobs that are offered, at most. */
 const OFFERED = 8;
 
 export function JobPicker({ without, onPick }: { without: readonly string[]; onPick: (id: string) => void }) {

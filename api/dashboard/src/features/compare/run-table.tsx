@@ -6,8 +6,7 @@ import type { Run } from "../../api/runs";
 import { StateBadge } from "../../components/state-badge";
 import { jobAddress } from "../../model/addresses";
 import { duration, integer, loss, secondsBetween, short } from "../../model/format";
-import "../../components/plain-table.css";
-import "./run-table.css";
+import "./compare.css";
 
 export interface RunTableProps {
   /** `colour`: a colour of the theme, without its dashes. */

@@ -1,7 +1,7 @@
-/** What keeps a job alive: how much of each budget is used. Budgets of nothing that used nothing are left out. */
+/** How much of each budget of a job is used. A budget of 0 that is not used is left out. */
 
 import type { Budget } from "../../api/jobs";
-import "./budget-bars.css";
+import "./job.css";
 
 export function BudgetBars({ budgets }: { budgets: readonly Budget[] }) {
   const known = budgets.filter(({ used, most }) => used > 0 || most > 0);

@@ -1,8 +1,8 @@
-/** What a job's charts are looked at with, for the pointer and for keys. A range may also be drawn in a chart itself. */
+/** The settings of a job's charts. A range can also be drawn in a chart itself. */
 
 import { useState, type SyntheticEvent } from "react";
 import { type ChartView, rangeOf } from "../../model/chart-view";
-import "./chart-controls.css";
+import "./job.css";
 
 export interface ChartControlsProps {
   view: ChartView;

@@ -8,8 +8,7 @@ import { childAddress } from "../../model/addresses";
 import { bytes, duration, integer } from "../../model/format";
 import { ofCheckpoint } from "../../model/operations";
 import { OperationState } from "./operation-state";
-import "../../components/plain-table.css";
-import "./checkpoint-table.css";
+import "./job.css";
 
 const STATES: Readonly<Record<Checkpoint["state"], string>> = {
   present: "Saved. No damage was found.",
@@ -64,7 +63,7 @@ export function CheckpointTable({ job, checkpoints, operations, now, onVerify, o
   );
 }
 
-/** What a column of equal buttons does not say to those who hear them. */
+/** The step, for screen readers, which read the buttons of all rows alike. */
 function OfStep({ step }: { step: number }) {
   return <span className="unseen">step {step}</span>;
 }

@@ -9,7 +9,6 @@ import { CopyableText } from "../../components/copyable-text";
 import { ProblemNotice } from "../../components/problem-notice";
 import { exportCommand } from "../../model/checkpoints";
 import { useExport } from "./use-operations";
-import "../../components/form.css";
 
 export function ExportCheckpoint({ job, checkpoint, onDone }: { job: Job; checkpoint: Checkpoint; onDone: () => void }) {
   const [dtype, setDtype] = useState<Dtype>("fp32");

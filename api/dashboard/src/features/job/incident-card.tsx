@@ -1,18 +1,18 @@
-/** One incident as a story; what a machine said of it is folded away below. */
+/** One incident: its description, and below it the folded stacks, traceback and log lines. */
 
 import type { Incident } from "../../api/incidents";
 import { clock, duration } from "../../model/format";
-import "./incident-card.css";
+import "./job.css";
 
 export function IncidentCard({ incident }: { incident: Incident }) {
   const at = new Date(incident.ts * 1000);
   return (
-    <article className={incident.repair ? "incident mended" : "incident"} aria-label={`${incident.cause} at ${clock(at)}`}>
+    <article className={incident.repair ? "incident repaired" : "incident"} aria-label={`${incident.cause} at ${clock(at)}`}>
       <header>
         <code>{incident.cause}</code>
         {incident.rank !== null && <span>rank {incident.rank}</span>}
         {incident.step !== null && <span>step {incident.step.toLocaleString("en-US")}</span>}
-        {incident.repair?.seconds != null && <span className="incident-mended">repaired in {duration(incident.repair.seconds)}</span>}
+        {incident.repair?.seconds != null && <span className="incident-repair">repaired in {duration(incident.repair.seconds)}</span>}
         <time dateTime={at.toISOString()} title={at.toLocaleString()}>{clock(at)}</time>
       </header>
       <p>{incident.story}</p>

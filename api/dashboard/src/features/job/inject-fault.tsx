@@ -1,4 +1,4 @@
-/** The button that injects a job with a fault, to see it survive: only where the control plane allows it, and after asking. */
+/** The button that injects a fault into a job, with its dialog. It is there if the control plane allows fault injection. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -9,7 +9,6 @@ import { getServer } from "../../api/server";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
 import { FAULTS } from "../../model/faults";
-import "../../components/form.css";
 
 export function InjectFault({ job }: { job: Job }) {
   const [asking, setAsking] = useState(false);
@@ -33,7 +32,7 @@ function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
     onSuccess: onDone,
     onSettled: () => client.invalidateQueries({ queryKey: ["job"] }),
   });
-  /** Another fault is another order. */
+  /** Another fault needs another idempotency key. */
   const change = (act: () => void) => () => {
     setKey(newKey("fault"));
     act();

@@ -1,4 +1,4 @@
-/** What can be done with a job. What cannot be undone asks first. */
+/** The actions on a job. Each that cannot be undone asks for confirmation. */
 
 import { Link } from "wouter";
 import type { Job } from "../../api/jobs";
@@ -7,7 +7,7 @@ import { isFinal } from "../../model/jobs";
 import { CancelJob } from "./cancel-job";
 import { InjectFault } from "./inject-fault";
 import { RelayoutJob } from "./relayout-job";
-import "./job-actions.css";
+import "./job.css";
 
 export function JobActions({ job }: { job: Job }) {
   return (

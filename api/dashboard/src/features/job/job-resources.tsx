@@ -1,11 +1,11 @@
-/** What each rank holds and sends, measured in a probed step beside the formula for the job's layout. */
+/** Memory and traffic of the ranks, measured in a probed step, beside the formula for the job's layout. */
 
 import { useQuery } from "@tanstack/react-query";
 import { getResources } from "../../api/resources";
 import { ProblemNotice } from "../../components/problem-notice";
 import { MemoryBars } from "./memory-bars";
 import { TrafficTable } from "./traffic-table";
-import "./job-resources.css";
+import "./job.css";
 
 /** Probes are rare. */
 const POLL_MS = 15_000;

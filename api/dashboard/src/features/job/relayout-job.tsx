@@ -6,7 +6,6 @@ import type { Schema } from "../../api/http";
 import { type Job, relayoutJob } from "../../api/jobs";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
-import "../../components/form.css";
 
 type Layout = Schema<"Layout">;
 

@@ -2,8 +2,7 @@
 
 import type { Flow } from "../../api/resources";
 import { bytes, integer } from "../../model/format";
-import "../../components/plain-table.css";
-import "./traffic-table.css";
+import "./job.css";
 
 export function TrafficTable({ traffic }: { traffic: readonly Flow[] }) {
   const most = Math.max(1, ...traffic.map((flow) => flow.bytes ?? flow.formula?.bytes ?? 0));

@@ -1,4 +1,4 @@
-/** Cancels several jobs, after asking; those that cannot be cancelled are named with the reason, and stay chosen. */
+/** Cancels several jobs after a confirmation. Jobs that cannot be cancelled are listed with the reason and stay selected. */
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -8,7 +8,7 @@ import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
 import { isFinal } from "../../model/jobs";
 
-/** So many requests are under way at once: a page of jobs does not storm the control plane. */
+/** Requests at once, at most. */
 const AT_ONCE = 4;
 
 export function BulkCancel({ jobs, onDone }: { jobs: readonly Job[]; onDone: () => void }) {

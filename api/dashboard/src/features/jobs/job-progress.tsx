@@ -2,7 +2,7 @@
 
 import type { Progress } from "../../api/jobs";
 import { integer } from "../../model/format";
-import "./job-progress.css";
+import "./jobs.css";
 
 export function JobProgress({ progress, label }: { progress: Progress | null; label: string }) {
   if (progress === null) return <span className="quiet">–</span>;

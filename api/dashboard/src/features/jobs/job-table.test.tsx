@@ -8,8 +8,8 @@ import { JobTable } from "./job-table";
 const NONE: ReadonlySet<string> = new Set();
 const NOW = new Date("2026-11-21T12:05:00Z");
 
-test("a row tells what a job is and how far it is", async () => {
-  const { container } = render(<JobTable jobs={[job()]} now={NOW} chosen={NONE} onChoose={vi.fn()} />);
+test("a row shows what a job is and how far it is", async () => {
+  const { container } = render(<JobTable jobs={[job()]} now={NOW} selected={NONE} onSelect={vi.fn()} />);
   const row = screen.getByRole("row", { name: /llama-nano/ });
   for (const text of ["running", "data 2 (ZeRO-1) × tensor 2", "2.5000", "10.3k", "5 min ago"]) {
     expect(within(row).getByText(text)).toBeTruthy();
@@ -20,17 +20,17 @@ test("a row tells what a job is and how far it is", async () => {
 });
 
 test("a job that has not begun has no numbers", () => {
-  render(<JobTable jobs={[job({ state: "queued", progress: null })]} now={NOW} chosen={NONE} onChoose={vi.fn()} />);
+  render(<JobTable jobs={[job({ state: "queued", progress: null })]} now={NOW} selected={NONE} onSelect={vi.fn()} />);
   expect(screen.queryByRole("progressbar")).toBeNull();
   expect(screen.getAllByText("–")).toHaveLength(3);
 });
 
-test("a box chooses its job and leaves the others as they are", async () => {
-  const choose = vi.fn<(chosen: ReadonlySet<string>) => void>();
-  render(<JobTable jobs={[job(), job({ id: "job-2", name: "other" })]} now={NOW} chosen={new Set(["job-2"])} onChoose={choose} />);
+test("a box selects its job and leaves the others as they are", async () => {
+  const select = vi.fn<(selected: ReadonlySet<string>) => void>();
+  render(<JobTable jobs={[job(), job({ id: "job-2", name: "other" })]} now={NOW} selected={new Set(["job-2"])} onSelect={select} />);
   expect(screen.getByRole<HTMLInputElement>("checkbox", { name: "Select all jobs" }).checked).toBe(false);
   await userEvent.click(screen.getByRole("checkbox", { name: "Select llama-nano" }));
-  expect(choose).toHaveBeenLastCalledWith(new Set(["job-2", "job-1"]));
-  await userEvent.click(screen.getByRole("checkbox", { name: "Choose other" }));
-  expect(choose).toHaveBeenLastCalledWith(new Set());
+  expect(select).toHaveBeenLastCalledWith(new Set(["job-2", "job-1"]));
+  await userEvent.click(screen.getByRole("checkbox", { name: "Select other" }));
+  expect(select).toHaveBeenLastCalledWith(new Set());
 });

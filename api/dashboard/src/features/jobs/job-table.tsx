@@ -1,4 +1,4 @@
-/** Jobs, one per row; the whole row leads to the job, the box at its beginning chooses it. */
+/** Jobs, one per row; the whole row leads to the job, the box at its start selects it. */
 
 import { Link } from "wouter";
 import type { Job } from "../../api/jobs";
@@ -16,23 +16,23 @@ export interface JobTableProps {
   now: Date;
   /** Job → its loss; of jobs that have none yet, nothing. */
   sparklines?: ReadonlyMap<string, LossSparkline> | undefined;
-  chosen: ReadonlySet<string>;
-  onChoose: (chosen: ReadonlySet<string>) => void;
+  selected: ReadonlySet<string>;
+  onSelect: (selected: ReadonlySet<string>) => void;
 }
 
-export function JobTable({ jobs, now, sparklines, chosen, onChoose }: JobTableProps) {
-  const all = jobs.every((job) => chosen.has(job.id));
-  const chooseAll = () => { onChoose(all ? new Set() : new Set(jobs.map((job) => job.id))); };
-  const choose = (id: string) => {
-    const others = [...chosen].filter((known) => known !== id);
-    onChoose(new Set(chosen.has(id) ? others : [...others, id]));
+export function JobTable({ jobs, now, sparklines, selected, onSelect }: JobTableProps) {
+  const all = jobs.every((job) => selected.has(job.id));
+  const selectAll = () => { onSelect(all ? new Set() : new Set(jobs.map((job) => job.id))); };
+  const select = (id: string) => {
+    const others = [...selected].filter((known) => known !== id);
+    onSelect(new Set(selected.has(id) ? others : [...others, id]));
   };
   return (
     <div className="job-table card">
       <table>
         <thead>
           <tr>
-            <th scope="col" className="job-table-choose"><input type="checkbox" aria-label="Select all jobs" checked={all} onChange={chooseAll} /></th>
+            <th scope="col" className="job-table-select"><input type="checkbox" aria-label="Select all jobs" checked={all} onChange={selectAll} /></th>
             <th scope="col">Name</th>
             <th scope="col">State</th>
             <th scope="col">Layout</th>
@@ -44,7 +44,7 @@ export function JobTable({ jobs, now, sparklines, chosen, onChoose }: JobTablePr
         </thead>
         <tbody>
           {jobs.map((job) => (
-            <Row key={job.id} job={job} now={now} sparkline={sparklines?.get(job.id)} chosen={chosen.has(job.id)} onChoose={() => { choose(job.id); }} />
+            <Row key={job.id} job={job} now={now} sparkline={sparklines?.get(job.id)} selected={selected.has(job.id)} onSelect={() => { select(job.id); }} />
           ))}
         </tbody>
       </table>
@@ -56,14 +56,14 @@ interface RowProps {
   job: Job;
   now: Date;
   sparkline: LossSparkline | undefined;
-  chosen: boolean;
-  onChoose: () => void;
+  selected: boolean;
+  onSelect: () => void;
 }
 
-function Row({ job, now, sparkline, chosen, onChoose }: RowProps) {
+function Row({ job, now, sparkline, selected, onSelect }: RowProps) {
   return (
-    <tr data-state={job.state} data-chosen={chosen || undefined}>
-      <td className="job-table-choose"><input type="checkbox" aria-label={`Select ${job.name}`} checked={chosen} onChange={onChoose} /></td>
+    <tr data-state={job.state} data-selected={selected || undefined}>
+      <td className="job-table-select"><input type="checkbox" aria-label={`Select ${job.name}`} checked={selected} onChange={onSelect} /></td>
       <th scope="row" className="job-table-name">
         <Link href={jobAddress(job.id)}>{job.name}</Link>
       </th>

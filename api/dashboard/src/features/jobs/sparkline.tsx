@@ -2,7 +2,7 @@
 
 import type { LossSparkline } from "../../api/sparklines";
 import { loss } from "../../model/format";
-import "./sparkline.css";
+import "./jobs.css";
 
 const WIDTH = 96;
 const HEIGHT = 24;

@@ -1,7 +1,7 @@
 /** What the field under the cursor means, what it takes, and what may stand below it: the schema's own words. */
 
 import type { Help } from "../../model/schema";
-import "./field-help.css";
+import "./new-job.css";
 
 export function FieldHelp({ help, path }: { help: Help | null; path: readonly string[] }) {
   const field = help?.field ?? path.join(".");

@@ -1,7 +1,7 @@
-/** What is wrong with a spec, or has no effect in it, by field and with a remedy; each leads to its line. */
+/** The errors or warnings of a spec, by field and with a remedy; each leads to its line. */
 
 import type { FieldError } from "../../api/http";
-import "./findings.css";
+import "./new-job.css";
 
 export interface FindingsProps {
   title: string;

@@ -1,4 +1,4 @@
-/** The layout as a picture: what each rank does now, or did at an earlier sample. */
+/** The ranks in their mesh with their metrics, of the newest sample or an earlier one. */
 
 import { useState } from "react";
 import type { Measure, RankSample } from "../../api/ranks";
@@ -9,11 +9,11 @@ import { MEASURE_NAMES } from "../../model/ranks";
 import { RankFacts } from "./rank-facts";
 import { RankGrid } from "./rank-grid";
 import { useRanks } from "./use-ranks";
-import "./job-ranks.css";
+import "./ranks.css";
 
 const MEASURES: readonly Measure[] = ["compute", "step", "wait", "memory"];
 
-/** `newest`: as the job's stream told it. */
+/** `newest`: from the job's stream. */
 export function JobRanks({ id, newest, ended }: { id: string; newest: RankSample | null; ended: boolean }) {
   const [measure, setMeasure] = useState<Measure>("compute");
   const [chosen, choose] = useState<number | null>(null);

@@ -2,7 +2,7 @@
 
 import type { Measure, RankSample } from "../../api/ranks";
 import { coordinates, formatMeasure, MEASURE_NAMES, median } from "../../model/ranks";
-import "./rank-facts.css";
+import "./ranks.css";
 
 const MEASURES: readonly Measure[] = ["step", "compute", "wait", "memory"];
 

@@ -1,10 +1,10 @@
-/** The ranks where they stand in the mesh, coloured by what they do. One stop of the tab key; arrows go from rank to rank. */
+/** The ranks at their places in the mesh, coloured by a metric. It is one tab stop; arrow keys go from rank to rank. */
 
 import { memo, useCallback, useMemo, useRef, type KeyboardEvent } from "react";
 import type { Measure, RankSample } from "../../api/ranks";
 import { arrange, type Line } from "../../model/rank-lines";
 import { coordinates, formatMeasure, LEVELS, MEASURE_NAMES, type Scale, scaleOf } from "../../model/ranks";
-import "./rank-grid.css";
+import "./ranks.css";
 
 export interface RankGridProps {
   sample: RankSample;

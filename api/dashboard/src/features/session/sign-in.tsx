@@ -1,4 +1,4 @@
-/** What a browser sees that the control plane does not know: how to sign in. */
+/** The page of a browser that is not signed in. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
@@ -7,9 +7,9 @@ import { signIn } from "../../api/session";
 import { CopyableText } from "../../components/copyable-text";
 import { ProblemNotice } from "../../components/problem-notice";
 import { useTitle } from "../../hooks/use-title";
-import "./sign-in.css";
+import "./session.css";
 
-/** Its children, or the way to sign in once an answer has said that it is needed. The address stays. */
+/** Its children, or the sign-in page after a response with 401. The address stays. */
 export function SignedIn({ children }: { children: ReactNode }) {
   const { data } = useQuery({ queryKey: SIGNED_IN, queryFn: () => true, enabled: false, initialData: true });
   return data ? children : <SignInPage />;

@@ -1,4 +1,4 @@
-/** What happens inside a job's steps: asks for traces, and shows one step of one of them. */
+/** A job's traces: starts them, and shows one step of one of them. */
 
 import { useState } from "react";
 import type { Job } from "../../api/jobs";
@@ -9,7 +9,7 @@ import { isFinal } from "../../model/jobs";
 import { PipelineTimeline } from "./pipeline-timeline";
 import { TraceTable } from "./trace-table";
 import { useStartTrace, useSpans, useSummary, useTraces } from "./use-traces";
-import "./job-traces.css";
+import "./traces.css";
 
 export function JobTraces({ job }: { job: Job }) {
   const [wanted, setWanted] = useState<string | null>(null);
@@ -42,7 +42,7 @@ export function JobTraces({ job }: { job: Job }) {
 function Recording({ trace }: { trace: Trace }) {
   return (
     <span className="job-traces-recording quiet" role="status">
-      Recording {trace.steps} steps… <progress aria-label="Parts finished" max={Math.max(1, trace.partsWanted)} value={trace.parts} />
+      Recording {trace.steps} steps… <progress aria-label="Parts received" max={Math.max(1, trace.partsWanted)} value={trace.parts} />
     </span>
   );
 }

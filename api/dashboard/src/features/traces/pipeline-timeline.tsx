@@ -6,7 +6,7 @@ import { inView, inWords, lookOf, LOOKS, micros, moved, paths, spanAt, type View
 import { type Chosen, onKey } from "../../model/lane-keys";
 import { LANE, type Lane, lanesOf, PIPELINE_HEAD, PITCH } from "../../model/lanes";
 import { useWidth } from "./use-width";
-import "./pipeline-timeline.css";
+import "./traces.css";
 
 export interface PipelineTimelineProps {
   /** The whole step. */

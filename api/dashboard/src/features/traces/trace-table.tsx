@@ -2,7 +2,6 @@
 
 import type { RankTime } from "../../api/traces";
 import { LOOKS } from "../../model/lane";
-import "../../components/plain-table.css";
 
 const ms = (seconds: number | undefined) => (seconds ? (seconds * 1000).toFixed(1) : "–");
 

@@ -1,0 +1,105 @@
+/** The spec of a new job: its editor, its preview or errors, help for the field under the cursor, and the button that submits it. */
+
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useCallback, useMemo, useState, type ReactNode } from "react";
+import { useLocation } from "wouter";
+import { Problem, toFieldErrors } from "../../api/http";
+import { previewJob, submitJob } from "../../api/jobs";
+import { getSchema } from "../../api/schema";
+import type { Template } from "../../api/templates";
+import { ProblemNotice } from "../../components/problem-notice";
+import { useDebounced } from "../../hooks/use-debounced";
+import { jobAddress } from "../../model/addresses";
+import { help } from "../../model/schema";
+import { keyOf, pathAt } from "../../model/spec-keys";
+import { FieldHelp } from "./field-help";
+import { Findings } from "./findings";
+import { PreviewFacts } from "./preview-facts";
+import { SpecEditor } from "./spec-editor";
+import { TemplateChoice } from "./template-choice";
+import { useDraft } from "./use-draft";
+import "./new-job.css";
+
+interface SpecFormProps {
+  templates: readonly Template[];
+  /** The text to begin with. */
+  first: string;
+  /** What it was made out of. */
+  of?: string;
+  note?: ReactNode;
+}
+
+export function SpecForm({ templates, first, of, note }: SpecFormProps) {
+  const draft = useDraft(first, of);
+  const [cursor, setCursor] = useState(0);
+  const [goTo, setGoTo] = useState<{ at: number } | null>(null);
+  const { preview, problem } = usePreview(draft.text);
+  const submit = useSubmit(draft);
+  const found = problem ?? (submit.error instanceof Problem && !submit.error.retryable ? submit.error : null);
+  const lineOf = useCallback((field: string) => keyOf(draft.text, field)?.line ?? null, [draft.text]);
+  const onGo = (field: string) => { setGoTo({ at: keyOf(draft.text, field)?.at ?? 0 }); };
+  const wrong = useMemo(() => new Set((found?.errors ?? []).flatMap(({ field }) => lineOf(field) ?? [])), [found, lineOf]);
+
+  return (
+    <>
+      <div className="page-head">
+        <h1>New job</h1>
+        <button className="button primary" disabled={submit.isPending} onClick={() => { submit.mutate(); }}>
+          {submit.isPending ? "Submitting…" : "Submit"}
+        </button>
+      </div>
+      {note}
+      {submit.error && submit.error !== found && <ProblemNotice problem={submit.error} stale />}
+      <div className="columns">
+        <section className="card" aria-label="Spec">
+          <div className="card-head">
+            <h2>Spec</h2>
+            <TemplateChoice templates={templates} text={draft.text} onText={draft.change} />
+          </div>
+          <SpecEditor text={draft.text} onText={draft.change} onCursor={setCursor} wrong={wrong} goTo={goTo} />
+        </section>
+        <div className="stack">
+          <div id="spec-findings" aria-live="polite">
+            {found && <Findings title={found.title} errors={found.findings} lineOf={lineOf} onGo={onGo} />}
+            {!found && preview && <PreviewFacts preview={preview} />}
+            {!found && preview && preview.warnings.length > 0 && (
+              <Findings title="Fields without effect" errors={toFieldErrors(preview.warnings)} harmless lineOf={lineOf} onGo={onGo} />
+            )}
+          </div>
+          <Help text={draft.text} cursor={cursor} />
+        </div>
+      </div>
+    </>
+  );
+}
+
+/** The control plane's preview of the text once it is stable; until then the preview before it. */
+function usePreview(text: string) {
+  const settled = useDebounced(text);
+  const query = useQuery({
+    queryKey: ["preview", settled],
+    queryFn: ({ signal }) => previewJob(settled, signal),
+    placeholderData: (before) => before,
+    retry: false,
+    gcTime: 0,
+  });
+  const refused = query.error instanceof Problem && !query.error.retryable ? query.error : null;
+  return { preview: query.data ?? null, problem: refused };
+}
+
+function useSubmit(draft: { text: string; key: string; forget: () => void }) {
+  const [, navigate] = useLocation();
+  return useMutation({
+    mutationFn: () => submitJob(draft.text, draft.key),
+    onSuccess: (job) => {
+      draft.forget();
+      navigate(jobAddress(job.id));
+    },
+  });
+}
+
+function Help({ text, cursor }: { text: string; cursor: number }) {
+  const { data } = useQuery({ queryKey: ["schema"], queryFn: ({ signal }) => getSchema(signal), staleTime: Infinity });
+  const path = pathAt(text, cursor);
+  return data ? <FieldHelp help={help(data, path)} path={path} /> : null;
+}
