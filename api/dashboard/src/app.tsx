@@ -1,4 +1,4 @@
-/** What is on which address. */
+/** The routes: which page each address shows. */
 
 import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
 import { Route, Switch } from "wouter";

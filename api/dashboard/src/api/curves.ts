@@ -45,7 +45,7 @@ export interface Eval {
 export interface Curves {
   curve: Curve;
   evals: Eval[];
-  /** An event stream after it tells the newest events, and of the steps those that are not in the curve. */
+  /** A stream that starts after it has the newest events, and the steps that are not in the curve. */
   cursor: string;
 }
 
@@ -62,7 +62,7 @@ export function toPoint(wire: StepWire): Point {
   return { step: wire.step, values };
 }
 
-/** So many of a job's events are told again: what is older is in its story, incidents and checkpoints. */
+/** The stream repeats at most this many events. Older ones are in the history, incidents and checkpoints. */
 const EVENTS = 500;
 
 /** A cursor is `events.steps.logs`, three positions; steps go on after the curve. */

@@ -1,4 +1,4 @@
-/** What happened to a job before what its page was told live, a page at a time. */
+/** The history of a job before the events of its stream, a page at a time. */
 
 import { type Entry, toEntry } from "./events";
 import { get } from "./http";
@@ -10,7 +10,7 @@ export interface HistoryPage {
   next: number | null;
 }
 
-/** What was told before a place. Raises `Problem`. */
+/** The entries before a position. Raises `Problem`. */
 export async function listHistory(id: string, before: number, limit: number, signal?: AbortSignal): Promise<HistoryPage> {
   const { items, next } = await get("/v1/jobs/{job}/story", { path: { job: id }, query: { before, limit }, signal });
   return { entries: items.map(({ n, ts, kind, data }) => toEntry(kind, `${n}.0.0`, { ...data, ts })).toReversed(), next };

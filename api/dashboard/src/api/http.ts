@@ -13,7 +13,7 @@ export interface FieldError {
   remedy: string | null;
 }
 
-/** The API's error (`application/problem+json`), or that nobody answered (status 0). */
+/** The API's error (`application/problem+json`), or a missing response (status 0). */
 export class Problem extends Error {
   constructor(
     readonly status: number,
@@ -26,12 +26,12 @@ export class Problem extends Error {
     this.name = "Problem";
   }
 
-  /** What is wrong, at least in a sentence. */
+  /** The errors by field; without any, the detail alone. */
   get findings(): readonly FieldError[] {
     return this.errors.length > 0 ? this.errors : [{ field: "", message: this.detail, remedy: null }];
   }
 
-  /** Whether asking again later may help. */
+  /** Whether a retry may succeed. */
   get retryable(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }

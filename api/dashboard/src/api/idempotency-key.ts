@@ -1,4 +1,4 @@
-/** Keys that make one order of however many times it is sent. */
+/** Idempotency keys: requests with the same key have one effect. */
 
 /** Not `randomUUID`, which pages without TLS on another machine's address do not have. */
 export function newKey(about: string): string {

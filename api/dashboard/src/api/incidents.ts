@@ -1,4 +1,4 @@
-/** What went wrong with a job, each incident told by the control plane as one paragraph. */
+/** A job's incidents. The control plane describes each in one paragraph. */
 
 import { get, type Schema } from "./http";
 

@@ -165,7 +165,7 @@ export const jobPath = (id: string) => `/v1/jobs/${encodeURIComponent(id)}`;
 /** One page in the filter's order. Raises `Problem`. */
 export async function listJobs(filter: JobFilter, cursor: string | null, signal?: AbortSignal, limit = 50): Promise<JobPage> {
   const { state, text, label, sort } = filter;
-  // A state of a newer control plane, or one that somebody typed: the API says whether it knows it.
+  // The state may come from the address; the API refuses an unknown one.
   const query = { state: state as Schema<"State">, text, label: label === "" ? [] : [label], sort, limit, cursor };
   const wire = await get("/v1/jobs", { query, signal });
   return { jobs: wire.items.map(toJob), next: wire.next };

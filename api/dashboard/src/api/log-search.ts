@@ -1,4 +1,4 @@
-/** Lines found in a job's log by the control plane, a stretch at a time, and the lines about one of them. */
+/** Search of a job's log by the control plane, a part of the log at a time, and the lines around a match. */
 
 import { get } from "./http";
 import { type LogLine, toLine } from "./logs";

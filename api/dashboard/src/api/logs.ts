@@ -1,4 +1,4 @@
-/** Log lines by their job-wide position `n`: asking for what comes after the last one seen can miss and double nothing. */
+/** Log lines by their job-wide position `n`. Requests for what comes after the last line neither miss nor repeat a line. */
 
 import { get, type Schema } from "./http";
 

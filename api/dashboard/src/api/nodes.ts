@@ -20,7 +20,7 @@ export interface Holding {
 
 export interface Cordon {
   since: Date;
-  /** Null: until lifted. */
+  /** Null: until it is lifted. */
   until: Date | null;
   byHand: boolean;
   actor: string;
@@ -36,7 +36,7 @@ export interface PastCordon extends Cordon {
 export interface Node {
   id: string;
   host: string;
-  /** Null where nobody gave the cluster a name: there is but one then. */
+  /** Null if the cluster has the default name. */
   cluster: string | null;
   alive: boolean;
   memoryBytes: number;
@@ -58,7 +58,7 @@ const toCordon = (wire: Schema<"Cordon">): Cordon => ({
   message: wire.message,
 });
 
-/** `SHARDYARD_CLUSTER` of a control plane that was not told another. */
+/** The default of `SHARDYARD_CLUSTER`. */
 const DEFAULT_CLUSTER = "default";
 
 export const toNode = (wire: Schema<"Node">): Node => ({
@@ -92,12 +92,12 @@ export async function listCordons(signal?: AbortSignal): Promise<PastCordon[]> {
   }));
 }
 
-/** New gangs keep away from it for so many seconds, null: until lifted. Raises `Problem`. */
+/** Keeps new gangs off the machine for `seconds`; null: until the cordon is lifted. Raises `Problem`. */
 export async function cordonNode(id: string, seconds: number | null, message: string): Promise<Node> {
   return toNode(await post("/v1/nodes/{node}/cordon", { path: { node: id }, query: { seconds, message } }));
 }
 
-/** Harmless when it is not cordoned. Raises `Problem`. */
+/** Does nothing if the machine is not cordoned. Raises `Problem`. */
 export async function liftCordon(id: string): Promise<Node> {
   return toNode(await post("/v1/nodes/{node}/uncordon", { path: { node: id } }));
 }

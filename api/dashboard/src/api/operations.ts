@@ -1,4 +1,4 @@
-/** What the cluster is asked to do with a job's checkpoints, and how far that is. */
+/** Operations on a job's checkpoints (verify, export) and their state. */
 
 import { get, post, type Schema } from "./http";
 

@@ -1,4 +1,4 @@
-/** What a job's gang said last that it would do. */
+/** The newest plan of a job's gang. */
 
 import { type Plan, toPlan } from "./events";
 import { get } from "./http";

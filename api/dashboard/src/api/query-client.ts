@@ -1,14 +1,14 @@
-/** How questions to the control plane are asked again, and what an answer says about the session. */
+/** When requests to the control plane are retried, and what a response says about the session. */
 
 import { MutationCache, QueryCache, QueryClient } from "@tanstack/react-query";
 import { Problem } from "./http";
 
-/** Whether the control plane knows this browser; true until it says otherwise. */
+/** Whether this browser is signed in; true until a response says 401. */
 export const SIGNED_IN = ["signed in"] as const;
 /** Why the link that led here did not sign the browser in. */
 export const BAD_LINK = ["bad link"] as const;
 
-/** Polling is its own retry, so a failure is shown soon; a refusal is not asked again. */
+/** Polling is a retry itself, so a failure is shown after one retry. A refusal is not retried. */
 const retry = (count: number, error: Error) => count < 1 && error instanceof Problem && error.retryable;
 
 export function makeClient(): QueryClient {

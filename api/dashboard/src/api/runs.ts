@@ -19,7 +19,7 @@ export interface Run {
   validations: readonly RunPoint[];
 }
 
-/** So many steps of each run are drawn; with their extremes, a screen shows no more. An answer is then some 200 kB. */
+/** Steps of each run, at most: a screen shows no more. A response then has about 200 kB. */
 const POINTS = 600;
 
 /** Raises `Problem`. */
@@ -49,7 +49,7 @@ export async function getRun(id: string, signal?: AbortSignal): Promise<Run> {
   return { job, points, validations };
 }
 
-/** Tokens after a step: each step takes equally many, so those of any other step tell it. */
+/** Tokens after a step, from those of another step: each step takes equally many. */
 function tokensAt(points: readonly RunPoint[], step: number): number | null {
   const known = points.find((point) => point.tokens !== null && point.step >= step) ?? points.findLast((point) => point.tokens !== null);
   return known?.tokens == null ? null : (known.tokens / known.step) * step;

@@ -1,4 +1,4 @@
-/** What the control plane is, and what its operator allows. */
+/** The control plane's version and what its operator allows. */
 
 import { get, type Schema } from "./http";
 

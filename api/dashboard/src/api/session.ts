@@ -1,4 +1,4 @@
-/** A browser's session: it begins with the access token or a code of `shardyard open`, and its cookie is out of scripts' reach. */
+/** A browser's session. It starts with the access token or a code of `shardyard open`; scripts cannot read its cookie. */
 
 import { post, remove } from "./http";
 

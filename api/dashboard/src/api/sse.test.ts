@@ -114,7 +114,7 @@ test("heartbeats keep a connection alive", async () => {
   expect(connections).toBe(1);
 });
 
-test("a server that is not ready is lastIds again", async () => {
+test("a server that is not ready is retried", async () => {
   const url = await serve(
     (_, response) => response.writeHead(503).end(),
     (_, response) => {
@@ -127,14 +127,14 @@ test("a server that is not ready is lastIds again", async () => {
   expect(frames).toHaveLength(1);
 });
 
-test("a refusal is told and not lastIds again", async () => {
+test("a refusal is raised and not retried", async () => {
   const body = JSON.stringify({ title: "No such job", status: 404, code: "job_not_found", detail: "There is no job x." });
   const url = await serve((_, response) => response.writeHead(404).end(body));
   const { done } = listen(url);
   await expect(done).rejects.toEqual(new Problem(404, "job_not_found", "No such job", "There is no job x."));
 });
 
-test("following stops when it is told to", async () => {
+test("following stops when its signal aborts", async () => {
   const url = await serve((_, response) => {
     start(response);
     response.write(frame(1));

@@ -1,4 +1,4 @@
-/** Specs to begin with, as the control plane's version brings them. */
+/** Templates of specs, which come with the control plane's version. */
 
 import { get, type Schema } from "./http";
 

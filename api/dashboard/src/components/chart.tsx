@@ -45,7 +45,7 @@ export interface ChartProps {
   log?: boolean;
   /** What is shown of the lines; null: all. */
   zoom?: Zoom | null;
-  /** A range was drawn with the pointer, or (null) all was asked for by a double click. Left out: nothing can be zoomed. */
+  /** Called with a range drawn by the pointer, or with null after a double click. Left out: the chart cannot be zoomed. */
   onZoom?: (zoom: Zoom | null) => void;
 }
 
@@ -65,7 +65,7 @@ export function Chart({ title, summary, lines, format, group, along = STEPS, log
   const plot = useRef<uPlot | null>(null);
   const dark = useSyncExternalStore(onTheme, isDark);
   const data = useMemo(() => align(lines, log), [lines, log]);
-  // What a drawing that lives longer than one rendering looks up: the newest data, the range and whom to tell of another.
+  // uPlot's callbacks outlive a rendering, so they read the newest data, range and callback from here.
   const newest = useRef<Newest>({ data, lines, zoom, onZoom });
   const looks = lines.map(({ label, colour, dots, faint, band }) => [label, colour, dots ? "dots" : faint ? "faint" : "line", band ? "band" : ""].join("|")).join("\n");
   const zoomable = onZoom !== undefined;
@@ -136,7 +136,7 @@ function options(element: HTMLElement, looks: string, newest: { readonly current
     height: HEIGHT,
     scales: { x: { time: false, range: (_, low, high) => rangeOf(newest.current.zoom, low, high) }, y: log ? { distr: LOGARITHMIC, log: 10 } : { range: (_, low, high) => valuesOf(low, high) } },
     cursor: {
-      // Charts of a group share the place of the pointer; what one of them zooms to, the page tells the others.
+      // Charts of a group share the place of the pointer. The page passes the zoom of one of them to the others.
       sync: { key: group, filters: { pub: (type) => type !== "mousedown" && type !== "mouseup" && type !== "dblclick", sub: () => true } },
       points: { size: 7 },
       drag: { x: zoomable, y: false, setScale: false },
@@ -191,7 +191,7 @@ function select(plot: uPlot, onZoom: ChartProps["onZoom"]): void {
 
 const isPointed = (plot: uPlot) => (plot.cursor.left ?? -1) >= 0;
 
-/** The legend tells of the step under the cursor, and of the last one that is shown while there is no cursor. */
+/** Without a cursor the legend shows the last step in view. */
 function showNewest(plot: uPlot): void {
   if (!isPointed(plot)) plot.setLegend({ idx: plot.series[0]?.idxs?.[1] ?? plot.data[0].length - 1 });
 }

@@ -1,4 +1,4 @@
-/** A question before something that cannot be undone. The browser's own modal dialog: it keeps the focus, closes on Escape, and gives the focus back. */
+/** A dialog that confirms an action. It is the browser's own modal dialog, which keeps the focus, closes on Escape and restores the focus. */
 
 import { useId, useLayoutEffect, useRef, type ReactNode } from "react";
 import "./confirm.css";
@@ -6,11 +6,11 @@ import "./confirm.css";
 export interface ConfirmProps {
   title: string;
   children: ReactNode;
-  /** Left out of what only tells something. */
+  /** Left out of a dialog that only informs. */
   yes?: string;
   no: string;
   busy?: boolean;
-  /** Of something that harms nobody. */
+  /** The action does no harm. */
   harmless?: boolean;
   onYes?: () => void;
   onNo: () => void;

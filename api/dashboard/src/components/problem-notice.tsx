@@ -1,9 +1,9 @@
-/** What went wrong, and what to do: a refusal with its fields, or a control plane that does not answer. */
+/** An error and its remedy: a refusal with its fields, or a control plane that does not answer. */
 
 import { Problem } from "../api/http";
 import "./problem-notice.css";
 
-/** `stale`: what is on the page stays where it is, as it was last known; the notice lies above it. */
+/** `stale`: the page keeps what it shows, and the notice lies above it. */
 export function ProblemNotice({ problem, stale = false }: { problem: Error; stale?: boolean }) {
   const known = problem instanceof Problem ? problem : null;
   return (

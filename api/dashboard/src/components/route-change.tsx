@@ -1,4 +1,4 @@
-/** What a new page means for those who do not see it change: its title is said, and the focus stands at its beginning. */
+/** Announces a new page to screen readers: its title is read out, and the focus goes to its start. */
 
 import { useEffect, useRef, useState, type ReactNode } from "react";
 import { useLocation } from "wouter";

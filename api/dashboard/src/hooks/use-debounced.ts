@@ -1,4 +1,4 @@
-/** `value` once it has stood still for a moment: nobody wants an answer per keystroke. */
+/** Returns `value` once it has not changed for a moment, so that there is no request per keystroke. */
 
 import { useEffect, useState } from "react";
 

@@ -7,7 +7,7 @@ function Logs({ show }: { show: (rank: number) => void }) {
   return <h2 id="logs-title">Logs</h2>;
 }
 
-test("the address asks for a rank's log, at first and each time anew", async () => {
+test("the address opens a rank's log, at first and each time again", async () => {
   const show = vi.fn();
   const scrolled = vi.fn();
   Element.prototype.scrollIntoView = scrolled;

@@ -1,10 +1,10 @@
-/** `#log-of-3` in the address asks for the log of rank 3: a link from wherever a rank is shown. */
+/** `#log-of-3` in the address opens the log of rank 3. */
 
 import { useEffect, useEffectEvent } from "react";
 
 export const logAddress = (rank: number) => `#log-of-${rank}`;
 
-/** `show` is called with the rank that the address asks for, once each time; then the logs are in view. */
+/** Calls `show` with the rank in the address, once each time, and scrolls to the logs. */
 export function useLogAddress(show: (rank: number) => void): void {
   const look = useEffectEvent(() => {
     const asked = /^#log-of-(\d+)$/.exec(location.hash)?.[1];

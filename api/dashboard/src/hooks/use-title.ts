@@ -1,4 +1,4 @@
-/** The page's title: browser tabs are how people watch several jobs. */
+/** Sets the page's title, which is the name of its browser tab. */
 
 import { useEffect } from "react";
 

@@ -1,4 +1,4 @@
-/** How a job's charts are looked at: smoothing, log axis and the range of steps; as values and as parameters of an address. */
+/** The settings of a job's charts (smoothing, log axis, range of steps), as values and as parameters of an address. */
 
 import type { Range } from "../api/curves";
 

@@ -6,7 +6,7 @@ const point = (step: number, loss = 1 / step): Point => ({ step, values: { loss,
 const range = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, i) => point(from + i));
 const places = ({ buckets }: Curve) => buckets.map(({ place }) => place);
 
-test("a step that is told twice is there once, as told last", () => {
+test("a repeated step is there once, as it came last", () => {
   const curve = merge(merge(EMPTY_CURVE, range(1, 5)), [point(3, 9), point(4, 8), point(6)]);
   expect(places(curve)).toEqual([0, 1, 2, 3, 4, 5]);
   expect(curve.buckets[2]?.values.loss).toEqual({ low: 9, high: 9, mean: 9, count: 1 });
@@ -57,7 +57,7 @@ test("smoothing keeps a level level, leaves holes, and 0 changes nothing", () =>
   expect(smoothed(jump, 0.5).at(-1)?.high).toBe(8);
 });
 
-test("a stream tells the newest events again, and no step twice", () => {
+test("a stream repeats the newest events, and no step", () => {
   expect(afterCurve("12.34.56")).toBe("0.34.0");
   expect(afterCurve("1200.34.56")).toBe("700.34.0");
 });

@@ -1,7 +1,7 @@
 /**
- * A curve is what is known of a job's steps, in bounded memory: buckets of equal width with the extremes and the mean of each number.
- * Where a bucket is one step, a step that is told again replaces what was told before, so that replays after a broken connection
- * change nothing; where it is several, it widens the bucket's extremes. A curve that grows beyond `LIMIT` makes each two buckets one.
+ * A curve holds a job's steps in bounded memory: buckets of equal width, with the extremes and the mean of each number. In a bucket of
+ * one step a repeated step replaces the earlier one, so replays after a broken connection change nothing. In a wider bucket it widens
+ * the extremes. If a curve grows beyond `LIMIT` buckets, each two of them are merged.
  */
 
 import type { Bucket, Curve, Point, SeriesName, Value } from "../api/curves";
@@ -80,7 +80,7 @@ function halved(buckets: readonly Bucket[]): Bucket[] {
   return made;
 }
 
-/** The newest step, as far as buckets tell it. */
+/** The newest step in the buckets; 0 without any. */
 export function lastStep({ width, buckets }: Curve): number {
   const last = buckets.at(-1);
   if (last === undefined) return 0;

@@ -20,7 +20,7 @@ test.each([
 
 test("integers are grouped", () => { expect(integer(1_234_567.4)).toBe("1,234,567"); });
 
-test("moments are told from now", () => {
+test("times are relative to now", () => {
   const now = new Date("2026-11-21T12:00:00Z");
   expect(ago(new Date("2026-11-21T11:59:58Z"), now)).toBe("just now");
   expect(ago(new Date("2026-11-21T11:48:00Z"), now)).toBe("12 min ago");

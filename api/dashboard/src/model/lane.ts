@@ -11,7 +11,7 @@ export interface View {
 export interface Look {
   name: string;
   label: string;
-  /** Share of a lane's height from its bottom: what waits is low, so that colour is not needed to tell it. */
+  /** Share of a lane's height from its bottom: waiting is low, so that it does not need a colour to be recognised. */
   height: number;
   /** What a wide span is marked with. */
   letter: string;

@@ -7,7 +7,7 @@ import { legendPlace, legendValue } from "./legend";
 const exact = [1, 2, 3, 4].map((x) => ({ x, y: x === 3 ? null : 1 / x }));
 const said = (points: Parameters<typeof legendValue>[0], x: number, pointed = true) => legendValue(points, x, pointed, loss, integer);
 
-test("a value is told with its step where that is another, and none beyond a line's end", () => {
+test("a value has its step with it where that is another; there is none beyond a line's end", () => {
   expect([1, 2, 3, 4, 5].map((x) => said(exact, x))).toEqual(["1.0000", "0.5000", "0.5000 at 2", "0.2500", "–"]);
   expect(said(exact, 0)).toBe("–");
   expect(said([], 1)).toBe("–");
@@ -35,7 +35,7 @@ test("a bucket's mean is called one, of its steps; the last step has its own val
   expect(said(line, 7, false)).toBe("1.2500");
 });
 
-test("what a stream tells is the last step from then on, also of a curve that is halved", () => {
+test("a step of the stream is the last step from then on, also of a curve that is halved", () => {
   const grown = merge(bucketed, [point(8, 0.5), point(9, 0.25), point(10, 0.125)]);
   const line = along(grown, "loss");
   expect(line.at(-1)).toEqual({ x: 10, y: 0.125, low: 0.125, high: 0.125 });
@@ -50,7 +50,7 @@ test("a range that ends before the run does has the value of its own last step",
   expect(said(line, 4)).toBe("2.5000");
 });
 
-test("validations between steps are told with the step after which they were made", () => {
+test("validations between steps have the step with them after which they were made", () => {
   const validations = [{ x: 100, y: 2 }, { x: 200, y: 1 }];
   expect(said(validations, 150)).toBe("2.0000 at 100");
   expect(legendPlace([validations], 150, integer)).toBe("150");

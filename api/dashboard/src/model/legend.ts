@@ -1,4 +1,4 @@
-/** What the legend of a chart says of a line: what was told at its place, exact where it can be, and nothing beyond the line's end. */
+/** The legend of a chart. It shows a line's exact value where there is one, and nothing beyond the line's end. */
 
 /** A point of a line; with `from` and `to` it stands for several steps, of which `y` is the mean. */
 export interface LegendPoint {

@@ -57,6 +57,6 @@ test("the history is bounded", () => {
   expect(entries.at(-1)).toMatchObject({ step: ENTRIES + 49 });
 });
 
-test("kinds of a newer control plane are passed over", () => {
+test("events of an unknown kind are skipped", () => {
   expect(toStreamEvent({ event: "weather", id: "1.0.0", data: "{}" })).toBeNull();
 });

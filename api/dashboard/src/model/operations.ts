@@ -4,7 +4,7 @@ import type { Operation } from "../api/operations";
 
 export const isOpen = ({ state }: Operation) => state === "waiting" || state === "running";
 
-/** The newest of each kind that was asked of the checkpoint in this folder. */
+/** The newest operation of each kind on the checkpoint in this folder. */
 export function ofCheckpoint(all: readonly Operation[], path: string): readonly Operation[] {
   const mine = all.filter((one) => one.path === path);
   return ["verify", "export"].flatMap((kind) => mine.find((one) => one.kind === kind) ?? []);

@@ -22,11 +22,11 @@ const SCHEMA: SchemaNode = {
   properties: { train: { $ref: "#/$defs/Train" }, labels: { type: "object", additionalProperties: { type: "string", pattern: "^a" } } },
 };
 
-test("a number tells its limits", () => {
+test("a number has its limits", () => {
   expect(help(SCHEMA, ["train", "steps"])).toEqual({ field: "train.steps", about: "", takes: "whole number, at least 1, at most 10", default: null, keys: [] });
 });
 
-test("a mapping tells its keys, those that are required among them", () => {
+test("a mapping has its keys, with those that are required", () => {
   expect(help(SCHEMA, [])?.keys).toEqual([
     { name: "train", about: "What to train.", required: true },
     { name: "labels", about: "", required: false },

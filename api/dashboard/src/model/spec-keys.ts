@@ -1,6 +1,6 @@
 /**
- * Where the keys of a YAML text stand, while it is being written: no YAML reader is asked, since what is half written is no YAML.
- * It knows mappings and lists in block and flow style, quotes and comments; what else there may be, the control plane judges.
+ * Where the keys of a YAML text are, while the user writes it. A half-written text is no YAML, so this is no YAML parser: it handles
+ * mappings and lists in block and flow style, quotes and comments. The control plane checks everything else.
  */
 
 export interface Key {

@@ -1,4 +1,4 @@
-/** How far the axis of values reaches at least: a line that hardly changes, such as a rate told in six digits, lies flat on it. */
+/** The least range of the axis of values, so that a line that hardly changes is drawn flat. */
 
 /** Of the larger bound. */
 const LEAST = 0.02;

@@ -29,8 +29,8 @@ test("a machine names its cluster where it has a name of its own", async () => {
   answers([nodeWire(), nodeWire({ id: "fedcba9876543210", host: "gpu-2", cluster: "east" })]);
   open(<ClusterPage />, "/cluster");
   const named = within(await screen.findByRole("article", { name: "gpu-2" }));
-  expect(named.getByText(/· of east/)).toBeTruthy();
-  expect(within(screen.getByRole("article", { name: "gpu-1" })).queryByText(/· of /)).toBeNull();
+  expect(named.getByText(/· cluster east/)).toBeTruthy();
+  expect(within(screen.getByRole("article", { name: "gpu-1" })).queryByText(/· cluster /)).toBeNull();
 });
 
 test("a cordon says who, why and until when; its devices are not free for new jobs", async () => {
@@ -53,7 +53,7 @@ test("a lost machine holds nothing", async () => {
   expect(card.queryByRole("button")).toBeNull();
 });
 
-test("before a dispatcher looked there is nothing to show, and that is said", async () => {
+test("before the dispatcher lists machines the page says that there are none", async () => {
   answers([]);
   open(<ClusterPage />, "/cluster");
   expect(await screen.findByText("No machines yet")).toBeTruthy();

@@ -1,4 +1,4 @@
-/** `/cluster`: the machines, whose jobs hold them, and which of them new gangs keep away from. */
+/** `/cluster`: the machines, the jobs on them, and the cordons. */
 
 import { useQuery } from "@tanstack/react-query";
 import { listCordons, listNodes, type Node } from "../api/nodes";

@@ -145,7 +145,7 @@ test("a draft outlives the page, and a template does not replace it unasked", as
   open(<NewJobPage />, "/new");
   expect((await editor()).value).toBe(`${OTHER}# mine`);
   await userEvent.selectOptions(screen.getByLabelText("Template"), "quickstart");
-  await expectAccessible(screen.getByRole("dialog", { name: "Begin anew with quickstart?" }));
+  await expectAccessible(screen.getByRole("dialog", { name: "Replace the spec with quickstart?" }));
   await userEvent.click(screen.getByRole("button", { name: "Keep my text" }));
   expect((await editor()).value).toBe(`${OTHER}# mine`);
   await userEvent.selectOptions(screen.getByLabelText("Template"), "quickstart");
@@ -168,7 +168,7 @@ test("a job goes on from another's checkpoint with its spec, and has a draft of 
   expect(area.value).toContain("resume_from: /c/job-1/step-00000010");
   expect(area.value).toContain("parent: job-1");
   expect(area.value).toContain("name: quick-resumed");
-  expect(container.querySelector(".origin")?.textContent).toContain("Goes on from step-00000010 of");
+  expect(container.querySelector(".origin")?.textContent).toContain("Resumes from step-00000010 of");
   await expectAccessible(container);
   await userEvent.type(area, "# changed");
   unmount();

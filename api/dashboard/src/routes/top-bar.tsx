@@ -1,4 +1,4 @@
-/** The bar on every page: where one can go, where one is, and what the cluster has. */
+/** The bar on every page: links to the pages, the cluster's capacity and the button that signs out. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useLocation } from "wouter";
@@ -41,7 +41,7 @@ export function TopBar() {
   );
 }
 
-/** There is a way out where there is a way in. */
+/** Shown where the control plane needs a sign-in. */
 function SignOut() {
   const client = useQueryClient();
   const { data } = useQuery({ queryKey: ["server"], queryFn: ({ signal }) => getServer(signal), staleTime: Infinity });

@@ -1,4 +1,4 @@
-/** Fails with axe's findings; colours need a real browser and are looked at there. */
+/** Fails with axe's findings. Colours need a real browser; the browser tests check them. */
 
 import axe from "axe-core";
 import { expect } from "vitest";

@@ -1,4 +1,4 @@
-/** What jobs tell, for tests, as the wire has it. */
+/** Events, checkpoints, operations and timelines for tests, as the wire has them. */
 
 import type { Checkpoint } from "../api/checkpoints";
 import type { Incident } from "../api/incidents";

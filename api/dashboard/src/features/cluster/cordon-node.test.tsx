@@ -38,7 +38,7 @@ test.each([
   const { sent } = plane();
   await press("Cordon… gpu-1");
   const dialog = screen.getByRole("dialog", { name: "Cordon gpu-1?" });
-  expect(dialog.textContent).toContain("Jobs that are on it go on.");
+  expect(dialog.textContent).toContain("Jobs that run on it continue.");
   await expectAccessible(dialog);
   await userEvent.selectOptions(screen.getByLabelText("Duration"), length);
   expect(sent()).toEqual([]);
@@ -48,7 +48,7 @@ test.each([
   expect(screen.queryByRole("dialog")).toBeNull();
 });
 
-test("for as many hours as are typed, and for a reason; card and table tell of it at once", async () => {
+test("for a number of hours, with a reason; card and table show it at once", async () => {
   const { sent, container } = plane();
   await press("Cordon… gpu-1");
   await userEvent.selectOptions(screen.getByLabelText("Duration"), "number of hours");
@@ -63,7 +63,7 @@ test("for as many hours as are typed, and for a reason; card and table tell of i
   await expectAccessible(container);
 });
 
-test("a refusal is told where the question was asked, and what was typed stays", async () => {
+test("a refusal is shown in the dialog, and what was typed stays", async () => {
   const { sent } = plane();
   await press("Cordon… gpu-1");
   const why = screen.getByLabelText("Reason (shown to others)");

@@ -20,7 +20,7 @@ test("jobs are offered by a part of their name, those that are there already lef
   await expectAccessible(container);
 });
 
-test("runs are told with their numbers, and can be taken away", async () => {
+test("runs are shown with their numbers, and can be removed", async () => {
   const remove = vi.fn();
   const validations = [{ step: 100, seconds: 1, tokens: 1, loss: 2.25, tokensPerSecond: null }];
   const { container } = open(<RunTable runs={[{ job: job(), points: [], validations, colour: "blue" }]} onRemove={remove} />);

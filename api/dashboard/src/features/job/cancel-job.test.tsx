@@ -33,7 +33,7 @@ test("a job that was kept is left alone", async () => {
   expect(fetch).not.toHaveBeenCalled();
 });
 
-test("a refusal is told where the question was asked", async () => {
+test("a refusal is shown in the dialog", async () => {
   open("running", () => Response.json({ title: "The job has ended", code: "job_ended" }, { status: 409 }));
   await userEvent.click(screen.getByRole("button", { name: "Cancel job" }));
   await userEvent.click(screen.getByRole("button", { name: "Cancel the job" }));

@@ -1,4 +1,4 @@
-/** What happened to a job, newest first: its states, checkpoints, incidents and what followed them. */
+/** A job's history, newest first: its states, checkpoints, incidents and repairs. */
 
 import type { ReactNode } from "react";
 import type { Entry } from "../../api/events";

@@ -27,7 +27,7 @@ test("faults are offered only where the control plane allows them, and to jobs t
   expect(screen.getByRole("link", { name: "Fork…" }).getAttribute("href")).toBe("/new?from=job-1");
 });
 
-test("a fault is struck once however often it is asked for, and another one is another order", async () => {
+test("a fault is injected once however often the button is pressed; another fault has another key", async () => {
   const refusal = () => Response.json({ title: "The job does not run", code: "job_not_running" }, { status: 409 });
   const requests = plane(true, { "POST /v1/jobs/job-1/faults": refusal });
   open(<JobActions job={trains()} />);

@@ -9,7 +9,7 @@ import { JobCheckpoints } from "./job-checkpoints";
 
 const now = new Date(1_795_000_060_000);
 
-test("each checkpoint can be gone on from, or exported; earlier ones come when they are asked for", async () => {
+test("each checkpoint can be resumed from, or exported; earlier ones come on request", async () => {
   given({
     "GET /v1/jobs/job-1/checkpoints": ({ url }) =>
       url.searchParams.get("before") === "9" ? Response.json({ items: [checkpoint({ n: 4, step: 50 })], next: null }) : Response.json({ items: [checkpoint()], next: 9 }),
@@ -52,7 +52,7 @@ test("the cluster verifies one, and what it finds is shown when it is done", asy
   await expectAccessible(container);
 });
 
-test("an export is asked for in its type, and tells where it lies; a refusal is told in the dialog", async () => {
+test("an export has its dtype and shows its path; a refusal is shown in the dialog", async () => {
   const exported = { path: "/data/checkpoints/job-1/export-00000100-bf16", dtype: "bf16", files: 1, parameters: 12, bytes: 24_000_000 };
   let refused = true;
   const requests = given({
@@ -76,7 +76,7 @@ test("an export is asked for in its type, and tells where it lies; a refusal is 
   expect(requests.filter(({ method }) => method === "POST").map(({ url }) => url.search)).toEqual(["?dtype=bf16", "?dtype=bf16"]);
 });
 
-test("what failed says why and what helps; whole and removed are told", async () => {
+test("a failure has its reason and remedy; valid and removed are shown", async () => {
   const error = { code: "storage_unreachable", message: "Nothing of /data can be seen.", remedy: "Mount it, then ask again." };
   const whole = { verdict: "whole", message: null, damaged: [], damaged_files: 0, files: 4, bytes: 100 };
   const other = "/data/checkpoints/job-1/step-00000050";

@@ -4,7 +4,7 @@ import { expectAccessible } from "../../testing/accessible";
 import { job } from "../../testing/jobs";
 import { JobHead } from "./job-head";
 
-test("a running job tells how far it is and how long it will take", async () => {
+test("a running job shows how far it is and how long it will take", async () => {
   const { container } = render(<JobHead job={job()} validation={2.61} connection="live" action={null} />);
   for (const text of ["25 %", "2.5000", "2.6100", "10,342", "614k", "4 min 10 s"]) expect(screen.getByText(text)).toBeTruthy();
   await expectAccessible(container);

@@ -1,4 +1,4 @@
-/** The top of a job's page: who it is, how it is, how far it is. */
+/** The top of a job's page: its name, state and progress. */
 
 import type { ReactNode } from "react";
 import type { Job } from "../../api/jobs";

@@ -26,7 +26,7 @@ const plane = (answer: (request: SentRequest) => Response = page) => given({ "GE
 const press = async (name: string) => userEvent.click(await screen.findByRole("button", { name }));
 const lines = () => screen.getAllByRole("listitem").map((item) => /step (\d+)|queued/.exec(item.textContent)?.[0]);
 
-test("the story goes back to its first line, a page at a time, and from there to the newest", async () => {
+test("the history goes back to its first entry, a page at a time, and from there to the newest", async () => {
   const requests = plane();
   const { container } = open(<JobHistory id="job-1" live={[saved(119), saved(120)]} />);
   expect(lines()).toEqual(["step 120", "step 119"]);
@@ -45,7 +45,7 @@ test("the story goes back to its first line, a page at a time, and from there to
   expect(screen.queryByRole("button", { name: "Newest" })).toBeNull();
 });
 
-test("where the stream told of nothing lately, what is older begins with the newest of it", async () => {
+test("without recent events, the older ones begin with the newest", async () => {
   plane();
   open(<JobHistory id="job-1" live={[]} />);
   expect(screen.getByText("No recent events.")).toBeTruthy();
@@ -59,7 +59,7 @@ test("a job whose first line is shown has nothing older", () => {
   expect(screen.queryByRole("button")).toBeNull();
 });
 
-test("a refusal is told, and what is newest stays", async () => {
+test("a refusal is shown, and the newest entries stay", async () => {
   plane(() => Response.json({ title: "There is no such job", code: "job_not_found" }, { status: 404 }));
   open(<JobHistory id="job-1" live={[saved(9)]} />);
   await press("Older");

@@ -1,4 +1,4 @@
-/** What happened to a job: live, and from there back to its first line, a page at a time. Only the page that is shown is kept. */
+/** A job's history: live, and back to its first entry, a page at a time. Only the page that is shown is kept. */
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -10,7 +10,7 @@ import { History } from "./history";
 
 const AT_ONCE = 50;
 
-/** `live`: the newest entries, of which the stream brings more. */
+/** `live`: the newest entries, which the stream adds to. */
 export function JobHistory({ id, live }: { id: string; live: readonly Entry[] }) {
   const [before, goTo] = useState<number | null>(null);
   const { data, error, isFetching } = useQuery({
@@ -35,7 +35,7 @@ export function JobHistory({ id, live }: { id: string; live: readonly Entry[] })
   );
 }
 
-/** Where the next page begins; null before a job's first line. Where the stream told nothing yet, everything lies before. */
+/** The position before which the next page begins; null at a job's first entry. */
 const beforeThe = (oldest: Entry | undefined) => {
   const place = oldest === undefined ? Number.MAX_SAFE_INTEGER : positionOf(oldest);
   return place > 1 ? place : null;

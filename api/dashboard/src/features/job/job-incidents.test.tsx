@@ -7,7 +7,7 @@ import { incident } from "../../testing/history";
 import { job } from "../../testing/jobs";
 import { JobIncidents } from "./job-incidents";
 
-test("incidents come newest first, earlier ones when they are asked for, beside the budgets", async () => {
+test("incidents come newest first, earlier ones on request, beside the budgets", async () => {
   const requests = given({
     "GET /v1/jobs/job-1/incidents": ({ url }) =>
       url.searchParams.get("before") === "7"

@@ -1,4 +1,4 @@
-/** What went wrong with a job, newest first, a page at a time. */
+/** A job's incidents, newest first, a page at a time. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { listIncidents } from "../../api/incidents";

@@ -41,7 +41,7 @@ test("a search looks on by itself, and a hit is seen among its neighbours", asyn
   await screen.findByText("newest");
 });
 
-test("level, rank and time are asked for", async () => {
+test("level, rank and time are in the request", async () => {
   const requests = plane();
   open(<JobLogs job={job({ state: "succeeded" })} />);
   await userEvent.selectOptions(screen.getByLabelText("Rank"), "rank 3");

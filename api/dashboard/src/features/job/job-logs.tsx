@@ -1,4 +1,4 @@
-/** What a job's ranks wrote: its newest lines as they come, or those that are searched for, and each of these among its neighbours. */
+/** A job's logs: the newest lines, or the matches of a search, and the lines around a match. */
 
 import { useMemo, useState } from "react";
 import { Problem } from "../../api/http";
@@ -17,7 +17,7 @@ import { useLogs } from "./use-logs";
 
 const ALL: LogQuery = { text: "", level: "", rank: null, since: null, until: null };
 
-/** A control plane that is away is said once, by the job itself. */
+/** The job's own request reports an unreachable control plane; the logs do not repeat it. */
 const isRetryable = (problem: Error) => problem instanceof Problem && problem.retryable;
 
 export function JobLogs({ job }: { job: Job }) {

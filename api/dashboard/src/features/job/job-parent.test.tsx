@@ -10,7 +10,7 @@ test("a job stands beside its parent where they differ", async () => {
   const { container } = open(<JobParent job={job({ parent: "job-0" })} parent="job-0" />);
   expect((await screen.findByRole("link", { name: "llama-nano" })).getAttribute("href")).toBe("/jobs/job-0");
   expect([...container.querySelectorAll("tr")].map((row) => [...row.children].map((cell) => cell.textContent))).toEqual([
-    ["Field", "llama-nano (before)", "llama-nano"],
+    ["Field", "llama-nano (parent)", "llama-nano"],
     ["train.steps", "300", "600"],
   ]);
   await expectAccessible(container);
@@ -19,5 +19,5 @@ test("a job stands beside its parent where they differ", async () => {
 test("a parent that is gone is said", async () => {
   given({});
   open(<JobParent job={job()} parent="job-0" />);
-  expect(await screen.findByText(/not there any more/)).toBeTruthy();
+  expect(await screen.findByText(/no longer exists/)).toBeTruthy();
 });

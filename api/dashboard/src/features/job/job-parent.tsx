@@ -1,4 +1,4 @@
-/** Where a job comes from: the job whose checkpoint or spec it began with, and what it does otherwise. */
+/** A job's parent (the job whose checkpoint or spec it began with) and the differences of their specs. */
 
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";

@@ -1,4 +1,4 @@
-/** A job's life on one line, read anew whenever its state moved. */
+/** A job's timeline. It is fetched again after each change of state. */
 
 import { useQuery } from "@tanstack/react-query";
 import { getTimeline } from "../../api/timeline";

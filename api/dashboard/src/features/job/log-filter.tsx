@@ -1,4 +1,4 @@
-/** What is looked for in a log: text, level, rank and time. */
+/** The query of a log: text, level, rank and time. */
 
 import type { SyntheticEvent } from "react";
 import { type Level, LEVELS, type LogQuery } from "../../api/log-search";

@@ -1,4 +1,4 @@
-/** The lines that a search found so far; it looks on by itself until there is a page of them, and then when it is asked to. */
+/** The lines that a search found. It continues until there is a page of them, and then on request. */
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useEffect, useLayoutEffect, useRef } from "react";
@@ -7,7 +7,7 @@ import type { LogLine } from "../../api/logs";
 import { ProblemNotice } from "../../components/problem-notice";
 import { LogLines } from "./log-lines";
 
-/** LogSearchResult of one page: so many are looked for without being asked. */
+/** Lines of one page: the search continues by itself until it has as many. */
 const ENOUGH = 100;
 /** Pages kept: of more, the first ones go. */
 const PAGES = 20;

@@ -1,4 +1,4 @@
-/** What ranks hold, kind by kind: a bar to the least of all ranks, lighter up to the most, and a mark where the formula is. */
+/** Memory of the ranks by kind: a bar to the least of all ranks, lighter up to the most, and a mark at the formula's value. */
 
 import type { Held, Range } from "../../api/resources";
 import { bytes } from "../../model/format";
@@ -12,7 +12,7 @@ const NAMES: Readonly<Record<string, string>> = {
   allocated: "Allocated in total",
 };
 
-/** `reason`: why there is no formula at all, which is said elsewhere. */
+/** `reason`: why there is no formula at all; the page shows it elsewhere. */
 export function MemoryBars({ memory, reason = null }: { memory: readonly Held[]; reason?: string | null }) {
   const most = Math.max(1, ...memory.flatMap(({ measured, formula }) => [measured?.high ?? 0, formula?.high ?? 0]));
   return (

@@ -1,4 +1,4 @@
-/** How far the cluster is with a checkpoint, and what it found or wrote. */
+/** The state of an operation on a checkpoint, and its result. */
 
 import type { Operation } from "../../api/operations";
 import { bytes, integer } from "../../model/format";

@@ -1,4 +1,4 @@
-/** A job's life on one line: states as stretches, attempts as lines across, incidents and what followed them as marks. */
+/** A job's timeline on one line: states as spans, attempts as lines across, incidents and repairs as marks. */
 
 import type { Mark, Span, Timeline as Line } from "../../api/timeline";
 import { clock, duration } from "../../model/format";

@@ -1,4 +1,4 @@
-/** How a job's charts are looked at. It is in the address, so that it can be passed on. */
+/** The settings of a job's charts. They are in the address, so that they can be shared. */
 
 import { useCallback, useEffect, useState } from "react";
 import { useSearchParams } from "wouter";
@@ -8,7 +8,7 @@ import { type ChartView, NAMES, read, write } from "../../model/chart-view";
 export function useChartView(): [ChartView, (changes: Partial<ChartView>) => void] {
   const [params, setParams] = useSearchParams();
   const [view, setView] = useState(() => read(params));
-  // Written once it stands still: browsers bear few changes of the address in a second, and a slider makes many.
+  // Written once it is stable: browsers limit changes of the address per second, and a slider makes many.
   const settled = useDebounced(write(view).toString());
   useEffect(() => {
     setParams((known) => {

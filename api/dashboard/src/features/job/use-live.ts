@@ -1,4 +1,4 @@
-/** A job's live data: what there is so far, then its event stream, which goes on from there without a gap or a double. */
+/** A job's live data: its curves so far, then its event stream, which continues from there without a gap or a repetition. */
 
 import { useEffect, useReducer, useState } from "react";
 import { type Curves, getCurves } from "../../api/curves";

@@ -1,4 +1,4 @@
-/** What was asked of a job's checkpoints, as it changes, and asking for more. */
+/** The operations on a job's checkpoints, and the requests that start them. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { newKey } from "../../api/idempotency-key";
@@ -8,7 +8,7 @@ import { isOpen } from "../../model/operations";
 const BUSY_MS = 1000;
 const POLL_MS = 10_000;
 
-/** Others may ask, too, as long as the job has not ended; afterwards the page looks again only while something is open. */
+/** Others may start some too, as long as the job has not ended. After its end the page polls only while one is open. */
 export function useOperations(job: string, ended: boolean) {
   return useQuery({
     queryKey: ["operations", job],

@@ -1,4 +1,4 @@
-/** What a spec would run as: its ranks, its batch and its size. */
+/** The preview of a spec: its ranks, its batch and its size. */
 
 import type { Schema } from "../../api/http";
 import { Facts } from "../../components/facts";

@@ -1,4 +1,4 @@
-/** A spec that is being written: it outlives a look at another page, and the same text is one job however often it is sent. */
+/** The draft of a spec. It survives a visit to another page, and the same text makes one job, however often it is sent. */
 
 import { useCallback, useMemo, useState } from "react";
 import { newKey } from "../../api/idempotency-key";
@@ -10,11 +10,11 @@ export interface Draft {
   /** The idempotency key of this very text. */
   key: string;
   change: (text: string) => void;
-  /** The text became a job: the next one begins anew. */
+  /** Deletes the draft, once its text has become a job. */
   forget: () => void;
 }
 
-/** `of`: what the draft was made out of, each of which has one of its own. One mounted editor is one draft. */
+/** `of`: the parent of the draft; each parent has its own draft. One mounted editor is one draft. */
 export function useDraft(first: string, of = ""): Draft {
   const place = of === "" ? KEY : `${KEY}.${of}`;
   const [text, setText] = useState(() => sessionStorage.getItem(place) ?? first);

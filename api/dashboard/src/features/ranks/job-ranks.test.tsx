@@ -31,7 +31,7 @@ test("the slow rank is said in words, and leads to its numbers and its log", asy
   await expectAccessible(container);
 });
 
-test("the slider asks for an earlier sample, and the newest is a click away", async () => {
+test("the slider fetches an earlier sample, and the newest is a click away", async () => {
   const requests = given({ "GET /v1/jobs/job-1/ranks": ranks });
   page();
   await screen.findByText(SLOW.message);
@@ -50,7 +50,7 @@ test("another measure colours the ranks", async () => {
   expect(screen.getByRole("grid", { name: "Wait time by rank" })).toBeTruthy();
 });
 
-test("nothing told yet, and nothing told at all", async () => {
+test("no metrics yet, and none at all", async () => {
   given({ "GET /v1/jobs/job-1/ranks": () => Response.json({ items: [], first: null, last: null, next: null }) });
   page();
   expect(await screen.findByText("This job reported no rank metrics.")).toBeTruthy();

@@ -1,4 +1,4 @@
-/** The sample of a job's ranks that is looked at: the newest, which the job's stream brings, or an earlier one, which is asked for. */
+/** The sample of a job's ranks that is shown: the newest, from the job's stream, or an earlier one, which is fetched. */
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { getRanks, type RankSample } from "../../api/ranks";
@@ -12,14 +12,14 @@ export interface Ranks {
   problem: Error | null;
 }
 
-/** Samples that were looked at are forgotten soon: a slider passes over many. */
+/** Samples are dropped from the cache soon: a slider passes over many. */
 const KEPT_MS = 60_000;
 
-/** `at`: the place that is looked at; null: the newest, as it comes. */
+/** `at`: the position of the sample; null: the newest. */
 export function useRanks(id: string, newest: RankSample | null, at: number | null): Ranks {
   const settled = useDebounced(at === null ? "" : String(at));
   const place = at === null || settled === "" ? null : Number(settled);
-  const begun = newest !== null; // asked once more with the first sample, for the place of the oldest
+  const begun = newest !== null; // fetched once more with the first sample, for the position of the oldest
   const start = useQuery({
     queryKey: ["ranks", id, "newest", begun],
     queryFn: ({ signal }) => getRanks(id, null, signal),

@@ -63,7 +63,7 @@ test("keys and the wheel zoom, 0 shows the whole step", async () => {
   expect(scale()).toEqual(["0 µs", "10.0 ms", "20.0 ms"]);
 });
 
-test("the pointer tells the span below it", async () => {
+test("the span below the pointer is described", async () => {
   show();
   fireEvent.pointerMove(await timeline(), { clientX: 92 + 808 * 0.75, clientY: 22 + 8 });
   expect(described()).toContain("Rank 0 · backward 0");
@@ -80,7 +80,7 @@ test("what lies between the spans is the rank's other work, where none is missin
   expect(described()).toBe("");
 });
 
-test("where spans were left out, a closer look asks for them", async () => {
+test("where spans were left out, a zoom fetches them", async () => {
   const { requests } = show({ [`GET ${TRACES}/trace-1/spans`]: ({ url }) => Response.json(spansWire({ dropped: url.searchParams.has("to_us") ? 0 : 1234 })) });
   expect(await screen.findByText(/The 1,234 shortest spans in view are not drawn/)).toBeTruthy();
   (await timeline()).focus();
@@ -89,7 +89,7 @@ test("where spans were left out, a closer look asks for them", async () => {
   await expect.poll(() => screen.queryByText(/are not drawn/)).toBeNull();
 });
 
-test("a trace is asked for, and how far it is can be seen", async () => {
+test("a trace is started, and its progress is shown", async () => {
   let asked = false;
   const { requests } = show({
     [`GET ${TRACES}`]: () => Response.json({ items: asked ? [traceWire({ state: "open", parts: 2 })] : [], next: null }),
@@ -101,12 +101,12 @@ test("a trace is asked for, and how far it is can be seen", async () => {
   await userEvent.click(screen.getByRole("button", { name: "Trace 3 steps" }));
   const sent = requests.find(({ method }) => method === "POST");
   expect(sent?.url.search).toBe("?steps=3");
-  expect(sent?.headers.get("Idempotency-Key")).toMatch(/^page-[0-9a-f]{32}$/);
+  expect(sent?.headers.get("Idempotency-Key")).toMatch(/^page-trace-[0-9a-f]{32}$/);
   expect((await screen.findByRole("progressbar", { name: "Parts received" })).getAttribute("value")).toBe("2");
   expect(screen.getByRole("button", { name: "Trace 3 steps" })).toHaveProperty("disabled", true);
 });
 
-test("a refusal is told, and a failed trace says why", async () => {
+test("a refusal is shown, and a failed trace has its reason", async () => {
   show({
     [`GET ${TRACES}`]: () => Response.json({ items: [traceWire({ state: "failed", parts: 0, message: "the attempt ended" })], next: null }),
     "POST /v1/jobs/job-1/trace": () => Response.json({ title: "A trace is being recorded", code: "trace_open" }, { status: 409 }),

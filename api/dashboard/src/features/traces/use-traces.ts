@@ -10,7 +10,7 @@ const RECORDING_MS = 700;
 const POLL_MS = 5000;
 const SETTLED_MS = 250;
 
-/** Others may ask for traces, too, as long as the job has not ended. */
+/** Others may start traces too, as long as the job has not ended. */
 export function useTraces(job: string, ended: boolean) {
   return useQuery({
     queryKey: ["traces", job],
@@ -28,7 +28,7 @@ export function useStartTrace(job: string, onStarted: (trace: Trace) => void) {
   });
 }
 
-/** Of a step, or means over all of them. `version`: how many parts there are, so that what comes later is asked for again. */
+/** Of a step, or means over all of them. `version`: the number of parts, so that later parts are fetched. */
 export function useSummary(job: string, trace: string, version: number, step: number | null) {
   return useQuery({
     queryKey: ["trace", job, trace, version, step],
