@@ -51,7 +51,7 @@ def test_a_rank_is_killed_from_the_page_and_its_story_read(page: Page, job: Job)
     page.get_by_role("button", name="Inject a fault…").click()
     dialog = page.get_by_role("dialog", name="Inject a fault into patient")
     assert_accessible(page)
-    dialog.get_by_label("Of rank").fill("1")
+    dialog.get_by_role("spinbutton", name="Rank").fill("1")
     dialog.get_by_role("button", name="Inject", exact=True).click()
     expect(dialog).to_be_hidden()
     story = page.get_by_role("article").filter(has_text="rank_lost").first

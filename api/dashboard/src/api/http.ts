@@ -1,6 +1,6 @@
 /**
- * The one door to the control plane: same origin, JSON in and out, every refusal a `Problem`. Addresses, parameters and
- * answers are those of `api.d.ts`, which is generated from the control plane's own description.
+ * All requests to the control plane: same origin, JSON in and out, every error a `Problem`. Paths, parameters and responses have the
+ * types of `api.d.ts`, which is generated from the control plane's OpenAPI description.
  */
 
 import type { components, paths } from "./api";
@@ -71,7 +71,7 @@ type Answer<Operation> = Operation extends { responses: infer Answers }
 
 type With<Method extends string> = { [Path in keyof paths]: paths[Path] extends Record<Method, { responses: unknown }> ? Path : never }[keyof paths];
 
-/** Text that goes with a POST. */
+/** The body of a POST. */
 export interface Body {
   type: "application/json" | "application/yaml";
   text: string;

@@ -24,7 +24,7 @@ export const toLine = (wire: Schema<"LogLine">): LogLine => ({
   at: wire.ts === null ? null : new Date(wire.ts * 1000),
 });
 
-async function ask(id: string, query: { rank: number | null; after?: number; limit?: number; tail?: number }, signal?: AbortSignal): Promise<LogLine[]> {
+async function fetchLines(id: string, query: { rank: number | null; after?: number; limit?: number; tail?: number }, signal?: AbortSignal): Promise<LogLine[]> {
   const { lines } = await get("/v1/jobs/{job}/logs", { path: { job: id }, query, signal });
   return lines.map(toLine);
 }
@@ -40,10 +40,10 @@ export async function continueLogs(
   signal?: AbortSignal,
 ): Promise<readonly LogLine[]> {
   const last = known.at(-1);
-  if (last === undefined) return ask(id, { rank, tail: TAIL }, signal);
-  const news = await ask(id, { rank, after: last.n, limit: BATCH }, signal);
+  if (last === undefined) return fetchLines(id, { rank, tail: TAIL }, signal);
+  const news = await fetchLines(id, { rank, after: last.n, limit: BATCH }, signal);
   // More than a batch behind: what lies between would not be kept anyway once the newest `KEEP` lines are here.
-  return append(known, news.length < BATCH ? news : await ask(id, { rank, tail: KEEP }, signal));
+  return append(known, news.length < BATCH ? news : await fetchLines(id, { rank, tail: KEEP }, signal));
 }
 
 function append(lines: readonly LogLine[], news: readonly LogLine[]): readonly LogLine[] {

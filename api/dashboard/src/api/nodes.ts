@@ -1,4 +1,4 @@
-/** The cluster's machines as the dashboard speaks of them. `toNode` is the only place that knows the wire's names. */
+/** The cluster's machines as the dashboard has them. `toNode` is the only place that knows the wire's names. */
 
 import { get, post, type Schema } from "./http";
 
@@ -81,7 +81,7 @@ export async function listNodes(signal?: AbortSignal): Promise<Node[]> {
   return (await get("/v1/nodes", { signal })).items.map(toNode);
 }
 
-/** The newest cordons, those that hold among them. Raises `Problem`. */
+/** The newest cordons, among them those in force. Raises `Problem`. */
 export async function listCordons(signal?: AbortSignal): Promise<PastCordon[]> {
   const { items } = await get("/v1/cordons", { query: { limit: 50 }, signal });
   return items.map((wire) => ({

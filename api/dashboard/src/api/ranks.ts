@@ -1,4 +1,4 @@
-/** What each rank of a job does, sample by sample, and where it stands. */
+/** Metrics of a job's ranks, sample by sample, with the mesh and the machines. */
 
 import { get, type Schema } from "./http";
 

@@ -1,4 +1,4 @@
-/** What a job's ranks hold and send: measured beside the formula. */
+/** Memory and traffic of a job's ranks: measured, and by formula. */
 
 import { get, type Schema } from "./http";
 

@@ -1,7 +1,7 @@
 /**
  * Server-sent events over fetch (the HTML standard's "event stream"), resumed without a gap or a double.
  *
- * Not `EventSource`: it hides heartbeats, so a half-dead connection looks alive for ever; it hides the status, so a
+ * Not `EventSource`: it hides heartbeats, so a half-dead connection never looks dead; it hides the status, so a
  * refusal looks like a broken network; and it takes no first `Last-Event-ID`.
  */
 

@@ -1,4 +1,4 @@
-/** Traces of steps as the dashboard speaks of them. `toSummary` and `toSpans` are the only places that know the wire's names. */
+/** Traces of steps as the dashboard has them. `toSummary` and `toSpans` are the only places that know the wire's names. */
 
 import { get, post, type Schema } from "./http";
 
@@ -11,8 +11,8 @@ export interface Trace {
   firstStep: number | null;
   lastStep: number | null;
   parts: number;
-  partsWanted: number;
-  askedAt: Date;
+  partsExpected: number;
+  requestedAt: Date;
 }
 
 /** Seconds; `compute` is the time in which the rank did not wait for others. */
@@ -78,8 +78,8 @@ const toTrace = (wire: Schema<"Trace">): Trace => ({
   firstStep: wire.first_step,
   lastStep: wire.last_step,
   parts: wire.parts,
-  partsWanted: wire.parts_wanted,
-  askedAt: new Date(wire.asked_at),
+  partsExpected: wire.parts_wanted,
+  requestedAt: new Date(wire.asked_at),
 });
 
 const toSummary = (wire: Schema<"TraceSummary">): Summary => ({
@@ -133,14 +133,14 @@ export async function getTrace(job: string, trace: string, step: number | null, 
   return toSummary(await get("/v1/jobs/{job}/traces/{trace}", { path: { job, trace }, query: { step }, signal }));
 }
 
-/** A stretch of a step, in µs after its begin; null: all of it. */
-export type Stretch = readonly [number, number] | null;
+/** A part of a step, in µs after its start; null: all of it. */
+export type TimeRange = readonly [number, number] | null;
 
 /** Raises `Problem`. */
-export async function getSpans(job: string, trace: string, step: number, stretch: Stretch, signal?: AbortSignal): Promise<StepSpans> {
-  const query = { step, ...(stretch && { from_us: Math.floor(stretch[0]), to_us: Math.ceil(stretch[1]) }) };
+export async function getSpans(job: string, trace: string, step: number, range: TimeRange, signal?: AbortSignal): Promise<StepSpans> {
+  const query = { step, ...(range && { from_us: Math.floor(range[0]), to_us: Math.ceil(range[1]) }) };
   const wire = await get("/v1/jobs/{job}/traces/{trace}/spans", { path: { job, trace }, query, signal });
-  return toSpans(wire, stretch === null && wire.dropped === 0);
+  return toSpans(wire, range === null && wire.dropped === 0);
 }
 
 export const perfettoAddress = (job: string, trace: string) =>

@@ -33,7 +33,7 @@ export type Zoom = readonly [from: number, to: number];
 
 export interface ChartProps {
   title: string;
-  /** What the chart shows in words, for those who cannot see it. */
+  /** The content of the chart in words, for screen readers. */
   summary: string;
   lines: readonly Line[];
   format: (value: number | null) => string;
@@ -67,7 +67,7 @@ export function Chart({ title, summary, lines, format, group, along = STEPS, log
   const data = useMemo(() => align(lines, log), [lines, log]);
   // uPlot's callbacks outlive a rendering, so they read the newest data, range and callback from here.
   const newest = useRef<Newest>({ data, lines, zoom, onZoom });
-  const looks = lines.map(({ label, colour, dots, faint, band }) => [label, colour, dots ? "dots" : faint ? "faint" : "line", band ? "band" : ""].join("|")).join("\n");
+  const styles = lines.map(({ label, colour, dots, faint, band }) => [label, colour, dots ? "dots" : faint ? "faint" : "line", band ? "band" : ""].join("|")).join("\n");
   const zoomable = onZoom !== undefined;
 
   useEffect(() => {
@@ -79,7 +79,7 @@ export function Chart({ title, summary, lines, format, group, along = STEPS, log
   useEffect(() => {
     const element = box.current;
     if (element === null) return;
-    const made = new uPlot(options(element, looks, newest, { format, group, along, log, zoomable }), newest.current.data, element);
+    const made = new uPlot(options(element, styles, newest, { format, group, along, log, zoomable }), newest.current.data, element);
     plot.current = made;
     showNewest(made);
     const watcher = new ResizeObserver(() => { made.setSize({ width: element.clientWidth, height: HEIGHT }); });
@@ -89,7 +89,7 @@ export function Chart({ title, summary, lines, format, group, along = STEPS, log
       made.destroy();
       plot.current = null;
     };
-  }, [looks, format, group, along, log, zoomable, dark]);
+  }, [styles, format, group, along, log, zoomable, dark]);
 
   return (
     <figure className="chart card" aria-label={`${title}. ${summary}`}>
@@ -117,14 +117,14 @@ function align(lines: readonly Line[], log: boolean): uPlot.AlignedData {
   return tables.length === 1 && tables[0] ? tables[0] : uPlot.join(tables);
 }
 
-interface Ways extends Required<Pick<ChartProps, "format" | "group" | "along" | "log">> {
+interface DrawOptions extends Required<Pick<ChartProps, "format" | "group" | "along" | "log">> {
   zoomable: boolean;
 }
 
-function options(element: HTMLElement, looks: string, newest: { readonly current: Newest }, ways: Ways): uPlot.Options {
+function options(element: HTMLElement, styles: string, newest: { readonly current: Newest }, draw: DrawOptions): uPlot.Options {
   const style = getComputedStyle(element);
   const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
-  const { along, log, zoomable, group } = ways;
+  const { along, log, zoomable, group } = draw;
   const axis: uPlot.Axis = {
     stroke: colour("quiet"),
     font: `11.5px ${style.fontFamily}`,
@@ -148,21 +148,21 @@ function options(element: HTMLElement, looks: string, newest: { readonly current
       { ...axis, space: 60, size: 28, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? along.format(tick) : "")) },
       { ...axis, size: axisWidth, values: (_, ticks) => ticks.map((tick) => tickText(tick)) },
     ],
-    ...series(looks, colour, newest, ways),
+    ...series(styles, colour, newest, draw),
   };
 }
 
-/** Of each look, in the order of `align`: its line, and the two bounds of its band. */
-function series(looks: string, colour: (name: string) => string, newest: { readonly current: Newest }, { format, along }: Ways): Pick<uPlot.Options, "series" | "bands"> {
+/** Of each style, in the order of `align`: its line, and the two bounds of its band. */
+function series(styles: string, colour: (name: string) => string, newest: { readonly current: Newest }, { format, along }: DrawOptions): Pick<uPlot.Options, "series" | "bands"> {
   const shown = () => newest.current.lines.filter(({ faint }) => !faint).map(({ points }) => points);
   const made: uPlot.Series[] = [{ label: along.name, value: (_, at: number | null) => legendPlace(shown(), at, along.format) }];
   const bands: uPlot.Band[] = [];
-  for (const [line, look] of looks.split("\n").entries()) {
+  for (const [line, lineStyle] of styles.split("\n").entries()) {
     const value: uPlot.Series.Value = (plot, _, __, index) => {
       const x = index === null ? null : plot.data[0][index];
       return x == null ? format(null) : legendValue(newest.current.lines[line]?.points ?? [], x, isPointed(plot), format, along.format);
     };
-    const [label = "", name = "", kind, band] = look.split("|");
+    const [label = "", name = "", kind, band] = lineStyle.split("|");
     const stroke = colour(name);
     const dots = kind === "dots";
     if (kind === "faint") made.push({ ...NOT_IN_LEGEND, stroke: `${stroke}66`, width: 1 });

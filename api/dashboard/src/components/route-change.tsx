@@ -5,7 +5,7 @@ import { useLocation } from "wouter";
 
 export function RouteChange({ children }: { children: ReactNode }) {
   const [location] = useLocation();
-  const [said, say] = useState("");
+  const [announced, announce] = useState("");
   const box = useRef<HTMLDivElement>(null);
   const shown = useRef(location);
   const wentBack = useRef(false);
@@ -20,15 +20,15 @@ export function RouteChange({ children }: { children: ReactNode }) {
     if (shown.current === location) return;
     shown.current = location;
     box.current?.focus({ preventScroll: true });
-    // On the way back the browser itself knows where the page stood.
+    // When the user goes back, the browser restores the scroll position itself.
     if (!wentBack.current) scrollTo(0, 0);
     wentBack.current = false;
-    say(document.title);
+    announce(document.title);
   }, [location]);
 
   return (
     <>
-      <p className="unseen" role="status">{said}</p>
+      <p className="unseen" role="status">{announced}</p>
       <div id="content" ref={box} tabIndex={-1}>{children}</div>
     </>
   );

@@ -6,16 +6,16 @@ export const logAddress = (rank: number) => `#log-of-${rank}`;
 
 /** Calls `show` with the rank in the address, once each time, and scrolls to the logs. */
 export function useLogAddress(show: (rank: number) => void): void {
-  const look = useEffectEvent(() => {
-    const asked = /^#log-of-(\d+)$/.exec(location.hash)?.[1];
-    if (asked === undefined) return;
+  const showRank = useEffectEvent(() => {
+    const rank = /^#log-of-(\d+)$/.exec(location.hash)?.[1];
+    if (rank === undefined) return;
     history.replaceState(history.state, "", location.pathname + location.search); // so that the same link works again
-    show(Number(asked));
+    show(Number(rank));
     document.getElementById("logs-title")?.scrollIntoView();
   });
   useEffect(() => {
-    look();
-    window.addEventListener("hashchange", look);
-    return () => { window.removeEventListener("hashchange", look); };
+    showRank();
+    window.addEventListener("hashchange", showRank);
+    return () => { window.removeEventListener("hashchange", showRank); };
   }, []);
 }

@@ -14,13 +14,13 @@ interface SpecLike {
 /** The spec of a job that is forked from `job`, or resumes from its `checkpoint` (a path). */
 export function childSpec(job: Job, checkpoint: string | null): unknown {
   const { name, train, labels, ...rest } = job.spec as SpecLike;
-  // The parent may have restarted its data; its child goes on.
+  // The parent may have restarted its data; its child continues with it.
   const own = Object.fromEntries(Object.entries(train).filter(([key]) => key !== "resume_data"));
   const begun = { ...own, steps: stepsOf(Number(train.steps), checkpoint), resume_from: checkpoint };
   return { name: childName(name, checkpoint), labels: { ...labels, [PARENT_LABEL]: job.id }, train: begun, ...rest };
 }
 
-/** A job that goes on from another's last step needs steps of its own: as many again. */
+/** A job that resumes from the last step of another needs more steps: as many again. */
 function stepsOf(steps: number, checkpoint: string | null): number {
   const done = Number(/step-(\d+)$/.exec(checkpoint ?? "")?.[1] ?? 0);
   return done >= steps ? done + steps : steps;

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Span } from "../api/traces";
-import { apart, inWords, micros, moved, outermost, paths, spanAt, zoomed } from "./lane";
+import { flatten, describeSpan, formatMicros, moved, outermost, paths, spanAt, zoomed } from "./lane";
 
 const span = (start: number, length: number, category = "forward"): Span => ({ lane: 0, category, name: "it", start, length, microbatch: 2, stage: 1 });
 
@@ -31,13 +31,13 @@ test("zooming keeps the time under the pointer, and never leaves the step", () =
 });
 
 test("a span in words", () => {
-  expect(inWords(3, span(1500, 12))).toBe("Rank 3 · it · Forward · micro-batch 2 · stage 1 · 12 µs, 1.5 ms after the start of the step");
-  expect([micros(999), micros(150_000), micros(2_500_000)]).toEqual(["999 µs", "150 ms", "2.50 s"]);
+  expect(describeSpan(3, span(1500, 12))).toBe("Rank 3 · it · Forward · micro-batch 2 · stage 1 · 12 µs, 1.5 ms after the start of the step");
+  expect([formatMicros(999), formatMicros(150_000), formatMicros(2_500_000)]).toEqual(["999 µs", "150 ms", "2.50 s"]);
 });
 
 test("of spans within each other the innermost counts at each moment", () => {
   const told = [span(0, 100, "other"), span(10, 30, "forward"), span(20, 10, "collective"), span(50, 20, "forward"), span(120, 5, "data")];
-  expect(apart(told).map(({ category, start, length }) => [category, start, length])).toEqual([
+  expect(flatten(told).map(({ category, start, length }) => [category, start, length])).toEqual([
     ["other", 0, 10],
     ["forward", 10, 10],
     ["collective", 20, 10],

@@ -1,4 +1,4 @@
-/** How a lane of spans is drawn: where each span lies, and one path for all of a category, so that thousands cost no more than a few. */
+/** How a lane of spans is drawn: the place of each span, and one path for all spans of a category, so that thousands are drawn fast. */
 
 import type { Span } from "../api/traces";
 
@@ -8,7 +8,7 @@ export interface View {
   to: number;
 }
 
-export interface Look {
+export interface Category {
   name: string;
   label: string;
   /** Share of a lane's height from its bottom: waiting is low, so that it does not need a colour to be recognised. */
@@ -18,7 +18,7 @@ export interface Look {
 }
 
 /** In the order of the legend. */
-export const LOOKS: readonly Look[] = [
+export const CATEGORIES: readonly Category[] = [
   { name: "forward", label: "Forward", height: 1, letter: "F" },
   { name: "backward", label: "Backward", height: 0.84, letter: "B" },
   { name: "weight", label: "Weight gradient", height: 0.68, letter: "W" },
@@ -30,17 +30,17 @@ export const LOOKS: readonly Look[] = [
   { name: "collective", label: "Collective", height: 0.3, letter: "" },
 ];
 
-const BY_NAME = new Map(LOOKS.map((look) => [look.name, look]));
+const BY_NAME = new Map(CATEGORIES.map((style) => [style.name, style]));
 
-export const lookOf = (category: string): Look => BY_NAME.get(category) ?? { name: "other", label: category, height: 0.5, letter: "" };
+export const categoryOf = (category: string): Category => BY_NAME.get(category) ?? { name: "other", label: category, height: 0.5, letter: "" };
 
 const end = ({ start, length }: Span) => start + length;
 
 /**
- * Spans lie within each other, and at each moment the innermost counts: the same, cut so that they lie apart. `spans` by
- * their start, of those that begin together the longest first.
+ * Nested spans as spans side by side: at each time the innermost one counts. `spans` are ordered by their start, and of those with
+ * the same start the longest comes first.
  */
-export function apart(spans: readonly Span[]): Span[] {
+export function flatten(spans: readonly Span[]): Span[] {
   const pieces: Span[] = [];
   const open: Span[] = [];
   let at = 0;
@@ -65,7 +65,7 @@ export function apart(spans: readonly Span[]): Span[] {
   return pieces.sort((one, other) => one.start - other.start);
 }
 
-/** Those that are marked with a letter: what lies within one of its own kind is not. */
+/** The spans that are marked with a letter: those that are not within one of their own category. */
 export function outermost(spans: readonly Span[]): Span[] {
   const until = new Map<string, number>();
   return spans.filter((span) => {
@@ -89,14 +89,14 @@ export function paths(spans: readonly Span[], view: View, width: number, height:
   const drawn = new Map<string, string>();
   const ends = new Map<string, number>();
   for (const { category, start, length } of inView(spans, view)) {
-    const look = lookOf(category);
+    const style = categoryOf(category);
     const left = Math.max(0, (start - view.from) * scale);
     const right = Math.min(width, Math.max((start + length - view.from) * scale, left + LEAST_PX));
-    if (right - (ends.get(look.name) ?? -1) < LEAST_PX) continue;
-    ends.set(look.name, right);
-    const tall = look.height * height;
+    if (right - (ends.get(style.name) ?? -1) < LEAST_PX) continue;
+    ends.set(style.name, right);
+    const tall = style.height * height;
     const box = `M${left.toFixed(2)} ${(height - tall).toFixed(1)}h${(right - left).toFixed(2)}v${tall.toFixed(1)}H${left.toFixed(2)}z`;
-    drawn.set(look.name, (drawn.get(look.name) ?? "") + box);
+    drawn.set(style.name, (drawn.get(style.name) ?? "") + box);
   }
   return drawn;
 }
@@ -116,7 +116,7 @@ export function zoomed(view: View, factor: number, around: number, length: numbe
   return moved({ from: around - share * wide, to: around + (1 - share) * wide }, 0, length);
 }
 
-/** Later by so many µs, or earlier; never beyond the step. */
+/** Moved by `by` µs; never beyond the step. */
 export function moved(view: View, by: number, length: number): View {
   const wide = view.to - view.from;
   const from = Math.min(Math.max(0, view.from + by), Math.max(0, length - wide));
@@ -124,15 +124,15 @@ export function moved(view: View, by: number, length: number): View {
 }
 
 /** `12.3 ms`, `450 µs`. */
-export function micros(us: number): string {
+export function formatMicros(us: number): string {
   if (us >= 1e6) return `${(us / 1e6).toFixed(2)} s`;
   return us >= 1000 ? `${(us / 1000).toFixed(us >= 1e5 ? 0 : 1)} ms` : `${Math.round(us)} µs`;
 }
 
 /** `forward 3 · micro-batch 3 · stage 1 · 4.2 ms, 10.1 ms after the start of the step`. */
-export function inWords(rank: number, span: Span): string {
-  const parts = [`Rank ${rank}`, span.name, lookOf(span.category).label];
+export function describeSpan(rank: number, span: Span): string {
+  const parts = [`Rank ${rank}`, span.name, categoryOf(span.category).label];
   if (span.microbatch !== null) parts.push(`micro-batch ${span.microbatch}`);
   if (span.stage !== null) parts.push(`stage ${span.stage}`);
-  return `${[...new Set(parts)].join(" · ")} · ${micros(span.length)}, ${micros(span.start)} after the start of the step`;
+  return `${[...new Set(parts)].join(" · ")} · ${formatMicros(span.length)}, ${formatMicros(span.start)} after the start of the step`;
 }

@@ -1,7 +1,7 @@
 /** Which lanes a timeline has, and where: ranks grouped by pipeline, then the ideal schedule of one of the pipelines. Px from the top. */
 
 import type { RankSpans, Span, StepSpans } from "../api/traces";
-import { apart, outermost } from "./lane";
+import { flatten, outermost } from "./lane";
 
 /** Height of a lane, from one lane to the next, and of a group's heading. */
 export const LANE = 16;
@@ -14,7 +14,7 @@ export interface Lane {
   y: number;
   /** Of the training thread, some within others. */
   spans: readonly Span[];
-  /** The same, as they are drawn: apart, with what lies between them, and those with a letter. */
+  /** The same as they are drawn, side by side with the gaps between them; and those with a letter. */
   drawn: readonly Span[];
   marked: readonly Span[];
   /** What was sent beside the training thread. */
@@ -63,7 +63,7 @@ const lane = (name: string, rank: number, spans: readonly Span[], rest: Span | n
   name,
   rank,
   spans,
-  drawn: apart(rest === null ? spans : [rest, ...spans]),
+  drawn: flatten(rest === null ? spans : [rest, ...spans]),
   marked: outermost(spans),
   background,
 });

@@ -1,12 +1,12 @@
 /**
  * How the ranks are laid out in the picture: tensor groups side by side as one block, the outermost of several axes in rows, all others
- * along them. What would be too wide goes on in the next line.
+ * along them. A row that is too wide continues in the next line.
  */
 
 import type { Axis } from "../api/ranks";
 
 export interface Line {
-  /** What its ranks have in common; empty where the line before goes on. */
+  /** What its ranks have in common; empty if it continues the line before. */
   label: string;
   /** Ranks in blocks: the ranks of one tensor group, or one rank. */
   blocks: readonly (readonly number[])[];

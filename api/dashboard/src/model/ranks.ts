@@ -1,4 +1,4 @@
-/** Where a rank stands in the mesh, and how what was measured of it is shown. */
+/** Coordinates of ranks in the mesh, and formats and scales of their metrics. */
 
 import type { Axis, Measure } from "../api/ranks";
 import { bytes } from "./format";
@@ -35,7 +35,7 @@ export interface Scale {
   level: (value: number) => number;
 }
 
-/** Of what is known. It spans a tenth of the highest value at least, so that ranks which are about equal look so. */
+/** Of the known values. It spans a tenth of the highest value at least, so that ranks which are about equal look so. */
 export function scaleOf(values: readonly (number | null)[]): Scale | null {
   const known = values.filter((value) => value !== null);
   if (known.length === 0) return null;

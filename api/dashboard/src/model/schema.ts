@@ -14,7 +14,7 @@ export interface Help {
   keys: readonly { name: string; about: string; required: boolean }[];
 }
 
-/** Null where the schema knows no such field. A list's items are the path part `[]`. */
+/** Null if the schema has no such field. A list's items are the path part `[]`. */
 export function help(schema: SchemaNode, path: readonly string[]): Help | null {
   let node: SchemaNode | undefined = schema;
   for (const part of path) {

@@ -127,8 +127,8 @@ export function keyOf(text: string, field: string): Key | null {
   const parts = field.replace(/\[\d+\]/g, ".[]").split(".");
   const keys = keysOf(text);
   for (let length = parts.length; length > 0; length -= 1) {
-    const wanted = parts.slice(0, length).join(".");
-    const found = keys.find((key) => key.path.join(".") === wanted);
+    const path = parts.slice(0, length).join(".");
+    const found = keys.find((key) => key.path.join(".") === path);
     if (found) return found;
   }
   return null;

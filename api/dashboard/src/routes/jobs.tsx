@@ -53,10 +53,10 @@ export function JobsPage() {
 function useJobs(filter: JobFilter) {
   const label = useDebounced(filter.label);
   // A label without `=` is not complete yet, so it is not sent.
-  const asked = { ...filter, text: useDebounced(filter.text), label: label.includes("=") ? label : "" };
+  const settled = { ...filter, text: useDebounced(filter.text), label: label.includes("=") ? label : "" };
   return useInfiniteQuery({
-    queryKey: ["jobs", asked],
-    queryFn: ({ pageParam, signal }) => listJobs(asked, pageParam, signal),
+    queryKey: ["jobs", settled],
+    queryFn: ({ pageParam, signal }) => listJobs(settled, pageParam, signal),
     initialPageParam: null as string | null,
     getNextPageParam: (page) => page.next,
     refetchInterval: POLL_MS,

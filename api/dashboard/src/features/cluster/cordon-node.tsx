@@ -1,4 +1,4 @@
-/** The buttons that cordon a machine and lift its cordon; both ask for confirmation. */
+/** The buttons that cordon a machine and lift its cordon; both openDialog for confirmation. */
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -7,15 +7,15 @@ import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
 
 export function CordonNode({ node }: { node: Node }) {
-  const [asked, ask] = useState<"cordon" | "lift" | null>(null);
-  const onDone = () => { ask(null); };
+  const [dialog, openDialog] = useState<"cordon" | "lift" | null>(null);
+  const onDone = () => { openDialog(null); };
   return (
     <div>
-      <button className="button small" onClick={() => { ask(node.cordon === null ? "cordon" : "lift"); }}>
+      <button className="button small" onClick={() => { openDialog(node.cordon === null ? "cordon" : "lift"); }}>
         {node.cordon === null ? "Cordon…" : "Lift cordon…"} <span className="unseen">{node.host}</span>
       </button>
-      {asked === "cordon" && <Cordon node={node} onDone={onDone} />}
-      {asked === "lift" && <Lift node={node} onDone={onDone} />}
+      {dialog === "cordon" && <Cordon node={node} onDone={onDone} />}
+      {dialog === "lift" && <Lift node={node} onDone={onDone} />}
     </div>
   );
 }
@@ -42,9 +42,9 @@ const TYPED = "number of hours";
 function Cordon({ node, onDone }: DialogProps) {
   const [length, setLength] = useState("until lifted");
   const [hours, setHours] = useState("8");
-  const [why, setWhy] = useState("");
+  const [reason, setReason] = useState("");
   const seconds = length === TYPED ? Number(hours) * 3600 : (LENGTHS[length] ?? null);
-  const cordon = useOrder(() => cordonNode(node.id, seconds, why), onDone);
+  const cordon = useOrder(() => cordonNode(node.id, seconds, reason), onDone);
   return (
     <Confirm title={`Cordon ${node.host}?`} yes="Cordon" no="Leave it in use" harmless busy={cordon.isPending} onYes={() => { cordon.mutate(); }} onNo={onDone}>
       <p>No new gangs start on this machine. Jobs that run on it continue.</p>
@@ -63,7 +63,7 @@ function Cordon({ node, onDone }: DialogProps) {
         )}
         <label className="form-wide">
           Reason (shown to others)
-          <input maxLength={1000} value={why} onChange={(event) => { setWhy(event.target.value); }} />
+          <input maxLength={1000} value={reason} onChange={(event) => { setReason(event.target.value); }} />
         </label>
       </div>
       {cordon.error && <ProblemNotice problem={cordon.error} />}

@@ -16,10 +16,10 @@ const OFFERED = 8;
 export function JobPicker({ without, onPick }: { without: readonly string[]; onPick: (id: string) => void }) {
   const [text, setText] = useState("");
   const now = useNow();
-  const asked = useDebounced(text);
+  const settled = useDebounced(text);
   const { data, error } = useQuery({
-    queryKey: ["jobs", "picker", asked],
-    queryFn: ({ signal }) => listJobs({ ...NO_FILTER, text: asked }, null, signal, OFFERED + without.length),
+    queryKey: ["jobs", "picker", settled],
+    queryFn: ({ signal }) => listJobs({ ...NO_FILTER, text: settled }, null, signal, OFFERED + without.length),
     placeholderData: (before) => before,
   });
   const found = (data?.jobs ?? []).filter((job) => !without.includes(job.id)).slice(0, OFFERED);

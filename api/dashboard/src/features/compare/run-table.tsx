@@ -1,4 +1,4 @@
-/** The runs that are compared: the legend of the charts, and where each stands. */
+/** The compared runs: the legend of the charts, and the state of each. */
 
 import { Link } from "wouter";
 import type { Job } from "../../api/jobs";

@@ -12,9 +12,9 @@ import { useExport } from "./use-operations";
 
 export function ExportCheckpoint({ job, checkpoint, onDone }: { job: Job; checkpoint: Checkpoint; onDone: () => void }) {
   const [dtype, setDtype] = useState<Dtype>("fp32");
-  const ask = useExport(job.id, checkpoint.n, onDone);
+  const start = useExport(job.id, checkpoint.n, onDone);
   return (
-    <Confirm title={`Export step ${checkpoint.step} of ${job.name}`} yes="Export" no="Close" harmless busy={ask.isPending} onYes={() => { ask.mutate(dtype); }} onNo={onDone}>
+    <Confirm title={`Export step ${checkpoint.step} of ${job.name}`} yes="Export" no="Close" harmless busy={start.isPending} onYes={() => { start.mutate(dtype); }} onNo={onDone}>
       <p>The cluster writes its weights beside the checkpoints, as a folder that transformers loads.</p>
       <div className="form">
         <label>
@@ -24,7 +24,7 @@ export function ExportCheckpoint({ job, checkpoint, onDone }: { job: Job; checkp
           </select>
         </label>
       </div>
-      {ask.error && <ProblemNotice problem={ask.error} />}
+      {start.error && <ProblemNotice problem={start.error} />}
       <p>Or write it anywhere, where this checkpoint’s storage can be read:</p>
       <CopyableText label="Command" text={exportCommand(checkpoint.path)} />
       <p className="quiet">With checkpoint.export: true in a spec, a job does so by itself after its last step.</p>

@@ -16,7 +16,7 @@ export function IncidentCard({ incident }: { incident: Incident }) {
         <time dateTime={at.toISOString()} title={at.toLocaleString()}>{clock(at)}</time>
       </header>
       <p>{incident.story}</p>
-      <Waiting incident={incident} />
+      <UnfinishedCollectives incident={incident} />
       {incident.stacks.map(({ ranks, stack }) => (
         <Folded key={ranks.join()} title={`Stacks of ${ranksInWords(ranks)}`} text={stack} />
       ))}
@@ -27,7 +27,7 @@ export function IncidentCard({ incident }: { incident: Incident }) {
 }
 
 /** The last collective that was entered and not done, by group. */
-function Waiting({ incident: { waiting } }: { incident: Incident }) {
+function UnfinishedCollectives({ incident: { waiting } }: { incident: Incident }) {
   if (waiting.length === 0) return null;
   return (
     <details>

@@ -14,7 +14,7 @@ import { useChartView } from "./use-chart-view";
 const GROUP = "job";
 const POLL_MS = 3000;
 
-interface Look {
+interface ChartSpec {
   name: SeriesName;
   title: string;
   label: string;
@@ -26,7 +26,7 @@ interface Look {
   exact?: boolean;
 }
 
-const LOOKS: readonly Look[] = [
+const CHARTS: readonly ChartSpec[] = [
   { name: "loss", title: "Loss (nats per token)", label: "Train", colour: "blue", format: loss, log: true },
   { name: "tokens_per_s", title: "Tokens per second", label: "Tokens/s", colour: "green", format: integer },
   { name: "mfu", title: "Model FLOPs utilisation", label: "MFU", colour: "violet", format: percent },
@@ -47,7 +47,7 @@ export function JobCharts({ id, live, ended }: { id: string; live: Live; ended: 
     <section className="stack" aria-label="Curves">
       <ChartControls view={view} onChange={change} lastStep={newest} />
       <div className="charts">
-        {LOOKS.map((look) => <Of key={look.name} look={look} curve={curve} whole={live.curve} evals={look.name === "loss" ? live.evals : NO_EVALS} view={view} onZoom={onZoom} />)}
+        {CHARTS.map((spec) => <SeriesChart key={spec.name} spec={spec} curve={curve} whole={live.curve} evals={spec.name === "loss" ? live.evals : NO_EVALS} view={view} onZoom={onZoom} />)}
       </div>
     </section>
   );
@@ -60,7 +60,7 @@ const bounded = ([from, to]: Range, newest: number): Range => {
   return [low, Math.max(low + 1, Math.min(to, newest))];
 };
 
-/** The curve of the range, as fine as it can be had; what is known already stands for it until it is there. */
+/** The curve of the range, as fine as possible; until it is fetched, the known curve. */
 function useRange(id: string, live: Curve, zoom: Range | null, ended: boolean): Curve {
   const coarse = live.width > 1;
   const grows = zoom !== null && zoom[1] > lastStep(live) - live.width && !ended;
@@ -75,8 +75,8 @@ function useRange(id: string, live: Curve, zoom: Range | null, ended: boolean): 
   return zoom !== null && coarse && data ? data.curve : live;
 }
 
-interface OfProps {
-  look: Look;
+interface SeriesChartProps {
+  spec: ChartSpec;
   curve: Curve;
   /** All that is known: whether a chart is there does not depend on the range. */
   whole: Curve;
@@ -85,9 +85,9 @@ interface OfProps {
   onZoom: (zoom: Range | null) => void;
 }
 
-function Of({ look, curve, whole, evals, view, onZoom }: OfProps) {
-  const { name, title, label, colour, format } = look;
-  const weight = look.exact ? 0 : view.smooth;
+function SeriesChart({ spec, curve, whole, evals, view, onZoom }: SeriesChartProps) {
+  const { name, title, label, colour, format } = spec;
+  const weight = spec.exact ? 0 : view.smooth;
   const lines = useMemo((): Line[] => {
     const points = along(curve, name);
     const curveLine: Line = { label: weight > 0 ? `${label} (smoothed)` : label, colour, band: curve.width > 1, points: smoothed(points, weight) };
@@ -100,5 +100,5 @@ function Of({ look, curve, whole, evals, view, onZoom }: OfProps) {
   const last = known.at(-1);
   if (first === undefined || last === undefined) return null;
   const summary = `${label} ${format(first.y)} at step ${Math.round(first.x)}, ${format(last.y)} at step ${Math.round(last.x)}.`;
-  return <Chart title={title} summary={summary} lines={lines} format={format} group={GROUP} log={view.log && look.log === true} zoom={view.zoom} onZoom={onZoom} />;
+  return <Chart title={title} summary={summary} lines={lines} format={format} group={GROUP} log={view.log && spec.log === true} zoom={view.zoom} onZoom={onZoom} />;
 }

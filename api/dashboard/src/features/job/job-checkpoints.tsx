@@ -1,4 +1,4 @@
-/** A job's checkpoints, a page at a time; each can be gone on from, on any layout, verified or exported. */
+/** A job's checkpoints, a page at a time. A new job can resume from each, on any layout; each can be verified and exported. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";

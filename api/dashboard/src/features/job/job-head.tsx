@@ -38,7 +38,7 @@ export function JobHead({ job, validation, connection, action }: JobHeadProps) {
   );
 }
 
-/** Why the job is in its state, in full: a failed job's message holds the traceback. A code alone is in the timeline. */
+/** Why the job is in its state, in full: a failed job's message holds the traceback. A code alone is in the history. */
 function Why({ job }: { job: Job }) {
   const failed = job.state === "failed";
   if (!job.message && !failed) return null;

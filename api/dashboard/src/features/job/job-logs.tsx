@@ -25,7 +25,7 @@ export function JobLogs({ job }: { job: Job }) {
   const [hit, jump] = useState<LogLine | null>(null);
   useLogAddress((rank) => { setQuery({ ...ALL, rank }); jump(null); });
   const settled = useDebounced(JSON.stringify(query));
-  const asked = useMemo(() => JSON.parse(settled) as LogQuery, [settled]);
+  const settledQuery = useMemo(() => JSON.parse(settled) as LogQuery, [settled]);
   const worldSize = job.worldSize ?? 1;
   const width = query.rank === null ? String(Math.max(0, worldSize - 1)).length : 0;
   return (
@@ -37,8 +37,8 @@ export function JobLogs({ job }: { job: Job }) {
         {isSearch(query) && !hit && <button className="button small" onClick={() => { setQuery({ ...ALL, rank: query.rank }); }}>Follow the newest lines</button>}
       </div>
       {hit && <LogContext id={job.id} rank={query.rank} place={hit.n} width={width} />}
-      {!hit && isSearch(asked) && <LogHits id={job.id} query={asked} width={width} onLine={jump} />}
-      {!isSearch(asked) && <Newest job={job} rank={query.rank} width={width} />}
+      {!hit && isSearch(settledQuery) && <LogHits id={job.id} query={settledQuery} width={width} onLine={jump} />}
+      {!isSearch(settledQuery) && <Newest job={job} rank={query.rank} width={width} />}
     </section>
   );
 }

@@ -25,11 +25,11 @@ export function useVerify(job: string) {
   });
 }
 
-export function useExport(job: string, n: number, onAsked: () => void) {
+export function useExport(job: string, n: number, onStarted: () => void) {
   const client = useQueryClient();
   return useMutation({
     mutationFn: (dtype: Dtype) => exportCheckpoint(job, n, dtype, newKey("export")),
-    onSuccess: onAsked,
+    onSuccess: onStarted,
     onSettled: () => client.invalidateQueries({ queryKey: ["operations", job] }),
   });
 }

@@ -1,4 +1,4 @@
-/** What the field under the cursor means, what it takes, and what may stand below it: the schema's own words. */
+/** Help for the field under the cursor: its meaning, its values and the keys below it, from the schema. */
 
 import type { Help } from "../../model/schema";
 import "./new-job.css";

@@ -12,12 +12,12 @@ interface TemplateChoiceProps {
 }
 
 export function TemplateChoice({ templates, text, onText }: TemplateChoiceProps) {
-  const [asked, ask] = useState<Template | null>(null);
+  const [replacement, setReplacement] = useState<Template | null>(null);
   const shown = templates.find((one) => one.text === text);
   const choose = (name: string) => {
-    const wanted = templates.find((one) => one.name === name) ?? null;
-    if (shown === undefined && text.trim() !== "") ask(wanted);
-    else if (wanted) onText(wanted.text);
+    const template = templates.find((one) => one.name === name) ?? null;
+    if (shown === undefined && text.trim() !== "") setReplacement(template);
+    else if (template) onText(template.text);
   };
   return (
     <>
@@ -28,16 +28,16 @@ export function TemplateChoice({ templates, text, onText }: TemplateChoiceProps)
           {templates.map(({ name }) => <option key={name} value={name}>{name}</option>)}
         </select>
       </label>
-      {asked && (
+      {replacement && (
         <Confirm
-          title={`Replace the spec with ${asked.name}?`}
+          title={`Replace the spec with ${replacement.name}?`}
           yes="Replace the spec"
           no="Keep my text"
           busy={false}
-          onYes={() => { onText(asked.text); ask(null); }}
-          onNo={() => { ask(null); }}
+          onYes={() => { onText(replacement.text); setReplacement(null); }}
+          onNo={() => { setReplacement(null); }}
         >
-          <p>{asked.about}</p>
+          <p>{replacement.about}</p>
           <p>Your text will be lost.</p>
         </Confirm>
       )}

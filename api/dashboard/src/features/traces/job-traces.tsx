@@ -12,14 +12,14 @@ import { useStartTrace, useSpans, useSummary, useTraces } from "./use-traces";
 import "./traces.css";
 
 export function JobTraces({ job }: { job: Job }) {
-  const [wanted, setWanted] = useState<string | null>(null);
+  const [selected, setSelected] = useState<string | null>(null);
   const traces = useTraces(job.id, isFinal(job.state));
-  const start = useStartTrace(job.id, () => { setWanted(null); });
+  const start = useStartTrace(job.id, () => { setSelected(null); });
   const all = traces.data ?? [];
   const newest = all[0];
   const recording = newest?.state === "open" ? newest : null;
   const finished = all.filter(({ state, parts }) => state !== "open" && parts > 0);
-  const shown = finished.find(({ id }) => id === wanted) ?? finished[0];
+  const shown = finished.find(({ id }) => id === selected) ?? finished[0];
   return (
     <section className="card job-traces" aria-labelledby="traces-title">
       <header className="card-head">
@@ -33,7 +33,7 @@ export function JobTraces({ job }: { job: Job }) {
         {start.error && <ProblemNotice problem={start.error} />}
         {newest?.state === "failed" && <p className="bad">The last trace failed: {newest.message}</p>}
         {!shown && !recording && <p className="quiet">A trace records what every rank does in the next steps: forward and backward passes, communication and waiting.</p>}
-        {shown && <TraceView key={shown.id} job={job.id} trace={shown} traces={finished} onTrace={setWanted} />}
+        {shown && <TraceView key={shown.id} job={job.id} trace={shown} traces={finished} onTrace={setSelected} />}
       </div>
     </section>
   );
@@ -42,7 +42,7 @@ export function JobTraces({ job }: { job: Job }) {
 function Recording({ trace }: { trace: Trace }) {
   return (
     <span className="job-traces-recording quiet" role="status">
-      Recording {trace.steps} steps… <progress aria-label="Parts received" max={Math.max(1, trace.partsWanted)} value={trace.parts} />
+      Recording {trace.steps} steps… <progress aria-label="Parts received" max={Math.max(1, trace.partsExpected)} value={trace.parts} />
     </span>
   );
 }
@@ -55,21 +55,21 @@ interface TraceViewProps {
 }
 
 function TraceView({ job, trace, traces, onTrace }: TraceViewProps) {
-  const [wanted, setWanted] = useState<number | null>(null);
-  const overview = useSummary(job, trace.id, trace.parts, wanted);
+  const [selected, setSelected] = useState<number | null>(null);
+  const overview = useSummary(job, trace.id, trace.parts, selected);
   const steps = overview.data?.steps ?? [];
-  const step = steps.find((one) => one.step === wanted) ?? steps[0];
+  const step = steps.find((one) => one.step === selected) ?? steps[0];
   return (
     <>
       <div className="job-traces-choice">
         <label><span className="label">Trace</span>
           <select value={trace.id} onChange={(event) => { onTrace(event.target.value); }}>
-            {traces.map((one) => <option key={one.id} value={one.id}>{clock(one.askedAt)}{one.firstStep === null ? "" : `, steps ${one.firstStep} to ${one.lastStep}`}</option>)}
+            {traces.map((one) => <option key={one.id} value={one.id}>{clock(one.requestedAt)}{one.firstStep === null ? "" : `, steps ${one.firstStep} to ${one.lastStep}`}</option>)}
           </select>
         </label>
         {step && (
           <label><span className="label">Step</span>
-            <select value={step.step} onChange={(event) => { setWanted(Number(event.target.value)); }}>
+            <select value={step.step} onChange={(event) => { setSelected(Number(event.target.value)); }}>
               {steps.map((one) => <option key={one.step} value={one.step}>{one.step}</option>)}
             </select>
           </label>
@@ -80,7 +80,7 @@ function TraceView({ job, trace, traces, onTrace }: TraceViewProps) {
       {step && <StepView key={step.step} job={job} trace={trace.id} step={step} />}
       {overview.data && overview.data.ranks.length > 0 && (
         <details>
-          <summary>Times by rank, {wanted === null ? "means over the traced steps" : `of step ${wanted}`}</summary>
+          <summary>Times by rank, {selected === null ? "means over the traced steps" : `of step ${selected}`}</summary>
           <TraceTable ranks={overview.data.ranks} />
         </details>
       )}
@@ -89,7 +89,7 @@ function TraceView({ job, trace, traces, onTrace }: TraceViewProps) {
 }
 
 function StepView({ job, trace, step }: { job: string; trace: string; step: StepTime }) {
-  const { whole, detail, onStretch } = useSpans(job, trace, step.step);
+  const { whole, detail, onRange } = useSpans(job, trace, step.step);
   const bubble = { measured: step.bubbleMeasured, ideal: step.bubbleIdeal };
   return (
     <>
@@ -98,7 +98,7 @@ function StepView({ job, trace, step }: { job: string; trace: string; step: Step
       {step.slowestRank !== null && step.slowerBy !== null && (
         <p>Rank {step.slowestRank} had the most compute time: {(step.slowerBy * 1000).toFixed(1)} ms more than the median of the others.</p>
       )}
-      {whole.data && <PipelineTimeline whole={whole.data} detail={detail} bubble={bubble} onStretch={onStretch} />}
+      {whole.data && <PipelineTimeline whole={whole.data} detail={detail} bubble={bubble} onRange={onRange} />}
       {whole.data && (detail ?? whole.data).dropped > 0 && (
         <p className="quiet">The {(detail ?? whole.data).dropped.toLocaleString("en-US")} shortest spans in view are not drawn. Zoom in to see them. The file for Perfetto contains all spans.</p>
       )}

@@ -1,8 +1,8 @@
-/** What every rank did in a traced step, one lane each, and below it the ideal schedule on the same scale. By pointer, wheel and keyboard. */
+/** A traced step: a lane per rank, and below them the ideal schedule on the same scale. Used by pointer, wheel and keyboard. */
 
 import { useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type PointerEvent, type RefObject } from "react";
-import type { StepSpans, Stretch } from "../../api/traces";
-import { inView, inWords, lookOf, LOOKS, micros, moved, paths, spanAt, type View, zoomed } from "../../model/lane";
+import type { StepSpans, TimeRange } from "../../api/traces";
+import { inView, describeSpan, categoryOf, CATEGORIES, formatMicros, moved, paths, spanAt, type View, zoomed } from "../../model/lane";
 import { type Chosen, onKey } from "../../model/lane-keys";
 import { LANE, type Lane, lanesOf, PIPELINE_HEAD, PITCH } from "../../model/lanes";
 import { useWidth } from "./use-width";
@@ -14,13 +14,13 @@ export interface PipelineTimelineProps {
   /** What is in view, with spans that did not fit into the whole. */
   detail: StepSpans | null;
   bubble: { measured: number | null; ideal: number | null };
-  onStretch: (stretch: Stretch) => void;
+  onRange: (range: TimeRange) => void;
 }
 
 /** Room for the ranks' names, in px. */
 const LABELS = 92;
 
-export function PipelineTimeline({ whole, detail, bubble, onStretch }: PipelineTimelineProps) {
+export function PipelineTimeline({ whole, detail, bubble, onRange }: PipelineTimelineProps) {
   const box = useRef<HTMLDivElement>(null);
   const picture = useRef<SVGSVGElement>(null);
   const help = useId();
@@ -31,7 +31,7 @@ export function PipelineTimeline({ whole, detail, bubble, onStretch }: PipelineT
   const lanes = useMemo(() => lanesOf(whole, detail ?? whole, pipeline), [whole, detail, pipeline]);
   const show = (next: View) => {
     setView(next);
-    onStretch(next.to - next.from < whole.length ? [next.from, next.to] : null);
+    onRange(next.to - next.from < whole.length ? [next.from, next.to] : null);
   };
   const timeAt = (clientX: number) => {
     const left = LABELS + (picture.current?.getBoundingClientRect().left ?? 0);
@@ -64,7 +64,7 @@ export function PipelineTimeline({ whole, detail, bubble, onStretch }: PipelineT
         className="lanes"
         role="application"
         tabIndex={0}
-        aria-label={`Timeline of step ${whole.step}: ${whole.ranks.length} ranks, ${micros(whole.length)}`}
+        aria-label={`Timeline of step ${whole.step}: ${whole.ranks.length} ranks, ${formatMicros(whole.length)}`}
         aria-describedby={help}
         onKeyDown={onKeyDown}
         onPointerDown={drag.begin}
@@ -80,7 +80,7 @@ export function PipelineTimeline({ whole, detail, bubble, onStretch }: PipelineT
         </svg>
       </div>
       <Scale view={view} />
-      <p className="lanes-chosen number" role="status">{chosen ? inWords(chosen.lane.rank, chosen.span) : ""}</p>
+      <p className="lanes-chosen number" role="status">{chosen ? describeSpan(chosen.lane.rank, chosen.span) : ""}</p>
       <p className="quiet lanes-help" id={help}>
         Arrow keys go from span to span and from rank to rank; + and − or the wheel zoom, Shift with arrows or dragging moves, 0 shows the whole step.
       </p>
@@ -96,10 +96,10 @@ const bubbleInWords = (measured: number, ideal: number | null) =>
 
 /** Of what there is. */
 function Legend({ whole }: { whole: StepSpans }) {
-  const there = useMemo(() => new Set(whole.ranks.flatMap(({ spans, rest }) => [...spans, ...(rest ? [rest] : [])].map(({ category }) => lookOf(category).name))), [whole]);
+  const there = useMemo(() => new Set(whole.ranks.flatMap(({ spans, rest }) => [...spans, ...(rest ? [rest] : [])].map(({ category }) => categoryOf(category).name))), [whole]);
   return (
     <ul className="lanes-legend" aria-label="Legend">
-      {LOOKS.filter(({ name }) => there.has(name)).map(({ name, label, height, letter }) => (
+      {CATEGORIES.filter(({ name }) => there.has(name)).map(({ name, label, height, letter }) => (
         <li key={name}>
           <svg aria-hidden="true" width="14" height={LANE}><rect className={`span-${name}`} y={LANE * (1 - height)} width="14" height={LANE * height} /></svg>
           {letter === "" ? label : `${label} (${letter})`}
@@ -123,14 +123,14 @@ function IdealOf({ whole, chosen, onChange }: { whole: StepSpans; chosen: number
   );
 }
 
-/** Marked spans must be so wide, in px. */
+/** Least width of a span with a letter, in px. */
 const READABLE = 16;
 
 function DrawnLane({ lane, view, width }: { lane: Lane; view: View; width: number }) {
   const main = useMemo(() => paths(lane.drawn, view, width, LANE), [lane, view, width]);
   const behind = useMemo(() => paths(lane.background, view, width, PITCH - LANE - 2), [lane, view, width]);
   const scale = width / (view.to - view.from);
-  const wide = inView(lane.marked, view).filter(({ length, category }) => length * scale >= READABLE && lookOf(category).letter !== "");
+  const wide = inView(lane.marked, view).filter(({ length, category }) => length * scale >= READABLE && categoryOf(category).letter !== "");
   return (
     <g transform={`translate(0 ${lane.y})`}>
       <text className="lane-name" x={0} y={LANE - 4}>{lane.name}</text>
@@ -140,7 +140,7 @@ function DrawnLane({ lane, view, width }: { lane: Lane; view: View; width: numbe
         <g transform={`translate(0 ${LANE + 1})`}>{[...behind].map(([name, path]) => <path key={name} className={`span-${name}`} d={path} />)}</g>
         {wide.map((span) => (
           <text key={`${span.start} ${span.name}`} className="span-letter" x={Math.max(2, (span.start - view.from) * scale + 3)} y={LANE - 4}>
-            {lookOf(span.category).letter}{span.microbatch ?? ""}
+            {categoryOf(span.category).letter}{span.microbatch ?? ""}
           </text>
         ))}
       </g>
@@ -158,9 +158,9 @@ function Mark({ chosen: { lane, span }, view, width }: { chosen: Chosen; view: V
 function Scale({ view }: { view: View }) {
   return (
     <p className="lanes-scale number quiet">
-      <span>{micros(view.from)}</span>
-      <span>{micros((view.from + view.to) / 2)}</span>
-      <span>{micros(view.to)}</span>
+      <span>{formatMicros(view.from)}</span>
+      <span>{formatMicros((view.from + view.to) / 2)}</span>
+      <span>{formatMicros(view.to)}</span>
     </p>
   );
 }

@@ -1,13 +1,13 @@
-/** Where each rank's time went, in numbers: what the timeline shows, for those who read rather than look. */
+/** The times of each rank by category, in numbers. */
 
 import type { RankTime } from "../../api/traces";
-import { LOOKS } from "../../model/lane";
+import { CATEGORIES } from "../../model/lane";
 
 const ms = (seconds: number | undefined) => (seconds ? (seconds * 1000).toFixed(1) : "–");
 
 export function TraceTable({ ranks }: { ranks: readonly RankTime[] }) {
   const slowest = ranks.length > 1 ? Math.max(...ranks.map(({ compute }) => compute)) : null;
-  const shown = LOOKS.filter(({ name }) => ranks.some(({ sums }) => sums[name]));
+  const shown = CATEGORIES.filter(({ name }) => ranks.some(({ sums }) => sums[name]));
   return (
     <section className="plain-table" aria-label="Times by rank" tabIndex={0}>
       <table>

@@ -3,7 +3,7 @@
 import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useEffect, useRef, useState } from "react";
 import { newKey } from "../../api/idempotency-key";
-import { startTrace, getSpans, getTrace, listTraces, type Stretch, type Trace } from "../../api/traces";
+import { startTrace, getSpans, getTrace, listTraces, type TimeRange, type Trace } from "../../api/traces";
 
 const STEPS = 3;
 const RECORDING_MS = 700;
@@ -37,28 +37,28 @@ export function useSummary(job: string, trace: string, version: number, step: nu
   });
 }
 
-/** The whole step, and what is in view once that stands still; the whole is enough where nothing was left out of it. */
+/** The whole step, and the range in view once it is stable. The range is fetched only if spans of the step were left out. */
 export function useSpans(job: string, trace: string, step: number) {
-  const [stretch, onStretch] = useSettledStretch();
-  const ask = (part: Stretch, enabled: boolean) => ({
+  const [range, onRange] = useDebouncedRange();
+  const query = (part: TimeRange, enabled: boolean) => ({
     queryKey: ["spans", job, trace, step, part],
     queryFn: ({ signal }: { signal: AbortSignal }) => getSpans(job, trace, step, part, signal),
     staleTime: Infinity,
     enabled,
   });
-  const whole = useQuery(ask(null, true));
-  const closer = stretch !== null && (whole.data?.dropped ?? 0) > 0;
-  const detail = useQuery({ ...ask(stretch, closer), placeholderData: keepPreviousData, gcTime: 10_000 });
-  return { whole, detail: closer ? (detail.data ?? null) : null, onStretch };
+  const whole = useQuery(query(null, true));
+  const closer = range !== null && (whole.data?.dropped ?? 0) > 0;
+  const detail = useQuery({ ...query(range, closer), placeholderData: keepPreviousData, gcTime: 10_000 });
+  return { whole, detail: closer ? (detail.data ?? null) : null, onRange };
 }
 
-function useSettledStretch(): [Stretch, (stretch: Stretch) => void] {
-  const [stretch, setStretch] = useState<Stretch>(null);
+function useDebouncedRange(): [TimeRange, (range: TimeRange) => void] {
+  const [range, setRange] = useState<TimeRange>(null);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   useEffect(() => () => { clearTimeout(timer.current); }, []);
-  const settle = useCallback((next: Stretch) => {
+  const settle = useCallback((next: TimeRange) => {
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => { setStretch(next); }, SETTLED_MS);
+    timer.current = setTimeout(() => { setRange(next); }, SETTLED_MS);
   }, []);
-  return [stretch, settle];
+  return [range, settle];
 }
