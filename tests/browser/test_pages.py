@@ -125,7 +125,7 @@ def test_a_machine_is_cordoned_and_its_jobs_go_on(page: Page, plane: Plane, pair
         expect(card.get_by_role("button", name="Cordon")).to_be_focused()
         page.keyboard.press("Enter")
         dialog.get_by_label("Duration").select_option("1 hour")
-        dialog.get_by_label("Why").fill("fan replaced at noon")
+        dialog.get_by_label("Reason").fill("fan replaced at noon")
         dialog.get_by_role("button", name="Cordon").click()
         expect(card).to_contain_text(re.compile("Cordoned by local until .*: fan replaced at noon"))
         row = page.get_by_role("region", name="Cordons").get_by_role("row").filter(has_text="fan replaced at noon")
