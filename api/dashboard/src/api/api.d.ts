@@ -2619,13 +2619,13 @@ export interface components {
         readonly CheckpointSpec: {
             /**
              * Every
-             * @description Save every so many steps; at the end in any case unless `final` is false.
+             * @description Number of steps between checkpoints; the last step is saved too unless `final` is false.
              * @default null
              */
             readonly every: number | null;
             /**
              * Keep
-             * @description Newest checkpoints kept.
+             * @description Number of newest checkpoints to keep.
              * @default 2
              */
             readonly keep: number;
@@ -2637,13 +2637,13 @@ export interface components {
             readonly final: boolean;
             /**
              * Uri
-             * @description Where they lie, below a folder named as the job: `s3://bucket/prefix` or a path; null: where the server says.
+             * @description Folder of the checkpoints, `s3://bucket/prefix` or a path; the job's own folder is made in it. null: the server's.
              * @default null
              */
             readonly uri: string | null;
             /**
              * Export
-             * @description Then also write the weights as a Hugging Face folder that transformers reads, export-NNNNNNNN beside the checkpoints.
+             * @description Write the final weights as a Hugging Face folder, export-NNNNNNNN beside the checkpoints, too.
              * @default false
              */
             readonly export: boolean;
@@ -2666,8 +2666,9 @@ export interface components {
         };
         /**
          * DataSpec
-         * @description Where the text comes from and how it is cut: windows of `seq_len` tokens, each predicting its next token. Documents are joined with a
-         *     separator after each, and attention crosses from one into the next.
+         * @description The corpus, and how it is split into windows of `seq_len` tokens that predict the next token.
+         *
+         *     A separator follows each document. Attention crosses from one document into the next.
          */
         readonly DataSpec: {
             /**
@@ -2702,7 +2703,7 @@ export interface components {
             readonly seq_len: number;
             /**
              * Validation
-             * @description Share of the corpus, from its end, held out.
+             * @description Share of the corpus, from its end, that is held out for validation.
              * @default 0.05
              */
             readonly validation: number;
@@ -2711,7 +2712,7 @@ export interface components {
         readonly EvalSpec: {
             /**
              * Every
-             * @description Validate every so many steps; at the end in any case.
+             * @description Number of steps between validations; the last step is always validated.
              * @default null
              */
             readonly every: number | null;
@@ -2830,25 +2831,25 @@ export interface components {
         };
         /**
          * LossSpikePolicy
-         * @description When a step's loss is told as an incident because it leaps above those before it. Training goes on.
+         * @description When a step whose loss rises far above the losses before it is reported as an incident. Training continues.
          */
         readonly LossSpikePolicy: {
             /**
              * Window
-             * @description Steps before it whose losses it is held against, 32 at least.
+             * @description Number of earlier steps that the loss is compared with.
              * @default 100
              */
             readonly window: number;
             /**
              * Deviations
-             * @description It exceeds their median by so many standard deviations (estimated by the median absolute one), and by 5%.
+             * @description Number of standard deviations (estimated by the median absolute deviation) above the median; at least 5% above it.
              * @default 10
              */
             readonly deviations: number;
         };
         /**
          * ModelSpec
-         * @description A preset of a family, with any of its numbers changed; or a Hugging Face folder; or `import: "module:factory"` of your own.
+         * @description The model: a preset with any of its numbers replaced, a Hugging Face folder, or your own `import: "module:factory"`.
          *
          *     A factory is called with `args` and returns an `nn.Module` that maps token ids [batch, seq] (int64) to logits
          *     [batch, seq, vocab]. Its `code` folder is put on the trainer's path.
@@ -2869,37 +2870,37 @@ export interface components {
             readonly preset: string;
             /**
              * Layers
-             * @description Changes the preset's number of blocks.
+             * @description Number of blocks; default: the preset's.
              * @default null
              */
             readonly layers: number | null;
             /**
              * Dim
-             * @description Changes the preset's model width.
+             * @description Model width; default: the preset's.
              * @default null
              */
             readonly dim: number | null;
             /**
              * Heads
-             * @description Changes the preset's attention heads.
+             * @description Number of attention heads; default: the preset's.
              * @default null
              */
             readonly heads: number | null;
             /**
              * Kv Heads
-             * @description Changes the preset's key/value heads (grouped-query attention).
+             * @description Number of key/value heads (grouped-query attention); default: the preset's.
              * @default null
              */
             readonly kv_heads: number | null;
             /**
              * Hidden
-             * @description Changes the preset's feed-forward width.
+             * @description Feed-forward width; default: the preset's.
              * @default null
              */
             readonly hidden: number | null;
             /**
              * Vocab
-             * @description Changes the vocabulary size; default: the tokenizer's.
+             * @description Vocabulary size; default: the tokenizer's.
              * @default null
              */
             readonly vocab: number | null;
@@ -2917,13 +2918,13 @@ export interface components {
             readonly rope_theta: number | null;
             /**
              * Experts
-             * @description Changes the preset's number of experts per block (moe).
+             * @description Number of experts per block (moe); default: the preset's.
              * @default null
              */
             readonly experts: number | null;
             /**
              * Top K
-             * @description Changes the number of experts that each token passes (moe).
+             * @description Number of experts per token (moe); default: the preset's.
              * @default null
              */
             readonly top_k: number | null;
@@ -3068,48 +3069,48 @@ export interface components {
         readonly Policy: {
             /**
              * Max Restarts
-             * @description New attempts after faults of machines that no repair in place could mend; faults of the whole cluster cost none.
+             * @description New attempts after machine faults that no repair in place ended, at most; those of the whole cluster do not count.
              * @default 3
              */
             readonly max_restarts: number;
             /**
              * Max Retries
-             * @description New attempts after exceptions of the training code; the same one at the same step again fails the job at once.
+             * @description New attempts after exceptions of the training code, at most; the same one at the same step fails the job.
              * @default 0
              */
             readonly max_retries: number;
             /**
              * Max Repairs
-             * @description Repairs in place of each attempt that lost a rank: all others stay, and training goes on from memory.
+             * @description Repairs in place per attempt, at most: a lost rank is replaced, and training continues from memory.
              * @default 20
              */
             readonly max_repairs: number;
             /**
-             * Hang S
-             * @description Seconds without progress, or five median steps if that is longer, after which a gang that lives counts as hung: every rank is examined, the culprit named, and the gang repaired. null: never.
+             * Hang Timeout S
+             * @description Seconds without progress, or five median steps if that is longer, after which a gang is examined as hung: the incident names the cause, and the gang is repaired. null: never.
              * @default 30
              */
-            readonly hang_s: number | null;
-            /** @description When a rank that slows the gang is named in an incident. null: never. */
+            readonly hang_timeout_s: number | null;
+            /** @description When a slow rank is reported as an incident. null: never. */
             readonly straggler?: components["schemas"]["StragglerPolicy"] | null;
-            /** @description When a leap of the loss is reported as an incident. null: never. */
+            /** @description When a loss spike is reported as an incident. null: never. */
             readonly loss_spike?: components["schemas"]["LossSpikePolicy"] | null;
             /**
              * Spares
-             * @description Warm spares: further rank actors, each on a device that trains nothing, of which one takes over the rank of an actor that dies, so that the repair need not wait for a new process.
+             * @description Number of hot spares: rank actors on devices that do not train. A spare replaces a rank actor that dies, so that the repair does not wait for a new process.
              * @default 0
              */
             readonly spares: number;
             /**
              * Elastic Grace S
-             * @description Of a job whose layout.data is a range: seconds without the devices that it lacks before it goes on with fewer replicas, and with free devices before it takes more.
+             * @description For a job whose layout.data is a range: seconds that devices are missing before it continues with fewer replicas, and seconds that devices are free before it takes more.
              * @default 60
              */
             readonly elastic_grace_s: number;
         };
         /**
          * PrecisionSpec
-         * @description The dtype that computes, and that of sums of gradients. Reads a plain word too, such as `bf16`.
+         * @description The dtype of computation and of gradient sums. A plain word such as `bf16` sets the first.
          */
         readonly PrecisionSpec: {
             /**
@@ -3121,7 +3122,7 @@ export interface components {
             readonly compute: "fp64" | "fp32" | "bf16" | "fp16" | "fp8";
             /**
              * Gradients
-             * @description In which dtype gradients are summed over micro-batches and ranks: `fp32` (fp64 with fp64), or `compute`, which saves 2 bytes per gradient held, and loses digits with every micro-batch; ZeRO-3 always sums in fp32.
+             * @description Dtype in which gradients are summed over micro-batches and ranks: `fp32` (fp64 with fp64), or `compute`, which saves 2 bytes per gradient and loses digits with every micro-batch. ZeRO-3 always sums in fp32.
              * @default fp32
              * @enum {string}
              */
@@ -3129,12 +3130,12 @@ export interface components {
         };
         /**
          * ProbeSpec
-         * @description Steps that are looked at closely: bytes moved per axis and collective, and memory. Others cost nothing.
+         * @description Probe steps measure bytes moved per axis and collective, and memory. Other steps cost nothing.
          */
         readonly ProbeSpec: {
             /**
              * Every
-             * @description Probe step 2 and every so many steps; null: never.
+             * @description Number of steps between probes; step 2 is probed too. null: never.
              * @default 1000
              */
             readonly every: number | null;
@@ -3159,16 +3160,16 @@ export interface components {
             readonly every: number;
         };
         /**
-         * ReplicasSpec
-         * @description Comparison of what several ranks hold alike (replicas of parameters and optimizer state), bit by bit, by checksums.
+         * ReplicaCheckSpec
+         * @description Compares replicas of parameters and optimizer state over ranks by checksums, bit by bit.
          *
-         *     Also before each checkpoint, unless `every` is 0. A difference is told (incident `replicas_differ`), and the gang goes on from the
-         *     newest checkpoint.
+         *     Unless `every` is 0, replicas are compared before each checkpoint, too. A difference is reported as an incident
+         *     (`replica_mismatch`), and the gang continues from the newest checkpoint.
          */
-        readonly ReplicasSpec: {
+        readonly ReplicaCheckSpec: {
             /**
              * Every
-             * @description Steps between two; null: as often as they take at most 0.5% of the time; 0: never.
+             * @description Number of steps between comparisons; null: as many as take at most 0.5% of the time; 0: never.
              * @default null
              */
             readonly every: number | null;
@@ -3177,7 +3178,7 @@ export interface components {
         readonly Resources: {
             /**
              * Device
-             * @description `auto`: GPUs where the cluster has them.
+             * @description Kind of devices; `auto`: GPUs if the cluster has them, else CPUs.
              * @default auto
              * @enum {string}
              */
@@ -3209,38 +3210,38 @@ export interface components {
         };
         /**
          * SnapshotSpec
-         * @description Copies of the training state in the memory of each rank's actor, from which a gang that lost a rank goes on.
+         * @description Snapshots: copies of the training state in host memory, from which a gang that lost a rank continues.
          *
-         *     They take twice the memory of parameters and optimizer state, on the host.
+         *     They take twice the memory of parameters and optimizer state.
          */
         readonly SnapshotSpec: {
             /**
              * Every
-             * @description Steps between two; null: as often as they cost at most 2% of the time; 0: none.
+             * @description Number of steps between snapshots; null: as many as cost at most 2% of the time; 0: none.
              * @default null
              */
             readonly every: number | null;
         };
         /**
          * StragglerPolicy
-         * @description When a rank whose own work takes longer than its peers' is told as an incident. Nothing is repaired for it.
+         * @description When a rank that computes more slowly than its peers is reported as an incident. The gang is not repaired for it.
          */
         readonly StragglerPolicy: {
             /**
              * Factor
-             * @description Its own time over that of ranks with an equal share of the work, or over its past's.
+             * @description Its compute time divided by that of ranks with an equal share of the work, or by its own earlier one.
              * @default 1.5
              */
             readonly factor: number;
             /**
              * Steps
-             * @description In nearly all of so many steps, and …
+             * @description Number of recent steps; the rank must be slow in nearly all of them.
              * @default 20
              */
             readonly steps: number;
             /**
              * Seconds
-             * @description … for at least so long.
+             * @description Minimum duration of the slowness, in seconds.
              * @default 30
              */
             readonly seconds: number;
@@ -3305,7 +3306,7 @@ export interface components {
              */
             readonly layout: components["schemas"]["Layout"];
             /**
-             * @description fp64, fp32, bf16, fp16, fp8, or an object that says the dtype of gradients too.
+             * @description fp64, fp32, bf16, fp16, fp8, or an object that names the dtype of gradients, too.
              * @default fp32
              */
             readonly precision: components["schemas"]["PrecisionSpec"] | ("fp64" | "fp32" | "bf16" | "fp16" | "fp8");
@@ -3334,7 +3335,7 @@ export interface components {
             readonly offload: components["schemas"]["Offload"];
             /**
              * Compile
-             * @description Compile each block with torch.compile. Off by default: it takes minutes of every start to win back, and on a CPU needs a C++ compiler on every node.
+             * @description Compile each block with torch.compile. Compiling takes minutes at every start, and on a CPU it needs a C++ compiler on every node.
              * @default false
              */
             readonly compile: boolean;
@@ -3398,7 +3399,7 @@ export interface components {
              *       "every": null
              *     }
              */
-            readonly replicas: components["schemas"]["ReplicasSpec"];
+            readonly replica_check: components["schemas"]["ReplicaCheckSpec"];
             /**
              * @default {
              *       "bucket_mb": 8,
@@ -3420,7 +3421,7 @@ export interface components {
             readonly resume_from: string | null;
             /**
              * Resume Data
-             * @description With resume_from: `continue` goes on with the sample after the checkpoint's last one; another corpus, tokenizer, data.seq_len, data.validation or seed is refused. `restart` begins with the first sample and keeps weights, optimizer and step.
+             * @description With resume_from: `continue` starts at the sample after the checkpoint's last one and refuses another corpus, tokenizer, data.seq_len, data.validation or seed. `restart` starts at the first sample and keeps weights, optimizer and step.
              * @default continue
              * @enum {string}
              */
@@ -3433,7 +3434,7 @@ export interface components {
         readonly JobSpec: {
             /**
              * Name
-             * @description Lower-case letters, digits and dashes.
+             * @description Name of the job: lower-case letters, digits and dashes.
              */
             readonly name: string;
             readonly train: components["schemas"]["TrainSpec"];
@@ -3448,7 +3449,7 @@ export interface components {
              *       "max_restarts": 3,
              *       "max_retries": 0,
              *       "max_repairs": 20,
-             *       "hang_s": 30,
+             *       "hang_timeout_s": 30,
              *       "straggler": {
              *         "factor": 1.5,
              *         "seconds": 30,
