@@ -15,7 +15,7 @@ import yaml
 
 from .chrome_trace import chrome_trace
 from .messages.event_text import in_words
-from .messages.trace_request import WISH, Trace
+from .messages.trace_request import Trace
 from .spec import Run, TrainSpec
 
 
@@ -40,7 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     name = document.get("name", options.spec.stem)
 
     from .messages.stop_request import Ending
-    from .trainer.loop import train_on
+    from .trainer.assemble import train_on
+    from .trainer.pending_trace import PENDING_TRACE
     from .trainer.process_groups import formed_by_torchrun
 
     device = _device(options.device)
@@ -52,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.trace:
         if options.trace[0] > train.steps:
             parser.error(f"--trace {options.trace[0]}: there are {train.steps} steps")
-        WISH.order(Trace("local", options.trace[1]), first=options.trace[0])
+        PENDING_TRACE.order(Trace("local", options.trace[1]), first=options.trace[0])
     told = Told(_print_json if options.json else _print_event)
     with formed_by_torchrun(device) as torch_device:
         train_on(run, torch_device, told, lambda: Ending.NO)

@@ -25,7 +25,7 @@ from shardyard.strategies.mesh import make_mesh
 from shardyard.workers.models.init import initial_value
 from shardyard.workers.models.registry import make
 from shardyard.workers.spec import Run, TrainSpec
-from shardyard.workers.trainer.build import Built, build
+from shardyard.workers.trainer.build import TrainerParts, build
 
 #: (inputs, targets) [rows, seq] → this rank's share of the step's loss; one whole optimizer step.
 Step = Callable[[Tensor, Tensor], Tensor]
@@ -158,7 +158,7 @@ class Contenders:
         return Engine(partial(_deepspeed_step, engine, self._loss(rows), 1 / self._ranks), rows)
 
 
-def _our_step(built: Built, share: float, x: Tensor, y: Tensor) -> Tensor:
+def _our_step(built: TrainerParts, share: float, x: Tensor, y: Tensor) -> Tensor:
     loss = built.parallel.runner.train(x, y)
     built.parallel.data.reduce()
     built.optimizer.step()

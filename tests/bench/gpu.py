@@ -20,7 +20,7 @@ import torch
 from shardyard.strategies.context_parallel.attention_kernels import MATH, kernel_for
 from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.spec import Run, TrainSpec
-from shardyard.workers.trainer.loop import train_on
+from shardyard.workers.trainer.assemble import train_on
 from shardyard.workers.trainer.process_groups import formed_by_torchrun
 
 #: [batch, heads, key heads, positions, head size]

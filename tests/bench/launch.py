@@ -145,7 +145,7 @@ folder, address, ranks, document = sys.argv[1:5]
 def loop(config):
     import pathlib, torch
     from shardyard.workers.ending import Ending
-    from shardyard.workers.loop import train_on
+    from shardyard.workers.trainer.assemble import train_on
     from shardyard.workers.spec import Run
 
     torch.set_num_threads(1)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.ranks import group, spawn
+from harness.ranks import callback_of, group, spawn
 
 from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.spec import Run
@@ -36,24 +36,28 @@ def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> lis
     """Seconds of every block, by the clock and of this rank's processor time; the even ones with snapshots."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.snapshot import shared_memory
+    from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
-    from shardyard.workers.trainer.loop import Loop, Memory
+    from shardyard.workers.trainer.callbacks.snapshotting import Snapshotting
+    from shardyard.workers.trainer.restore import SnapshotMemory
 
     run = Run.model_validate_json(orders)
     device = group(rank, world, port, run.device)
     seconds: list[tuple[float, float]] = []
     built = build(run, make_mesh(run.train.layout, device))
-    loop = Loop(built, lambda *_: None, lambda: Ending.NO, Memory(shared_memory.make()))
-    loop.asked = _switch(loop, seconds, enough_s)
+    loop = assemble(built, lambda *_: None, lambda: Ending.NO, SnapshotMemory(shared_memory.make()))
+    loop.asked = _switch(callback_of(loop, Snapshotting), seconds, enough_s)
     loop.run()
     return seconds
 
 
-def _switch(loop: Any, seconds: list[tuple[float, float]], enough_s: float) -> Callable[[], Ending]:
+def _switch(callback: Any, seconds: list[tuple[float, float]], enough_s: float) -> Callable[[], Ending]:
     """Asked at each step's start whether to end: turns the snapshots on or off where a block ends."""
+    import torch
+
     from shardyard.workers.trainer.callbacks.snapshotting import Snapshots
 
-    taking, none = loop.snapshots, Snapshots((), 0, [], loop.built.mesh.device)
+    taking, none = callback.snapshots, Snapshots((), 0, [], torch.device("cpu"))
     done, began = -WARM, _now()
 
     def asked() -> Ending:
@@ -63,7 +67,7 @@ def _switch(loop: Any, seconds: list[tuple[float, float]], enough_s: float) -> C
             taking.settle()
             ended = _now()
             seconds.append((ended[0] - began[0], ended[1] - began[1]))
-            loop.snapshots = taking if len(seconds) % 2 == 0 else none
+            callback.snapshots = taking if len(seconds) % 2 == 0 else none
         if done % length == 0:
             began = _now()
         done += 1

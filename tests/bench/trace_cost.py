@@ -96,13 +96,13 @@ def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> dic
     """Seconds of every block and of its steps; the even ones are traced."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.spec import Run
+    from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
-    from shardyard.workers.trainer.loop import Loop
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
     conductor = Conductor(enough_s)
-    loop = Loop(built, conductor.hear, conductor.asked)
+    loop = assemble(built, conductor.hear, conductor.asked)
     loop.run()
     return {"blocks": conductor.blocks, "looks": conductor.looks}
 
@@ -127,7 +127,8 @@ class Conductor:
 
     def asked(self) -> Any:
         from shardyard.workers.messages.stop_request import Ending
-        from shardyard.workers.messages.trace_request import WISH, Trace
+        from shardyard.workers.messages.trace_request import Trace
+        from shardyard.workers.trainer.pending_trace import PENDING_TRACE
 
         self._done += 1
         if self._done > 0 and self._done % BLOCK == 0:
@@ -137,7 +138,7 @@ class Conductor:
         if self._done >= 0 and self._done % BLOCK == 0:
             self._began = _now()
         if self._done >= 0 and self._done % (2 * BLOCK) == 0:  # it begins with the step after this one
-            WISH.order(Trace(f"trace-{self._done}", TRACED))
+            PENDING_TRACE.order(Trace(f"trace-{self._done}", TRACED))
         whole = self.blocks and len(self.blocks) % 2 == 0 and self._done % BLOCK == 1
         return Ending.STOP if whole and sum(block["seconds"] for block in self.blocks) > self.enough_s else Ending.NO
 

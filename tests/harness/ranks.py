@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,10 +18,11 @@ PRELOAD = [
     "torch",
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",
-    "shardyard.workers.trainer.loop",
+    "shardyard.workers.trainer.assemble",
 ]
 
 Result = dict[str, Any]
+T = TypeVar("T")
 
 
 def train(
@@ -147,17 +148,22 @@ def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
 
 def train_rank(rank: int, world: int, port: int, orders: str) -> Result:
     from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
-    from shardyard.workers.trainer.loop import Loop
 
     run = Run.model_validate_json(orders)
     device = group(rank, world, port, run.device)
     events: list[Any] = []
     mesh = make_mesh(run.train.layout, device)
     built = build(run, mesh)
-    Loop(built, lambda kind, data: events.append((kind, data)), lambda: Ending.NO).run()
+    assemble(built, lambda kind, data: events.append((kind, data)), lambda: Ending.NO).run()
     pieces = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in built.parallel.data.pieces if p.owned(mesh)]
     return {"events": events, "pieces": pieces}
+
+
+def callback_of(loop: Any, kind: type[T]) -> T:
+    """The loop's callback of this kind."""
+    return next(callback for callback in loop.callbacks.ordered if isinstance(callback, kind))
 
 
 def _assemble(pieces: list[Any]) -> dict[str, Any]:

@@ -65,9 +65,9 @@ def flipped(rank: int, world: int, port: int, orders: str, struck: int, paramete
 
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
     from shardyard.workers.trainer.callbacks.replica_check import ReplicasDiffer
-    from shardyard.workers.trainer.loop import Loop
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
@@ -84,7 +84,7 @@ def flipped(rank: int, world: int, port: int, orders: str, struck: int, paramete
 
     built.parallel.data.publish = publish_and_flip  # type: ignore[method-assign]
     try:
-        Loop(built, lambda *_: None, lambda: Ending.NO).run()
+        assemble(built, lambda *_: None, lambda: Ending.NO).run()
     except ReplicasDiffer as error:
         return str(error), error.facts
     return "", None

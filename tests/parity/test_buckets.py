@@ -11,7 +11,7 @@ import numpy as np
 from harness.bucket import Buckets
 from harness.patience import PATIENCE_S
 from harness.plane import until
-from harness.ranks import group, train, train_rank
+from harness.ranks import callback_of, group, train, train_rank
 
 
 def with_a_server_that_dies(
@@ -20,8 +20,9 @@ def with_a_server_that_dies(
     """The server is dead from step 3, when one save has ended, to step 5, when the next one has."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.spec import Run
+    from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
-    from shardyard.workers.trainer.loop import Loop
+    from shardyard.workers.trainer.callbacks.checkpointing import Checkpointing
 
     os.environ.update(environment)
     run = Run.model_validate_json(orders)
@@ -30,11 +31,11 @@ def with_a_server_that_dies(
     def tell(kind: str, data: dict[str, Any]) -> None:
         events.append((kind, data))
         if rank == 0 and kind == "step" and data["step"] in (3, 5):
-            loop.saving.wait()
+            callback_of(loop, Checkpointing).wait()
             (signs / f"waits-{data['step']}").touch()
             until((signs / f"goes-{data['step']}").exists, PATIENCE_S, "the test")
 
-    loop = Loop(build(run, make_mesh(run.train.layout, group(rank, world, port))), tell, lambda: False)
+    loop = assemble(build(run, make_mesh(run.train.layout, group(rank, world, port))), tell, lambda: False)
     loop.run()
     return {"events": events, "pieces": []}
 

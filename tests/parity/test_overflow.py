@@ -49,14 +49,14 @@ def built_to_overflow(run: Run, device: Any, bad: range) -> Any:
 def overflowing(rank: int, world: int, port: int, text: str, bad: range) -> tuple[int, Any, list[Any]]:
     """The last step, what was raised, and all events."""
     from shardyard.workers.messages.stop_request import Ending
+    from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.callbacks.nan_attribution import Overflowed
     from shardyard.workers.trainer.heartbeat import PULSE
-    from shardyard.workers.trainer.loop import Loop
 
     events: list[Any] = []
     built = built_to_overflow(Run.model_validate_json(text), group(rank, world, port), bad)
     try:
-        Loop(built, lambda kind, data: events.append((kind, data)), lambda: Ending.NO).run()
+        assemble(built, lambda kind, data: events.append((kind, data)), lambda: Ending.NO).run()
     except Overflowed as error:
         return PULSE.step, (str(error), error.facts), events
     return PULSE.step, None, events
@@ -87,15 +87,20 @@ def begun_twice(rank: int, world: int, port: int, text: str, from_memory: bool) 
     """Break off after `BREAK` skipped steps, with a checkpoint and a snapshot, and go on from either; the step at which that fails."""
     from shardyard.workers.messages.stop_request import Ending
     from shardyard.workers.snapshot import shared_memory
+    from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.callbacks.nan_attribution import Overflowed
     from shardyard.workers.trainer.heartbeat import PULSE
-    from shardyard.workers.trainer.loop import Loop, Memory
+    from shardyard.workers.trainer.restore import SnapshotMemory
 
     run, device, fds = Run.model_validate_json(text), group(rank, world, port), shared_memory.make()
     first, second = (built_to_overflow(run, device, range(1, 100)) for _ in range(2))
-    Loop(first, lambda *_: None, lambda: Ending.SAVE if PULSE.step == BREAK else Ending.NO, Memory(fds)).run()
+    assemble(
+        first, lambda *_: None, lambda: Ending.SAVE if PULSE.step == BREAK else Ending.NO, SnapshotMemory(fds)
+    ).run()
     with pytest.raises(Overflowed):
-        Loop(second, lambda *_: None, lambda: Ending.NO, Memory(fds, BREAK) if from_memory else Memory()).run()
+        assemble(
+            second, lambda *_: None, lambda: Ending.NO, SnapshotMemory(fds, BREAK) if from_memory else SnapshotMemory()
+        ).run()
     return PULSE.step
 
 

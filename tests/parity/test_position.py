@@ -80,9 +80,10 @@ def repaired_from_memory(rank: int, world: int, port: int, orders: str) -> dict[
     """Losses by step: up to step 5 of a trainer that goes then, and after it of the next one, which has its snapshots."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.snapshot import shared_memory
+    from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
     from shardyard.workers.trainer.heartbeat import PULSE
-    from shardyard.workers.trainer.loop import Loop, Memory
+    from shardyard.workers.trainer.restore import SnapshotMemory
 
     run, device, fds = Run.model_validate_json(orders), group(rank, world, port), shared_memory.make()
     losses: dict[int, float] = {}
@@ -91,9 +92,9 @@ def repaired_from_memory(rank: int, world: int, port: int, orders: str) -> dict[
         if kind == "step":
             assert losses.setdefault(data["step"], data["loss"]) == data["loss"]
 
-    for memory, last in ((Memory(fds), 5), (Memory(fds, 5), 7)):
+    for memory, last in ((SnapshotMemory(fds), 5), (SnapshotMemory(fds, 5), 7)):
         asked = lambda last=last: Ending.STOP if PULSE.step == last else Ending.NO  # noqa: E731
-        Loop(build(run, make_mesh(run.train.layout, device)), note, asked, memory).run()
+        assemble(build(run, make_mesh(run.train.layout, device)), note, asked, memory).run()
     return losses
 
 

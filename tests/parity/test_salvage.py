@@ -30,8 +30,9 @@ TOLD = ("step", "checkpoint")
 def train_until_broken(rank: int, world: int, port: int, orders: str) -> list[bytes]:
     """Train up to `LAST` with a snapshot of each step; returns the content of this rank's slots."""
     from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
-    from shardyard.workers.trainer.loop import Loop, Memory
+    from shardyard.workers.trainer.restore import SnapshotMemory
 
     run, asked, fds = Run.model_validate_json(orders), 0, shared_memory.make()
 
@@ -41,7 +42,7 @@ def train_until_broken(rank: int, world: int, port: int, orders: str) -> list[by
         return Ending.STOP if asked >= LAST else Ending.NO
 
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
-    Loop(built, lambda kind, data: None, wishes, Memory(fds)).run()
+    assemble(built, lambda kind, data: None, wishes, SnapshotMemory(fds)).run()
     return [os.pread(fd, os.fstat(fd).st_size, 0) for fd in fds]
 
 

@@ -51,21 +51,22 @@ def rank_events(rank: int, world: int, port: int, orders: str, traced: int, slow
     """One rank's events, of a run with a trace of `traced` steps, in which one rank may be slow."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.messages.stop_request import Ending
-    from shardyard.workers.messages.trace_request import WISH, Trace
+    from shardyard.workers.messages.trace_request import Trace
+    from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
-    from shardyard.workers.trainer.loop import Loop
+    from shardyard.workers.trainer.pending_trace import PENDING_TRACE
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
     events: list[Any] = []
     if traced:
-        WISH.order(Trace("t", traced), first=FIRST)
+        PENDING_TRACE.order(Trace("t", traced), first=FIRST)
 
     def asked() -> Ending:
         time.sleep(SLOW_S if rank == slow else 0.0)
         return Ending.NO
 
-    Loop(built, lambda kind, data: events.append((kind, data)), asked).run()
+    assemble(built, lambda kind, data: events.append((kind, data)), asked).run()
     return events
 
 

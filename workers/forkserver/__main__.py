@@ -30,7 +30,7 @@ WORKERS: Final = str(__package__).removesuffix(".forkserver")
 
 def preload() -> None:
     """Import what trainers need. What fails here fails again in the trainer, which can tell its user."""
-    own = [f"{WORKERS}.{name}" for name in ("trainer.main", "trainer.loop", "spec")]
+    own = [f"{WORKERS}.{name}" for name in ("trainer.main", "trainer.assemble", "spec")]
     for name in (*PRELOAD, *own):
         try:
             importlib.import_module(name)

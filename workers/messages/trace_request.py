@@ -1,7 +1,6 @@
-"""A trace that somebody asked for: plain data on its way to the trainers, and there the wish for it. Imports neither torch nor Ray."""
+"""A request for a step trace: plain data on its way to the trainers. Imports neither torch nor Ray."""
 
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
@@ -53,39 +52,3 @@ def slowest_rank(events: Iterable[dict[str, Any]]) -> int | None:
     for event in events:
         sums[event["rank"]] = sums.get(event["rank"], 0.0) + own_seconds(event)
     return max(sums, key=lambda rank: sums[rank], default=None)
-
-
-def vote(trace: Trace | None) -> float:
-    """A number that stands for a trace; 0: for none.
-
-    Whole and below 2³³, so that sums over ranks are exact, and ranks that wish for different ones do not seem to agree.
-    """
-    return 0.0 if trace is None else 1.0 + zlib.crc32(trace.id.encode())
-
-
-class Wish:
-    """What this rank has heard and not yet done. The control thread orders; the training thread looks and takes."""
-
-    def __init__(self) -> None:
-        self._wanted: Trace | None = None
-        self._first = 0
-        self._taken: Sequence[str] = ()
-
-    def order(self, trace: Trace, first: int = 0) -> None:
-        """Not before step `first`. Harmless when it comes again; a newer order takes the place of one that was not taken."""
-        if trace.id not in self._taken:
-            self._wanted, self._first = trace, first
-
-    def after(self, step: int) -> Trace | None:
-        """What is wished for and may begin with the step after `step`."""
-        return self._wanted if step + 1 >= self._first else None
-
-    def take(self, trace: Trace) -> None:
-        """It begins: the wish is over."""
-        self._taken = (*self._taken, trace.id)
-        if self._wanted == trace:
-            self._wanted = None
-
-
-#: A trainer is a process of its own, and this is what is wished of it.
-WISH: Final = Wish()

@@ -23,12 +23,12 @@ from ..models.init import initial_value
 from ..models.own_module import refuse_arguments
 from ..models.presets import Architecture
 from ..models.registry import make
-from ..spec import ModelSpec, Run
+from ..spec import ModelSpec, Run, TrainSpec
 from .optimizer import make_optimizer
 
 
 @dataclass(frozen=True)
-class Built:
+class TrainerParts:
     """One rank's share of a training run, ready to loop."""
 
     run: Run
@@ -41,8 +41,17 @@ class Built:
     parameters: int  # of the whole model
     architecture: Architecture | None  # None: a module of the user's own
 
+    @property
+    def spec(self) -> TrainSpec:
+        return self.run.train
 
-def build(run: Run, mesh: Mesh) -> Built:
+    @property
+    def counts_loss(self) -> bool:
+        """Whether this rank's share of the loss counts in sums over all ranks: that of one tensor rank of the last stage."""
+        return self.parallel.runner.last and self.mesh.index("tensor") == 0
+
+
+def build(run: Run, mesh: Mesh) -> TrainerParts:
     """Compose data, model, layout and optimizer. Raises `Refusal` and `DataError` with the field and a remedy."""
     spec = run.train
     tokens = open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch)
@@ -62,7 +71,7 @@ def build(run: Run, mesh: Mesh) -> Built:
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     parallel = parallelize(recipe, mesh)
     optimizer = make_optimizer(parallel.data.pieces, spec.optimizer, spec.offload.optimizer)
-    return Built(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture)
+    return TrainerParts(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture)
 
 
 def _check_tokens(tokens: Tokens, model: ModelSpec) -> None:

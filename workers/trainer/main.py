@@ -25,8 +25,9 @@ from typing import Any
 from ..messages.event_buffer import plain
 from ..messages.rendezvous import Coords
 from ..messages.stop_request import Asked, Ending
-from ..messages.trace_request import WISH, Trace
+from ..messages.trace_request import Trace
 from .heartbeat import PULSE, examined, listen_for_signals
+from .pending_trace import PENDING_TRACE
 from .slowdown import SLOWNESS
 
 Train = Callable[[Any, Coords, Callable[[str, dict[str, Any]], None], Asked], None]
@@ -75,7 +76,7 @@ class Link:
                 if slow := message.get("slow"):
                     SLOWNESS.begin(**slow)
                 if trace := message.get("trace"):
-                    WISH.order(Trace.from_json(trace))
+                    PENDING_TRACE.order(Trace.from_json(trace))
                 if message.get("stop"):
                     self.asked = Ending(message["stop"])
                 if message.get("release"):
@@ -112,7 +113,7 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
 
 def _train_function(entry: str) -> Train:
     """The function named `module:function`; by default this package's own loop, imported only now: it needs torch."""
-    module, _, name = (entry or f"{__package__}.loop:train").partition(":")
+    module, _, name = (entry or f"{__package__}.assemble:train").partition(":")
     function: Train = getattr(importlib.import_module(module), name)
     return function
 

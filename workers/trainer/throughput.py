@@ -7,7 +7,7 @@ fp8 too is measured by the peak in 16 bits, so that its MFU says what it wins ov
 
 from dataclasses import dataclass
 
-#: The formula's name, told beside the number.
+#: The formula's name, reported beside the number.
 MFU_FORMULA = "PaLM (2204.02311), appendix B"
 
 #: Part of a CUDA device's name → (bf16/fp16, fp32) peak in TFLOP/s, dense; the first that matches counts.
@@ -36,7 +36,7 @@ def peak_flops(device: str, precision: str) -> float | None:
 
 
 @dataclass(frozen=True)
-class Rates:
+class Throughput:
     """`flops` per token of forward and backward, `peak` FLOP/s of one of `devices`; None where not known."""
 
     devices: int

@@ -51,7 +51,7 @@ def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
     from shardyard.workers.spec import Run
 
     Path(run["folder"], f"{coords.rank}.pid").write_text(str(os.getpid()))
-    loop, built = _built()
+    assemble, built = _built()
     stuck, slow, flip = (Path(run["folder"], f"{coords.rank}.{how}") for how in ("stuck", "slow", "flip"))
 
     stuck_alone = Path(run["folder"], f"{os.getpid()}.stuck")
@@ -70,16 +70,16 @@ def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
             _flip_a_bit(built[0])
         return stop()
 
-    loop.train(Run.model_validate(run["run"]), coords, tell, stop_or_stick)
+    assemble.train(Run.model_validate(run["run"]), coords, tell, stop_or_stick)
 
 
 def _built() -> tuple[Any, list[Any]]:
-    """The module of the loop, and what it will have built when it trains."""
-    from shardyard.workers.trainer import loop
+    """The module that assembles a loop, and what it will have built when it trains."""
+    from shardyard.workers.trainer import assemble
 
-    build, built = loop.build, list[Any]()
-    loop.build = lambda *given: built.append(build(*given)) or built[0]  # type: ignore[func-returns-value]
-    return loop, built
+    build, built = assemble.build, list[Any]()
+    assemble.build = lambda *given: built.append(build(*given)) or built[0]  # type: ignore[func-returns-value]
+    return assemble, built
 
 
 def _flip_a_bit(built: Any) -> None:

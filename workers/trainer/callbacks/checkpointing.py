@@ -1,6 +1,6 @@
-"""What a run saves and how it says so: checkpoints while it trains, the last one with patience, and that one's export.
+"""Saves checkpoints while a run trains, the last one with several tries, and exports that one.
 
-A fault of the storage is told and costs one checkpoint; only the last one's ends the run. All ranks save alike, rank 0 tells.
+A fault of the storage is reported and costs one checkpoint; only the last one's ends the run. All ranks save alike, rank 0 reports.
 """
 
 import time
@@ -10,106 +10,102 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from ....strategies.param_shard import Piece
+from ....strategies.telemetry.step_tracer import SPANS
 from ...checkpoint.async_saver import Saved, Saver
 from ...checkpoint.errors import CheckpointError
 from ...huggingface.export import export
+from ...messages.stop_request import Ending
 from ...storage.open_folder import folder_at
-from ..build import Built
+from ..build import TrainerParts
 from ..heartbeat import PULSE
+from ..reports import Reporter
+from ..train_state import TrainState
+from .base import Callback, StepRecord, StepStats
 
 #: How often the last checkpoint is tried; each other one has its next in the place of a second try.
 TRIES: Final = 3
 
 
-class Saving:
-    """The saves of one rank's run; `tell` says what is true of the job."""
+class Checkpointing(Callback):
+    """The checkpoints of one rank's run. `training` gives what they keep beside `pieces`."""
 
-    def __init__(self, built: Built, pieces: Sequence[Piece], tell: Callable[[str, dict[str, Any]], None]) -> None:
-        self._built, self._tell = built, tell
-        self._spec, self._last = built.run.train.checkpoint, built.run.train.steps
-        self._root = folder_at(built.run.checkpoints)
-        self._saver = Saver(self._root, self._spec.keep, pieces, built.mesh)
-        self.newest: str | None = None  # complete checkpoint
-        self.exported: str | None = None  # the Hugging Face folder
+    def __init__(
+        self,
+        parts: TrainerParts,
+        pieces: Sequence[Piece],
+        state: TrainState,
+        training: Callable[[int], dict[str, Any]],
+        reporter: Reporter,
+    ) -> None:
+        self._state, self._training, self._reporter = state, training, reporter
+        self._spec, self._last = parts.spec.checkpoint, parts.spec.steps
+        self._about = about_model(parts)
+        self._root = folder_at(parts.run.checkpoints)
+        self._saver = Saver(self._root, self._spec.keep, pieces, parts.mesh)
         self._begun = 0  # the step of the newest save
 
-    def after(self, step: int, training: Callable[[], dict[str, Any]]) -> None:
-        """Called after each step: tell what has been saved, and begin to save the state where that is due."""
-        self._tell_ended()
-        if self.due(step) and not self._is_last(step):
-            self._begin(step, training(), 1)
+    def before_update(self, stats: StepStats) -> None:  # noqa: ARG002
+        """The state is about to change: wait until it is copied."""
+        with SPANS.within("other", "checkpoint"):
+            self._saver.settle()
 
-    def leave(self, step: int, training: Callable[[], dict[str, Any]]) -> None:
-        """The run ends early, after `step`: let the newest checkpoint be of that step."""
-        if self._begun != step:
-            self._begin(step, training(), TRIES)
+    def after_step(self, record: StepRecord) -> None:
+        """Report which saves have ended, and begin one if it is due."""
+        self._report_ended()
+        if self.due(record.step) and not self._is_last(record.step):
+            self._begin(record.step, 1)
+
+    def finish(self, step: int, stop: Ending) -> None:
+        """The last checkpoint, and its export. Raises `CheckpointError`.
+
+        A run that stops early saves the state of `step` if it is asked to, and exports nothing.
+        """
+        saves = stop == Ending.SAVE and self._begun != step if stop else self._spec.final
+        if saves:
+            self._begin(step, TRIES)
+        PULSE.beat("checkpoint", self._last)
+        self.wait()
+        self._report_ended()
+        if not stop and self._spec.export:
+            self._export()
 
     def due(self, step: int) -> bool:
         """Whether the state after `step` is saved."""
         return self._is_last(step) or (self._spec.every is not None and step % self._spec.every == 0)
 
-    def settle(self) -> None:
-        """The state is about to change: let the copy come first."""
-        self._saver.settle()
-
     def wait(self) -> None:
         """Until nothing is being written."""
         self._saver.wait()
 
-    def finish(self) -> None:
-        """Wait for the save under way, and tell of it."""
-        PULSE.beat("checkpoint", self._last)
-        self.wait()
-        self._tell_ended()
-
-    def conclude(self, training: Callable[[], dict[str, Any]]) -> None:
-        """After the last step, also when a repair came between: the last checkpoint, and its export. Raises `CheckpointError`."""
-        if self._spec.final:
-            self._begin(self._last, training(), TRIES)
-        self.finish()
-        if self._spec.export:
-            self._export()
-
-    def warn(self, cause: str, message: str, step: int | None = None) -> None:
-        """Tell what went wrong though training goes on."""
-        self._tell("incident", {"cause": cause, "rank": None, "message": message, "step": step})
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What a checkpoint says of the model beside its state."""
-        built = self._built
-        return {
-            "layout": str(built.run.train.layout),
-            "model": None if built.architecture is None else built.architecture.model_dump(),
-            "tokenizer": built.run.train.data.tokenizer,
-        }
-
-    def _begin(self, step: int, training: dict[str, Any], tries: int) -> None:
+    def _begin(self, step: int, tries: int) -> None:
+        training = self._training(step)
         PULSE.beat("checkpoint", step)
         self._begun = step
-        self._saver.save(step, training | self.about, tries)
+        self._saver.save(step, training | self._about, tries)
 
     def _is_last(self, step: int) -> bool:
         """Whether the checkpoint of this step is the final one."""
         return self._spec.final and step == self._last
 
-    def _tell_ended(self) -> None:
+    def _report_ended(self) -> None:
         for saved in self._saver.ended():
             if saved.error is None:
-                self._tell_saved(saved)
+                self._report_saved(saved)
             elif self._is_last(saved.step):
                 raise CheckpointError(
                     f"the final checkpoint could not be saved in {TRIES} tries: {saved.error}; make room or mend the storage, and go on "
                     "from the newest that is complete with resume_from."
                 )
             else:
-                self.warn("checkpoint_failed", f"{saved.path}: {saved.error}; training goes on.", saved.step)
+                self._reporter.incident(
+                    "checkpoint_failed", f"{saved.path}: {saved.error}; training goes on.", saved.step
+                )
 
-    def _tell_saved(self, saved: Saved) -> None:
-        self.newest = saved.path
-        told = {"step": saved.step, "path": self.newest, "bytes": saved.bytes}
+    def _report_saved(self, saved: Saved) -> None:
+        self._state.newest_checkpoint = saved.path
+        data = {"step": saved.step, "path": saved.path, "bytes": saved.bytes}
         kept = None if saved.kept is None else list(saved.kept)
-        self._tell("checkpoint", told | {"seconds": saved.seconds, "held_s": saved.held_s, "kept": kept})
+        self._reporter.of_job("checkpoint", data | {"seconds": saved.seconds, "held_s": saved.held_s, "kept": kept})
 
     def _export(self) -> None:
         """Rank 0: the last checkpoint as a Hugging Face folder; what goes wrong costs the folder, not the job."""
@@ -120,10 +116,21 @@ class Saving:
         out = self._root / f"export-{self._last:08d}"
         try:
             out.remove_all()  # of an earlier attempt that died right after it
-            made = export(folder_at(str(self.newest)), out)
+            made = export(folder_at(str(self._state.newest_checkpoint)), out)
         except (CheckpointError, OSError) as error:
-            self.warn("export_failed", f"{error}; `shardyard export` makes it from the checkpoint.", self._last)
+            self._reporter.incident(
+                "export_failed", f"{error}; `shardyard export` makes it from the checkpoint.", self._last
+            )
             return
-        self.exported = str(out)
-        told = {"step": self._last, "path": self.exported, "files": made.files, "parameters": made.parameters}
-        self._tell("export", told | {"bytes": made.bytes, "seconds": time.monotonic() - began})
+        self._state.exported = str(out)
+        data = {"step": self._last, "path": str(out), "files": made.files, "parameters": made.parameters}
+        self._reporter.of_job("export", data | {"bytes": made.bytes, "seconds": time.monotonic() - began})
+
+
+def about_model(parts: TrainerParts) -> dict[str, Any]:
+    """What a checkpoint says of the model beside its state."""
+    return {
+        "layout": str(parts.spec.layout),
+        "model": None if parts.architecture is None else parts.architecture.model_dump(),
+        "tokenizer": parts.spec.data.tokenizer,
+    }

@@ -5,6 +5,7 @@ else the first parameter whose gradient is not, in the order of the passes. Numb
 so the first in the direction of the pass is the one to name. Costs nothing until a run fails.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from torch.distributed.tensor import DTensor
 from ....strategies.param_shard import parameters
 from ....strategies.precision import LossScale
 from ...messages.rank_set import format_ranks
-from ..build import Built
+from ..batches import Batches
+from ..build import TrainerParts
+from .base import Callback, StepStats
 
 
 @dataclass
@@ -67,31 +70,57 @@ class Overflowed(Diverged):
         super().__init__(f"{how_often}, at last with a loss scale of {scale.scale:g}", first)
 
 
-def blame(built: Built, once_more: Callable[[], object]) -> Blame:
+class NanAttribution(Callback):
+    """Ends a run whose loss or gradient norm is not finite, after finding out where that began."""
+
+    def __init__(self, parts: TrainerParts, batches: Batches) -> None:
+        self._parts, self._batches = parts, batches
+
+    def before_update(self, stats: StepStats) -> None:
+        """Raises `Diverged`, on all ranks alike; of fp16 only if skipped steps have not helped."""
+        scale = self._parts.loss.scale
+        passing = stats.skipped and scale is not None and not scale.exhausted
+        if passing or (math.isfinite(stats.loss) and math.isfinite(stats.grad_norm)):
+            return
+        first = blame(self._parts, partial(self._once_more, stats.step))
+        if stats.skipped and scale:
+            raise Overflowed(scale, first)
+        raise Diverged(f"loss {stats.loss}, gradient norm {stats.grad_norm}", first)
+
+    def _once_more(self, step: int) -> None:
+        """The passes of a step whose update was not made."""
+        parallel = self._parts.parallel
+        parallel.data.publish()
+        self._batches.seed(step)
+        parallel.runner.train(*self._batches.training(step))
+        parallel.data.reduce()
+
+
+def blame(parts: TrainerParts, once_more: Callable[[], object]) -> Blame:
     """Ask all ranks. `once_more` runs the failed step's passes again, from the same parameters. Collective over the world."""
-    mine = Seen(built.mesh.index("pipeline"), reduced=_reduced(built))
-    with _watching(built, mine):
+    mine = Seen(parts.mesh.index("pipeline"), reduced=_reduced(parts))
+    with _watching(parts, mine):
         once_more()
     everyone = [mine] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     return judged(everyone)
 
 
-def _reduced(built: Built) -> tuple[str, ...]:
+def _reduced(parts: TrainerParts) -> tuple[str, ...]:
     """Names of the pieces whose reduced gradients are not finite, as the backward pass comes to them."""
-    grads = [(piece.name, piece.tensor.grad) for piece in reversed(built.parallel.data.pieces)]
+    grads = [(piece.name, piece.tensor.grad) for piece in reversed(parts.parallel.data.pieces)]
     return tuple(name for name, grad in grads if grad is not None and not _finite(grad))
 
 
 @contextmanager
-def _watching(built: Built, seen: Seen) -> Iterator[None]:
+def _watching(parts: TrainerParts, seen: Seen) -> Iterator[None]:
     """Note in `seen` what first is not finite."""
     handles: list[Any] = []
-    for part in built.parallel.parts:
+    for part in parts.parallel.parts:
         named = [(name, module) for name, module in part.named_modules() if name]
         handles += [module.register_forward_hook(partial(_forward, seen, name)) for name, module in named]
-    if built.mesh.layout.zero < 3:  # there gradients appear reduced
-        for parameter in parameters(built.parallel.parts, built.mesh):
+    if parts.mesh.layout.zero < 3:  # there gradients appear reduced
+        for parameter in parameters(parts.parallel.parts, parts.mesh):
             handles.append(parameter.value.register_hook(partial(_backward, seen, parameter.name)))
     try:
         yield

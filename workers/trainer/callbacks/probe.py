@@ -6,7 +6,7 @@ and parameters not. On CUDA the allocator's peak is told too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -17,23 +17,69 @@ from torch.autograd.graph import saved_tensors_hooks
 from ....strategies.activation_memory.selective import watched
 from ....strategies.pipeline_parallel.bubble import Bubble
 from ....strategies.telemetry.comm_counter import Traffic, axes_of, total
+from ....strategies.telemetry.step_tracer import SPANS
 from ....strategies.telemetry.wait_time import Lap, waited
-from ..build import Built
+from ..build import TrainerParts
+from ..reports import Reporter
+from .base import Callback, StepRecord, StepStats
 
 T = TypeVar("T")
 
 
-class Probe:
-    """Watches one step of `built`: `moving()` around what sends, `computing()` around forward and backward."""
+class StepProbe(Callback):
+    """Probes the steps that the spec names."""
 
-    def __init__(self, built: Built) -> None:
-        self._built = built
-        self._traffic = Traffic(axes_of(built.mesh))
-        self._saved = SavedStorages(_storages(p for part in built.parallel.parts for p in part.parameters()))
-        built.parallel.data.settle()  # what the step before still has on its way is not this step's
-        built.parallel.data.gradient_peak = 0
-        if built.mesh.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(built.mesh.device)
+    def __init__(self, parts: TrainerParts, reporter: Reporter) -> None:
+        self._parts, self._reporter = parts, reporter
+        self._probe: Probe | None = None
+        self._counting, self._timing = ExitStack(), ExitStack()
+
+    def before_step(self, step: int) -> None:
+        if self._parts.spec.probe.due(step):
+            self._probe = Probe(self._parts)
+            self._counting.enter_context(self._probe.computing())
+
+    def before_forward(self, step: int) -> None:  # noqa: ARG002
+        if self._probe:
+            self._timing.enter_context(self._probe.running())
+
+    def after_backward(self, step: int) -> None:  # noqa: ARG002
+        self._timing.close()
+
+    def after_reduce(self, step: int) -> None:  # noqa: ARG002
+        self._counting.close()
+
+    def before_update(self, stats: StepStats) -> None:  # noqa: ARG002
+        if self._probe:
+            self._counting.enter_context(self._probe.moving())
+
+    def after_update(self, step: int) -> None:  # noqa: ARG002
+        if self._probe:
+            with SPANS.within("optimizer", "publish"):
+                self._parts.parallel.data.settle()  # what is published is sent in this step
+            self._counting.close()
+
+    def after_step(self, record: StepRecord) -> None:
+        if self._probe:
+            probe, self._probe = self._probe, None
+            self._reporter.of_job("probe", {"step": record.step, **probe.record(record.stats.timing)})
+
+    def close(self) -> None:
+        self._timing.pop_all()  # not left: that is collective, and another rank may have failed
+        self._counting.close()
+
+
+class Probe:
+    """Watches one step of `parts`: `moving()` around what sends, `computing()` around forward and backward."""
+
+    def __init__(self, parts: TrainerParts) -> None:
+        self._parts = parts
+        self._traffic = Traffic(axes_of(parts.mesh))
+        self._saved = SavedStorages(_storages(p for part in parts.parallel.parts for p in part.parameters()))
+        parts.parallel.data.settle()  # what the step before still has on its way is not this step's
+        parts.parallel.data.gradient_peak = 0
+        if parts.mesh.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(parts.mesh.device)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -43,7 +89,7 @@ class Probe:
 
     def running(self) -> AbstractContextManager[None]:
         """The micro-batches of the step, within `computing`: a pipeline's are timed."""
-        return self._built.parallel.runner.timed()
+        return self._parts.parallel.runner.timed()
 
     @contextmanager
     def moving(self) -> Iterator[None]:
@@ -58,25 +104,25 @@ class Probe:
         mine, moved = self._memory(), self._traffic.plain()
         everyone = _gathered(mine)
         memory = {kind: {"min": min(m[kind] for m in everyone), "max": max(m[kind] for m in everyone)} for kind in mine}
-        bubble = self._built.parallel.runner.bubble()
-        bubble_told = {} if bubble is None else bubbles(_gathered(bubble))
+        bubble = self._parts.parallel.runner.bubble()
+        bubble_data = {} if bubble is None else bubbles(_gathered(bubble))
         laps = _gathered(lap)
         times = {"own_s": [each.own_s for each in laps], "waited_s": [each.waited_s for each in laps]}
-        return {"traffic": moved, "traffic_sum": total(_gathered(moved)), "memory": memory, **times, **bubble_told}
+        return {"traffic": moved, "traffic_sum": total(_gathered(moved)), "memory": memory, **times, **bubble_data}
 
     def _memory(self) -> dict[str, int]:
-        built = self._built
-        values = _storages(p for part in built.parallel.parts for p in part.parameters())
-        state = [t for entry in built.optimizer.state.values() for t in entry.values() if isinstance(t, torch.Tensor)]
-        masters = _storages([*(piece.tensor for piece in built.parallel.data.pieces), *state])
+        parts = self._parts
+        values = _storages(p for part in parts.parallel.parts for p in part.parameters())
+        state = [t for entry in parts.optimizer.state.values() for t in entry.values() if isinstance(t, torch.Tensor)]
+        masters = _storages([*(piece.tensor for piece in parts.parallel.data.pieces), *state])
         memory = {
             "parameters": sum(values.values()),
-            "gradients": built.parallel.data.gradient_peak,
+            "gradients": parts.parallel.data.gradient_peak,
             "optimizer": sum(size for key, size in masters.items() if key not in values),
             "activations": self._saved.peak,
         }
-        if built.mesh.device.type == "cuda":
-            memory["allocated"] = torch.cuda.max_memory_allocated(built.mesh.device)
+        if parts.mesh.device.type == "cuda":
+            memory["allocated"] = torch.cuda.max_memory_allocated(parts.mesh.device)
         return memory
 
 

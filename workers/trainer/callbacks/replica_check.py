@@ -6,7 +6,7 @@ A difference ends the generation. Nothing in memory can be trusted then, and the
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -14,9 +14,10 @@ import torch.distributed as dist
 
 from ....strategies.param_shard import Piece
 from ....strategies.replica_checksum import Difference, difference, held_alike
-from ....strategies.telemetry.wait_time import waited
+from ....strategies.telemetry.wait_time import ASIDE, waited
 from ...messages.rank_set import format_ranks
-from ..build import Built
+from ..build import TrainerParts
+from .base import Callback, StepRecord
 
 #: By default comparing takes at most this share of the time, …
 COST: Final = 0.005
@@ -42,20 +43,27 @@ class ReplicasDiffer(RuntimeError):
         self.facts |= {"parameters": list(found.names[:MOST_NAMES]), "agreed": agreed}
 
 
-class Replicas:
-    """Compares the replicas of `pieces` and of the model's parameters every `every` steps (None: as `COST` allows; 0: never)."""
+class ReplicaCheck(Callback):
+    """Compares the replicas of `pieces` and of the model's parameters, as often as the spec says and before each checkpoint.
 
-    def __init__(self, built: Built, pieces: Sequence[Piece], every: int | None) -> None:
-        self._built, self._every, self._seen = built, every, 0
+    `saves`: whether a checkpoint of a step follows.
+    """
+
+    def __init__(self, parts: TrainerParts, pieces: Sequence[Piece], saves: Callable[[int], bool]) -> None:
+        every = parts.spec.replica_check.every  # None: as `COST` allows; 0: never
+        self._parts, self._every, self._saves, self._seen = parts, every, saves, 0
         self._agreed: int | None = None
-        parallel, mesh = built.parallel, built.mesh
+        parallel, mesh = parts.parallel, parts.mesh
         self._rectangles = held_alike(parallel.parts, pieces, mesh) if mesh.layout.world_size > 1 and every != 0 else []
         self._wanted = every != 0 and mesh.layout.world_size > 1 and _largest(len(self._rectangles), mesh.device) > 0
 
-    def after(self, step: int, step_s: float, saves: bool) -> None:
-        """Called after each step; `saves`: a checkpoint follows. Raises `ReplicasDiffer`, on all ranks alike."""
-        if not self._wanted:
-            return
+    def after_step(self, record: StepRecord) -> None:
+        """Raises `ReplicasDiffer`, on all ranks alike."""
+        if self._wanted:
+            with ASIDE:
+                self._check(record.step, record.seconds, self._saves(record.step) or bool(record.stats.stop))
+
+    def _check(self, step: int, step_s: float, saves: bool) -> None:
         self._seen += 1
         decides = self._every is None and self._seen == DECIDE_AT
         if not (saves or decides or (self._every is not None and step % self._every == 0)):
@@ -64,11 +72,11 @@ class Replicas:
         self._compare(step)
         if decides:
             cost = (time.monotonic() - began) / max(step_s, 1e-9)
-            self._every = max(1, math.ceil(_largest(cost, self._built.mesh.device) / COST))
+            self._every = max(1, math.ceil(_largest(cost, self._parts.mesh.device) / COST))
 
     def _compare(self, step: int) -> None:
-        self._built.parallel.data.settle()
-        found = difference(self._rectangles, self._built.mesh)
+        self._parts.parallel.data.settle()
+        found = difference(self._rectangles, self._parts.mesh)
         if found is not None:
             raise ReplicasDiffer(found, step, self._agreed)
         self._agreed = step

@@ -19,10 +19,13 @@ import torch
 import torch.distributed as dist
 
 from ....strategies.param_shard import Piece
+from ....strategies.telemetry.step_tracer import SPANS
 from ...snapshot import shared_memory
 from ...snapshot.header import aligned
 from ...snapshot.replication import Bell
+from ..event_outbox import EventOutbox
 from ..heartbeat import PULSE
+from .base import Callback, StepRecord, StepStats
 
 T = TypeVar("T")
 
@@ -40,6 +43,30 @@ class SnapshotError(RuntimeError):
     """A snapshot does not fit the state that it is to restore."""
 
     code = "snapshot_damaged"
+
+
+class Snapshotting(Callback):
+    """Takes the snapshots that are due. A step's events are buffered in `outbox` until its snapshot is whole and copied."""
+
+    def __init__(self, snapshots: "Snapshots", facts: Callable[[int], dict[str, Any]], outbox: EventOutbox) -> None:
+        """`facts` gives what a snapshot of a step keeps beside the pieces."""
+        self.snapshots, self._facts, self._outbox = snapshots, facts, outbox
+
+    def after_reduce(self, step: int) -> None:
+        # Before ranks meet: none begins its next snapshot while another's last one is not whole, or not copied.
+        with SPANS.within("other", "snapshot"):
+            self.snapshots.settle(copied=self.snapshots.due(step))
+
+    def before_update(self, stats: StepStats) -> None:
+        if self.snapshots.due(stats.step):
+            self._outbox.buffer()
+
+    def after_step(self, record: StepRecord) -> None:
+        step = record.step
+        self.snapshots.after(step, record.seconds, lambda: self._facts(step), self._outbox.flush)
+
+    def close(self) -> None:
+        self.snapshots.settle()  # and with it the events that wait
 
 
 class Snapshots:

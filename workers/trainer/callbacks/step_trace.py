@@ -1,13 +1,12 @@
-"""One rank's part in a trace: all ranks begin it with the same step, record it, and tell it when its last step is done.
+"""One rank's part in a trace: all ranks begin it with the same step, record it, and emit it when its last step is done.
 
-Whether a rank has heard the wish travels with the step's sums (`strategies/grad_clip.py`), as the wish to end does: once all have, the next
-step is the first. So a step that nobody traces pays one number in a sum that is made anyway. Clocks are aligned before the first
-step and after the last; only then is anything told, outside of all steps. What is told is bounded, and not remembered in snapshots:
-who dies amid a trace takes it along, and the gang says so.
+Whether a rank has the order for a trace travels with the step's sums (`strategies/grad_clip.py`), as a stop request does. Once all ranks
+have it, the next step is the first. So a step that is not traced pays for one number in a sum that is made anyway. Clocks are aligned
+before the first step and after the last; only then is anything emitted, outside of all steps. The size of the events is bounded. Snapshots
+do not keep them: a trace during which a rank dies is lost, and the supervisor reports that.
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,8 +18,11 @@ from ....strategies.telemetry.comm_counter import axes_of
 from ....strategies.telemetry.device_clock import clock_of
 from ....strategies.telemetry.step_tracer import SPANS, TRAINING, Recorded, Span
 from ....strategies.telemetry.wait_time import ASIDE
-from ...messages.trace_request import WISH, Trace, Wish, traced_ranks, vote
-from ..build import Built
+from ...messages.trace_request import Trace, traced_ranks
+from ..build import TrainerParts
+from ..event_outbox import EmitEvent
+from ..pending_trace import PendingTrace
+from .base import Callback, StepRecord, StepStats
 
 #: Spans of a rank's step, and of a whole trace: the shortest are left out.
 MOST_SPANS: Final = 4000
@@ -39,68 +41,62 @@ class _Running:
     steps: list[tuple[int, Recorded]] = field(default_factory=list)
 
 
-class Tracing:
-    """Agrees with the other ranks, records, tells."""
+class StepTrace(Callback):
+    """Agrees on a trace with the other ranks, records its steps, emits them."""
 
-    def __init__(self, built: Built, tell: Callable[[str, dict[str, Any]], None], wish: Wish = WISH) -> None:
-        self._built, self._tell, self._wish = built, tell, wish
+    def __init__(self, parts: TrainerParts, emit: EmitEvent, pending: PendingTrace) -> None:
+        self._parts, self._emit, self._pending = parts, emit, pending
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
         self._running: _Running | None = None
-        self._offered: Trace | None = None  # for which this rank has voted last
 
-    def vote(self, step: int) -> float:
-        """This rank's summand: whether it has heard of a trace that may begin after `step`."""
-        self._offered = None if self._running else self._wish.after(step)
-        return vote(self._offered)
-
-    def agree(self, votes: float, step: int) -> None:
-        """By the sum of all votes: whether a trace begins after `step`. What came in since this rank voted counts for nothing."""
-        trace = self._offered
-        if trace and votes == vote(trace) * self._world and step < self._built.run.train.steps:
-            self._wish.take(trace)
-            last = min(step + trace.steps, self._built.run.train.steps)
-            self._running = _Running(trace, step + 1, last, time.time() - time.perf_counter())
-
-    def before(self) -> None:
-        """Called before each step, whose time does not begin yet."""
-        if self._running and self._running.aligned is None:
+    def before_step(self, step: int) -> None:  # noqa: ARG002
+        """The clocks are aligned outside of all steps. The step's time begins after this."""
+        if self._running is None:
+            return
+        if self._running.aligned is None:
             with ASIDE:
                 self._running.aligned = offset_to_first(self._running.epoch)
+        SPANS.begin(clock_of(self._parts.mesh.device), axes_of(self._parts.mesh))
 
-    def begin(self) -> None:
-        """The step's time begins."""
-        if self._running:
-            SPANS.begin(clock_of(self._built.mesh.device), axes_of(self._built.mesh))
+    def before_update(self, stats: StepStats) -> None:
+        """By the sum of all votes, a trace begins after this step."""
+        last = self._parts.spec.steps
+        if stats.step < last and (trace := self._pending.begin(stats.trace_votes, self._world)):
+            end = min(stats.step + trace.steps, last)
+            self._running = _Running(trace, stats.step + 1, end, time.time() - time.perf_counter())
 
-    def end(self, step: int) -> None:
-        """The step's time ends."""
+    def after_update(self, step: int) -> None:
         if self._running and SPANS.on:
             self._running.steps.append((step, SPANS.end()))
 
-    def after(self, step: int, ends: bool) -> None:
-        """Called after each step; `ends`: there will be no other. Collective where a trace ends with it."""
+    def after_step(self, record: StepRecord) -> None:
+        """Collective if a trace ends with the step."""
         running = self._running
-        if running and running.aligned and running.steps and (ends or step == running.last):
+        ends = bool(record.stats.stop) or (running is not None and record.step == running.last)
+        if running and running.aligned and running.steps and ends:
             with ASIDE:
                 self._conclude(running, running.aligned)
             self._running = None
+            self._pending.end()
 
     def _conclude(self, running: _Running, first: Offset) -> None:
         clock = Aligned(first, offset_to_first(running.epoch))
-        replays = self._built.parallel.runner.replay([recorded for _, recorded in running.steps], clock)
+        replays = self._parts.parallel.runner.replay([recorded for _, recorded in running.steps], clock)
         ranks = traced_ranks(self._world)
         if self._rank not in ranks:
             return
         most = min(MOST_SPANS, MOST_IN_ALL // (len(ranks) * len(running.steps)))
         for (step, recorded), replay in zip(running.steps, replays, strict=True):
             about = {"id": running.trace.id, "rank": self._rank, "step": step}
-            self._tell("trace", about | told(recorded, clock, replay, most))
+            self._emit("trace", about | trace_event(recorded, clock, replay, most))
         numbers = [step for step, _ in running.steps]
-        self._tell("traced", {"id": running.trace.id, "rank": self._rank, "steps": [numbers[0], numbers[-1]]})
+        self._emit("traced", {"id": running.trace.id, "rank": self._rank, "steps": [numbers[0], numbers[-1]]})
 
 
-def told(recorded: Recorded, clock: Aligned, replay: Replay | None = None, most: int = MOST_SPANS) -> dict[str, Any]:
-    """What a `trace` event says of one step of a rank, with the `most` longest spans."""
+def trace_event(
+    recorded: Recorded, clock: Aligned, replay: Replay | None = None, most: int = MOST_SPANS
+) -> dict[str, Any]:
+    """The `trace` event of one step of a rank, with the `most` longest spans."""
     began = clock.common(recorded.began)
     longest = sorted(recorded.spans, key=lambda span: span.start - span.end)[:most]
     lanes = [TRAINING, *sorted({span.lane for span in longest} - {TRAINING})]

@@ -1,16 +1,16 @@
 import pytest
 
-from shardyard.workers.trainer.throughput import Rates, peak_flops
+from shardyard.workers.trainer.throughput import Throughput, peak_flops
 
 
 def test_mfu_is_the_share_of_all_devices_peaks() -> None:
-    found = Rates(devices=4, flops=6_000, peak=1e6).of(tokens=1000, seconds=2.0)
+    found = Throughput(devices=4, flops=6_000, peak=1e6).of(tokens=1000, seconds=2.0)
     assert found == {"tokens_per_s": 500.0, "tokens_per_s_device": 125.0, "mfu": pytest.approx(0.75)}
 
 
 @pytest.mark.parametrize(("flops", "peak"), [(None, 1e6), (6_000, None)])
 def test_what_is_not_known_is_null(flops: int | None, peak: float | None) -> None:
-    assert Rates(1, flops, peak).of(10, 1.0)["mfu"] is None
+    assert Throughput(1, flops, peak).of(10, 1.0)["mfu"] is None
 
 
 @pytest.mark.parametrize(

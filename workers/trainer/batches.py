@@ -1,0 +1,51 @@
+"""This rank's rows and positions of each global batch, and the randomness of each step."""
+
+import hashlib
+
+import numpy as np
+import torch
+
+from ...strategies.context_parallel.apply import share
+from ...strategies.mesh import REPLICA
+from ..data.position import Position
+from .build import TrainerParts
+
+#: Token numbers of inputs and targets, each [rows, positions].
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+class Batches:
+    """One rank's share of the training and validation batches, on its device."""
+
+    def __init__(self, parts: TrainerParts, position: Position) -> None:
+        self._parts, self._position = parts, position
+
+    def training(self, step: int) -> Pair:
+        """What this rank trains on in `step`, micro-batch by micro-batch."""
+        return self._share(self._parts.tokens.batch(self._position.first_sample(step), self._rows()))
+
+    def validation(self, number: int) -> Pair:
+        """This rank's share of the validation batch `number`, counted from 0."""
+        return self._share(self._parts.tokens.validation(number, self._rows()))
+
+    def seed(self, step: int) -> None:
+        """Make the randomness of `step` (dropout) that of its number, however often it is run."""
+        torch.manual_seed(_step_seed(self._parts.spec.seed, step, self._parts.mesh.index(REPLICA)))
+
+    def _share(self, pair: Pair) -> Pair:
+        """This context rank's positions."""
+        mesh = self._parts.mesh
+        inputs, targets = (share(tokens, mesh).to(mesh.device) for tokens in pair)
+        return inputs, targets
+
+    def _rows(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """This data rank's rows of the global batch: row = (micro-batch · D + data rank) · size + i."""
+        batch = self._parts.batch
+        rows = np.arange(batch.global_batch).reshape(batch.microbatches, batch.data, batch.micro_batch)
+        return rows[:, self._parts.mesh.index("data")].reshape(-1)
+
+
+def _step_seed(seed: int, step: int, replica: int) -> int:
+    """Randomness within a step is a function of seed, step and replica, so that a resumed run draws the same."""
+    digest = hashlib.blake2b(f"{seed}/{step}/{replica}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

@@ -1,0 +1,119 @@
+"""What happens around a step: the hooks of a `Callback`, in the order in which the loop calls them.
+
+`assemble.py` alone decides the order of the callbacks. Each hook runs on the training thread, on all ranks alike.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....strategies.telemetry.wait_time import Lap
+from ...messages.stop_request import Ending
+
+
+@dataclass(frozen=True)
+class StepStats:
+    """What the sums over all ranks say of a step: the same on every rank, except `timing`."""
+
+    step: int
+    loss: float  # mean over the global batch
+    grad_norm: float  # before clipping; inf if it is not finite
+    grad_factor: float  # the gradients are this many times too large
+    loss_scale: float | None  # None: there is no loss scaling
+    skipped: bool  # fp16 gradients overflowed: no update
+    stop: Ending  # after this step
+    trace_votes: float
+    timing: Lap  # of this rank
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """A step that is done. `seconds` is its length by this rank's clock."""
+
+    stats: StepStats
+    lr: float
+    seconds: float
+
+    @property
+    def step(self) -> int:
+        return self.stats.step
+
+
+class Callback:
+    """Each hook does nothing. A callback overrides those that it needs."""
+
+    def start(self) -> None:
+        """Before the first step, which may be a later one after this."""
+
+    def before_step(self, step: int) -> None:
+        """The step's time has not begun."""
+
+    def before_forward(self, step: int) -> None:
+        """The batch is on the device. The forward and backward passes of all micro-batches come next."""
+
+    def after_backward(self, step: int) -> None:
+        """The passes have run. Gradients are not yet reduced over the data ranks."""
+
+    def after_reduce(self, step: int) -> None:
+        """Gradients are reduced. All ranks meet next, in the sum of their losses and norms."""
+
+    def before_update(self, stats: StepStats) -> None:
+        """All ranks have met. Gradients are not yet clipped, and parameters not yet changed."""
+
+    def after_update(self, step: int) -> None:
+        """New parameters are published, or were skipped. The step's time ends after this."""
+
+    def after_step(self, record: StepRecord) -> None:
+        """The step is reported."""
+
+    def finish(self, step: int, stop: Ending) -> None:
+        """`step` was the last one. `stop` is empty after the last step of the spec."""
+
+    def close(self) -> None:
+        """Always called in the end, also if the training failed."""
+
+
+class Callbacks:
+    """Calls each hook of all callbacks, in the order given."""
+
+    def __init__(self, ordered: Sequence[Callback]) -> None:
+        self.ordered = tuple(ordered)
+
+    def start(self) -> None:
+        for callback in self.ordered:
+            callback.start()
+
+    def before_step(self, step: int) -> None:
+        for callback in self.ordered:
+            callback.before_step(step)
+
+    def before_forward(self, step: int) -> None:
+        for callback in self.ordered:
+            callback.before_forward(step)
+
+    def after_backward(self, step: int) -> None:
+        for callback in self.ordered:
+            callback.after_backward(step)
+
+    def after_reduce(self, step: int) -> None:
+        for callback in self.ordered:
+            callback.after_reduce(step)
+
+    def before_update(self, stats: StepStats) -> None:
+        for callback in self.ordered:
+            callback.before_update(stats)
+
+    def after_update(self, step: int) -> None:
+        for callback in self.ordered:
+            callback.after_update(step)
+
+    def after_step(self, record: StepRecord) -> None:
+        for callback in self.ordered:
+            callback.after_step(record)
+
+    def finish(self, step: int, stop: Ending) -> None:
+        for callback in self.ordered:
+            callback.finish(step, stop)
+
+    def close(self) -> None:
+        for callback in self.ordered:
+            callback.close()

@@ -1,0 +1,145 @@
+"""What the loop reports: rank 0 what is true of the job, every rank its own step times and memory."""
+
+import math
+import statistics
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..messages.event_text import in_words
+from ..models.flops import flops_per_token
+from ..process_memory import Footprint
+from .build import TrainerParts
+from .callbacks.base import StepRecord
+from .event_outbox import EmitEvent
+from .heartbeat import PULSE
+from .throughput import MFU_FORMULA, Throughput, peak_flops
+from .train_state import TrainState
+
+
+class Reporter:
+    """Makes the loop's events and emits them."""
+
+    def __init__(self, parts: TrainerParts, state: TrainState, emit: EmitEvent) -> None:
+        self._parts, self._state, self._emit = parts, state, emit
+        self.is_first = dist.get_rank() == 0
+        self._step_tokens = parts.spec.global_batch * parts.spec.data.seq_len
+        self._throughput = _throughput(parts)
+        self._memory = Footprint(partial(_allocated, parts.mesh.device))
+
+    def of_job(self, kind: str, data: dict[str, Any]) -> None:
+        """What is true of the whole job: rank 0 alone emits it."""
+        if self.is_first:
+            self._emit(kind, data)
+
+    def plan(self) -> None:
+        """What is about to be trained."""
+        parts = self._parts
+        self.of_job(
+            "plan",
+            {
+                "layout": str(parts.spec.layout),
+                "world_size": parts.spec.layout.world_size,
+                "parameters": parts.parameters,
+                "batch": str(parts.batch),
+                "tokens_per_step": self._step_tokens,
+                "device": parts.run.device,
+                "train_tokens": parts.tokens.train_tokens,
+                "validation_tokens": parts.tokens.validation_tokens,
+                "unigram_loss": parts.tokens.unigram_loss,
+                **parts.parallel.runner.plan(),
+            },
+        )
+
+    def step(self, record: StepRecord) -> None:
+        """One step, by every rank: its own times and memory, and on rank 0 the job's numbers."""
+        stats = record.stats
+        data: dict[str, Any] = {
+            "step": record.step,
+            "step_s": record.seconds,
+            "own_s": stats.timing.own_s,
+            "waited_s": stats.timing.waited_s,
+            "part": self._parts.mesh.part,
+        }
+        if (size := self._memory.due()) is not None:
+            data["allocated"] = size
+        if self.is_first:
+            norm = stats.grad_norm if math.isfinite(stats.grad_norm) else None
+            data |= {"loss": stats.loss, "lr": record.lr, "grad_norm": norm}
+            data |= {"loss_scale": stats.loss_scale, "skipped": stats.skipped}
+            data |= {"tokens": self._state.position.tokens(record.step)}
+            data |= self._throughput.of(self._step_tokens, record.seconds)
+        self._emit("step", data)
+
+    def validation(self, step: int, batches: int, routing: Mapping[str, Any]) -> None:
+        """The validation loss after `step`, of so many batches, and how experts were used meanwhile."""
+        self.of_job(
+            "eval",
+            {
+                "step": step,
+                "loss": self._state.progress.validation_loss,
+                "unigram_loss": self._parts.tokens.unigram_loss,
+                "tokens": batches * self._step_tokens,
+                **routing,
+            },
+        )
+
+    def stopped(self, step: int) -> None:
+        """The run stops early. Every rank reports it, so that the supervisor does not take the job for completed."""
+        self._emit("stopped", {"step": step})
+
+    def incident(self, cause: str, message: str, step: int | None = None) -> None:
+        """Something failed though training goes on."""
+        self.of_job("incident", {"cause": cause, "rank": None, "message": message, "step": step})
+
+    def summary(self) -> None:
+        """The whole run."""
+        PULSE.beat("end", self._parts.spec.steps)
+        progress, last_step = self._state.progress, self._parts.spec.steps
+        steps = last_step - (progress.began_at or 1) + 1
+        losses = progress.last_losses
+        self.of_job(
+            "summary",
+            {
+                "first_loss": progress.first_loss,
+                "last_loss": statistics.fmean(losses) if losses else None,
+                "last_steps": len(losses),
+                "validation_loss": progress.validation_loss,
+                "unigram_loss": self._parts.tokens.unigram_loss,
+                "steps": steps,
+                "tokens": steps * self._step_tokens,
+                **self._throughput.of(steps * self._step_tokens, progress.trained_s),
+                "mfu_formula": MFU_FORMULA,
+                "time_to_first_step_s": progress.first_step_s,
+                "checkpoint": self._state.newest_checkpoint,
+                "export": self._state.exported,
+            },
+        )
+
+
+def log_and_emit(emit: EmitEvent) -> EmitEvent:
+    """`emit` that also prints every event but the steps: a trainer's standard output is its log."""
+
+    def logged(kind: str, data: dict[str, Any]) -> None:
+        line = in_words(kind, data) if kind != "step" else None
+        if line is not None:
+            print(line, flush=True)  # noqa: T201
+        emit(kind, data)
+
+    return logged
+
+
+def _throughput(parts: TrainerParts) -> Throughput:
+    """Without MFU on a CPU and for a module of the user's own."""
+    spec, device = parts.spec, parts.mesh.device
+    flops = None if parts.architecture is None else flops_per_token(parts.architecture, spec.data.seq_len)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return Throughput(spec.layout.world_size, flops, peak_flops(name, spec.precision.compute))
+
+
+def _allocated(device: torch.device) -> int | None:
+    """Bytes of tensors on a CUDA device. None on a CPU: the rank's actor reads the memory of the whole process."""
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else None

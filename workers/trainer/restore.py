@@ -1,0 +1,120 @@
+"""Where a rank starts: after a snapshot in memory, else after a checkpoint, else at the first step.
+
+What is read here is written here: `for_checkpoint` and `for_snapshot` give the JSON beside the tensors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...strategies.param_shard import Piece
+from ..checkpoint import restore as checkpoints
+from ..checkpoint.errors import CheckpointError
+from ..messages.event_buffer import plain
+from ..storage.open_folder import folder_at
+from .build import TrainerParts
+from .callbacks import snapshotting
+from .callbacks.base import Callback
+from .callbacks.checkpointing import about_model
+from .event_outbox import EventOutbox
+from .reports import Reporter
+from .train_state import Progress, TrainState
+
+
+@dataclass(frozen=True)
+class SnapshotMemory:
+    """This rank's snapshots, as its actor keeps them: `slots` and `bell` are descriptors.
+
+    `restore` is the step of the snapshot from which all ranks go on. `again`: the attempt has trained before.
+    """
+
+    slots: Sequence[int] = ()
+    restore: int | None = None
+    bell: int | None = None
+    again: bool = False
+
+
+#: Plain torchrun: there is no actor that would keep them.
+NO_SNAPSHOTS: Final = SnapshotMemory()
+
+
+class SavedState:
+    """What a checkpoint and a snapshot keep beside the tensors, also rank 0's events of the last seconds: some may get lost."""
+
+    def __init__(self, parts: TrainerParts, state: TrainState, outbox: EventOutbox, is_first: bool) -> None:
+        self.parts, self.state, self.outbox, self.is_first = parts, state, outbox, is_first
+        self.attempt = [parts.run.job, parts.run.attempt]
+
+    def for_checkpoint(self, step: int) -> dict[str, Any]:
+        """The `training` part of the manifest."""
+        loop = self.state.progress.state_dict()
+        return self.state.state_dict(step) | {"loop": loop, "told": plain(self._recent()), "told_in": self.attempt}
+
+    def for_snapshot(self, step: int) -> dict[str, Any]:
+        """The snapshot's JSON, also what makes a checkpoint of it."""
+        state = {"training": self.state.state_dict(step), "about": about_model(self.parts)}
+        loop, newest = self.state.progress.state_dict(), self.state.newest_checkpoint
+        return state | {"loop": loop, "checkpoint": newest, "told": self._recent()}
+
+    def _recent(self) -> list[tuple[str, dict[str, Any]]]:
+        return self.outbox.recent() if self.is_first else []
+
+
+class Restore(Callback):
+    """Restores one rank's tensors (`pieces`) and state. All ranks take the same step."""
+
+    def __init__(
+        self,
+        saved: SavedState,
+        memory: SnapshotMemory,
+        pieces: Sequence[Piece],
+        snapshots: snapshotting.Snapshots,
+        reporter: Reporter,
+    ) -> None:
+        self._saved, self._memory, self._pieces = saved, memory, pieces
+        self._snapshots, self._reporter = snapshots, reporter
+        self._state = saved.state
+
+    def start(self) -> None:
+        """Set the state to the step after which the training goes on, 0 for the start. Raises `CheckpointError` if no step is left."""
+        if self._memory.restore is not None:
+            self._from_snapshot(self._memory.restore)
+        else:
+            self._from_checkpoint()
+        step, steps = self._state.step, self._saved.parts.spec.steps
+        self._state.progress.began_at = self._state.progress.began_at or step + 1
+        if step >= steps and not self._has_trained:
+            raise CheckpointError(
+                f"the checkpoint is of step {step}: train.steps {steps} leaves nothing to do; raise it."
+            )
+
+    @property
+    def _has_trained(self) -> bool:
+        """Whether this job has trained before and goes on from there: then its end may be all that is left."""
+        again = self._memory.again or self._memory.restore is not None or self._saved.parts.run.attempt > 1
+        return self._state.is_own and again
+
+    def _from_snapshot(self, step: int) -> None:
+        """The snapshot that the gang has chosen."""
+        facts = snapshotting.restore(self._memory.slots, step, self._pieces)
+        self._state.progress = Progress.from_state_dict(facts["loop"])
+        self._state.newest_checkpoint = facts["checkpoint"]
+        self._saved.outbox.replay(facts["told"])
+        self._snapshots.copy(step)
+        self._state.locate(facts["training"], own=True)
+        self._state.load_state_dict(facts["training"])
+
+    def _from_checkpoint(self) -> None:
+        """The job's own newest valid checkpoint, or the one to resume from."""
+        run, state = self._saved.parts.run, self._state
+        resume = None if run.resume is None else folder_at(run.resume)
+        own, warn = folder_at(run.checkpoints), self._reporter.incident
+        training = checkpoints.restore(own, resume, self._pieces, warn, state.locate)
+        if training is None:
+            return
+        same_attempt = training.get("told_in") == self._saved.attempt
+        if state.is_own and (same_attempt or training["step"] == run.train.steps):
+            state.progress = Progress.from_state_dict(training.get("loop", {}))
+        if self._saved.is_first and self._memory.again and same_attempt:
+            self._saved.outbox.replay(training["told"])
+        state.load_state_dict(training)

@@ -1,0 +1,83 @@
+"""Where a rank's training stands, beside its tensors. A checkpoint and a snapshot keep both parts of it as JSON."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..data.position import Position
+from .build import TrainerParts
+from .optimizer import set_updates_done, updates_done
+
+
+@dataclass
+class Progress:
+    """What the summary reports of the steps so far. The field names are keys of the checkpoint's manifest."""
+
+    began_at: int | None = None  # the first step of this attempt
+    first_loss: float | None = None
+    last_losses: list[float] = field(default_factory=list)  # of the steps whose mean is the final loss
+    validation_loss: float | None = None
+    trained_s: float = 0.0
+    first_step_s: float | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> "Progress":
+        """Raises TypeError for unknown fields."""
+        return cls(**state)
+
+
+class TrainState:
+    """The newest step, the position in the data, and through `parts` the optimizer's and the loss scale's counts."""
+
+    def __init__(self, parts: TrainerParts) -> None:
+        self._parts = parts
+        self.step = 0  # the last one that is done
+        self.position = Position(parts.tokens.order, parts.spec.global_batch)
+        self.progress = Progress()
+        self.newest_checkpoint: str | None = None  # complete
+        self.exported: str | None = None  # the Hugging Face folder
+        self.is_own = False  # whether the state that was restored is one of this very job
+        self._started = time.monotonic()
+
+    def state_dict(self, step: int) -> dict[str, Any]:
+        """What restores optimizer, loss scale and position after `step`, beside the tensors."""
+        scale = self._parts.loss.scale
+        return {
+            "step": step,
+            "updates": updates_done(self._parts.optimizer),
+            "loss_scale": None if scale is None else scale.state(),
+            "data": self.position.state(step),
+        }
+
+    def locate(self, state: Mapping[str, Any], own: bool) -> None:
+        """Find the next samples. Raises `Refusal` if `state`, this job's own or another's, is one of other data."""
+        self.is_own = own
+        restart = self._parts.spec.resume_data == "restart" and not own
+        self.position.restore(state["step"], state["data"], restart)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after the step of `state`. The tensors have their values, and `locate` has found the samples."""
+        self._parts.parallel.data.publish()
+        set_updates_done(self._parts.optimizer, state["updates"])
+        scale = self._parts.loss.scale
+        if scale is not None and state["loss_scale"]:
+            scale.restore(state["loss_scale"])
+        self.step = int(state["step"])
+
+    def advance(self, step: int, loss: float, seconds: float) -> None:
+        """`step` is done."""
+        progress = self.progress
+        self.step = step
+        progress.trained_s += seconds
+        if progress.first_step_s is None:
+            progress.first_loss, progress.first_step_s = loss, time.monotonic() - self._started
+        progress.last_losses = [*progress.last_losses, loss][-averaged_steps(self._parts.spec.steps) :]
+
+
+def averaged_steps(steps: int) -> int:
+    """How many of the last steps make up the final loss of a run of `steps`: a tenth, from 1 to 20. One batch's loss varies."""
+    return max(1, min(20, steps // 10))

@@ -1,0 +1,40 @@
+"""The validation loss, over the same batches in the same order each time."""
+
+import torch
+
+from ...strategies.grad_clip import sum_over_ranks
+from ...strategies.telemetry.wait_time import ASIDE
+from .batches import Batches
+from .build import TrainerParts
+from .callbacks.base import Callback, StepRecord
+from .heartbeat import PULSE
+from .reports import Reporter
+from .train_state import TrainState
+
+
+class Validation(Callback):
+    """Validates every `eval.every` steps and after the last one."""
+
+    def __init__(self, parts: TrainerParts, batches: Batches, reporter: Reporter, state: TrainState) -> None:
+        self._parts, self._batches, self._reporter, self._state = parts, batches, reporter, state
+
+    def after_step(self, record: StepRecord) -> None:
+        every, step = self._parts.spec.eval.every, record.step
+        if step == self._parts.spec.steps or (every is not None and step % every == 0):
+            with ASIDE:
+                self._validate(step)
+
+    def _validate(self, step: int) -> None:
+        """The loss over the first `eval.batches` global batches of the validation split."""
+        spec, mesh, parallel = self._parts.spec, self._parts.mesh, self._parts.parallel
+        parallel.data.settle()
+        batches = min(spec.eval.batches, max(1, self._parts.tokens.validation_windows // spec.global_batch))
+        total = torch.zeros((), dtype=torch.float64, device=mesh.device)
+        parallel.tally.clear()
+        for number in range(batches):
+            PULSE.beat("validation", step)
+            total += parallel.runner.validate(*self._batches.validation(number))
+        parallel.data.after_validation()
+        loss, *_ = sum_over_ranks([], total, self._parts.counts_loss, mesh)
+        self._state.progress.validation_loss = loss / batches / self._parts.loss.factor
+        self._reporter.validation(step, batches, parallel.tally.means())
