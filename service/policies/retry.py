@@ -19,6 +19,7 @@ INFRASTRUCTURE: Final = frozenset(
         "connection_lost",
         "start_failed",
         "gang_error",
+        "journal_unreadable",
         "storage_unreachable",
         "placement_timeout",
         "cluster_lost",

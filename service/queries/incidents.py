@@ -95,6 +95,7 @@ HAPPENED = {
     "straggler_over": "{who} keeps up again",
     "loss_spike": "The loss leapt",
     "supervisor_lost": "The gang's supervisor was lost",
+    "journal_unreadable": "The journal of the gang's supervisor could not be read",
     "replicas_differ": "{who} held other bits than its replicas",
     "exception": "{who} raised an exception",
     "placement_timeout": "The cluster had no room for the gang",
