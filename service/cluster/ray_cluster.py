@@ -21,7 +21,7 @@ from ...workers.messages.fault_request import Fault
 from ...workers.messages.trace_request import Trace
 from ...workers.supervisor.actor import Supervisor
 from ...workers.supervisor.journal import journal
-from ...workers.supervisor.ranks.placement_group import NAMESPACE, Order, rank_name, remove_remains
+from ...workers.supervisor.ranks.placement_group import NAMESPACE, Order, rank_actors, remove_remains
 from ...workers.tasks.checkpoint_task import Operation, Outcome, perform
 from ..errors import ClusterError, GangLost
 from ..policies.warm_workers import shortage_of
@@ -384,16 +384,8 @@ def _ours(actor: dict[str, str]) -> bool:
 
 
 def _clear_away(gang: str) -> None:
-    import ray
-    from ray.util import list_named_actors
-
-    prefix = rank_name(gang, 0).removesuffix("0")
-    actors = []
-    for actor in list_named_actors(all_namespaces=True):
-        if _ours(actor) and (actor["name"] == gang or actor["name"].startswith(prefix)):
-            with contextlib.suppress(ValueError):
-                actors.append(ray.get_actor(actor["name"], namespace=NAMESPACE))
-    remove_remains(gang, actors)
+    supervisor = _find_supervisor(gang)
+    remove_remains(gang, rank_actors(gang) + ([] if supervisor is None else [supervisor]))
     journal.erase(gang)
 
 

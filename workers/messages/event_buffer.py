@@ -150,6 +150,15 @@ class Steps:
             return [self._open.pop(min(self._open))]
         return []
 
+    @property
+    def open(self) -> dict[int, Ranks]:
+        """Steps that some ranks have not reported yet."""
+        return self._open
+
+    def refill(self, steps: dict[int, Ranks]) -> None:
+        """Go on with the open steps of another one."""
+        self._open = steps
+
     def rest(self) -> list[Ranks]:
         """At the end: steps that the leading rank finished though another rank never reported them."""
         rest = [ranks for _, ranks in sorted(self._open.items()) if any("loss" in record for record in ranks.values())]

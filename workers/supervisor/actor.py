@@ -16,11 +16,10 @@ import asyncio
 import contextlib
 import math
 import os
-import pickle
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 from ..messages.event_buffer import Spool
 from ..messages.fault_request import Fault
@@ -31,8 +30,9 @@ from .emergency_checkpoint import Ground, rescue
 from .event_merger import Story
 from .event_pump import Hearing
 from .fault_orders import Docket, Faults
+from .gang_state import GangState, JournalUnreadable, Phase, Repair
 from .hang_watchdog import LAST_WORD_S, PULL_S, START_S, hang, leases_kept, within
-from .journal.journal import Journal
+from .journal.journal import Journal, until_answered
 from .node_loss import lost_node
 from .policies.failures import Failure, brief
 from .policies.hang import Progress
@@ -42,8 +42,8 @@ from .policies.straggler import Stragglers
 from .rank_samples import Samples
 from .ranks.members import Member, coordinates, nodes, pair
 from .ranks.placement import Seats
-from .ranks.placement_group import NoRoom, Order, bundle_nodes, find_actor
-from .ranks.spares import Spares, share_out
+from .ranks.placement_group import NoRoom, Order, bundle_nodes, find_actor, rank_actors, remove_remains
+from .ranks.spares import Spare, Spares, share_out
 from .restore_point import agree
 from .trace_orders import Book, Traces
 
@@ -60,25 +60,6 @@ SAVE_S: Final = 3600.0
 #: An ended gang keeps its last events so long for a control plane that is away; it holds no device then.
 ABANDONED_S: Final = 7 * 24 * 3600.0
 
-Phase = Literal["placing", "training", "mending", "ending", "ended"]
-#: What a supervisor must know of its predecessor, beside the events in the spool.
-REMEMBERED: Final = (
-    "story",
-    "members",
-    "failures",
-    "stopping",
-    "phase",
-    "mending",
-    "generation",
-    "restore",
-    "budget",
-    "stragglers",
-    "spikes",
-    "distrusted",
-    "docket",
-    "book",
-)
-
 
 class Supervisor:
     """The gang of one attempt, a detached Ray actor named like the gang."""
@@ -88,7 +69,7 @@ class Supervisor:
         self.pull_s = min(PULL_S, order.lease_s / 3)  # a rank counts a call as a word from us when it ends, too
         self.spool = Spool(SPOOL_BYTES)
         self.story = Story(self.spool, order.world_size, order.submitted_at)
-        self.journal = Journal(order.name, self.spool, self._remember)
+        self.journal = Journal(order.name, self.spool, lambda: self.to_state().to_json())
         self.seats = Seats(self)
         self.hearing = Hearing(self)
         self.members: list[Member] = []
@@ -96,7 +77,7 @@ class Supervisor:
         self.failures: list[Failure] = []
         self.stopping: str | None = None
         self.phase: Phase = "placing"
-        self.mending: dict[str, Any] = {}  # cause and rank of the fault that is being repaired, and since when
+        self.repair: Repair | None = None  # the newest one
         self.generation = 0
         self.distrusted = False  # what is in memory; the gang goes on from a checkpoint then
         self.restore: int | None = None  # the step whose snapshots this generation began with
@@ -111,6 +92,8 @@ class Supervisor:
         self.samples = Samples(order.world_size)
         self.spoken = time.monotonic()
         self._ended = asyncio.Event()
+        self._pulled = asyncio.Event()
+        self._first_after = 0  # of the first pull
         self._beginning = asyncio.Lock()
         self._life: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -122,12 +105,18 @@ class Supervisor:
         """Start the gang, or go on with it; harmless when that is done. `again`: only if it was started before."""
         self.spoken = time.monotonic()
         async with self._beginning:
-            if self._life is None and (await self._recalled() or not again):
-                self._life = asyncio.get_running_loop().create_task(self._live())
+            if self._life is not None:
+                return
+            life = await self._recalled() or (None if again else self._live())
+            if life is not None:
+                self._life = asyncio.get_running_loop().create_task(life)
 
     async def pull(self, after: int, wait_s: float) -> dict[str, Any]:
         """Events after `after` (at most 1000), waiting up to `wait_s`; acknowledges those up to `after`."""
         await self.begin()
+        if not self._pulled.is_set():
+            self._first_after = after
+            self._pulled.set()
         self.spool.take(after)
         await self.spool.wait(after, wait_s, LINGER_S)
         if self.spool.last > self.journal.last:
@@ -180,7 +169,7 @@ class Supervisor:
         try:
             if self.phase == "placing":
                 await self._start()
-            elif self.phase == "mending":
+            elif self.phase == "repairing":
                 async with leases_kept(self.members, self.order.lease_s):
                     await self._mend()
             await self._ended.wait()
@@ -249,28 +238,56 @@ class Supervisor:
 
     # After the supervisor's own death.
 
-    def _remember(self) -> bytes:
-        return pickle.dumps({name: getattr(self, name) for name in REMEMBERED} | {"spares": self.spares.all})
+    def to_state(self) -> GangState:
+        """What the journal keeps."""
+        return GangState(
+            phase=self.phase,
+            stopping=self.stopping,
+            generation=self.generation,
+            restore=self.restore,
+            distrusted=self.distrusted,
+            repair=self.repair,
+            failures=self.failures,
+            budget=self.budget.to_state(),
+            ranks=[member.to_state() for member in self.members],
+            spares=[spare.to_state() for spare in self.spares.all],
+            merger=self.story.to_state(),
+            stragglers=self.stragglers.to_state(),
+            loss_spike=self.spikes.to_state(),
+            faults=self.docket.to_state(),
+            traces=self.book.to_state(),
+        )
 
-    async def _recalled(self) -> bool:
-        """Whether there was a predecessor, whose part is then taken. Who cannot read what it wrote leaves: the gang is lost."""
+    def from_state(self, state: GangState) -> None:
+        """Go on where a predecessor was. Actors are found by their names (`_adopt`)."""
+        self.phase, self.stopping, self.failures = state.phase, state.stopping, state.failures
+        self.generation, self.restore, self.distrusted = state.generation, state.restore, state.distrusted
+        self.repair = state.repair
+        self.budget = Budget.from_state(self.order.repairs, state.budget)
+        self.members = [Member.from_state(rank) for rank in state.ranks]
+        self.spares.all = [Spare.from_state(spare) for spare in state.spares]
+        self.story.resume(state.merger)
+        self.stragglers = Stragglers.from_state(self.order.straggler, state.stragglers)
+        self.spikes = Spikes.from_state(self.order.loss_spike, state.loss_spike)
+        self.docket = Docket.from_state(state.faults)
+        self.book = Book.from_state(state.traces)
+
+    async def _recalled(self) -> Coroutine[Any, Any, None] | None:
+        """The gang's life, where there was a predecessor; None when there was none. Ends this process where ranks cannot be adopted."""
         try:
-            return await self._recall()
-        except (
-            Exception
-        ):  # of another version, perhaps: the next attempt helps, a gang that nobody looks after does not
+            return self._live() if await self._recall() else None
+        except JournalUnreadable as error:
+            return self._give_up(Failure("journal_unreadable", None, str(error)))
+        except Exception:  # without a supervisor that leads it, the gang is lost: the next attempt helps
             asyncio.get_running_loop().call_later(0.1, leave)
             raise
 
     async def _recall(self) -> bool:
         """Know again what the predecessor knew, and take over its ranks; False when there was none."""
-        state = await self.journal.recall()
-        if state is None:
+        remembered = await self.journal.recall()
+        if remembered is None:
             return False
-        remembered = pickle.loads(state)  # noqa: S301 - from our own journal
-        self.spares.all = remembered.pop("spares")
-        vars(self).update(remembered)
-        self.story.spool = self.spool
+        self.from_state(GangState.from_json(remembered))
         await self._adopt()
         if self.phase in ("placing", "training"):  # a repair goes on for the incident that began it
             message = f"another one took over its {len(self.members)} ranks, which went on meanwhile"
@@ -281,16 +298,28 @@ class Supervisor:
         self.traces.go_on()
         return True
 
+    async def _give_up(self, failure: Failure) -> None:
+        """End a gang whose journal cannot be read. Its ranks are found by name; events go on after the dispatcher's newest."""
+        await until_answered(lambda: remove_remains(self.order.name, rank_actors(self.order.name)))
+        await self._pulled.wait()
+        if self.spool.last < self._first_after:  # the journal did not say how many there were
+            self.spool.refill([], self._first_after)
+        self.failures = [failure]
+        self._tell_end(success=False)
+        self.phase = "ended"
+        await self.journal.settled()
+        self._watch = asyncio.get_running_loop().create_task(self._leave_when_abandoned())
+
     async def _adopt(self) -> None:
         """The ranks by their names, and in the midst of training or of its end their events."""
         for member in self.members:
             member.actor = await asyncio.to_thread(find_actor, member.name)
             member.lost = member.lost or member.actor is None
         await asyncio.to_thread(self.spares.find)
-        if self.phase in ("training", "mending"):
+        if self.phase in ("training", "repairing"):
             await self.seats.find()
             self.spares.begin(self.seats.group)
-        if self.phase in ("training", "mending", "ending"):
+        if self.phase in ("training", "repairing", "ending"):
             self._follow_again()
 
     def _follow_again(self) -> None:
@@ -322,19 +351,19 @@ class Supervisor:
         await self._await_root_cause()
         await self._look_for_a_lost_node()
         root = self._root_cause()
-        if not self.budget.allows(root.mendable, self.story.told_step):
+        if not self.budget.allows(root.is_repairable, self.story.told_step):
             return False
         self.distrusted = self.distrusted or root.cause in NOT_FROM_MEMORY
-        self.phase = "mending"
-        self.mending = {"cause": root.cause, "rank": root.rank, "spares": [], "began": time.time()}
+        self.phase = "repairing"
+        self.repair = Repair(root.cause, root.rank, began=time.time())
         self._tell_incident(root)
         self.story.tell_state("recovering", root.cause, root.text())
         return True
 
     async def _look_for_a_lost_node(self) -> None:
         """Where a node is gone, that is the cause, and none of its ranks has anything more to say."""
-        accused = {failure.rank for failure in self.failures if failure.rank is not None and failure.mendable}
-        lost = await lost_node(self.members, accused) if self._root_cause().mendable else None
+        accused = {failure.rank for failure in self.failures if failure.rank is not None and failure.is_repairable}
+        lost = await lost_node(self.members, accused) if self._root_cause().is_repairable else None
         if lost is not None:
             self.failures.insert(0, lost)
             self.spares.lose(lost.node)
@@ -352,7 +381,9 @@ class Supervisor:
             await self._end_generation()
             if await self._open():
                 self.phase = "training"
-                self.story.repaired = self.mending | {"generation": self.generation, "restored": self.restore}
+                assert self.repair is not None
+                self.repair.generation, self.repair.restored = self.generation, self.restore
+                self.story.repaired = self.repair
         except NoRoom as error:
             self.failures = [await self._give_way(str(error))]
             self._ended.set()
@@ -379,7 +410,8 @@ class Supervisor:
         for member in await self._drain(LAST_WORD_S):
             member.lost = True  # who has not told its trainer's exit would tell it to the next generation
         self.hearing.rest()
-        self.traces.generation_ends(f"a repair ended it ({self.mending['cause']})")
+        assert self.repair is not None
+        self.traces.generation_ends(f"a repair ended it ({self.repair.cause})")
         self.stragglers.renew()
         await self.seats.replace_the_lost(but=dead)
         self._look_no_more()

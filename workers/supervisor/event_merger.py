@@ -7,10 +7,12 @@ step is not told before it; a cause is told before the `state` that it brings.
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import Any, cast
 
 from ..messages.event_buffer import Event, Ranks, Spool, Steps, merged
 from ..messages.fault_request import Fault
+from .gang_state import HeldEvent, MergerState, Repair
 from .policies.failures import Failure
 
 
@@ -23,7 +25,7 @@ class Story:
         self.state = "placing"
         self.told_step = 0
         self.first_step_at: float | None = None
-        self.repaired: dict[str, Any] | None = None  # what is told of a repair with the first step after it
+        self.repaired: Repair | None = None  # told with the first step after it
         self._steps = Steps(world_size)
         self._held: deque[tuple[int, Event]] = deque()  # told by a rank after a step that others are still to report
         self._told_facts: dict[str, int] = {}  # sort of fact → the newest step of which one was told
@@ -33,8 +35,24 @@ class Story:
         """Whether the last event is told."""
         return self.state in ("succeeded", "failed", "cancelled")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "spool"}
+    def to_state(self) -> MergerState:
+        return MergerState(
+            state=self.state,
+            newest_step=self.told_step,
+            first_step_at=self.first_step_at,
+            repair=self.repaired,
+            open_steps=self._steps.open,
+            held=[HeldEvent(step, dict(event)) for step, event in self._held],
+            newest_facts=self._told_facts,
+        )
+
+    def resume(self, state: MergerState) -> None:
+        """Go on where a predecessor was."""
+        self.state, self.told_step, self.first_step_at = state.state, state.newest_step, state.first_step_at
+        self.repaired = state.repair
+        self._steps.refill(state.open_steps)
+        self._held = deque((held.after, cast(Event, held.event)) for held in state.held)
+        self._told_facts = state.newest_facts
 
     def log(self, event: Event) -> None:
         self.spool.add("log", event["data"], event["ts"])
@@ -109,8 +127,8 @@ class Story:
             self.first_step_at = ts
             self.tell_state("running", "first_step", "")
         elif self.repaired is not None:
-            began = self.repaired.pop("began")
-            told = self.repaired | {"step": step, "seconds": ts - began}
+            told = asdict(self.repaired) | {"step": step, "seconds": ts - self.repaired.began}
+            del told["began"]
             self.spool.add("repair", told)
             self.tell_state("running", "repaired", _in_words(told))
         self.repaired = None

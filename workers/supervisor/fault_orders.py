@@ -10,10 +10,11 @@ import asyncio
 import os
 import signal
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from ..messages.fault_request import Fault
 from .event_merger import Story
+from .gang_state import FaultsState, PendingFault
 from .hang_watchdog import ANSWER_S, within
 from .journal.journal import Journal
 from .ranks.members import Member
@@ -37,6 +38,13 @@ class Docket:
 
     open: dict[str, Ordered] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+
+    def to_state(self) -> FaultsState:
+        return FaultsState([PendingFault(one.fault, one.at) for one in self.open.values()], sorted(self.told))
+
+    @classmethod
+    def from_state(cls, state: FaultsState) -> Self:
+        return cls({one.fault.id: Ordered(one.fault, one.at) for one in state.pending}, set(state.reported))
 
 
 class Gang(Protocol):

@@ -9,10 +9,11 @@ ends before, or the gang.
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from ..messages.event_buffer import Event, Spool
 from ..messages.trace_request import Trace, traced_ranks
+from .gang_state import PendingTrace, TracesState
 from .hang_watchdog import ANSWER_S, within
 from .journal.journal import Journal
 from .ranks.members import Member
@@ -37,6 +38,13 @@ class Book:
 
     open: dict[str, Ordered] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+
+    def to_state(self) -> TracesState:
+        return TracesState([PendingTrace(o.trace, o.sent, o.told) for o in self.open.values()], sorted(self.ended))
+
+    @classmethod
+    def from_state(cls, state: TracesState) -> Self:
+        return cls({o.trace.id: Ordered(o.trace, o.sent, o.finished) for o in state.pending}, set(state.reported))
 
 
 class Gang(Protocol):

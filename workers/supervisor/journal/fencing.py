@@ -1,45 +1,40 @@
-"""Which of a gang's supervisors is in office: the newest. One that was only cut off from the cluster lives on beside its successor.
+"""Fencing epochs for supervisors. Only the newest epoch may act; a partitioned predecessor may still be running.
 
-Rules that it keeps: each takes a number of its own, higher than all before, and takes it before it reads what they wrote; so a write that
-finds its own number to be the highest, after it was made, is known to every successor, and one that does not counts for nothing (fencing;
-Burrows, The Chubby lock service, 2006).
+Rules that it keeps: each supervisor acquires an epoch of its own, higher than all before, and acquires it before it reads its
+predecessor's journal. So a successor reads every write after which the writer's epoch was still the newest. Any other write
+does not count (fencing; Burrows, The Chubby lock service, 2006).
 """
 
 import os
 from typing import Final, NoReturn
 
-from ..ranks.placement_group import NAMESPACE
+from . import kv_store
 
-#: Digits: keys are in the order of their numbers.
+#: Digits: keys sort in the order of their epochs.
 WIDTH: Final = 9
 
 
-def take(gang: str) -> int:
-    """A number that is higher than all predecessors'."""
-    from ray.experimental import internal_kv
-
-    number = max(_numbers(gang), default=0) + 1
-    while internal_kv._internal_kv_put(_key(gang, number), b"", overwrite=False, namespace=NAMESPACE):
-        number += 1  # somebody had it already
-    return number
+def acquire_epoch(gang: str) -> int:
+    """A number that is higher than that of every predecessor."""
+    epoch = max(_epochs(gang), default=0) + 1
+    while not kv_store.put_new(_key(gang, epoch)):
+        epoch += 1
+    return epoch
 
 
-def holds(gang: str, number: int) -> bool:
-    """Whether nobody has taken the office since; false, too, when the gang is closed."""
-    return max(_numbers(gang), default=0) == number
+def is_current(gang: str, epoch: int) -> bool:
+    """Whether no later supervisor has acquired an epoch; false, too, when the gang is closed."""
+    return max(_epochs(gang), default=0) == epoch
 
 
-def leave() -> NoReturn:
-    """End this process. Not by way of Ray, for which this actor is its successor."""
+def exit_process() -> NoReturn:
+    """End this process. Not by way of Ray, which takes the successor for this actor."""
     os._exit(0)
 
 
-def _numbers(gang: str) -> list[int]:
-    from ray.experimental import internal_kv
-
-    keys = internal_kv._internal_kv_list(f"{gang}/office/", namespace=NAMESPACE)
-    return [int(bytes(key).rpartition(b"/")[2]) for key in keys]
+def _epochs(gang: str) -> list[int]:
+    return [int(key.rpartition("/")[2]) for key in kv_store.keys(f"{gang}/epoch/")]
 
 
-def _key(gang: str, number: int) -> str:
-    return f"{gang}/office/{number:0{WIDTH}d}"
+def _key(gang: str, epoch: int) -> str:
+    return f"{gang}/epoch/{epoch:0{WIDTH}d}"

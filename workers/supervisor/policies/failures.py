@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .repair_budget import MENDABLE
-
+#: Causes that are the machines' fault; an exception of the training code would come again.
+REPAIRABLE: Final = frozenset({"rank_lost", "node_lost", "hang", "replicas_differ"})
 #: What a rank says when another one has gone; never the root cause while there is another.
 SECONDARY: Final = (
     "connection closed by peer",
@@ -27,7 +27,8 @@ SECONDARY: Final = (
 class Failure:
     """Why a gang ends before its work is done."""
 
-    # `exception`, `rank_lost`, `node_lost`, `hang`, `replicas_differ`, `placement_timeout`, `devices_lost`, `start_failed`, `gang_error`
+    # `exception`, `rank_lost`, `node_lost`, `hang`, `replicas_differ`, `placement_timeout`, `devices_lost`, `start_failed`, `gang_error`,
+    # `journal_unreadable`
     cause: str
     rank: int | None
     message: str
@@ -49,9 +50,9 @@ class Failure:
         return "connection_lost" if self.secondary else self.cause
 
     @property
-    def mendable(self) -> bool:
+    def is_repairable(self) -> bool:
         """Whether the machines are to blame; a peer's echo is, too, when nobody tells a better cause."""
-        return self.cause in MENDABLE or self.secondary
+        return self.cause in REPAIRABLE or self.secondary
 
     def text(self) -> str:
         who = "" if self.rank is None else f"rank {self.rank}: "

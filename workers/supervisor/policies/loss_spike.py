@@ -9,8 +9,9 @@ whole window is no spike but a new level, from which the window begins anew.
 import statistics
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
+from ..gang_state import LossSpikeState
 from .failures import Failure
 
 DEVIATION: Final = 1.4826
@@ -35,6 +36,16 @@ class Spikes:
         self._bounds = bounds
         self._losses: deque[float] = deque(maxlen=bounds.window if bounds else 0)
         self._lasts = self._calm = 0  # steps of the spike so far; those in a row that were not far above
+
+    def to_state(self) -> LossSpikeState:
+        return LossSpikeState(list(self._losses), self._lasts, self._calm)
+
+    @classmethod
+    def from_state(cls, bounds: Bounds | None, state: LossSpikeState) -> Self:
+        spikes = cls(bounds)
+        spikes._losses.extend(state.losses)
+        spikes._lasts, spikes._calm = state.lasts, state.calm
+        return spikes
 
     def add(self, record: dict[str, Any]) -> Failure | None:
         """What is to be told of a step: a spike, when one begins with it."""

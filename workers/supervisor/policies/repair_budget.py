@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
-#: Causes that are the machines' fault; an exception of the training code would come again.
-MENDABLE: Final = frozenset({"rank_lost", "node_lost", "hang", "replicas_differ"})
-#: Of those, the ones after which what is in memory is not to be trusted: the gang goes on from a checkpoint.
+from ..gang_state import BudgetState
+
+#: Causes after which snapshots in memory are not trusted: the gang restores a checkpoint.
 NOT_FROM_MEMORY: Final = frozenset({"replicas_differ"})
 #: So many repairs in a row that brought no new step are the last: the fault comes with the training.
 MOST_IDLE: Final = 3
@@ -23,11 +23,18 @@ class Budget:
     idle: int = 0
     _step: int = -1
 
-    def allows(self, mendable: bool, step: int) -> bool:
+    def to_state(self) -> BudgetState:
+        return BudgetState(self.done, self.idle, self._step)
+
+    @classmethod
+    def from_state(cls, most: int, state: BudgetState) -> Self:
+        return cls(most, state.done, state.idle, state.step)
+
+    def allows(self, repairable: bool, step: int) -> bool:
         """Whether to repair a gang that has told steps up to `step`; counts the repair if so."""
         self.idle = self.idle + 1 if step == self._step else 0
         self._step = step
-        if not mendable or self.done >= self.most or self.idle >= MOST_IDLE:
+        if not repairable or self.done >= self.most or self.idle >= MOST_IDLE:
             return False
         self.done += 1
         return True

@@ -15,10 +15,11 @@ import statistics
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, Self
 
 from ...messages.event_buffer import Ranks
 from ...messages.rank_set import format_ranks
+from ..gang_state import StragglersState
 from .failures import Failure
 
 #: Shares of late steps among the last ones at which an episode begins and ends.
@@ -106,15 +107,17 @@ class Stragglers:
         self._tracks = {rank: Track(self._window(), track.usual_s) for rank, track in self._tracks.items()}
         self._seen, self._seconds = 0, 0.0
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What a restarted supervisor is to know again: two numbers of each rank."""
+    def to_state(self) -> StragglersState:
+        """One number per rank; the last steps are not kept."""
         usual = {rank: track.usual_s for rank, track in self._tracks.items() if track.usual_s is not None}
-        return {"limits": self._limits, "open": self._open, "usual": usual}
+        return StragglersState(sorted(self._open), usual)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._limits, self._open = state["limits"], state["open"]
-        self._tracks = {rank: Track(self._window(), seconds) for rank, seconds in state["usual"].items()}
-        self.renew()
+    @classmethod
+    def from_state(cls, limits: Limits | None, state: StragglersState) -> Self:
+        stragglers = cls(limits)
+        stragglers._open = set(state.behind)
+        stragglers._tracks = {rank: Track(stragglers._window(), seconds) for rank, seconds in state.usual_s.items()}
+        return stragglers
 
     def _window(self) -> deque[Look]:
         return deque(maxlen=self._limits.steps if self._limits else 0)

@@ -4,10 +4,11 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ...messages.rendezvous import Coords, Reservation, SnapshotHandle
 from ...snapshot.replication import buddies
+from ..gang_state import RankState
 from .placement_group import Order
 
 #: Last lines of a rank's log that an incident keeps. faulthandler writes at most 100 frames per thread, the innermost first.
@@ -39,9 +40,41 @@ class Member:
     def node(self) -> str | None:
         return self.reservation.node if self.reservation else None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What a restarted supervisor is to know again; of a thousand ranks, their lines would be most of it."""
-        return vars(self) | {"actor": None, "reader": None, "log": deque(maxlen=LAST_LINES)}
+    def to_state(self) -> RankState:
+        """Without its last lines: of a thousand ranks they would be most of the journal."""
+        return RankState(
+            rank=self.rank,
+            bundle=self.bundle,
+            name=self.name,
+            reservation=self.reservation,
+            done=self.done,
+            exited=self.exited,
+            failed=self.failed,
+            stopped=self.stopped,
+            pulled=self.pulled,
+            step=self.step,
+            lost=self.lost,
+            snapshots=self.remains,
+            replica_holder=self.keeper,
+        )
+
+    @classmethod
+    def from_state(cls, state: RankState) -> Self:
+        return cls(
+            rank=state.rank,
+            bundle=state.bundle,
+            name=state.name,
+            reservation=state.reservation,
+            done=state.done,
+            exited=state.exited,
+            failed=state.failed,
+            stopped=state.stopped,
+            pulled=state.pulled,
+            step=state.step,
+            lost=state.lost,
+            remains=state.snapshots,
+            keeper=state.replica_holder,
+        )
 
     def sits(self, actor: Any, name: str, bundle: int) -> None:
         """Another actor has the rank."""

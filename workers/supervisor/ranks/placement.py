@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from ...messages.rendezvous import SnapshotHandle
+from ..gang_state import Repair
 from ..hang_watchdog import LAST_WORD_S, START_S, within
 from .members import Member, neighbour
 from .placement_group import (
@@ -35,7 +36,7 @@ class Gang(Protocol):
     order: Order
     members: list[Member]
     spares: Spares
-    mending: dict[str, Any]
+    repair: Repair | None
     generation: int
     stopping: str | None
 
@@ -54,7 +55,7 @@ class Seats:
         """Wait until the placement group is ready; False when the gang is stopped before. Raises NoRoom."""
         order = self.gang.order
         await self.find()
-        elastic = order.elastic_grace_s if self.gang.phase == "mending" else None
+        elastic = order.elastic_grace_s if self.gang.phase == "repairing" else None
         patience_s = PLACEMENT_S if elastic is None else elastic
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline and not self.gang.stopping:
@@ -79,8 +80,8 @@ class Seats:
         """Another actor for each of these ranks: a spare where one may, else a new one in the place of what it had."""
         dead = [member.actor for member in members if member.actor is not None]
         others = [member for member in members if not self.gang.spares.stand_in(member)]
-        if self.gang.phase == "mending":
-            self.gang.mending["spares"] += [member.rank for member in members if member not in others]
+        if self.gang.repair is not None and self.gang.phase == "repairing":
+            self.gang.repair.spares += [member.rank for member in members if member not in others]
             if others and not await self._placed_anew(others):
                 return
         await asyncio.to_thread(self._create_actors, dead, others)

@@ -138,6 +138,19 @@ def kill(actor: Any) -> None:
         ray.kill(actor, no_restart=True)
 
 
+def rank_actors(gang: str) -> list[Any]:
+    """Actor handles of a gang's ranks and spares that live, found by their names."""
+    import ray
+    from ray.util import list_named_actors
+
+    actors, prefix = [], rank_name(gang, 0).removesuffix("0")
+    for actor in list_named_actors(all_namespaces=True):
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith(prefix):
+            with contextlib.suppress(ValueError):
+                actors.append(ray.get_actor(actor["name"], namespace=NAMESPACE))
+    return actors
+
+
 def remove_remains(gang: str, actors: list[Any]) -> None:
     """Kill these rank actors and remove the gang's placement group, if it is still there."""
     from ray.util.placement_group import get_placement_group, remove_placement_group

@@ -9,9 +9,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import uuid4
 
+from ..gang_state import SpareState
 from ..hang_watchdog import ANSWER_S, within
 from .members import Member
 from .placement_group import Order, find_actor, kill, make_actor, spare_name
@@ -32,9 +33,12 @@ class Spare:
     actor: Any = field(default=None, repr=False)
     tending: "asyncio.Task[None] | None" = field(default=None, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What a restarted supervisor is to know again."""
-        return vars(self) | {"actor": None, "tending": None}
+    def to_state(self) -> SpareState:
+        return SpareState(self.bundle, self.name, self.node)
+
+    @classmethod
+    def from_state(cls, state: SpareState) -> Self:
+        return cls(state.bundle, state.name, state.node)
 
 
 def share_out(order: Order, where: Mapping[int, str]) -> tuple[list[int], list[int]]:

@@ -13,6 +13,6 @@ def test_the_root_cause_is_no_echo_of_another_failure() -> None:
     assert supervisor._root_cause() == lost
     wrapped = Failure("exception", 0, "RuntimeError: failed to run forward", None, f"{echo.message}\n\nThe above …")
     supervisor.failures = [wrapped, lost]
-    assert wrapped.mendable and supervisor._root_cause() == lost
+    assert wrapped.is_repairable and supervisor._root_cause() == lost
     supervisor.failures = [echo, Failure("exception", 1, "ValueError: no"), lost]
     assert supervisor._root_cause().message == "ValueError: no"

@@ -1,7 +1,6 @@
 """A loss that leaps is told once; noise, a falling curve and a new level are not."""
 
 import math
-import pickle
 import random
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -37,7 +36,7 @@ def test_a_leap_is_told_once_with_what_was_usual() -> None:
     assert told(losses) == [400]
     spikes = Spikes(Bounds())
     (found,) = [f for s, loss in enumerate(losses, 1) if (f := spikes.add({"step": s, "loss": loss, "grad_norm": 7.5}))]
-    assert found.cause == "loss_spike" and not found.mendable and found.rank is None
+    assert found.cause == "loss_spike" and not found.is_repairable and found.rank is None
     assert found.message == (
         f"loss {losses[399]:.4g} in step 400, gradient norm 7.5, where the 100 steps before had 3.082 (median); training goes on"
     )
@@ -68,5 +67,5 @@ def test_it_outlives_the_supervisor() -> None:
     spikes = Spikes(Bounds())
     for step in range(1, 101):
         spikes.add({"step": step, "loss": 2.0})
-    heir = pickle.loads(pickle.dumps(spikes))
+    heir = Spikes.from_state(Bounds(), spikes.to_state())
     assert heir.add({"step": 101, "loss": 9.0}) and not heir.add({"step": 102, "loss": 9.0})

@@ -24,5 +24,6 @@ def test_repairs_without_a_new_step_wait_longer_and_then_end() -> None:
     while budget.allows(True, 7):
         waits.append(budget.back_off_s)
     assert waits == list(BACK_OFF_S[:MOST_IDLE])
+    assert not Budget.from_state(100, budget.to_state()).allows(True, 7), "a restarted supervisor counts on"
     again = Budget(100)
     assert all(again.allows(True, step) and again.back_off_s == 0 for step in range(50))

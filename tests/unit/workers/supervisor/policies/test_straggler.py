@@ -1,7 +1,6 @@
 """A rank that works longer than its peers is named once, and so is its recovery; noise that comes and goes names nobody."""
 
 import copy
-import pickle
 import random
 from collections.abc import Callable, Sequence
 
@@ -107,7 +106,7 @@ def test_an_episode_outlives_supervisor_and_generation() -> None:
     stragglers, own = Stragglers(LIMITS), slowed(1, 31, 80, [0.03, 0.05])
     told = [found for step in range(1, 61) for found in stragglers.add(records(step, own(step), [0, 1]))]
     assert [found.slow for found in told] == [True]
-    heir = pickle.loads(pickle.dumps(stragglers))
+    heir = Stragglers.from_state(LIMITS, stragglers.to_state())
     heir.renew()
     told = [found for step in range(61, 121) for found in heir.add(records(step, own(step), [0, 1]))]
     assert [(found.slow, found.rank) for found in told] == [(False, 1)]
@@ -125,7 +124,7 @@ def test_memory_does_not_grow_with_steps() -> None:
 
 def test_an_incident_says_who_since_when_and_by_how_much() -> None:
     among = Finding(2, True, 41, 0.072, 0.021, 0.076, (0, 1, 3)).failure("node")
-    assert (among.cause, among.rank, among.node, among.mendable) == ("straggler", 2, "node", False)
+    assert (among.cause, among.rank, among.node, among.is_repairable) == ("straggler", 2, "node", False)
     assert among.message == (
         "since step 41 its own work takes 72 ms of each 76 ms step, 3.4 × its peers' 21 ms (ranks 0, 1, 3); the others wait for it"
     )

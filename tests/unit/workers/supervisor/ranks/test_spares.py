@@ -1,4 +1,3 @@
-import pickle
 from collections import Counter
 
 import pytest
@@ -57,5 +56,5 @@ def test_a_rank_whose_memory_nobody_has_goes_anywhere_but_out_of_its_tensor_grou
 
 def test_a_restarted_supervisor_knows_names_and_places() -> None:
     spare = Spare(4, "shardyard-a-1-rank-spare-0f", "a", actor=object())
-    again = pickle.loads(pickle.dumps(spare))
+    again = Spare.from_state(spare.to_state())
     assert (again.bundle, again.name, again.node, again.actor) == (4, spare.name, "a", None)

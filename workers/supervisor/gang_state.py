@@ -1,0 +1,181 @@
+"""All that a restarted supervisor needs from its predecessor, beside the events that the dispatcher has not acknowledged.
+
+The journal keeps it as JSON of version `VERSION`. A supervisor reads that version only. Every change of a field raises it;
+tests/unit/workers/supervisor/test_gang_state.py compares the fields with the committed schema.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from ..messages.fault_request import Fault
+from ..messages.trace_request import Trace
+from ..rank.actor import Remains, Reservation
+from .journal import json_codec
+from .policies.failures import Failure
+
+#: Of the journal's format: the fields below, and those of the dataclasses that they hold.
+VERSION: Final = 1
+
+
+class JournalUnreadable(Exception):
+    """A supervisor's journal that this code cannot read: damaged, or of another version."""
+
+
+Phase = Literal["placing", "training", "repairing", "ending", "ended"]
+
+
+@dataclass
+class Repair:
+    """One repair in place. `began`: unix seconds of the fault. The rest is known when the next generation has started."""
+
+    cause: str
+    rank: int | None
+    began: float
+    spares: list[int] = field(default_factory=list)  # the ranks that a hot spare took over
+    generation: int = 0
+    restored: int | None = None  # the step that was restored from memory; None: from a checkpoint
+
+
+@dataclass
+class RankState:
+    """One rank: its actor, what was pulled from it, and how its trainer ended."""
+
+    rank: int
+    bundle: int = 0
+    name: str = ""
+    reservation: Reservation | None = None
+    done: bool = False
+    exited: bool = False
+    failed: bool = False
+    stopped: bool = False
+    pulled: int = 0
+    step: int = 0
+    lost: bool = False
+    snapshots: Remains | None = None  # as the next rank on its node holds them
+    replica_holder: str | None = None
+
+
+@dataclass(frozen=True)
+class SpareState:
+    """One place for a hot spare: its bundle, its actor's name, and the node on which it is ready."""
+
+    bundle: int
+    name: str = ""
+    node: str | None = None
+
+
+@dataclass(frozen=True)
+class HeldEvent:
+    """An event of a rank that is emitted after step `after`, which other ranks have not reported yet."""
+
+    after: int
+    event: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MergerState:
+    """What was emitted, and what waits for the other ranks."""
+
+    state: str = "placing"
+    newest_step: int = 0
+    first_step_at: float | None = None
+    repair: Repair | None = None  # emitted with the first step after it
+    open_steps: dict[int, dict[int, dict[str, Any]]] = field(default_factory=dict)  # step → rank → its record
+    held: list[HeldEvent] = field(default_factory=list)
+    newest_facts: dict[str, int] = field(default_factory=dict)  # sort of event → the newest step that has one
+
+
+@dataclass(frozen=True)
+class BudgetState:
+    """Repairs so far, those in a row without a new step, and the step at the last one."""
+
+    done: int = 0
+    idle: int = 0
+    step: int = -1
+
+
+@dataclass(frozen=True)
+class StragglersState:
+    """The ranks that are behind, and every rank's usual seconds of own work in a step."""
+
+    behind: list[int] = field(default_factory=list)
+    usual_s: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LossSpikeState:
+    """The last losses, the length of the present spike, and its last steps in a row that were not high."""
+
+    losses: list[float] = field(default_factory=list)
+    lasts: int = 0
+    calm: int = 0
+
+
+@dataclass(frozen=True)
+class PendingFault:
+    """A fault that is still to be reported. `at`: the actor that it was sent to; empty: none yet."""
+
+    fault: Fault
+    at: str = ""
+
+
+@dataclass(frozen=True)
+class FaultsState:
+    """Injected faults: pending ones, and the ids of those that were reported."""
+
+    pending: list[PendingFault] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PendingTrace:
+    """A trace that is still to be reported. `sent`: trainers may have it. `finished`: rank → its first and last step."""
+
+    trace: Trace
+    sent: bool = False
+    finished: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TracesState:
+    """Step traces: pending ones, oldest first, and the ids of those that were reported."""
+
+    pending: list[PendingTrace] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class GangState:
+    """One gang between two awaits of its supervisor."""
+
+    phase: Phase = "placing"
+    stopping: str | None = None
+    generation: int = 0
+    restore: int | None = None  # the step from whose snapshots this generation started
+    distrusted: bool = False  # snapshots in memory are not used for the next restore
+    repair: Repair | None = None
+    failures: list[Failure] = field(default_factory=list)
+    budget: BudgetState = field(default_factory=BudgetState)
+    ranks: list[RankState] = field(default_factory=list)
+    spares: list[SpareState] = field(default_factory=list)
+    merger: MergerState = field(default_factory=MergerState)
+    stragglers: StragglersState = field(default_factory=StragglersState)
+    loss_spike: LossSpikeState = field(default_factory=LossSpikeState)
+    faults: FaultsState = field(default_factory=FaultsState)
+    traces: TracesState = field(default_factory=TracesState)
+
+    def to_json(self) -> bytes:
+        return json_codec.dumps(self)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "GangState":
+        """Raises JournalUnreadable."""
+        try:
+            return json_codec.loads(cls, data)
+        except ValueError as error:
+            raise JournalUnreadable(f"the journal's state does not fit version {VERSION}: {error}") from error
+
+
+def schema() -> dict[str, Any]:
+    """The format that `VERSION` names."""
+    return {"version": VERSION, "state": json_codec.schema(GangState)}
