@@ -120,7 +120,7 @@ class Cluster:
 
     async def inject(self, gang: str, fault: Fault) -> None:
         """Order a fault of the gang, which carries it out once, however often it is ordered. Raises GangLost."""
-        await self._ask(gang, lambda supervisor: supervisor.inject.remote(fault.to_json()), ANSWER_S)
+        await self._ask(gang, lambda supervisor: supervisor.inject_fault.remote(fault.to_json()), ANSWER_S)
 
     async def trace(self, gang: str, trace: Trace) -> None:
         """Order a trace of the gang's next steps, which it records once, however often it is ordered. Raises GangLost."""

@@ -16,8 +16,9 @@ from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.rank.actor import Rank
 from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.spec import Run, TrainSpec
-from shardyard.workers.supervisor.emergency_checkpoint import Ground, rescue, salvage
-from shardyard.workers.supervisor.event_merger import Story
+from shardyard.workers.supervisor.emergency_checkpoint import BrokenGang, save_and_emit, save_from_memory
+from shardyard.workers.supervisor.event_merger import EventMerger
+from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
 
 Make = Callable[..., Any]
@@ -57,11 +58,11 @@ class Local:
 
 
 @pytest.fixture
-def broken(root: Path, make_spec: Make) -> Iterator[Callable[..., tuple[list[Member], Ground]]]:
+def broken(root: Path, make_spec: Make) -> Iterator[Callable[..., tuple[list[Member], BrokenGang]]]:
     """`broken(layout, name)`: the actors of a gang whose trainers have died after step 3, of which step 2 was told."""
     opened: list[int] = []
 
-    def make(layout: dict[str, Any], name: str) -> tuple[list[Member], Ground]:
+    def make(layout: dict[str, Any], name: str) -> tuple[list[Member], BrokenGang]:
         spec = TrainSpec.model_validate(make_spec(layout, snapshot={"every": 1}))
         run = Run(job=name, train=spec, checkpoints=str(root / "checkpoints" / name), cache=root / "cache")
         world = Layout.model_validate(layout).world_size
@@ -72,10 +73,10 @@ def broken(root: Path, make_spec: Make) -> Iterator[Callable[..., tuple[list[Mem
             opened.extend(actor.store.own)
             for fd, content in zip(actor.store.own, contents, strict=True):
                 os.write(fd, content)
-            members.append(Member(rank, actor=Local(actor)))
-        story = Story(Spool(1 << 20), world, 0.0)
-        story.told_step = LAST - 1
-        return members, Ground(run.model_dump(mode="json", by_alias=True), world, story)
+            members.append(Member(rank, handle=RankHandle(Local(actor))))
+        merger = EventMerger(Spool(1 << 20), world, 0.0)
+        merger.newest_step = LAST - 1
+        return members, BrokenGang(run.model_dump(mode="json", by_alias=True), world, merger)
 
     yield make
     for fd in opened:
@@ -86,7 +87,7 @@ def lose(members: list[Member], *ranks: int, copied_to: int | None = None) -> No
     """These actors are gone; their snapshots too, unless another actor keeps copies of them."""
     for rank in ranks:
         if copied_to is not None:
-            members[copied_to].actor.rank.store.replicas.slots[rank] = members[rank].actor.rank.store.own
+            members[copied_to].placed.actor.rank.store.replicas.slots[rank] = members[rank].placed.actor.rank.store.own
         members[rank].lost = True
 
 
@@ -101,10 +102,10 @@ async def test_a_smaller_job_goes_on_from_what_is_left(
     broken: Make, root: Path, make_spec: Make, one_process: Make, before: Any, lost: Any, copied_to: int, after: Any
 ) -> None:
     name = f"salvaged-{copied_to}"
-    members, ground = broken(before, name)
+    members, gang = broken(before, name)
     lose(members, *lost, copied_to=copied_to)
-    assert await rescue(members, ground) == f"the job goes on after step {LAST}, which was in memory"
-    told = [(event["kind"], event["data"]["step"]) for event in ground.story.spool.take(0) if event["kind"] in TOLD]
+    assert await save_and_emit(members, gang) == f"the job goes on after step {LAST}, which was in memory"
+    told = [(event["kind"], event["data"]["step"]) for event in gang.merger.spool.take(0) if event["kind"] in TOLD]
     assert told == [("step", LAST), ("checkpoint", LAST)], "what had died with rank 0 on its way is told once"
     path = root / "checkpoints" / name / f"step-{LAST:08d}"
     resumed = train(make_spec(after), root, f"after-{name}", resume=path)
@@ -112,12 +113,15 @@ async def test_a_smaller_job_goes_on_from_what_is_left(
     np.testing.assert_allclose(resumed["losses"], whole["losses"][LAST:], rtol=1e-10)
     for key, value in whole["parameters"].items():
         np.testing.assert_allclose(resumed["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)
-    assert await rescue(members, ground) == f"step {LAST} is saved already: the job goes on from its newest checkpoint"
+    assert (
+        await save_and_emit(members, gang)
+        == f"step {LAST} is saved already: the job goes on from its newest checkpoint"
+    )
 
 
 async def test_nothing_is_written_where_a_part_is_gone(broken: Make, root: Path) -> None:
-    members, ground = broken({"data": 2, "pipeline": 2}, "incomplete")
+    members, gang = broken({"data": 2, "pipeline": 2}, "incomplete")
     members[0].lost = members[1].lost = True  # the first stage with all its replicas
     with pytest.raises(CheckpointError, match="no step is whole"):
-        await salvage(members, ground)
+        await save_from_memory(members, gang)
     assert not (root / "checkpoints" / "incomplete").exists()

@@ -1,7 +1,7 @@
-"""What a gang tells: its ranks' events merged into one story, numbered once and in order.
+"""A gang's events: those of its ranks merged, numbered once and in order.
 
-A step is told when every rank has reported it, and once, though a repaired gang trains some again; what a rank says after a
-step is not told before it; a cause is told before the `state` that it brings.
+A step is emitted when every rank has reported it, and once, though a repaired gang trains some steps again. An event that a rank
+reported after a step is not emitted before that step. A cause is emitted before the `state` that it brings.
 """
 
 import time
@@ -16,69 +16,69 @@ from .gang_state import HeldEvent, MergerState, Repair
 from .policies.failures import Failure
 
 
-class Story:
-    """What must be known to tell the next event of an attempt; what is told lies in the spool."""
+class EventMerger:
+    """Merges the events of one attempt's ranks into the spool."""
 
     def __init__(self, spool: Spool, world_size: int, submitted_at: float) -> None:
         self.spool = spool
         self.submitted_at = submitted_at
         self.state = "placing"
-        self.told_step = 0
+        self.newest_step = 0
         self.first_step_at: float | None = None
-        self.repaired: Repair | None = None  # told with the first step after it
+        self.repair: Repair | None = None  # emitted with the first step after it
         self._steps = Steps(world_size)
-        self._held: deque[tuple[int, Event]] = deque()  # told by a rank after a step that others are still to report
-        self._told_facts: dict[str, int] = {}  # sort of fact → the newest step of which one was told
+        self._held: deque[tuple[int, Event]] = deque()  # reported after a step that other ranks are still to report
+        self._newest_facts: dict[str, int] = {}  # sort of fact → the newest step that has one
 
     @property
     def ended(self) -> bool:
-        """Whether the last event is told."""
+        """Whether the last event is emitted."""
         return self.state in ("succeeded", "failed", "cancelled")
 
     def to_state(self) -> MergerState:
         return MergerState(
             state=self.state,
-            newest_step=self.told_step,
+            newest_step=self.newest_step,
             first_step_at=self.first_step_at,
-            repair=self.repaired,
+            repair=self.repair,
             open_steps=self._steps.open,
             held=[HeldEvent(step, dict(event)) for step, event in self._held],
-            newest_facts=self._told_facts,
+            newest_facts=self._newest_facts,
         )
 
     def resume(self, state: MergerState) -> None:
         """Go on where a predecessor was."""
-        self.state, self.told_step, self.first_step_at = state.state, state.newest_step, state.first_step_at
-        self.repaired = state.repair
+        self.state, self.newest_step, self.first_step_at = state.state, state.newest_step, state.first_step_at
+        self.repair = state.repair
         self._steps.refill(state.open_steps)
         self._held = deque((held.after, cast(Event, held.event)) for held in state.held)
-        self._told_facts = state.newest_facts
+        self._newest_facts = state.newest_facts
 
     def log(self, event: Event) -> None:
         self.spool.add("log", event["data"], event["ts"])
 
     def step(self, rank: int, event: Event) -> list[Ranks]:
-        """One rank's record of a step; returns the steps that this made whole, as their ranks told them."""
+        """One rank's record of a step; returns the steps that this made whole, by rank."""
         step = int(event["data"]["step"])
         again = event["data"].pop("again", False)
         if rank == 0 and not again:
-            self._tell_running(event["ts"], step)
-        if step <= self.told_step:  # trained once more after a repair, to the same bits
+            self._emit_running(event["ts"], step)
+        if step <= self.newest_step:  # trained once more after a repair, to the same bits
             return []
         whole = [{rank: event["data"]}] if again else self._steps.add(rank, event["data"])
         for ranks in whole:
-            self._tell_step(merged(ranks), event["ts"])
+            self._emit_step(merged(ranks), event["ts"])
         return [] if again else whole
 
     def fact(self, event: Event, step: int) -> None:
-        """Plan, validation, checkpoint, incident, summary: told as they come, but never before the step that they follow."""
+        """Plan, validation, checkpoint, incident, summary: emitted as they come, but never before the step that they follow."""
         self._held.append((step, event))
-        self._tell_held()
+        self._emit_held()
 
-    def again(self, told: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """What rank 0's snapshot remembers, where its own word may have died with it on its way."""
-        step = self.told_step
-        for kind, data in told:
+    def replay(self, events: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """Events of rank 0 out of its snapshot: those that were lost with it are emitted, the others dropped."""
+        step = self.newest_step
+        for kind, data in events:
             event: Event = {"seq": 0, "ts": time.time(), "kind": kind, "data": dict(data) | {"again": True}}
             if kind == "step":
                 step = int(data["step"])
@@ -87,16 +87,16 @@ class Story:
                 self.fact(event, step)
 
     def newest(self, kind: str) -> int:
-        """The newest step of which a fact of this sort was told; -1: none was."""
-        return self._told_facts.get(kind, -1)
+        """The newest step that has an emitted fact of this sort; -1: none has."""
+        return self._newest_facts.get(kind, -1)
 
-    def rest(self) -> None:
-        """At a generation's end: what waited for ranks that will not report any more."""
+    def flush(self) -> None:
+        """At a generation's end: emit what waited for ranks that will not report any more."""
         for ranks in self._steps.rest():
-            self._tell_step(merged(ranks), time.time())
-        self._tell_held(all_of_them=True)
+            self._emit_step(merged(ranks), time.time())
+        self._emit_held(all_of_them=True)
 
-    def tell_incident(self, root: Failure, generation: int, log: Sequence[str]) -> None:
+    def emit_incident(self, root: Failure, generation: int, log: Sequence[str]) -> None:
         """`log`: the last lines of the rank to blame."""
         incident: dict[str, Any] = {
             "rank": root.rank,
@@ -104,42 +104,42 @@ class Story:
             "message": root.message,
             "traceback": root.traceback,
         }
-        incident |= {"generation": generation, "step": self.told_step, "log": list(log)} | root.evidence
+        incident |= {"generation": generation, "step": self.newest_step, "log": list(log)} | root.evidence
         self.spool.add("incident", {"cause": root.cause, **incident})
 
-    def tell_ranks(self, sample: dict[str, Any]) -> None:
-        """What each rank did lately."""
+    def emit_rank_metrics(self, sample: dict[str, Any]) -> None:
+        """What each rank did in the last seconds."""
         self.spool.add("ranks", sample)
 
-    def tell_fault(self, fault: Fault, what: str) -> None:
-        """One that somebody asked for was struck."""
+    def emit_fault(self, fault: Fault, what: str) -> None:
+        """An injected fault was carried out."""
         data = fault.to_json()
-        data |= {"fault": data.pop("kind"), "done": True, "message": what, "step": self.told_step}
+        data |= {"fault": data.pop("kind"), "done": True, "message": what, "step": self.newest_step}
         self.spool.add("fault", data, urgent=True)
 
-    def tell_state(self, state: str, reason: str, message: str) -> None:
+    def emit_state(self, state: str, reason: str, message: str) -> None:
         self.state = state
         self.spool.add("state", {"state": state, "reason": reason, "message": message}, urgent=True)
 
-    def _tell_running(self, ts: float, step: int) -> None:
-        """Rank 0 has trained a step: the first one of all, or of a generation. What the dead one still says is neither."""
+    def _emit_running(self, ts: float, step: int) -> None:
+        """Rank 0 has trained a step: the first one of all, or of a generation."""
         if self.first_step_at is None:
             self.first_step_at = ts
-            self.tell_state("running", "first_step", "")
-        elif self.repaired is not None:
-            told = asdict(self.repaired) | {"step": step, "seconds": ts - self.repaired.began}
-            del told["began"]
-            self.spool.add("repair", told)
-            self.tell_state("running", "repaired", _in_words(told))
-        self.repaired = None
+            self.emit_state("running", "first_step", "")
+        elif self.repair is not None:
+            data = asdict(self.repair) | {"step": step, "seconds": ts - self.repair.began}
+            del data["began"]
+            self.spool.add("repair", data)
+            self.emit_state("running", "repaired", _repair_text(data))
+        self.repair = None
 
-    def _tell_step(self, record: dict[str, Any], ts: float) -> None:
+    def _emit_step(self, record: dict[str, Any], ts: float) -> None:
         self.spool.add("step", record, ts)
-        self.told_step = record["step"]
-        self._tell_held()
+        self.newest_step = record["step"]
+        self._emit_held()
 
-    def _tell_held(self, all_of_them: bool = False) -> None:
-        while self._held and (all_of_them or self._held[0][0] <= self.told_step):
+    def _emit_held(self, all_of_them: bool = False) -> None:
+        while self._held and (all_of_them or self._held[0][0] <= self.newest_step):
             _, event = self._held.popleft()
             data = dict(event["data"])
             data.pop("again", None)
@@ -150,18 +150,18 @@ class Story:
             self.spool.add(event["kind"], data, event["ts"])
 
     def _is_news(self, sort: str, step: int) -> bool:
-        """Whether no fact of this sort was told of this step or a later one: a repaired gang tells some again."""
-        news = step > self._told_facts.get(sort, -1)
-        self._told_facts[sort] = max(step, self._told_facts.get(sort, -1))
+        """Whether no fact of this sort was emitted for this step or a later one: a repaired gang reports some again."""
+        news = step > self._newest_facts.get(sort, -1)
+        self._newest_facts[sort] = max(step, self._newest_facts.get(sort, -1))
         return news
 
 
 def _sort(kind: str, data: dict[str, Any]) -> str:
-    """A step has at most one fact of each kind, but several incidents may be told of it."""
+    """A step has at most one fact of each kind, but it may have several incidents."""
     return f"{kind} {data.get('cause')} {data.get('message')}" if kind == "incident" else kind
 
 
-def _in_words(told: dict[str, Any]) -> str:
-    start = "the newest checkpoint" if told["restored"] is None else f"step {told['restored']}, which was in memory"
-    spares = f", spares as ranks {told['spares']}" if told["spares"] else ""
-    return f"generation {told['generation']} goes on after {start}{spares}; {told['seconds']:.1f} s were lost"
+def _repair_text(data: dict[str, Any]) -> str:
+    start = "the newest checkpoint" if data["restored"] is None else f"step {data['restored']}, which was in memory"
+    spares = f", spares as ranks {data['spares']}" if data["spares"] else ""
+    return f"generation {data['generation']} goes on after {start}{spares}; {data['seconds']:.1f} s were lost"

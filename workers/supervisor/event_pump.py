@@ -1,155 +1,158 @@
-"""What the supervisor hears of its ranks: each one's events pulled in order, and what follows from each.
+"""The event pump: pulls each rank's events in order, emits them, and yields what each means for the gang.
 
-Rules that it keeps: an event is acknowledged only when what follows from it is in the journal; what a trainer of an older generation
-still says counts for nothing; a rank that is lost, or says that it failed, ends the generation.
+Rules that it keeps: an event is acknowledged only when all that follows from it is in the journal; the exit of an older
+generation's trainer is ignored.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from ..messages.event_buffer import Event, Ranks, Spool
+from ..messages.event_buffer import Event, Ranks
 from ..messages.rendezvous import Coords
-from .event_merger import Story
-from .hang_watchdog import ANSWER_S, PULL_S, within
+from .event_merger import EventMerger
 from .journal.journal import GATHER_S, Journal
 from .policies.failures import Failure, brief, ending, raised
-from .policies.hang import Progress
-from .policies.loss_spike import Spikes
-from .policies.straggler import Stragglers
-from .rank_samples import Samples, places
-from .ranks.members import Member, keeper, keeps
+from .rank_samples import places
+from .ranks.handles import PULL_S
+from .ranks.members import Member
+from .ranks.neighbours import replica_holder, replicas_at
 from .ranks.placement_group import Order
-from .ranks.spares import Spares
-from .trace_orders import Traces
+from .step_watch import StepWatch
+from .trace_orders import TraceOrders
 
 
-class Gang(Protocol):
-    """What is needed of the supervisor."""
+@dataclass(frozen=True)
+class EventTaken:
+    """One event of a rank, and what it says beyond its number. None, False: nothing."""
 
-    order: Order
-    journal: Journal
-    spool: Spool
-    story: Story
-    members: list[Member]
-    spares: Spares
-    progress: Progress
-    stragglers: Stragglers
-    spikes: Spikes
-    traces: Traces
-    samples: Samples
-    pull_s: float
-    generation: int
-
-    @property
-    def phase(self) -> str: ...
-
-    def fail(self, failure: Failure) -> None: ...
-
-    def end_when_done(self) -> None: ...
+    number: int
+    step: int | None = None
+    done: bool = False
+    stopped: bool = False
+    exited: bool = False
+    failed: bool = False
+    failure: Failure | None = None
 
 
-class Hearing:
-    """Follows each rank until its trainer has ended."""
+@dataclass(frozen=True)
+class RankLost:
+    """A rank's actor died or does not answer."""
 
-    def __init__(self, gang: Gang) -> None:
-        self.gang = gang
+    message: str
 
-    async def follow(self, member: Member, coords: Coords | None) -> None:
-        """Give the rank its orders, unless `coords` is None, and pull its events until its trainer has ended."""
-        from ray.exceptions import RayError
 
-        try:
-            await self.gang.journal.settled()
-            if coords is not None:
-                buddy, others = keeper(self.gang.members, member), keeps(self.gang.members, member)
-                handle = None if buddy is None else buddy.actor
-                await self._call(member.actor.start.remote(self.gang.order.run, coords.to_json(), handle, others))
-            while not member.exited:
-                if not await self.gang.spool.room(self.gang.pull_s):
-                    await self._call(member.actor.beat.remote())
-                    continue
-                events = await self._call(member.actor.pull.remote(member.pulled, self.gang.pull_s))
-                for event in events:
-                    member.pulled = event["seq"]
-                    self._take(member, event)
-                # The next pull acknowledges; after nothing but steps it is in no haste.
-                await self.gang.journal.settled(GATHER_S if _only_steps(events) else 0.0)
-        except (RayError, TimeoutError) as error:
-            self.lose(member, f"the rank's actor is lost: {brief(error)}")
-        except Exception as error:  # a fault of ours must not leave the gang waiting for this rank
-            self.gang.fail(Failure("gang_error", member.rank, brief(error), member.node))
-            raise
+class EventPump:
+    """One for all ranks of a gang. `members` are all of them, by rank."""
 
-    async def _call(self, reference: Awaitable[Any]) -> Any:
-        return await within(PULL_S + ANSWER_S, reference)
-
-    def _take(self, member: Member, event: Event) -> None:
-        actions: dict[str, Callable[[Member, Event], None]] = {
+    def __init__(
+        self, order: Order, journal: Journal, merger: EventMerger, watch: StepWatch, traces: TraceOrders
+    ) -> None:
+        self.order = order
+        self.journal = journal
+        self.merger = merger
+        self.watch = watch
+        self.traces = traces
+        self._pull_s = min(PULL_S, order.lease_s / 3)  # a rank's lease begins again when a pull ends, too
+        self._handlers: dict[str, Callable[[Sequence[Member], Member, Event], EventTaken]] = {
             "step": self._take_step,
             "failed": self._take_failed,
             "done": self._take_done,
             "stopped": self._take_stopped,
             "exit": self._take_exit,
             "log": self._take_log,
-            "trace": self.gang.traces.hear,
-            "traced": self.gang.traces.hear_end,
+            "trace": self._take_trace,
+            "traced": self._take_traced,
         }
-        actions.get(event["kind"], self._take_fact)(member, event)
 
-    def _take_log(self, member: Member, event: Event) -> None:
+    async def follow(
+        self, members: Sequence[Member], member: Member, coords: Coords | None
+    ) -> AsyncGenerator[EventTaken | RankLost, None]:
+        """Start the rank's trainer, unless `coords` is None, and pull its events until the trainer has ended.
+
+        The caller applies what is yielded to the member before it asks for more.
+        """
+        from ray.exceptions import RayError
+
+        try:
+            await self.journal.settled()
+            if coords is not None:
+                holder = replica_holder(members, member)
+                replicas = replicas_at(members, member)
+                await member.placed.start(self.order.run, coords, None if holder is None else holder.handle, replicas)
+            while not member.exited:
+                if not await self.merger.spool.room(self._pull_s):
+                    await member.placed.beat()
+                    continue
+                events = await member.placed.pull(member.pulled, self._pull_s)
+                for event in events:
+                    yield self._handlers.get(event["kind"], self._take_fact)(members, member, event)
+                # The next pull acknowledges; after nothing but steps it is in no haste.
+                await self.journal.settled(GATHER_S if _only_steps(events) else 0.0)
+        except (RayError, TimeoutError) as error:
+            yield RankLost(f"the rank's actor is lost: {brief(error)}")
+
+    def flush(self, members: Sequence[Member]) -> None:
+        """At a generation's end: emit what waited for ranks that will not report any more."""
+        self.merger.flush()
+        self._emit_sample(self.watch.samples.rest(), members)
+
+    def _take_log(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
         member.log.extend(event["data"]["lines"])
-        self.gang.story.log(event)
+        self.merger.log(event)
+        return EventTaken(event["seq"])
 
-    def _take_step(self, member: Member, event: Event) -> None:
-        member.step = int(event["data"]["step"])
-        self.gang.spares.training(self.gang.phase == "training")
-        self.gang.progress.stepped(float(event["data"].get("step_s") or 0.0))
-        for ranks in self.gang.story.step(member.rank, event):
-            self._look_at(ranks)
+    def _take_step(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
+        step = int(event["data"]["step"])
+        self.watch.progress.stepped(float(event["data"].get("step_s") or 0.0))
+        for ranks in self.merger.step(member.rank, event):
+            self._watch_step(ranks, members)
+        return EventTaken(event["seq"], step=step)
 
-    def _look_at(self, ranks: Ranks) -> None:
-        """What a whole step shows that is worth a word."""
-        self._tell_sample(self.gang.samples.add(ranks))
-        found = [one.failure(self.gang.members[one.rank].node) for one in self.gang.stragglers.add(ranks)]
-        spike = self.gang.spikes.add(ranks.get(0, {}))
-        for failure in [*found, *([spike] if spike else [])]:
-            self.gang.story.tell_incident(failure, self.gang.generation, [])
+    def _watch_step(self, ranks: Ranks, members: Sequence[Member]) -> None:
+        self._emit_sample(self.watch.samples.add(ranks), members)
+        for failure in self.watch.incidents(ranks, [member.node for member in members]):
+            self.merger.emit_incident(failure, _generation(members), [])
 
-    def _tell_sample(self, sample: dict[str, Any] | None) -> None:
+    def _emit_sample(self, sample: dict[str, Any] | None, members: Sequence[Member]) -> None:
         if sample is not None:
-            self.gang.story.tell_ranks(sample | places([member.node for member in self.gang.members]))
+            self.merger.emit_rank_metrics(sample | places([member.node for member in members]))
 
-    def rest(self) -> None:
-        """At a generation's end: what waited for ranks that will not report any more, and for company."""
-        self.gang.story.rest()
-        self._tell_sample(self.gang.samples.rest())
+    def _take_fact(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
+        self.merger.fact(event, member.step)
+        return EventTaken(event["seq"])
 
-    def _take_fact(self, member: Member, event: Event) -> None:
-        self.gang.story.fact(event, member.step)
-
-    def _take_failed(self, member: Member, event: Event) -> None:
-        member.failed = True
+    def _take_failed(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
         accused = event["data"].get("facts", {}).get("rank", member.rank)
-        self.gang.fail(raised(event["data"], accused, None if accused is None else self.gang.members[accused].node))
+        failure = raised(event["data"], accused, None if accused is None else members[accused].node)
+        return EventTaken(event["seq"], failed=True, failure=failure)
 
-    def _take_done(self, member: Member, _: Event) -> None:
-        member.done = True
-        self.gang.end_when_done()
+    def _take_done(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
+        return EventTaken(event["seq"], done=True)
 
-    def _take_stopped(self, member: Member, _: Event) -> None:
-        member.stopped = True
+    def _take_stopped(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
+        return EventTaken(event["seq"], stopped=True)
 
-    def _take_exit(self, member: Member, event: Event) -> None:
+    def _take_exit(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
         if member.reservation and event["data"]["generation"] < member.reservation.generation:
-            return  # of a trainer that a dead supervisor had asked for
-        member.exited = True
-        if not member.done and not member.failed:
-            self.gang.fail(Failure("rank_lost", member.rank, ending(event["data"]["status"]), member.node))
+            return EventTaken(event["seq"])  # of a trainer that a dead supervisor had started
+        if member.done or member.failed:
+            return EventTaken(event["seq"], exited=True)
+        failure = Failure("rank_lost", member.rank, ending(event["data"]["status"]), member.node)
+        return EventTaken(event["seq"], exited=True, failure=failure)
 
-    def lose(self, member: Member, message: str) -> None:
-        member.exited = member.lost = True
-        if self.gang.phase != "ending":  # a dead supervisor may have removed it already
-            self.gang.fail(Failure("rank_lost", member.rank, message, member.node))
+    def _take_trace(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
+        self.traces.take_step(event)
+        return EventTaken(event["seq"])
+
+    def _take_traced(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
+        self.traces.take_end(member.rank, event)
+        return EventTaken(event["seq"])
+
+
+def _generation(members: Sequence[Member]) -> int:
+    """The newest generation for which a rank has reserved."""
+    return max((member.reservation.generation for member in members if member.reservation), default=0)
 
 
 def _only_steps(events: Sequence[Event]) -> bool:

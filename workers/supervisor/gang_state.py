@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from ..messages.fault_request import Fault
+from ..messages.rendezvous import Reservation, SnapshotHandle
 from ..messages.trace_request import Trace
-from ..rank.actor import Remains, Reservation
 from .journal import json_codec
 from .policies.failures import Failure
 
@@ -51,7 +51,7 @@ class RankState:
     pulled: int = 0
     step: int = 0
     lost: bool = False
-    snapshots: Remains | None = None  # as the next rank on its node holds them
+    snapshots: SnapshotHandle | None = None  # as the next rank on its node holds them
     replica_holder: str | None = None
 
 
@@ -111,7 +111,7 @@ class LossSpikeState:
     calm: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class PendingFault:
     """A fault that is still to be reported. `at`: the actor that it was sent to; empty: none yet."""
 
@@ -127,7 +127,7 @@ class FaultsState:
     reported: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@dataclass
 class PendingTrace:
     """A trace that is still to be reported. `sent`: trainers may have it. `finished`: rank → its first and last step."""
 

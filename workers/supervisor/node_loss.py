@@ -1,6 +1,6 @@
-"""Whether ranks were lost alone, or with their node: then that is told, once, and not each rank.
+"""Whether ranks were lost alone, or with their node: a node's death is one incident.
 
-Ray misses a dead node only after some seconds. Until then a node whose raylet takes no connection may be dead, and is waited for.
+Ray notices a dead node only after some seconds. Until then a node whose raylet takes no connection may be dead.
 """
 
 import asyncio
@@ -9,11 +9,11 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from ..messages.rank_set import format_ranks
-from .hang_watchdog import within
 from .policies.failures import Failure
+from .ranks.handles import within
 from .ranks.members import Member
 
-#: Ray misses a dead node after so long at most: 13 s by its defaults (measured), where nobody made it quicker.
+#: Ray notices a dead node within this time: 13 s by its defaults (measured).
 NOTICE_S: Final = 25.0
 ASK_S: Final = 2.0
 BREATH_S: Final = 0.2
@@ -33,7 +33,7 @@ async def lost_node(members: Sequence[Member], accused: Collection[int]) -> Fail
 
 
 async def _answers(address: str, port: int) -> bool:
-    """Whether a node's raylet takes connections: a dead one's are refused, by a dead machine nobody refuses them."""
+    """Whether the raylet accepts TCP connections. A dead raylet refuses; a dead machine times out."""
     try:
         _, writer = await within(ASK_S, asyncio.open_connection(address, port))
     except (OSError, TimeoutError):
@@ -43,7 +43,7 @@ async def _answers(address: str, port: int) -> bool:
 
 
 def _living() -> dict[str, tuple[str, int]]:
-    """The nodes that Ray does not miss, and where their raylets listen."""
+    """The nodes that Ray takes for alive, and where their raylets listen."""
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"]]

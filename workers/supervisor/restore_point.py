@@ -1,43 +1,40 @@
-"""From which step a repaired gang goes on: the newest of which every rank has a snapshot, its own or a copy on another node.
+"""The restore point of a repaired gang: the newest step of which every rank has a snapshot, its own or a replica on another node.
 
-Rules that it keeps: one step for all, or none (the newest checkpoint serves then); a rank whose own memory is gone has its copy
-back before anyone trains.
+Rules that it keeps: one step for all ranks, or none (the newest checkpoint serves then); a rank whose own memory is gone has its
+replica back before any rank trains.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Sequence
 
-from .hang_watchdog import within
-from .policies.repair_budget import agreed
-from .ranks.members import Member, keeper
-
-ANSWER_S: Final = 120.0
-#: A copy crosses the network once, at 10 MB/s at worst.
-HAND_OVER_S: Final = 3600.0
+from .ranks.members import Member
+from .ranks.neighbours import replica_holder
 
 
-async def agree(members: Sequence[Member]) -> int | None:
+def newest_common(available: Sequence[Collection[int]]) -> int | None:
+    """The newest step that every rank has; None when there is none."""
+    common = set(available[0]).intersection(*available[1:])
+    return max(common, default=None)
+
+
+async def choose_restore_step(members: Sequence[Member]) -> int | None:
     """The step; every rank has its snapshot of it now. None when there is none. Raises RayError, TimeoutError."""
-    own = await asyncio.gather(*(within(ANSWER_S, member.actor.snapshots.remote()) for member in members))
+    own = await asyncio.gather(*(member.placed.snapshots.steps() for member in members))
     pairs = list(zip(members, own, strict=True))
-    copies = await asyncio.gather(*(_copies(members, member) for member, mine in pairs if not mine))
-    step = agreed([mine for mine in own if mine] + copies)
+    replicas = await asyncio.gather(*(_replicas(members, member) for member, mine in pairs if not mine))
+    step = newest_common([mine for mine in own if mine] + replicas)
     if step is not None:
-        await asyncio.gather(*(_fetch(members, member, step) for member, mine in pairs if step not in mine))
+        await asyncio.gather(*(_restore(members, member, step) for member, mine in pairs if step not in mine))
     return step
 
 
-async def _copies(members: Sequence[Member], member: Member) -> list[int]:
-    """The steps that are kept for a rank that has nothing itself."""
-    source = keeper(members, member)
-    if source is None:
-        return []
-    kept: list[int] = await within(ANSWER_S, source.actor.kept.remote(member.rank))
-    return kept
+async def _replicas(members: Sequence[Member], member: Member) -> list[int]:
+    """The steps of which there is a replica of a rank that has none itself."""
+    holder = replica_holder(members, member)
+    return [] if holder is None else await holder.placed.snapshots.steps_of(member.rank)
 
 
-async def _fetch(members: Sequence[Member], member: Member, step: int) -> None:
-    source = keeper(members, member)
-    assert source is not None, "a step was agreed on that this rank does not have"
-    await within(HAND_OVER_S, source.actor.hand_over.remote(member.rank, step, member.actor))
+async def _restore(members: Sequence[Member], member: Member, step: int) -> None:
+    holder = replica_holder(members, member)
+    assert holder is not None, "a step was chosen that this rank does not have"
+    await holder.placed.snapshots.restore_to(member.rank, step, member.placed)

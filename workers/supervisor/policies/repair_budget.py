@@ -1,6 +1,5 @@
-"""Whether a gang that lost a rank goes on, and from which step. Decisions only: the supervisor carries them out."""
+"""Whether a gang that lost a rank is repaired. Decisions only: the supervisor carries them out."""
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -15,10 +14,10 @@ BACK_OFF_S: Final = (0.0, 1.0, 5.0)
 
 
 @dataclass
-class Budget:
-    """How often a gang may be repaired: `most` times, and only while that gets it on."""
+class RepairBudget:
+    """How often a gang may be repaired: `limit` times, and only while that gets it on."""
 
-    most: int
+    limit: int
     done: int = 0
     idle: int = 0
     _step: int = -1
@@ -27,14 +26,14 @@ class Budget:
         return BudgetState(self.done, self.idle, self._step)
 
     @classmethod
-    def from_state(cls, most: int, state: BudgetState) -> Self:
-        return cls(most, state.done, state.idle, state.step)
+    def from_state(cls, limit: int, state: BudgetState) -> Self:
+        return cls(limit, state.done, state.idle, state.step)
 
     def allows(self, repairable: bool, step: int) -> bool:
-        """Whether to repair a gang that has told steps up to `step`; counts the repair if so."""
+        """Whether to repair a gang whose newest step is `step`; counts the repair if so."""
         self.idle = self.idle + 1 if step == self._step else 0
         self._step = step
-        if not repairable or self.done >= self.most or self.idle >= MOST_IDLE:
+        if not repairable or self.done >= self.limit or self.idle >= MOST_IDLE:
             return False
         self.done += 1
         return True
@@ -42,9 +41,3 @@ class Budget:
     @property
     def back_off_s(self) -> float:
         return BACK_OFF_S[self.idle]
-
-
-def agreed(available: Sequence[Collection[int]]) -> int | None:
-    """The newest step of which every rank has a snapshot."""
-    common = set(available[0]).intersection(*available[1:])
-    return max(common, default=None)

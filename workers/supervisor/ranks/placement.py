@@ -1,19 +1,20 @@
-"""Where a gang's ranks sit: its placement group, an actor for each rank in its bundle, and another one where that died.
+"""Where a gang's ranks run: its placement group, an actor for each rank in its bundle, and another one where that died.
 
-Rules that it keeps: all places or none; an actor that lives stays where it is; one that does not answer is replaced; who takes a dead
-one's place sits in its bundle, in a new bundle of it when the node is gone, or is a spare.
+Rules that it keeps: all places or none; an actor that lives keeps its rank; one that does not answer is replaced. The new actor of a
+rank is a hot spare where one may be, else it runs in the dead one's bundle, which Ray has moved when the node is gone.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from ...messages.rendezvous import SnapshotHandle
-from ..gang_state import Repair
-from ..hang_watchdog import LAST_WORD_S, START_S, within
-from .members import Member, neighbour
+from .handles import LAST_WORD_S, RankHandle
+from .members import Member
+from .neighbours import neighbour
 from .placement_group import (
     NoRoom,
     Order,
@@ -30,106 +31,125 @@ from .spares import Spares
 PLACEMENT_S: Final = 120.0
 
 
-class Gang(Protocol):
-    """What is needed of the supervisor."""
+@dataclass(frozen=True)
+class RankReplaced:
+    """Another actor has a rank now."""
 
-    order: Order
-    members: list[Member]
-    spares: Spares
-    repair: Repair | None
-    generation: int
-    stopping: str | None
-
-    @property
-    def phase(self) -> str: ...
+    rank: int
+    handle: RankHandle
+    name: str
+    bundle: int
 
 
-class Seats:
-    """The placement group of one gang and who sits in it."""
+class Placement:
+    """The placement group of one gang and its actors. `stopping()`: whether the gang is to end, so that waiting is in vain."""
 
-    def __init__(self, gang: Gang) -> None:
-        self.gang = gang
+    def __init__(self, order: Order, spares: Spares, stopping: Callable[[], bool]) -> None:
+        self.order = order
+        self.spares = spares
         self.group: Any = None
+        self._stopping = stopping
 
-    async def place(self) -> bool:
+    async def place(self, patience_s: float = PLACEMENT_S) -> bool:
         """Wait until the placement group is ready; False when the gang is stopped before. Raises NoRoom."""
-        order = self.gang.order
+        order = self.order
         await self.find()
-        elastic = order.elastic_grace_s if self.gang.phase == "repairing" else None
-        patience_s = PLACEMENT_S if elastic is None else elastic
         deadline = time.monotonic() + patience_s
-        while time.monotonic() < deadline and not self.gang.stopping:
+        while time.monotonic() < deadline and not self._stopping():
             if await asyncio.to_thread(self.group.wait, 1):
                 return True
-        if self.gang.stopping:
+        if self._stopping():
             return False
         spares = f" and {order.spares} spares" if order.spares else ""
         message = f"the cluster had no room for {order.world_size} {order.device} ranks{spares}"
         raise NoRoom(f"{message} within {patience_s:.0f} s")
 
     async def find(self) -> None:
-        """Know the placement group again that a predecessor has reserved."""
-        self.group = await asyncio.to_thread(reserve, self.gang.order)
+        """The placement group that a predecessor has reserved, or a new one."""
+        self.group = await asyncio.to_thread(reserve, self.order)
 
-    async def replace_the_lost(self, but: Sequence[Member] = ()) -> None:
-        """Another actor for each rank whose actor has died, whoever knows it. `but`: these were replaced just now."""
-        await asyncio.gather(*(self._look_after(member) for member in self.gang.members if member not in but))
-        await self.replace([member for member in self.gang.members if member.lost])
+    async def lost(self, members: Sequence[Member]) -> list[Member]:
+        """Those of `members` whose actors have died or do not answer."""
+        lives = await asyncio.gather(*(self._lives(member) for member in members))
+        return [member for member, alive in zip(members, lives, strict=True) if not alive]
 
-    async def replace(self, members: Sequence[Member]) -> None:
-        """Another actor for each of these ranks: a spare where one may, else a new one in the place of what it had."""
-        dead = [member.actor for member in members if member.actor is not None]
-        others = [member for member in members if not self.gang.spares.stand_in(member)]
-        if self.gang.repair is not None and self.gang.phase == "repairing":
-            self.gang.repair.spares += [member.rank for member in members if member not in others]
-            if others and not await self._placed_anew(others):
-                return
-        await asyncio.to_thread(self._create_actors, dead, others)
+    async def _lives(self, member: Member) -> bool:
+        from ray.exceptions import RayError
 
-    async def _placed_anew(self, members: Sequence[Member]) -> bool:
-        """With a node, Ray places its bundles anew, which takes room and time; False when the gang is stopped meanwhile."""
-        if not await self.place():
+        if member.living is None:
             return False
-        tensor = self.gang.order.tensor
-        where = await asyncio.to_thread(bundle_nodes, self.group)
-        groups = [member.bundle for member in self.gang.members[::tensor]]
-        if all(member.bundle == groups[member.rank // tensor] for member in self.gang.members):  # no spare within
-            anew = rearranged(tensor, groups, {member.rank for member in members}, where)
-            for member in members:
-                member.bundle = anew[member.rank // tensor]
+        try:
+            await member.living.beat(LAST_WORD_S)
+        except (RayError, TimeoutError):
+            return False
         return True
 
-    async def _look_after(self, member: Member) -> None:
-        """Find out whether a rank's actor still lives."""
+    async def create(self, members: Sequence[Member], generation: int) -> list[RankReplaced]:
+        """A new actor for each of `members`, in its bundle; those that they had are killed."""
+        bundles = {member.rank: member.bundle for member in members}
+        dead = [member.handle for member in members]
+        return await asyncio.to_thread(self._create_actors, dead, bundles, generation)
+
+    def promote_spares(self, lost: Sequence[Member]) -> list[RankReplaced]:
+        """A hot spare for each of `lost` for which there is one."""
+        found = []
+        for member in lost:
+            spare = self.spares.promote(member)
+            if spare is not None and spare.handle is not None:
+                found.append(RankReplaced(member.rank, spare.handle, spare.name, spare.bundle))
+        return found
+
+    async def replace(
+        self, members: Sequence[Member], lost: Sequence[Member], dead: Sequence[RankHandle | None], generation: int
+    ) -> list[RankReplaced]:
+        """A new actor for each of `lost`; kills `dead` before. None at all when the gang is stopped meanwhile. Raises NoRoom."""
+        bundles = await self._place_again(members, lost) if lost else {}
+        if bundles is None:
+            return []
+        return await asyncio.to_thread(self._create_actors, dead, bundles, generation)
+
+    async def _place_again(self, members: Sequence[Member], lost: Sequence[Member]) -> dict[int, int] | None:
+        """The bundles of lost ranks. With a node, Ray places its bundles again, which takes room and time. None: the gang is stopped."""
+        grace_s = self.order.elastic_grace_s
+        if not await self.place(PLACEMENT_S if grace_s is None else grace_s):
+            return None
+        tensor = self.order.tensor
+        where = await asyncio.to_thread(bundle_nodes, self.group)
+        groups = [member.bundle for member in members[::tensor]]
+        if any(member.bundle != groups[member.rank // tensor] for member in members):  # a spare is in a tensor group
+            return {member.rank: member.bundle for member in lost}
+        groups = rearranged(tensor, groups, {member.rank for member in lost}, where)
+        return {member.rank: groups[member.rank // tensor] for member in lost}
+
+    def _create_actors(
+        self, dead: Sequence[RankHandle | None], bundles: dict[int, int], generation: int
+    ) -> list[RankReplaced]:
+        """`bundles`: of each rank that gets a new actor."""
+        for handle in dead:
+            if handle is not None:
+                kill(handle.actor)
+        created = []
+        for rank, bundle in bundles.items():
+            name = rank_name(self.order.name, rank, generation)
+            actor = make_actor(self.order, self.group, bundle, name)
+            created.append(RankReplaced(rank, RankHandle(actor), name, bundle))
+        return created
+
+    async def hold_snapshots(self, members: Sequence[Member]) -> None:
+        """Have each rank's snapshots held by the next rank of its node, so that they outlive its actor."""
         from ray.exceptions import RayError
 
-        if not member.lost:
-            try:
-                await within(LAST_WORD_S, member.actor.beat.remote())
-            except (RayError, TimeoutError):
-                member.lost = True
-
-    def _create_actors(self, dead: list[Any], members: list[Member]) -> None:
-        for actor in dead:
-            kill(actor)
         for member in members:
-            name = rank_name(self.gang.order.name, member.rank, self.gang.generation + 1)
-            member.sits(make_actor(self.gang.order, self.group, member.bundle, name), name, member.bundle)
-
-    async def guard(self) -> None:
-        """Let each rank's snapshots be held by the next rank of its node, so that they outlive its actor."""
-        from ray.exceptions import RayError
-
-        for member in self.gang.members:
-            guard, here = neighbour(self.gang.members, member), member.reservation
-            if guard is None or guard.actor is None or here is None:
-                member.remains = None
+            holder, here = neighbour(members, member), member.reservation
+            if holder is None or holder.handle is None or here is None:
+                member.snapshots = None
                 continue
             mine = SnapshotHandle(here.node, here.pid, here.slots)
             with contextlib.suppress(RayError, TimeoutError):
-                member.remains = await within(START_S, guard.actor.guard.remote(member.rank, mine))
+                member.snapshots = await holder.handle.snapshots.hold(member.rank, mine)
 
-    async def remove(self) -> None:
+    async def remove(self, members: Sequence[Member]) -> None:
         """Kill the rank actors (their trainers end with them) and give the devices back."""
-        actors = [member.actor for member in self.gang.members if member.actor is not None]
-        await asyncio.to_thread(remove_remains, self.gang.order.name, actors + await self.gang.spares.end())
+        handles = [member.handle for member in members] + await self.spares.end()
+        actors = [handle.actor for handle in handles if handle is not None]
+        await asyncio.to_thread(remove_remains, self.order.name, actors)

@@ -1,7 +1,7 @@
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.snapshot.header import Stored
-from shardyard.workers.supervisor.emergency_checkpoint import Ground, divided
-from shardyard.workers.supervisor.event_merger import Story
+from shardyard.workers.supervisor.emergency_checkpoint import BrokenGang, divided
+from shardyard.workers.supervisor.event_merger import EventMerger
 
 
 def stored(name: str, offset: int, size: int, whole: int = 8) -> Stored:
@@ -29,6 +29,6 @@ def test_who_holds_nothing_of_a_tensor_knows_it_by_name() -> None:
 
 
 def test_each_stage_must_have_left_somebody() -> None:
-    ground = Ground({"train": {"layout": {"pipeline": 2}}}, 8, Story(Spool(1 << 20), 8, 0.0))
-    assert ground.complete([1, 6])
-    assert not ground.complete([0, 1, 2, 3])
+    broken = BrokenGang({"train": {"layout": {"pipeline": 2}}}, 8, EventMerger(Spool(1 << 20), 8, 0.0))
+    assert broken.complete([1, 6])
+    assert not broken.complete([0, 1, 2, 3])

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.fault_request import Fault
+from shardyard.workers.messages.rendezvous import Reservation, SnapshotHandle
 from shardyard.workers.messages.trace_request import Trace
-from shardyard.workers.rank.actor import Remains, Reservation
-from shardyard.workers.supervisor.actor import Supervisor
+from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_state import (
     VERSION,
     BudgetState,
@@ -28,7 +29,7 @@ from shardyard.workers.supervisor.gang_state import (
     TracesState,
     schema,
 )
-from shardyard.workers.supervisor.journal.journal import events_of, opened, sealed
+from shardyard.workers.supervisor.journal.journal import Journal, events_of, opened, sealed
 from shardyard.workers.supervisor.policies.failures import Failure
 from shardyard.workers.supervisor.policies.loss_spike import Bounds
 from shardyard.workers.supervisor.policies.straggler import Limits
@@ -59,7 +60,7 @@ STATE = GangState(
             pulled=120,
             step=41,
             lost=True,
-            snapshots=Remains("node-a", 77, (7, 8)),
+            snapshots=SnapshotHandle("node-a", 77, (7, 8)),
             replica_holder="shardyard-a-1-rank-1",
         ),
         RankState(1, reservation=Reservation(1, "node-b", "10.0.0.2", None, None, 3, 78, ())),
@@ -80,6 +81,11 @@ STATE = GangState(
     traces=TracesState([PendingTrace(Trace("t1", 3), True, {1: (7, 9)})], ["t0"]),
 )
 EVENTS: list[Any] = [{"seq": n, "ts": 1.5, "kind": "log", "data": {"lines": ["é", "\ud800"]}} for n in (18, 19)]
+
+
+def gang(state: GangState | None) -> Gang:
+    order, spool = Order("shardyard-a-1", {}, 2, straggler=Limits(), loss_spike=Bounds()), Spool(1 << 20)
+    return Gang(order, Journal(order.name, spool, bytes), spool, state)
 
 
 def test_what_is_written_is_read() -> None:
@@ -104,9 +110,8 @@ def test_no_field_changes_without_a_new_version() -> None:
 
 
 def test_a_supervisor_goes_on_from_its_predecessors_state() -> None:
-    supervisor = Supervisor(Order("shardyard-a-1", {}, 2, straggler=Limits(), loss_spike=Bounds()))
-    supervisor.from_state(STATE)
-    assert supervisor.to_state() == STATE
+    assert gang(STATE).to_state() == STATE
+    assert gang(None).to_state() == GangState()
 
 
 @pytest.mark.parametrize(
@@ -136,8 +141,7 @@ def test_damaged_events_are_unreadable(batch: bytes) -> None:
 
 
 def test_the_last_lines_of_ranks_are_not_written() -> None:
-    supervisor = Supervisor(Order("shardyard-a-1", {}, 2))
-    supervisor.from_state(STATE)
-    before = supervisor.to_state().to_json()
-    supervisor.members[0].log.extend(["a line"] * 40)
-    assert supervisor.to_state().to_json() == before
+    supervised = gang(STATE)
+    before = supervised.to_state().to_json()
+    supervised.members[0].log.extend(["a line"] * 40)
+    assert supervised.to_state().to_json() == before

@@ -3,6 +3,7 @@ from collections import Counter
 import pytest
 
 from shardyard.workers.messages.rendezvous import Reservation, SnapshotHandle
+from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
 from shardyard.workers.supervisor.ranks.placement_group import Order
 from shardyard.workers.supervisor.ranks.spares import Spare, choice, share_out
@@ -14,8 +15,8 @@ def gang(ranks: int, spares: int, tensor: int = 1) -> Order:
 
 def member(node: str, held_by: str | None = None) -> Member:
     """A rank of `node` whose snapshots a neighbour there holds too."""
-    remains = None if held_by is None else SnapshotHandle(held_by, 1, (3, 4))
-    return Member(0, reservation=Reservation(0, node, "host", None, None, 1, 1, (3, 4)), remains=remains)
+    snapshots = None if held_by is None else SnapshotHandle(held_by, 1, (3, 4))
+    return Member(0, reservation=Reservation(0, node, "host", None, None, 1, 1, (3, 4)), snapshots=snapshots)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,6 @@ def test_a_rank_whose_memory_nobody_has_goes_anywhere_but_out_of_its_tensor_grou
 
 
 def test_a_restarted_supervisor_knows_names_and_places() -> None:
-    spare = Spare(4, "shardyard-a-1-rank-spare-0f", "a", actor=object())
+    spare = Spare(4, "shardyard-a-1-rank-spare-0f", "a", handle=RankHandle(object()))
     again = Spare.from_state(spare.to_state())
-    assert (again.bundle, again.name, again.node, again.actor) == (4, spare.name, "a", None)
+    assert (again.bundle, again.name, again.node, again.handle) == (4, spare.name, "a", None)

@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.supervisor.hang_watchdog import leases_kept
+from shardyard.workers.supervisor.ranks.handles import RankHandle, leases_kept
 from shardyard.workers.supervisor.ranks.members import Member
 
 
@@ -27,7 +27,9 @@ class Heard:
 
 async def test_every_living_rank_hears_of_its_supervisor_again_and_again_while_one_does_not_answer() -> None:
     living, silent, dead = Heard(), Heard(answers=False), Heard()
-    members = [Member(0, actor=living), Member(1, actor=silent), Member(2, actor=dead, lost=True), Member(3)]
+    rank = [Member(n, handle=RankHandle(actor)) for n, actor in enumerate((living, silent, dead))]
+    rank[2].lost = True
+    members = [*rank, Member(3)]
     async with asyncio.timeout(PATIENCE_S), leases_kept(members, lease_s=0.03):
         for actor in (living, silent):
             for _ in range(3):

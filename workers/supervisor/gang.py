@@ -1,0 +1,86 @@
+"""One attempt's gang as its supervisor holds it: what the journal keeps (`gang_state.py`), and the parts that work with it.
+
+Rule that it keeps: only lifecycle.py and repair.py change what stands here. The parts take arguments and return what happened.
+"""
+
+import asyncio
+
+from ..messages.event_buffer import Spool
+from .event_merger import EventMerger
+from .event_pump import EventPump
+from .fault_orders import FaultOrders
+from .gang_state import GangState, PendingFault, PendingTrace, Phase
+from .journal.journal import Journal
+from .orders import OrderQueue
+from .policies.failures import Failure
+from .policies.repair_budget import RepairBudget
+from .ranks.members import Member
+from .ranks.placement import Placement
+from .ranks.placement_group import Order
+from .ranks.spares import Spare, Spares
+from .step_watch import StepWatch
+from .trace_orders import TraceOrders
+
+
+class Gang:
+    """The state in memory. Actors are found by their names after a restart (`lifecycle.py`)."""
+
+    def __init__(self, order: Order, journal: Journal, spool: Spool, state: GangState | None = None) -> None:
+        state = state or GangState()
+        self.order, self.journal, self.spool = order, journal, spool
+        self.phase: Phase = state.phase
+        self.stopping = state.stopping
+        self.generation, self.restore, self.distrusted = state.generation, state.restore, state.distrusted
+        self.repair = state.repair  # the newest one
+        self.failures: list[Failure] = state.failures  # of this generation
+        self.budget = RepairBudget.from_state(order.repairs, state.budget)
+        self.members = [Member.from_state(rank) for rank in state.ranks]
+        self.ended = asyncio.Event()  # this generation, by a failure, a stop, or because all are done
+        self.merger = EventMerger(spool, order.world_size, order.submitted_at)
+        self.merger.resume(state.merger)
+        self.spares = Spares(order, journal.settled)
+        self.spares.all = [Spare.from_state(spare) for spare in state.spares]
+        self.placement = Placement(order, self.spares, lambda: self.stopping is not None)
+        self.watch = StepWatch(order, state.stragglers, state.loss_spike)
+        faults: OrderQueue[PendingFault] = OrderQueue(journal.settled)
+        self.faults = FaultOrders(order, faults, self.members, lambda: self.phase)
+        self.faults.resume(state.faults)
+        traces: OrderQueue[PendingTrace] = OrderQueue(journal.settled)
+        self.traces = TraceOrders(order.world_size, traces, spool)
+        self.traces.resume(state.traces)
+        self.pump = EventPump(order, journal, self.merger, self.watch, self.traces)
+
+    def to_state(self) -> GangState:
+        """What the journal keeps."""
+        return GangState(
+            phase=self.phase,
+            stopping=self.stopping,
+            generation=self.generation,
+            restore=self.restore,
+            distrusted=self.distrusted,
+            repair=self.repair,
+            failures=self.failures,
+            budget=self.budget.to_state(),
+            ranks=[member.to_state() for member in self.members],
+            spares=[spare.to_state() for spare in self.spares.all],
+            merger=self.merger.to_state(),
+            stragglers=self.watch.stragglers.to_state(),
+            loss_spike=self.watch.spikes.to_state(),
+            faults=self.faults.to_state(),
+            traces=self.traces.to_state(),
+        )
+
+    @property
+    def all_done(self) -> bool:
+        return bool(self.members) and all(member.done for member in self.members)
+
+    @property
+    def root_cause(self) -> Failure:
+        """The first failure that is no secondary error of another one."""
+        primary = [failure for failure in self.failures if not failure.secondary]
+        return (primary or self.failures)[0]
+
+    def emit_incident(self, failure: Failure) -> None:
+        """With the last lines of the rank to blame."""
+        log = [] if failure.rank is None else self.members[failure.rank].log
+        self.merger.emit_incident(failure, self.generation, log)

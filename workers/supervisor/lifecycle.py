@@ -1,0 +1,238 @@
+"""The lifecycle of a gang: one driver, and one table of phases.
+
+Rules that it keeps: all ranks or none; an incident is emitted before the `state` that it brings; the final `state` is the last event,
+emitted when the devices are free again. A restarted supervisor goes on in the phase in which its predecessor died; what it orders of
+a rank may be ordered twice.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from .gang import Gang
+from .gang_state import Phase
+from .journal.journal import until_answered
+from .policies.failures import Failure, brief
+from .ranks.handles import RankHandle, leases_kept, within
+from .ranks.members import Member, call_each, drain, nodes
+from .ranks.neighbours import assignments
+from .ranks.placement_group import NoRoom, bundle_nodes, find_actor, rank_actors, remove_remains
+from .ranks.spares import share_out
+from .repair import Generations, choose_root_cause
+
+#: Phase → the phases that may follow it.
+MOVES: Final[dict[Phase, tuple[Phase, ...]]] = {
+    "placing": ("training", "repairing", "ending"),
+    "training": ("repairing", "ending"),
+    "repairing": ("training", "repairing", "ending"),
+    "ending": ("ended",),
+    "ended": (),
+}
+STOP_GRACE_S: Final = 1.0
+DRAIN_S: Final = 2.0
+#: Seconds that the ranks may take to end after a common step and to save it; a cancel interrupts that.
+SAVE_S: Final = 3600.0
+
+
+class Lifecycle:
+    """Takes one gang from its placement to its final event."""
+
+    def __init__(self, gang: Gang) -> None:
+        self.gang = gang
+        self.generations = Generations(gang)
+        self._faults: dict[str, asyncio.Task[None]] = {}
+        self._traces: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Returns when the final event is emitted."""
+        act: dict[Phase, Callable[[], Awaitable[Phase]]] = {
+            "placing": self._place,
+            "training": self._train,
+            "repairing": self._repair,
+        }
+        try:
+            while self.gang.phase in act:
+                self._move(await act[self.gang.phase]())
+        except Exception as error:
+            self.generations.fail(Failure("start_failed", None, brief(error)))
+            self._move("ending")
+        if self.gang.phase == "ending":
+            await self._end()
+            self._move("ended")
+
+    def _move(self, phase: Phase) -> None:
+        assert phase in MOVES[self.gang.phase], f"no move from {self.gang.phase} to {phase}"
+        self.gang.phase = phase
+
+    def stop(self, reason: str) -> None:
+        """End the gang. `preempt` saves a checkpoint first; `cancel` does not, and interrupts a running preempt."""
+        if self.gang.stopping is None or reason == "cancel":
+            self.gang.stopping = reason
+            self.gang.ended.set()
+
+    # The phases: each returns the next one.
+
+    async def _place(self) -> Phase:
+        """Reserve the devices, make the actors, and start the first generation."""
+        from ray.exceptions import RayActorError
+
+        gang = self.gang
+        await gang.journal.settled()
+        try:
+            if not await gang.placement.place():
+                return await self._after_generation()
+            await self._make_actors()
+            if not await self.generations.open():
+                return await self._after_generation()
+        except NoRoom as error:
+            self.generations.fail(Failure("placement_timeout", None, str(error)))
+            return await self._after_generation()
+        except RayActorError as error:
+            self.generations.fail(Failure("rank_lost", None, f"a rank's actor died at the start: {brief(error)}"))
+            return await self._after_generation()
+        gang.merger.emit_state("starting", "placed", _placed(gang.order.world_size, len(nodes(gang.members))))
+        return "training"
+
+    async def _make_actors(self) -> None:
+        gang = self.gang
+        groups, others = share_out(gang.order, await asyncio.to_thread(bundle_nodes, gang.placement.group))
+        if not gang.members:
+            ranks = range(gang.order.world_size)
+            gang.members += [Member(rank, groups[rank // gang.order.tensor], lost=True) for rank in ranks]
+        gang.spares.begin(gang.placement.group, others)
+        lost = await gang.placement.lost(gang.members)
+        self.generations.assign(await gang.placement.create(lost, gang.generation + 1))
+
+    async def _train(self) -> Phase:
+        following = await self._after_generation()
+        if following == "ending" and self.gang.stopping == "preempt" and not self.gang.failures:
+            await self._save()
+        return following
+
+    async def _repair(self) -> Phase:
+        """However long it takes: until a node's death is noticed, there is room, replicas have arrived."""
+        async with leases_kept(self.gang.members, self.gang.order.lease_s):
+            repaired = await self.generations.repair()
+        return "training" if repaired else await self._after_generation()
+
+    async def _after_generation(self) -> Phase:
+        """Wait until the generation ends, or what should have started it."""
+        gang = self.gang
+        await gang.ended.wait()
+        if gang.stopping or gang.all_done:
+            return "ending"
+        async with leases_kept(gang.members, gang.order.lease_s):
+            return "repairing" if await self.generations.decide() else "ending"
+
+    async def _save(self) -> None:
+        """Let all ranks end after the same step and save it; until they have, one has failed, or the job is cancelled."""
+        gang = self.gang
+        gang.ended.clear()
+        await call_each(gang.members, RankHandle.save)
+        if gang.all_done or gang.failures or gang.stopping == "cancel":
+            return
+        with contextlib.suppress(TimeoutError):
+            await within(SAVE_S, gang.ended.wait())
+
+    async def _end(self) -> None:
+        """Stop what still runs, drain events, free the devices, and emit how it ended."""
+        gang = self.gang
+        self.generations.stop_watching()
+        await gang.journal.settled()
+        success = gang.all_done and not any(member.stopped for member in gang.members)
+        if gang.all_done:
+            await call_each(gang.members, RankHandle.release)
+        elif gang.stopping:
+            await call_each(gang.members, lambda rank: rank.stop(STOP_GRACE_S, STOP_GRACE_S + DRAIN_S))
+        else:
+            await choose_root_cause(gang)
+            await call_each(gang.members, lambda rank: rank.stop(0.0, DRAIN_S))
+        await drain(gang.members, DRAIN_S)
+        gang.pump.flush(gang.members)
+        gang.traces.end_gang()
+        await gang.placement.remove(gang.members)
+        self._emit_end(success)
+
+    def _emit_end(self, success: bool) -> None:
+        gang = self.gang
+        if success:
+            gang.merger.emit_state("succeeded", "completed", "")
+        elif gang.stopping:
+            if gang.failures and gang.stopping == "preempt":
+                gang.emit_incident(gang.root_cause)
+            gang.merger.emit_state("cancelled", gang.stopping, "")
+        else:
+            root = gang.root_cause
+            gang.emit_incident(root)
+            gang.merger.emit_state("failed", root.reason, root.text())
+
+    async def give_up(self, failure: Failure, after: Awaitable[int]) -> None:
+        """End a gang whose journal cannot be read. Its ranks are found by name; its events go on after the dispatcher's newest."""
+        gang = self.gang
+        self._move("ending")
+        await until_answered(lambda: remove_remains(gang.order.name, rank_actors(gang.order.name)))
+        newest = await after
+        if gang.spool.last < newest:  # the journal did not say how many there were
+            gang.spool.refill([], newest)
+        gang.failures = [failure]
+        self._emit_end(success=False)
+        self._move("ended")
+
+    # After the supervisor's own death.
+
+    async def take_over(self) -> None:
+        """Find the predecessor's actors, and go on with its ranks and orders."""
+        gang = self.gang
+        await self._adopt()
+        if gang.phase in ("placing", "training"):  # a repair goes on for the incident that began it
+            message = f"another one took over its {len(gang.members)} ranks, which went on meanwhile"
+            gang.emit_incident(Failure("supervisor_lost", None, message))
+        if gang.failures or gang.stopping or gang.all_done:
+            gang.ended.set()
+        self.run_orders()
+
+    async def _adopt(self) -> None:
+        gang = self.gang
+        for member in gang.members:
+            actor = await asyncio.to_thread(find_actor, member.name)
+            member.handle = None if actor is None else RankHandle(actor)
+            member.lost = member.lost or actor is None
+        await asyncio.to_thread(gang.spares.find)
+        if gang.phase in ("training", "repairing"):
+            await gang.placement.find()
+            gang.spares.begin(gang.placement.group)
+        if gang.phase in ("training", "repairing", "ending"):
+            self._follow_again()
+
+    def _follow_again(self) -> None:
+        gang, training = self.gang, self.gang.phase == "training"
+        places = assignments(gang.order, gang.members, gang.restore) if training else [None] * len(gang.members)
+        for member, coords in zip(gang.members, places, strict=True):
+            if member.handle is not None and not member.exited:
+                self.generations.follow(member, coords)
+            elif not member.exited:
+                self.generations.lose(member, "the rank's actor died with its supervisor")
+        if training:
+            self.generations.watch_over()
+
+    # Faults and traces.
+
+    def run_orders(self) -> None:
+        """Carry out what is pending, each in a task of its own; traces one after the other."""
+        loop = asyncio.get_running_loop()
+        for name in self.gang.faults.queue.pending:
+            if name not in self._faults:
+                self._faults[name] = loop.create_task(self._inject(name))
+        if self.gang.traces.queue.pending and (self._traces is None or self._traces.done()):
+            self._traces = loop.create_task(self.gang.traces.carry_out(self.gang.members, lambda: self.gang.phase))
+
+    async def _inject(self, name: str) -> None:
+        faults = self.gang.faults
+        done = await faults.carry_out(faults.queue.pending[name])
+        if done is not None and not self.gang.merger.ended:
+            self.gang.merger.emit_fault(faults.queue.report(name).fault, done)
+
+
+def _placed(ranks: int, nodes: int) -> str:
+    return f"{ranks} rank{'s' if ranks > 1 else ''} on {nodes} node{'s' if nodes > 1 else ''}"

@@ -1,0 +1,173 @@
+"""Typed calls to a rank's actor. Each waits for a limited time, and raises TimeoutError or RayError without an answer."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ...messages.fault_request import Fault
+from ...messages.rendezvous import Coords
+from ...messages.trace_request import Trace
+
+if TYPE_CHECKING:
+    from ...checkpoint.manifest import File, Manifest
+    from ...messages.event_buffer import Event
+    from ...messages.rendezvous import Reservation, SnapshotHandle
+    from ...snapshot.header import Inventory, Stored
+    from .members import Member
+
+T = TypeVar("T")
+
+#: Seconds in which a busy rank answers; one that does not is lost.
+ANSWER_S: Final = 30.0
+#: Seconds for which a rank may hold a pull when it has no events.
+PULL_S: Final = 10.0
+#: A rank that starts imports, forks and reserves memory.
+START_S: Final = 120.0
+#: Seconds in a repair until an actor has reported its trainer's end; one that has not is replaced.
+LAST_WORD_S: Final = 10.0
+#: A trainer that cannot answer writes its stacks to its log within this time.
+STACKS_S: Final = 1.0
+#: Reading headers of snapshots, on a machine whose disks and cores are busy.
+SNAPSHOTS_S: Final = 120.0
+#: A replica crosses the network once, at 10 MB/s at worst.
+TRANSFER_S: Final = 3600.0
+#: The slowest storage may take this long for a checkpoint.
+WRITE_S: Final = 3600.0
+
+
+async def within(timeout_s: float, reference: Awaitable[T]) -> T:
+    """An actor's answer; TimeoutError when it takes longer."""
+    async with asyncio.timeout(timeout_s):
+        return await reference
+
+
+class SnapshotCalls:
+    """Calls about the snapshots in an actor's memory: its rank's own, and those that it holds for other ranks."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def steps(self) -> list[int]:
+        """Steps of which the rank's own state is complete. Call it when the trainer has ended."""
+        steps: list[int] = await within(SNAPSHOTS_S, self._actor.snapshots.remote())
+        return steps
+
+    async def steps_of(self, rank: int) -> list[int]:
+        """Steps of which this actor has a replica of another rank's state."""
+        steps: list[int] = await within(SNAPSHOTS_S, self._actor.kept.remote(rank))
+        return steps
+
+    async def all_steps(self) -> dict[int, list[int]]:
+        """Rank → steps of which its state is in this actor's memory."""
+        steps: dict[int, list[int]] = await within(SNAPSHOTS_S, self._actor.holds.remote())
+        return steps
+
+    async def hold(self, rank: int, snapshots: "SnapshotHandle") -> "SnapshotHandle | None":
+        """Hold the snapshot memory of another rank on this node, so that it outlives that rank's actor."""
+        held: SnapshotHandle | None = await within(START_S, self._actor.guard.remote(rank, snapshots))
+        return held
+
+    async def forget(self) -> None:
+        await within(START_S, self._actor.forget_snapshots.remote())
+
+    async def restore_to(self, rank: int, step: int, new: "RankHandle") -> None:
+        """Send the replica of a rank's state to the rank's new actor."""
+        await within(TRANSFER_S, self._actor.hand_over.remote(rank, step, new.actor))
+
+    async def inventory(self, rank: int, step: int) -> "Inventory | None":
+        found: Inventory | None = await within(SNAPSHOTS_S, self._actor.inventory.remote(rank, step))
+        return found
+
+    async def write_out(self, rank: int, step: int, wanted: Sequence["Stored"], where: str, name: str) -> "File":
+        """Write these slices of a rank's state as a file of the checkpoint of `step`."""
+        file: File = await within(WRITE_S, self._actor.write_out.remote(rank, step, wanted, where, name))
+        return file
+
+    async def commit(self, where: str, keep: int, manifest: "Manifest") -> tuple[str, Sequence[int] | None]:
+        """Make a checkpoint of the files; returns its address, and the steps of all checkpoints that there are then."""
+        committed: tuple[str, Sequence[int] | None] = await within(
+            WRITE_S, self._actor.commit.remote(where, keep, manifest)
+        )
+        return committed
+
+
+class RankHandle:
+    """One rank's actor, or a spare's."""
+
+    def __init__(self, actor: Any) -> None:
+        self.actor = actor  # as Ray has it
+        self.snapshots = SnapshotCalls(actor)
+
+    async def stand_by(self) -> str:
+        """Be ready for a rank; returns the node."""
+        node: str = await within(START_S, self.actor.stand_by.remote())
+        return node
+
+    async def reserve(self, rank: int, generation: int, snapshots: "SnapshotHandle | None") -> "Reservation":
+        """Fork a trainer for this rank. `snapshots`: those of the rank's dead actor, as a neighbour holds them."""
+        reservation: Reservation = await within(START_S, self.actor.reserve.remote(rank, generation, snapshots))
+        return reservation
+
+    async def start(
+        self, run: Mapping[str, Any], coords: Coords, holder: "RankHandle | None", replicas: Sequence[int]
+    ) -> None:
+        """Give the trainer its run. `holder` takes replicas of its snapshots; it holds those of the ranks `replicas`."""
+        actor = None if holder is None else holder.actor
+        await within(PULL_S + ANSWER_S, self.actor.start.remote(run, coords.to_json(), actor, replicas))
+
+    async def pull(self, after: int, wait_s: float) -> "list[Event]":
+        """Events after number `after`; acknowledges those up to it. Waits up to `wait_s` for the first."""
+        events: list[Event] = await within(wait_s + ANSWER_S, self.actor.pull.remote(after, wait_s))
+        return events
+
+    async def beat(self, timeout_s: float = PULL_S + ANSWER_S) -> None:
+        """A heartbeat: the rank's lease begins again."""
+        await within(timeout_s, self.actor.beat.remote())
+
+    async def examine(self) -> dict[str, Any]:
+        """What the trainer does now."""
+        facts: dict[str, Any] = await within(ANSWER_S, self.actor.examine.remote())
+        return facts
+
+    async def write_stacks(self) -> None:
+        """Have a trainer that does not answer write its stacks to its log."""
+        await within(STACKS_S, self.actor.write_stacks.remote())
+
+    async def inject(self, fault: Fault, checkpoints: str | None) -> str | None:
+        """Apply a fault, once; returns what was done, None when nothing was."""
+        done: str | None = await within(ANSWER_S, self.actor.inject.remote(fault.to_json(), checkpoints))
+        return done
+
+    async def trace(self, trace: Trace) -> None:
+        """Record a trace with all other ranks, once."""
+        await within(ANSWER_S, self.actor.trace.remote(trace.to_json()))
+
+    async def release(self) -> None:
+        """Let the trainer exit: every rank is done."""
+        await within(START_S, self.actor.release.remote())
+
+    async def save(self) -> None:
+        """End after a step that all ranks choose together, and save it."""
+        await within(START_S, self.actor.save.remote())
+
+    async def stop(self, grace_s: float, timeout_s: float) -> None:
+        """End after the present step; the trainer is killed after `grace_s`."""
+        await within(timeout_s, self.actor.stop.remote(grace_s))
+
+
+@contextlib.asynccontextmanager
+async def leases_kept(members: "Sequence[Member]", lease_s: float) -> AsyncIterator[None]:
+    """Sends heartbeats to all ranks so that their leases do not expire during a long repair."""
+    beating = asyncio.get_running_loop().create_task(_beat(members, lease_s / 3))
+    try:
+        yield
+    finally:
+        beating.cancel()
+
+
+async def _beat(members: "Sequence[Member]", every_s: float) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        living = [member.handle for member in members if member.handle is not None and not member.lost]
+        await asyncio.gather(*(handle.beat(every_s) for handle in living), return_exceptions=True)

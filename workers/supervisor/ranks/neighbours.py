@@ -1,0 +1,61 @@
+"""Who holds whose snapshots, and every rank's assignment: pure functions of where the ranks are placed."""
+
+from collections.abc import Sequence
+
+from ...messages.rendezvous import Coords
+from ...snapshot.replication import buddies
+from .members import Member
+from .placement_group import Order
+
+
+def neighbour(members: Sequence[Member], member: Member) -> Member | None:
+    """The next rank on the same node, of those in a ring; None when it is alone there."""
+    same = [other for other in members if other.node == member.node]
+    following = same[(same.index(member) + 1) % len(same)]
+    return None if following is member else following
+
+
+def choose_replica_holders(members: Sequence[Member]) -> list[str | None]:
+    """For each rank the name of the actor that holds its replicas in the generation for which all have reserved."""
+    holders = buddies([member.node for member in members])
+    return [None if holder is None else members[holder].name for holder in holders]
+
+
+def replica_holder(members: Sequence[Member], member: Member) -> Member | None:
+    """The rank whose actor holds this one's replicas; None when that actor is gone, or there never was one."""
+    holders = (other for other in members if other.name == member.replica_holder and other.handle is not None)
+    return next(holders, None)
+
+
+def replicas_at(members: Sequence[Member], member: Member) -> list[int]:
+    """The ranks whose replicas this one's actor holds."""
+    return [other.rank for other in members if other.replica_holder == member.name]
+
+
+def assignments(order: Order, members: Sequence[Member], restore: int | None) -> list[Coords]:
+    """Every rank's place in the generation for which all of them have reserved."""
+    places: dict[str, int] = {}
+    first = members[0].reservation
+    assert first is not None and first.port is not None
+    found = []
+    for member in members:
+        here = member.reservation
+        assert here is not None
+        local = places.get(here.node, 0)
+        places[here.node] = local + 1
+        found.append(
+            Coords(
+                rank=member.rank,
+                world_size=order.world_size,
+                local_rank=local,
+                master_host=first.host,
+                master_port=first.port,
+                generation=here.generation,
+                interface=here.interface,
+                device="cuda" if order.device == "cuda" else "cpu",
+                timeout_s=order.timeout_s,
+                copied=member.replica_holder is not None,
+                restore=restore,
+            )
+        )
+    return found

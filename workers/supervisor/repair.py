@@ -1,0 +1,254 @@
+"""Repair in place: end a generation of trainers, open the next.
+
+Rules that it keeps: one death ends the generation. All trainers are killed, which frees any collective; actors that died are
+replaced, by hot spares where there are some; all trainers are forked again. They go on from the newest step that all of them have in
+memory, else from the newest checkpoint. No generation is opened twice, as its number is in the journal before.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ..messages.rendezvous import Coords, Reservation
+from .emergency_checkpoint import BrokenGang, save_and_emit
+from .event_pump import EventTaken, RankLost
+from .gang import Gang
+from .gang_state import Repair
+from .hang_watchdog import hang
+from .node_loss import lost_node
+from .policies.failures import Failure, brief
+from .policies.repair_budget import NOT_FROM_MEMORY
+from .ranks.handles import LAST_WORD_S
+from .ranks.members import Member, call_each, drain
+from .ranks.neighbours import assignments, choose_replica_holders
+from .ranks.placement import RankReplaced
+from .ranks.placement_group import NoRoom
+from .restore_point import choose_restore_step
+
+#: Seconds after a failure until its root cause is chosen: peers notice each other's deaths before they report their own.
+ROOT_CAUSE_S: Final = 1.0
+
+
+class Generations:
+    """The generations of one gang's trainers."""
+
+    def __init__(self, gang: Gang) -> None:
+        self.gang = gang
+        self._holding: asyncio.Task[None] | None = None
+        self._watchdog: asyncio.Task[None] | None = None
+
+    # A generation's beginning.
+
+    async def open(self) -> bool:
+        """Fork all trainers and give them their assignments. False when the gang is stopped before. Raises RayError, TimeoutError."""
+        gang = self.gang
+        gang.generation += 1
+        await gang.journal.settled()  # so that no generation is opened twice
+        reservations = await self._reserve()
+        if reservations is None:
+            return False
+        for member, reservation in zip(gang.members, reservations, strict=True):
+            member.renew()
+            member.reservation = reservation
+        gang.restore = await self._choose_restore_step() if gang.generation > 1 else None
+        for member, holder in zip(gang.members, choose_replica_holders(gang.members), strict=True):
+            member.replica_holder = holder
+        for member, coords in zip(gang.members, assignments(gang.order, gang.members, gang.restore), strict=True):
+            self.follow(member, coords)
+        self.watch_over()
+        return True
+
+    async def _reserve(self) -> list[Reservation] | None:
+        """Every rank's reservation, or None when the gang is stopped before. Raises what a rank raises, and TimeoutError."""
+        gang = self.gang
+        calls = [member.placed.reserve(member.rank, gang.generation, member.snapshots) for member in gang.members]
+        reserving: asyncio.Future[list[Reservation]] = asyncio.gather(*calls)
+        ended = asyncio.ensure_future(gang.ended.wait())
+        both: list[asyncio.Future[Any]] = [reserving, ended]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if ended.cancel():
+            return await reserving
+        reserving.cancel()
+        return None
+
+    async def _choose_restore_step(self) -> int | None:
+        """The step from which all ranks go on; None when there is no snapshot of it for all of them."""
+        gang = self.gang
+        if gang.distrusted:
+            await asyncio.gather(*(member.placed.snapshots.forget() for member in gang.members))
+            gang.distrusted = False
+        return await choose_restore_step(gang.members)
+
+    def watch_over(self) -> None:
+        """While a generation trains: have its snapshots held by neighbours, and watch for a hang."""
+        loop = asyncio.get_running_loop()
+        self._holding = loop.create_task(self.gang.placement.hold_snapshots(self.gang.members))
+        self.gang.watch.progress.began()
+        self._watchdog = loop.create_task(self._watch_for_a_hang())
+
+    async def _watch_for_a_hang(self) -> None:
+        gang = self.gang
+        if gang.order.hang_s is not None:
+            self.fail(await hang(gang.order, gang.members, gang.watch.progress, gang.spool))
+
+    def stop_watching(self) -> None:
+        if self._watchdog:
+            self._watchdog.cancel()
+
+    # Its events.
+
+    def follow(self, member: Member, coords: Coords | None) -> None:
+        """Take in a rank's events until its trainer has ended. `coords` None: it has its assignment."""
+        member.reader = asyncio.get_running_loop().create_task(self._follow(member, coords))
+
+    async def _follow(self, member: Member, coords: Coords | None) -> None:
+        try:
+            async with contextlib.aclosing(self.gang.pump.follow(self.gang.members, member, coords)) as taken:
+                async for one in taken:
+                    self._apply(member, one)
+        except Exception as error:  # a fault of ours must not leave the gang waiting for this rank
+            self.fail(Failure("gang_error", member.rank, brief(error), member.node))
+            raise
+
+    def _apply(self, member: Member, taken: EventTaken | RankLost) -> None:
+        if isinstance(taken, RankLost):
+            self.lose(member, taken.message)
+            return
+        member.pulled = taken.number
+        member.done = member.done or taken.done
+        member.stopped = member.stopped or taken.stopped
+        member.exited = member.exited or taken.exited
+        member.failed = member.failed or taken.failed
+        if taken.step is not None:
+            member.step = taken.step
+            self.gang.spares.allow(self.gang.phase == "training")
+        if taken.failure is not None:
+            self.fail(taken.failure)
+        if taken.done and self.gang.all_done:
+            self.gang.ended.set()
+
+    def lose(self, member: Member, message: str) -> None:
+        """The rank's actor is gone, and its trainer with it."""
+        member.exited = member.lost = True
+        if self.gang.phase != "ending":  # a dead supervisor may have removed it already
+            self.fail(Failure("rank_lost", member.rank, message, member.node))
+
+    def fail(self, failure: Failure) -> None:
+        """The generation is over, and this may be the cause."""
+        self.gang.failures.append(failure)
+        self.gang.ended.set()
+
+    # Its end.
+
+    async def _end(self, repair: Repair) -> None:
+        """Kill all trainers, drain their remaining events, and replace dead actors. Raises NoRoom."""
+        gang = self.gang
+        gang.spares.allow(training=False)
+        lost = [member for member in gang.members if member.lost]
+        # At once: a new process takes longest.
+        await asyncio.gather(
+            self._replace(lost, repair), call_each(gang.members, lambda rank: rank.stop(0.0, LAST_WORD_S))
+        )
+        for member in await drain(gang.members, LAST_WORD_S):
+            member.lost = True  # a trainer's exit that is still to be reported would be taken for the next one's
+        gang.pump.flush(gang.members)
+        gang.traces.end_generation(f"a repair ended it ({repair.cause})")
+        gang.watch.stragglers.renew()
+        others = [member for member in gang.members if member not in lost]
+        for member in await gang.placement.lost(others):
+            member.lost = True
+        await self._replace([member for member in gang.members if member.lost], repair)
+        self.stop_watching()
+        gang.failures.clear()
+        if not gang.stopping:
+            gang.ended.clear()
+
+    async def _replace(self, lost: Sequence[Member], repair: Repair) -> None:
+        """Another actor for each of these ranks: a hot spare where one may be, else a new one."""
+        gang = self.gang
+        dead = [member.handle for member in lost]
+        spares = gang.placement.promote_spares(lost)
+        self.assign(spares)
+        repair.spares += [one.rank for one in spares]
+        others = [member for member in lost if member.rank not in {one.rank for one in spares}]
+        self.assign(await gang.placement.replace(gang.members, others, dead, gang.generation + 1))
+
+    def assign(self, replaced: Sequence[RankReplaced]) -> None:
+        for one in replaced:
+            self.gang.members[one.rank].assign(one.handle, one.name, one.bundle)
+
+    # Repair.
+
+    async def decide(self) -> bool:
+        """Whether this generation's failure is repaired; its incident is emitted then."""
+        gang = self.gang
+        root = await choose_root_cause(gang)
+        await _find_lost_node(gang, root)
+        root = gang.root_cause
+        if not gang.budget.allows(root.is_repairable, gang.merger.newest_step):
+            return False
+        gang.distrusted = gang.distrusted or root.cause in NOT_FROM_MEMORY
+        gang.repair = Repair(root.cause, root.rank, began=time.time())
+        gang.emit_incident(root)
+        gang.merger.emit_state("recovering", root.cause, root.text())
+        return True
+
+    async def repair(self) -> bool:
+        """End the generation and open the next; False when it fails, which is the next repair's cause, or the gang is stopped."""
+        from ray.exceptions import RayError
+
+        gang = self.gang
+        assert gang.repair is not None
+        await asyncio.sleep(gang.budget.back_off_s)
+        await (
+            gang.journal.settled()
+        )  # a supervisor that has a successor must not end the trainers of that one's generation
+        try:
+            await self._end(gang.repair)
+            if not await self.open():
+                return False
+        except NoRoom as error:
+            gang.failures = [await self._yield_devices(str(error))]
+            gang.ended.set()
+            return False
+        except (RayError, TimeoutError) as error:
+            self.fail(Failure("rank_lost", None, f"the repair failed: {brief(error)}"))
+            return False
+        gang.repair.generation, gang.repair.restored = gang.generation, gang.restore
+        gang.merger.repair = gang.repair
+        return True
+
+    async def _yield_devices(self, no_room: str) -> Failure:
+        """There are no devices for a repair: what is in memory becomes a checkpoint, where the job may go on with fewer."""
+        gang = self.gang
+        if gang.order.elastic_grace_s is None:
+            return Failure("placement_timeout", None, no_room)
+        await gang.journal.settled()  # a supervisor that is cut off, or has a successor, saves nothing
+        await call_each(gang.members, lambda rank: rank.stop(0.0, LAST_WORD_S))
+        await drain(gang.members, LAST_WORD_S)
+        gang.pump.flush(gang.members)
+        broken = BrokenGang(gang.order.run, gang.order.world_size, gang.merger, gang.distrusted)
+        return Failure("devices_lost", None, f"{no_room}; {await save_and_emit(gang.members, broken)}")
+
+
+async def choose_root_cause(gang: Gang) -> Failure:
+    """Wait for a failure that is no secondary error of another one; the first failure when there is none."""
+    for _ in range(20):
+        if not gang.root_cause.secondary:
+            break
+        await asyncio.sleep(ROOT_CAUSE_S / 20)
+    return gang.root_cause
+
+
+async def _find_lost_node(gang: Gang, root: Failure) -> None:
+    """Where a node is gone, that is the cause, and its ranks report nothing any more."""
+    accused = {failure.rank for failure in gang.failures if failure.rank is not None and failure.is_repairable}
+    lost = await lost_node(gang.members, accused) if root.is_repairable else None
+    if lost is not None:
+        gang.failures.insert(0, lost)
+        gang.spares.lose(lost.node)
+        for member in gang.members:
+            if member.node == lost.node:
+                member.lose_node()

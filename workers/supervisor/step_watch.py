@@ -1,0 +1,29 @@
+"""What whole steps show: progress, stragglers, loss spikes, and a sample of every rank's metrics every few seconds."""
+
+import math
+from collections.abc import Sequence
+
+from ..messages.event_buffer import Ranks
+from .gang_state import LossSpikeState, StragglersState
+from .policies.failures import Failure
+from .policies.hang import Progress
+from .policies.loss_spike import Spikes
+from .policies.straggler import Stragglers
+from .rank_samples import Samples
+from .ranks.placement_group import Order
+
+
+class StepWatch:
+    """Takes each whole step of a gang, by rank."""
+
+    def __init__(self, order: Order, stragglers: StragglersState, loss_spike: LossSpikeState) -> None:
+        self.progress = Progress(order.hang_s or math.inf)
+        self.stragglers = Stragglers.from_state(order.straggler, stragglers)
+        self.spikes = Spikes.from_state(order.loss_spike, loss_spike)
+        self.samples = Samples(order.world_size)
+
+    def incidents(self, ranks: Ranks, nodes: Sequence[str | None]) -> list[Failure]:
+        """Incidents that begin or end with a step; training goes on. `nodes`: each rank's."""
+        found = [one.failure(nodes[one.rank]) for one in self.stragglers.add(ranks)]
+        spike = self.spikes.add(ranks.get(0, {}))
+        return found if spike is None else [*found, spike]
