@@ -95,7 +95,7 @@ class EventPump:
     def flush(self, members: Sequence[Member]) -> None:
         """At a generation's end: emit what waited for ranks that will not report any more."""
         self.merger.flush()
-        self._emit_sample(self.watch.samples.rest(), members)
+        self._emit_sample(self.watch.samples.flush(), members)
 
     def _take_log(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
         member.log.extend(event["data"]["lines"])

@@ -1,6 +1,6 @@
-"""What each rank did lately: every five seconds one record of lists by rank, of which each entry is a mean over the steps since the last.
+"""Rank metrics: every five seconds one sample, lists by rank, of which each entry is a mean over the steps since the last sample.
 
-Only whole steps count, those of one generation; what a rank did not tell is None. What is kept grows with the ranks, not with the steps.
+Only whole steps of one generation count. None stands for what a rank did not report. Memory grows with the ranks, not with the steps.
 """
 
 import time
@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..messages.event_buffer import Ranks
 
 SAMPLE_S: Final = 5.0
-#: Larger gangs tell no samples: one of them would not fit an answer of 300 kB.
+#: Larger gangs have no samples: one of them would not fit an answer of 300 kB.
 MOST_RANKS: Final = 4096
 #: Means over the steps, in seconds.
 SECONDS: Final = ("step_s", "own_s", "waited_s")
@@ -56,11 +56,11 @@ class Samples:
         self._steps, self._step = self._steps + 1, int(next(iter(ranks.values()))["step"])
         now = self._clock()
         self._since = now if self._since is None else self._since
-        return self._told(now) if now - self._since >= self.every_s else None
+        return self._sample(now) if now - self._since >= self.every_s else None
 
-    def rest(self) -> dict[str, Any] | None:
+    def flush(self) -> dict[str, Any] | None:
         """At a generation's end: the sample of what is left; None when nothing is."""
-        sample = self._told(None) if self._steps else None
+        sample = self._sample(None) if self._steps else None
         self._memory.clear()  # other processes come now
         return sample
 
@@ -73,14 +73,14 @@ class Samples:
                 self._memory[rank], self._memory_of = int(size), kind
                 return
 
-    def _told(self, since: float | None) -> dict[str, Any]:
-        everybody = range(self.world_size)
-        seconds = {name: [_short(self._means[name, rank].value) for rank in everybody] for name in SECONDS}
-        memory = {"memory": [self._memory.get(rank) for rank in everybody], "memory_of": self._memory_of}
-        told = {"step": self._step, "steps": self._steps, **seconds, **memory}
+    def _sample(self, since: float | None) -> dict[str, Any]:
+        ranks = range(self.world_size)
+        seconds = {name: [_short(self._means[name, rank].value) for rank in ranks] for name in SECONDS}
+        memory = {"memory": [self._memory.get(rank) for rank in ranks], "memory_of": self._memory_of}
+        sample = {"step": self._step, "steps": self._steps, **seconds, **memory}
         self._since = since
         self._begin()
-        return told
+        return sample
 
 
 def places(nodes: Sequence[str | None]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Why a gang ends before its work is done. The root cause is told, never its echo in another rank."""
+"""Why a gang ends before its work is done: root causes, and the secondary errors that follow from them in other ranks."""
 
 import signal
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 #: Causes that are the machines' fault; an exception of the training code would come again.
 REPAIRABLE: Final = frozenset({"rank_lost", "node_lost", "hang", "replicas_differ"})
-#: What a rank says when another one has gone; never the root cause while there is another.
+#: Messages of a rank whose peer is gone; never the root cause while there is another.
 SECONDARY: Final = (
     "connection closed by peer",
     "connection reset by peer",
@@ -40,18 +40,18 @@ class Failure:
 
     @property
     def secondary(self) -> bool:
-        """Probably only the echo of another rank's end; a pipeline wraps it, and only the traceback tells."""
-        told = f"{self.message}\n{self.traceback or ''}".lower()
-        return self.cause == "exception" and any(sign in told for sign in SECONDARY)
+        """Probably a peer's connection loss, after another rank's end. A pipeline wraps the error, so the traceback counts, too."""
+        text = f"{self.message}\n{self.traceback or ''}".lower()
+        return self.cause == "exception" and any(sign in text for sign in SECONDARY)
 
     @property
     def reason(self) -> str:
-        """Code of the end that it brings: a peer's echo is a fault of machines, when nobody tells a better cause."""
+        """The reason of the final state. A secondary error counts as a machine fault if no primary cause was reported."""
         return "connection_lost" if self.secondary else self.cause
 
     @property
     def is_repairable(self) -> bool:
-        """Whether the machines are to blame; a peer's echo is, too, when nobody tells a better cause."""
+        """Whether the machines are to blame. A secondary error counts as a machine fault if no primary cause was reported."""
         return self.cause in REPAIRABLE or self.secondary
 
     def text(self) -> str:
@@ -59,13 +59,13 @@ class Failure:
         return who + self.message + (f"\n\n{self.traceback}" if self.traceback else "")
 
 
-def raised(told: Mapping[str, Any], rank: int | None, node: str | None) -> Failure:
-    """What a trainer told of its exception. One that knows its cause, the rank to blame or more has said so in its `facts`."""
-    facts = dict(told.get("facts") or {})
+def raised(data: Mapping[str, Any], rank: int | None, node: str | None) -> Failure:
+    """The failure that a trainer's exception is. Its `facts` may have the cause, the rank to blame, and evidence."""
+    facts = dict(data.get("facts") or {})
     cause = facts.pop("cause", "exception")
     facts.pop("rank", None)
-    message = told["message"] if cause != "exception" else f"{told['type']}: {told['message']}"
-    return Failure(cause, rank, message, node, told["traceback"], {"raised_in": told.get("step")} | facts)
+    message = data["message"] if cause != "exception" else f"{data['type']}: {data['message']}"
+    return Failure(cause, rank, message, node, data["traceback"], {"raised_in": data.get("step")} | facts)
 
 
 def brief(error: BaseException) -> str:
@@ -75,7 +75,7 @@ def brief(error: BaseException) -> str:
 
 
 def ending(status: int | None) -> str:
-    """A trainer's exit status in words."""
+    """Text for a trainer's exit status."""
     if status is None:
         return "the node's fork server is gone, and the trainer with it"
     if status < 0:

@@ -1,8 +1,9 @@
 """Who holds up a gang that makes no progress: from what every rank says of itself to one culprit. Decisions only.
 
-A rank waits when it has entered a collective that is not done, or sits in a message to or from another rank. It waits for the members of
-that group who have not entered the same collective. The culprit is one for whom others wait and who waits for nobody: a stopped process,
-a sleeping one, one in an endless loop. When all wait, they have entered different collectives, and the one for whom most wait is named.
+A rank waits when it has entered a collective that is not done, or is in a message to or from another rank. It waits for the members of
+that group that have not entered the same collective. The culprit is a rank for which others wait and which waits for none: a stopped
+process, a sleeping one, one in an endless loop. When all wait, they have entered different collectives, and the one for which most
+wait is named.
 """
 
 import statistics
@@ -15,11 +16,11 @@ from typing import Any, Final
 from ...messages.rank_set import format_ranks
 from ...messages.rank_status import BACKGROUND, QUICK
 
-#: A hang is suspected after so many median steps, or `policy.hang_timeout_s` if that is longer.
+#: A hang is suspected after this many median steps, or `policy.hang_timeout_s` if that is longer.
 MEDIAN_STEPS: Final = 5
 #: Frames that only wait for other ranks, where no collective is on record: messages of pipelines and rings.
 MESSAGES: Final = ("distributed_c10d.py:", "distributed/pipelining/", "strategies/collectives.py:")
-#: So many different stacks an incident keeps: at a thousand ranks nearly all are alike.
+#: An incident keeps at most this many different stacks: of a thousand ranks nearly all are alike.
 MOST_STACKS: Final = 16
 
 
@@ -38,7 +39,7 @@ class Progress:
         self.began()
 
     def began(self) -> None:
-        """Something has happened that makes waiting legitimate anew."""
+        """From now on the time without progress counts again."""
         self._last = time.monotonic()
 
     def stepped(self, seconds: float) -> None:
@@ -231,11 +232,11 @@ def evidence(found: Sequence[Examination]) -> dict[str, Any]:
     alike = sorted(stacks.items(), key=lambda item: (len(item[1]), item[1]))[:MOST_STACKS]
     return {
         "stacks": [{"ranks": ranks, "stack": text} for text, ranks in alike],
-        "waiting": [_told(wait, who) for wait, who in list(waits.items())[:MOST_STACKS]],
+        "waiting": [_wait_json(wait, who) for wait, who in list(waits.items())[:MOST_STACKS]],
     }
 
 
-def _told(wait: Waiting, who: Sequence[tuple[int, float]]) -> dict[str, Any]:
+def _wait_json(wait: Waiting, who: Sequence[tuple[int, float]]) -> dict[str, Any]:
     what = {"group": wait.group, "members": list(wait.ranks), "seq": wait.seq, "op": wait.op}
     return what | {"ranks": [rank for rank, _ in who], "seconds": max(since for _, since in who)}
 

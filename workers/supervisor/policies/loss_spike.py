@@ -1,9 +1,9 @@
-"""Whether a step's loss is a spike: far above what the steps before it had. Decisions only, and a word; training goes on.
+"""Whether a step's loss is a spike: far above what the steps before it had. Decisions only; training goes on.
 
 A loss is far above when it exceeds the median of the last `window` losses by `deviations` standard deviations, as the median absolute
-deviation estimates them (× 1.4826), and by a twentieth of the median, which no noise of an almost flat curve does. Losses of a spike
-are kept out of the window, so that one spike is told once: it has ended after CALM steps in a row that are not far above. One that lasts a
-whole window is no spike but a new level, from which the window begins anew.
+deviation estimates them (× 1.4826), and by a twentieth of the median, which no noise of an almost flat curve does.
+Losses of a spike are kept out of the window, so that one spike is one incident: it has ended after CALM steps in a row that are not
+far above. One that lasts a whole window is no spike but a new level, with which a new window begins.
 """
 
 import statistics
@@ -48,7 +48,7 @@ class Spikes:
         return spikes
 
     def add(self, record: dict[str, Any]) -> Failure | None:
-        """What is to be told of a step: a spike, when one begins with it."""
+        """The incident of a spike that begins with this step; None when none does."""
         loss = record.get("loss")
         if self._bounds is None or loss is None or record.get("skipped"):
             return None

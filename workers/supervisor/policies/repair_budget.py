@@ -7,15 +7,15 @@ from ..gang_state import BudgetState
 
 #: Causes after which snapshots in memory are not trusted: the gang restores a checkpoint.
 NOT_FROM_MEMORY: Final = frozenset({"replicas_differ"})
-#: So many repairs in a row that brought no new step are the last: the fault comes with the training.
-MOST_IDLE: Final = 3
+#: After this many repairs in a row without a new step the gang ends: the fault comes with the training.
+MAX_IDLE: Final = 3
 #: Seconds before the second, third … repair in a row that brought no new step.
 BACK_OFF_S: Final = (0.0, 1.0, 5.0)
 
 
 @dataclass
 class RepairBudget:
-    """How often a gang may be repaired: `limit` times, and only while that gets it on."""
+    """How often a gang may be repaired: `limit` times, and only while that brings new steps."""
 
     limit: int
     done: int = 0
@@ -33,7 +33,7 @@ class RepairBudget:
         """Whether to repair a gang whose newest step is `step`; counts the repair if so."""
         self.idle = self.idle + 1 if step == self._step else 0
         self._step = step
-        if not repairable or self.done >= self.limit or self.idle >= MOST_IDLE:
+        if not repairable or self.done >= self.limit or self.idle >= MAX_IDLE:
             return False
         self.done += 1
         return True

@@ -1,10 +1,9 @@
 """Which rank works longer than it should, so that all others wait for it. Decisions only.
 
-A rank is late in a step when its own time (`strategies/telemetry/wait_time.py`) is over `factor` times the usual one, lies
-outside of its peers'
-spread, and makes the step longer by a twentieth. The usual time is the median of its peers: ranks with an equal share of the work
-(`Mesh.part`). A rank without peers, such as a pipeline's stage without replicas, is held against its own past, and against how all
-others have changed since.
+A rank is late in a step when its own time (`strategies/telemetry/wait_time.py`) is over `factor` times the usual one, lies outside
+of its peers' spread, and makes the step longer by a twentieth. The usual time is the median of its peers: ranks with an equal share
+of the work (`Mesh.part`). A rank without peers, such as a pipeline's stage without replicas, is compared with its own past, and with
+how all others have changed since.
 
 It is a straggler once it has been late in nearly all of the last `steps` steps for `seconds`, and none any more when it has been late in
 few of as many: one episode has one beginning and one end. What is kept grows with the ranks, not with the steps.
@@ -25,13 +24,13 @@ from .failures import Failure
 #: Shares of late steps among the last ones at which an episode begins and ends.
 NEARLY_ALL: Final = 0.8
 FEW: Final = 0.2
-#: So many standard deviations, as the median absolute deviation estimates them, a straggler lies beyond its peers' median.
+#: A straggler is this many standard deviations beyond its peers' median; the median absolute deviation estimates them.
 DEVIATIONS: Final = 6 * 1.4826
-#: Less than this share of the step is not worth a word.
+#: Less than this share of the step is ignored.
 WORTH: Final = 0.05
 #: Steps at a generation's start that say nothing about later ones.
 WARM_UP: Final = 2
-#: From so many peers on, one of them moves their median next to nothing.
+#: From this number of peers on, one of them hardly moves their median.
 MANY: Final = 16
 
 
@@ -77,10 +76,10 @@ class Finding:
     peers: tuple[int, ...]
 
     def failure(self, node: str | None) -> Failure:
-        """As an incident tells it, for which nothing is repaired."""
-        told = {"since": self.step, "own_s": self.own_s, "usual_s": self.usual_s, "peers": list(self.peers)}
+        """Its incident, for which there is no repair."""
+        evidence = {"since": self.step, "own_s": self.own_s, "usual_s": self.usual_s, "peers": list(self.peers)}
         cause = "straggler" if self.slow else "straggler_over"
-        return Failure(cause, self.rank, self._in_words(), node, evidence=told)
+        return Failure(cause, self.rank, self._in_words(), node, evidence=evidence)
 
     def _in_words(self) -> str:
         work = f"since step {self.step} its own work takes {_ms(self.own_s)} of each {_ms(self.step_s)} step"
@@ -103,7 +102,7 @@ class Stragglers:
         self.renew()
 
     def renew(self) -> None:
-        """A new generation looks anew. What is usual remains, and an episode that is open ends when its rank keeps up."""
+        """For the next generation. Usual times remain, and an open episode ends when its rank keeps up."""
         self._tracks = {rank: Track(self._window(), track.usual_s) for rank, track in self._tracks.items()}
         self._seen, self._seconds = 0, 0.0
 
@@ -123,7 +122,7 @@ class Stragglers:
         return deque(maxlen=self._limits.steps if self._limits else 0)
 
     def add(self, ranks: Ranks) -> list[Finding]:
-        """What is to be told after a step, of which `ranks` holds each rank's record."""
+        """The episodes that begin or end with a step, of which `ranks` has each rank's record."""
         own = {rank: float(record["own_s"]) for rank, record in ranks.items() if record.get("own_s")}
         if self._limits is None or len(own) < 2:
             return []

@@ -1,6 +1,6 @@
-"""Where a gang sits: one placement group, all or nothing, and a rank actor for each device of it.
+"""A gang's placement group, all or nothing, and a rank actor for each device of it.
 
-Everything has a name that is made from the gang's, so that whoever knows the gang's finds what is left of it.
+All names are made from the gang's, so that what is left of a gang is found by its name.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ def rank_name(gang: str, rank: int, generation: int = 1) -> str:
 
 
 def spare_name(gang: str, mark: str) -> str:
-    """A spare is named like a rank, so that whoever clears the gang away finds it too."""
+    """A spare is named like a rank, so that it is found with the gang's ranks."""
     return f"{gang}-rank-spare-{mark}"
 
 
@@ -92,14 +92,14 @@ def bundle_nodes(group: Any) -> dict[int, str]:
 def rearranged(tensor: int, bundles: list[int], lost: Collection[int], nodes: Mapping[int, str]) -> list[int]:
     """`bundles[group]` of each tensor group, of which those that are lost whole may change theirs among each other."""
     groups = [group for group in range(len(bundles)) if {*range(group * tensor, (group + 1) * tensor)} <= {*lost}]
-    anew = dict(
+    moved = dict(
         zip(
             groups,
             sorted((bundles[group] for group in groups), key=lambda bundle: (str(nodes.get(bundle)), bundle)),
             strict=True,
         )
     )
-    return [anew.get(group, bundle) for group, bundle in enumerate(bundles)]
+    return [moved.get(group, bundle) for group, bundle in enumerate(bundles)]
 
 
 def make_actor(order: Order, group: Any, bundle: int, name: str) -> Any:

@@ -39,26 +39,26 @@ def test_a_sample_is_the_mean_over_the_steps_since_the_last() -> None:
     assert second is not None and (second["step"], second["steps"], second["own_s"]) == (4, 1, [0.4, 0.1])
 
 
-def test_what_is_not_told_is_none() -> None:
+def test_what_is_not_reported_is_none() -> None:
     gathered, _ = samples(3)
     gathered.add(step(1, 0.1, None))
-    told = gathered.rest()
+    told = gathered.flush()
     assert told is not None
     assert (told["own_s"], told["waited_s"], told["memory"]) == ([0.1, None, None], [None] * 3, [None] * 3)
-    assert gathered.rest() is None, "nothing is left"
+    assert gathered.flush() is None, "nothing is left"
 
 
-def test_memory_is_the_newest_that_was_told_and_on_cuda_what_torch_allocated() -> None:
+def test_memory_is_the_newest_that_was_reported_and_on_cuda_what_torch_allocated() -> None:
     gathered, _ = samples()
     gathered.add(step(1, 0.1, 0.1, resident=[10, 20]))
     gathered.add(step(2, 0.1, 0.1, resident=[None, 30]))
-    told = gathered.rest()
+    told = gathered.flush()
     assert told is not None and (told["memory"], told["memory_of"]) == ([10, 30], "resident")
     gathered.add(step(3, 0.1, 0.1, resident=[10, 20], allocated=[1, 2]))
-    told = gathered.rest()
+    told = gathered.flush()
     assert told is not None and (told["memory"], told["memory_of"]) == ([1, 2], "allocated")
     gathered.add(step(4, 0.1, 0.1))
-    told = gathered.rest()
+    told = gathered.flush()
     assert told is not None and told["memory"] == [None, None], "other processes have come"
 
 
@@ -66,7 +66,7 @@ def test_a_sample_of_many_ranks_stays_small() -> None:
     gathered, _ = samples(512)
     numbers = [0.0123456789 + rank / 7 for rank in range(512)]
     gathered.add(step(10**6, *numbers, waited_s=numbers, resident=[85_899_345_920 + rank for rank in range(512)]))
-    told = gathered.rest()
+    told = gathered.flush()
     assert told is not None
     told |= places([f"{rank // 8:056x}" for rank in range(512)])
     assert len(json.dumps(told, separators=(",", ":"))) < 30_000
@@ -74,7 +74,7 @@ def test_a_sample_of_many_ranks_stays_small() -> None:
 
 def test_gangs_that_would_not_fit_an_answer_tell_none() -> None:
     gathered, _ = samples(MOST_RANKS + 1)
-    assert gathered.add(step(1, 0.1, 0.1)) is None and gathered.rest() is None
+    assert gathered.add(step(1, 0.1, 0.1)) is None and gathered.flush() is None
 
 
 def test_each_node_is_named_once() -> None:
@@ -87,6 +87,6 @@ def test_a_rank_that_one_step_left_out_has_its_own_mean(rank: int) -> None:
     gathered, _ = samples()
     gathered.add(step(1, 0.2, 0.2))
     gathered.add({rank: {"step": 2, "step_s": 0.4, "own_s": 0.4}})
-    told = gathered.rest()
+    told = gathered.flush()
     assert told is not None
     assert told["own_s"] == [pytest.approx(0.3 if other == rank else 0.2) for other in (0, 1)]

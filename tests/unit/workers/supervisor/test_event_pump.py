@@ -1,0 +1,121 @@
+"""What the pump yields of a rank's events, and when it acknowledges them. With real ranks: tests/integration/gang."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from shardyard.workers.messages.event_buffer import Event, Spool
+from shardyard.workers.rank.actor import Reservation
+from shardyard.workers.supervisor.event_pump import EventTaken, RankLost
+from shardyard.workers.supervisor.gang import Gang
+from shardyard.workers.supervisor.journal.journal import Journal
+from shardyard.workers.supervisor.policies.failures import Failure
+from shardyard.workers.supervisor.ranks.handles import RankHandle
+from shardyard.workers.supervisor.ranks.members import Member
+from shardyard.workers.supervisor.ranks.placement_group import Order
+
+
+class Written(Journal):
+    """A journal that only notes how many events it had at each write."""
+
+    def __init__(self, spool: Spool) -> None:
+        super().__init__("shardyard-a-1", spool, bytes)
+        self.writes: list[int] = []
+
+    async def settled(self, gather_s: float = 0.0) -> None:
+        self.writes.append(self.spool.last)
+
+
+class Rank:
+    """An actor as far as the pump calls it: it has these batches of events, then it is gone."""
+
+    def __init__(self, *batches: list[Event]) -> None:
+        self.pull: Any = self
+        self.batches = list(batches)
+        self.acknowledged: list[int] = []
+
+    async def remote(self, after: int, wait_s: float) -> list[Event]:
+        self.acknowledged.append(after)
+        if not self.batches:
+            raise TimeoutError("no answer")
+        return self.batches.pop(0)
+
+
+def event(number: int, kind: str, **data: Any) -> Event:
+    return {"seq": number, "ts": 1.0, "kind": kind, "data": data}
+
+
+async def follow(rank: Rank, journal: Written) -> list[EventTaken | RankLost]:
+    """What is yielded, each applied to the member as `repair.py` does."""
+    gang = Gang(Order("shardyard-a-1", {}, 1), journal, journal.spool)
+    here = Reservation(0, "node-a", "host", 1, None, 2, 1, ())
+    member = Member(0, handle=RankHandle(rank), reservation=here)
+    found = []
+    async with contextlib.aclosing(gang.pump.follow([member], member, None)) as taken:
+        async for one in taken:
+            found.append(one)
+            if isinstance(one, EventTaken):
+                member.pulled, member.exited = one.number, one.exited
+                member.done = member.done or one.done
+    return found
+
+
+async def test_events_are_acknowledged_after_the_write_that_has_them() -> None:
+    journal = Written(Spool(1 << 20))
+    rank = Rank([event(1, "log", lines=["a"]), event(2, "log", lines=["b"])], [event(3, "log", lines=["c"])])
+    assert await follow(rank, journal) == [
+        EventTaken(1),
+        EventTaken(2),
+        EventTaken(3),
+        RankLost("the rank's actor is lost: TimeoutError: no answer"),
+    ]
+    assert rank.acknowledged == [0, 2, 3] and journal.writes == [0, 2, 3]
+
+
+async def test_an_exit_is_a_lost_rank_unless_the_rank_was_done() -> None:
+    killed = Rank([event(1, "exit", status=-9, generation=2)])
+    (taken,) = await follow(killed, Written(Spool(1 << 20)))
+    lost = Failure("rank_lost", 0, "the trainer was killed by SIGKILL", "node-a")
+    assert taken == EventTaken(1, exited=True, failure=lost)
+    done = Rank([event(1, "done"), event(2, "exit", status=0, generation=2)])
+    assert await follow(done, Written(Spool(1 << 20))) == [EventTaken(1, done=True), EventTaken(2, exited=True)]
+
+
+async def test_the_exit_of_an_older_generations_trainer_is_ignored() -> None:
+    rank = Rank([event(1, "exit", status=-9, generation=1)], [event(2, "exit", status=-15, generation=2)])
+    first, second = await follow(rank, Written(Spool(1 << 20)))
+    assert first == EventTaken(1)
+    assert isinstance(second, EventTaken) and second.exited and second.failure is not None
+
+
+async def test_a_step_is_emitted_and_an_exception_names_the_rank_to_blame() -> None:
+    journal = Written(Spool(1 << 20))
+    raised = event(2, "failed", type="ValueError", message="no", traceback="…", step=1)
+    rank = Rank([event(1, "step", step=1, step_s=0.1, loss=2.0), raised, event(3, "exit", status=1, generation=2)])
+    step, failed, exited = await follow(rank, journal)
+    assert step == EventTaken(1, step=1)
+    assert isinstance(failed, EventTaken) and failed.failed and failed.failure is not None
+    assert (failed.failure.cause, failed.failure.rank, failed.failure.message) == ("exception", 0, "ValueError: no")
+    assert isinstance(exited, EventTaken) and exited.exited
+    assert [event["kind"] for event in journal.spool.take(0)][-1] == "step"
+
+
+async def test_ranks_wait_while_the_spool_is_full() -> None:
+    spool = Spool(200)
+    journal, beats = Written(spool), asyncio.Event()
+
+    class Beaten(Rank):
+        def __init__(self) -> None:
+            super().__init__()
+            self.beat = type("Beat", (), {"remote": staticmethod(self.beaten)})
+
+        async def beaten(self) -> None:
+            beats.set()
+            spool.take(spool.last)
+
+    spool.add("log", {"lines": ["x" * 400]})
+    order = Order("shardyard-a-1", {}, 1, lease_s=0.03)
+    gang, rank = Gang(order, journal, spool), Beaten()
+    member = Member(0, handle=RankHandle(rank))
+    found = [one async for one in gang.pump.follow([member], member, None)]
+    assert beats.is_set() and rank.acknowledged == [0] and isinstance(found[-1], RankLost)
