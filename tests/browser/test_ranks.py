@@ -74,7 +74,7 @@ RECOLOURED = """
 async () => {
   const choice = document.querySelector(".job-ranks select");
   const took = [];
-  for (const measure of ["step", "waited", "memory", "own", "step", "own"]) {
+  for (const measure of ["step", "wait", "memory", "compute", "step", "compute"]) {
     const began = performance.now();
     choice.value = measure;
     choice.dispatchEvent(new Event("change", { bubbles: true }));

@@ -53,7 +53,7 @@ function Origin({ parent, checkpoint }: { parent: Job; checkpoint: string | null
       {checkpoint === null ? "The spec of " : "Resumes from "}
       {checkpoint !== null && <><code>{checkpoint.split("/").at(-1)}</code> of </>}
       <Link href={jobAddress(parent.id)}>{parent.name}</Link>
-      {checkpoint === null ? ". Change it as needed." : ". You can change train.layout: a checkpoint loads on any layout. Steps are counted from the beginning of that job."}
+      {checkpoint === null ? ". Change it as needed." : ". You can change train.layout: a checkpoint loads on any layout. Steps are counted from the start of that job."}
     </p>
   );
 }

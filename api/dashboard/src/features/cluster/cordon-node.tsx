@@ -26,36 +26,36 @@ interface DialogProps {
 }
 
 /** Sends the request, then fetches again what the page shows of it. */
-function useOrder(order: () => Promise<Node>, onDone: () => void) {
+function useNodeRequest(send: () => Promise<Node>, onDone: () => void) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: order,
+    mutationFn: send,
     onSuccess: onDone,
     onSettled: () => Promise.all(["nodes", "cordons"].map((about) => client.invalidateQueries({ queryKey: [about] }))),
   });
 }
 
 /** Seconds by the names in the dialog; `TYPED` stands for the number in the field beside it. */
-const LENGTHS: Readonly<Record<string, number | null>> = { "until lifted": null, "1 hour": 3600, "1 day": 86_400 };
+const DURATIONS: Readonly<Record<string, number | null>> = { "until lifted": null, "1 hour": 3600, "1 day": 86_400 };
 const TYPED = "number of hours";
 
 function Cordon({ node, onDone }: DialogProps) {
-  const [length, setLength] = useState("until lifted");
+  const [duration, setDuration] = useState("until lifted");
   const [hours, setHours] = useState("8");
   const [reason, setReason] = useState("");
-  const seconds = length === TYPED ? Number(hours) * 3600 : (LENGTHS[length] ?? null);
-  const cordon = useOrder(() => cordonNode(node.id, seconds, reason), onDone);
+  const seconds = duration === TYPED ? Number(hours) * 3600 : (DURATIONS[duration] ?? null);
+  const cordon = useNodeRequest(() => cordonNode(node.id, seconds, reason), onDone);
   return (
     <Confirm title={`Cordon ${node.host}?`} yes="Cordon" no="Leave it in use" harmless busy={cordon.isPending} onYes={() => { cordon.mutate(); }} onNo={onDone}>
       <p>No new gangs start on this machine. Jobs that run on it continue.</p>
       <div className="form">
         <label className="form-wide">
           Duration
-          <select value={length} onChange={(event) => { setLength(event.target.value); }}>
-            {[...Object.keys(LENGTHS), TYPED].map((name) => <option key={name}>{name}</option>)}
+          <select value={duration} onChange={(event) => { setDuration(event.target.value); }}>
+            {[...Object.keys(DURATIONS), TYPED].map((name) => <option key={name}>{name}</option>)}
           </select>
         </label>
-        {length === TYPED && (
+        {duration === TYPED && (
           <label>
             Hours
             <input type="number" min={0} step="any" value={hours} onChange={(event) => { setHours(event.target.value); }} />
@@ -72,7 +72,7 @@ function Cordon({ node, onDone }: DialogProps) {
 }
 
 function Lift({ node, onDone }: DialogProps) {
-  const lift = useOrder(() => liftCordon(node.id), onDone);
+  const lift = useNodeRequest(() => liftCordon(node.id), onDone);
   return (
     <Confirm title={`Lift the cordon of ${node.host}?`} yes="Lift the cordon" no="Keep it" harmless busy={lift.isPending} onYes={() => { lift.mutate(); }} onNo={onDone}>
       <p>New gangs can start on this machine again. Its recent faults no longer count.</p>

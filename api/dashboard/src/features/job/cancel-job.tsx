@@ -1,4 +1,4 @@
-/** The button that ends a job, after asking. */
+/** The button that ends a job, after a confirmation. */
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -9,27 +9,27 @@ import { isFinal } from "../../model/jobs";
 
 export function CancelJob({ job }: { job: Job }) {
   const client = useQueryClient();
-  const [asking, setAsking] = useState(false);
+  const [open, setOpen] = useState(false);
   const cancel = useMutation({
     mutationFn: () => cancelJob(job.id),
-    onSuccess: () => { setAsking(false); },
+    onSuccess: () => { setOpen(false); },
     onSettled: () => client.invalidateQueries({ queryKey: ["job"] }),
   });
   if (isFinal(job.state)) return null;
   const underWay = job.state === "cancelling" || cancel.isSuccess;
   return (
     <>
-      <button className="button danger" disabled={underWay} onClick={() => { setAsking(true); }}>
+      <button className="button danger" disabled={underWay} onClick={() => { setOpen(true); }}>
         {underWay ? "Cancelling…" : "Cancel job"}
       </button>
-      {asking && (
+      {open && (
         <Confirm
           title={`Cancel ${job.name}?`}
           yes="Cancel the job"
           no="Keep it running"
           busy={cancel.isPending}
           onYes={() => { cancel.mutate(); }}
-          onNo={() => { setAsking(false); }}
+          onNo={() => { setOpen(false); }}
         >
           <p>
             Its ranks stop within seconds. {job.checkpoint ? "Its newest checkpoint is kept." : "It has no checkpoint yet."} A

@@ -11,13 +11,13 @@ import { ProblemNotice } from "../../components/problem-notice";
 import { FAULTS } from "../../model/faults";
 
 export function InjectFault({ job }: { job: Job }) {
-  const [asking, setAsking] = useState(false);
+  const [open, setOpen] = useState(false);
   const { data } = useQuery({ queryKey: ["server"], queryFn: ({ signal }) => getServer(signal), staleTime: Infinity });
   if (!data?.fault_injection) return null;
   return (
     <>
-      <button className="button" onClick={() => { setAsking(true); }}>Inject a fault…</button>
-      {asking && <Dialog job={job} onDone={() => { setAsking(false); }} />}
+      <button className="button" onClick={() => { setOpen(true); }}>Inject a fault…</button>
+      {open && <Dialog job={job} onDone={() => { setOpen(false); }} />}
     </>
   );
 }

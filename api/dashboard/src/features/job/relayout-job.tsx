@@ -15,11 +15,11 @@ type Degree = (typeof DEGREES)[number];
 const SCHEDULES: readonly Layout["schedule"][] = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"];
 
 export function RelayoutJob({ job }: { job: Job }) {
-  const [asking, setAsking] = useState(false);
+  const [open, setOpen] = useState(false);
   return (
     <>
-      <button className="button" onClick={() => { setAsking(true); }}>Change layout…</button>
-      {asking && <Dialog job={job} onDone={() => { setAsking(false); }} />}
+      <button className="button" onClick={() => { setOpen(true); }}>Change layout…</button>
+      {open && <Dialog job={job} onDone={() => { setOpen(false); }} />}
     </>
   );
 }

@@ -13,27 +13,27 @@ const AT_ONCE = 4;
 
 export function BulkCancel({ jobs, onDone }: { jobs: readonly Job[]; onDone: () => void }) {
   const client = useQueryClient();
-  const [asking, setAsking] = useState(false);
-  const living = jobs.filter((job) => !isFinal(job.state));
+  const [open, setOpen] = useState(false);
+  const running = jobs.filter((job) => !isFinal(job.state));
   const cancel = useMutation({
-    mutationFn: () => cancelAll(living),
-    onSuccess: () => { setAsking(false); onDone(); },
+    mutationFn: () => cancelAll(running),
+    onSuccess: () => { setOpen(false); onDone(); },
     onSettled: () => client.invalidateQueries({ queryKey: ["jobs"] }),
   });
-  const many = living.length === 1 ? "1 job" : `${living.length} jobs`;
+  const many = running.length === 1 ? "1 job" : `${running.length} jobs`;
   return (
     <>
-      <button className="button danger" disabled={living.length === 0} onClick={() => { setAsking(true); }}>Cancel {many}</button>
-      {asking && (
+      <button className="button danger" disabled={running.length === 0} onClick={() => { setOpen(true); }}>Cancel {many}</button>
+      {open && (
         <Confirm
           title={`Cancel ${many}?`}
           yes={`Cancel ${many}`}
           no="Keep them running"
           busy={cancel.isPending}
           onYes={() => { cancel.mutate(); }}
-          onNo={() => { setAsking(false); cancel.reset(); }}
+          onNo={() => { setOpen(false); cancel.reset(); }}
         >
-          <ul className="bulk-names">{living.map((job) => <li key={job.id}>{job.name} <span className="quiet">{job.state}</span></li>)}</ul>
+          <ul className="bulk-names">{running.map((job) => <li key={job.id}>{job.name} <span className="quiet">{job.state}</span></li>)}</ul>
           <p>Their newest checkpoints are kept. A cancelled job cannot be restarted; a new job can resume from its checkpoint.</p>
           {cancel.error && <ProblemNotice problem={cancel.error} />}
         </Confirm>
