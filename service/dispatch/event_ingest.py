@@ -13,7 +13,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...strategies.layout import Layout
-from ...workers.messages.event_buffer import plain
+from ...workers.messages.event import plain
 from ..errors import LeaseLost
 from ..jobs.transitions import Word, move, route
 from ..orders import fault_injection, step_traces

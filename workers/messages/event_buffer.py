@@ -5,13 +5,14 @@ Everything in an event is plain JSON: a number that is not finite becomes null, 
 
 import asyncio
 import json
-import math
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import accumulate, islice, takewhile
 from typing import Any, Final, TypedDict
+
+from .event import plain
 
 #: One answer holds so much, or one event: who asks has room for little more (of traces a thousand events may be a hundred megabytes).
 MOST_BYTES: Final = 1 << 20
@@ -22,19 +23,6 @@ class Event(TypedDict):
     ts: float  # unix seconds, of the machine that saw it
     kind: str
     data: dict[str, Any]
-
-
-def plain(value: Any) -> Any:
-    """The same value as strict JSON: tuples become lists, NaN and infinities None, what JSON does not know text."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return str(value)
 
 
 #: One step of several ranks: rank → its record.

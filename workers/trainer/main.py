@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ..messages.event_buffer import plain
+from ..messages.event import plain
 from ..messages.rendezvous import Coords
 from ..messages.stop_request import Asked, Ending
 from ..messages.trace_request import Trace

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ...strategies.param_shard import Piece
 from ..checkpoint import restore as checkpoints
 from ..checkpoint.errors import CheckpointError
-from ..messages.event_buffer import plain
+from ..messages.event import plain
 from ..storage.open_folder import folder_at
 from .build import TrainerParts
 from .callbacks import snapshotting

@@ -5,7 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.workers.messages.event_buffer import Spool, Steps, merged, plain
+from shardyard.workers.messages.event import plain
+from shardyard.workers.messages.event_buffer import Spool, Steps, merged
 
 
 def test_plain_makes_strict_json() -> None:

@@ -1,0 +1,102 @@
+"""One frozen type per kind of event. Types are the only description of events: docs, API schema and checks are made from them.
+
+A gang sends the kinds in `GANG_KINDS`; the service adds those in `SERVICE_KINDS`. `VERSION` is the version of their JSON: a change of a
+kind or a field raises it. A field that equals its default is left out of the JSON. Imports neither torch nor Ray.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from .event_type import BadEvent, Event, adapter, plain, read, to_json
+from .incident_events import (
+    CordonEvent,
+    FaultEvent,
+    IncidentEvent,
+    RepairEvent,
+    ReshardEvent,
+    TraceEvent,
+    TraceFinishedEvent,
+)
+from .training_events import (
+    CheckpointEvent,
+    EvalEvent,
+    ExportEvent,
+    LogEvent,
+    PlanEvent,
+    ProbeEvent,
+    RankMetricsEvent,
+    StateEvent,
+    StepEvent,
+    StepNumbers,
+    SummaryEvent,
+)
+
+__all__ = [
+    "GANG_KINDS",
+    "KINDS",
+    "SERVICE_KINDS",
+    "VERSION",
+    "BadEvent",
+    "CheckpointEvent",
+    "CordonEvent",
+    "EvalEvent",
+    "Event",
+    "ExportEvent",
+    "FaultEvent",
+    "IncidentEvent",
+    "LogEvent",
+    "PlanEvent",
+    "ProbeEvent",
+    "RankMetricsEvent",
+    "RepairEvent",
+    "ReshardEvent",
+    "StateEvent",
+    "StepEvent",
+    "StepNumbers",
+    "SummaryEvent",
+    "TraceEvent",
+    "TraceFinishedEvent",
+    "adapter",
+    "from_json",
+    "plain",
+    "read",
+    "to_json",
+]
+
+#: Version of the JSON of all events.
+VERSION: Final = 1
+
+_FROM_GANG: Final = (
+    StateEvent,
+    PlanEvent,
+    StepEvent,
+    RankMetricsEvent,
+    ProbeEvent,
+    EvalEvent,
+    CheckpointEvent,
+    ExportEvent,
+    LogEvent,
+    IncidentEvent,
+    RepairEvent,
+    FaultEvent,
+    TraceEvent,
+    TraceFinishedEvent,
+    SummaryEvent,
+)
+#: Kinds that a gang sends to the dispatcher.
+GANG_KINDS: Final[Mapping[str, type[Event]]] = {one.kind: one for one in _FROM_GANG}
+#: Kinds that the service itself adds.
+SERVICE_KINDS: Final[Mapping[str, type[Event]]] = {one.kind: one for one in (ReshardEvent, CordonEvent)}
+#: Every kind of a job's events.
+KINDS: Final[Mapping[str, type[Event]]] = {**GANG_KINDS, **SERVICE_KINDS}
+
+
+def from_json(kind: str, data: Mapping[str, Any], kinds: Mapping[str, type[Event]] = KINDS) -> Event:
+    """The event of these data. Unknown fields are ignored.
+
+    Raises:
+        BadEvent: unknown kind, missing field, or field of another type.
+    """
+    if kind not in kinds:
+        raise BadEvent(f"There is no event {kind[:32]!r}; the kinds are {', '.join(sorted(kinds))}.")
+    return read(kinds[kind], data)

@@ -1,0 +1,64 @@
+"""What every type of event has in common: how it is read, written and described. Imports neither torch nor Ray."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+
+class BadEvent(ValueError):
+    """An event has an unknown kind, lacks a field, or has a field of another type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """The base of all events."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+    kind: ClassVar[str]
+
+
+E = TypeVar("E", bound=Event)
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """The event's data as strict JSON. A field that equals its default is left out; a number that is not finite becomes null."""
+    data: dict[str, Any] = plain(adapter(type(event)).dump_python(event, mode="json", exclude_defaults=True))
+    return data
+
+
+def read(event_type: type[E], data: Mapping[str, Any]) -> E:
+    """The event of this type. Unknown fields are ignored. Raises BadEvent for a missing field or one of another type."""
+    try:
+        event: E = adapter(event_type).validate_python(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "data"
+        raise BadEvent(f"Event {event_type.kind!r}, field {where!r}: {first['msg']}.") from error
+    return event
+
+
+def adapter(event_type: Any) -> TypeAdapter[Any]:
+    """What reads, writes and describes one type of event. Made at first use, which takes milliseconds."""
+    return _made(event_type)
+
+
+@cache
+def _made(event_type: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(event_type)
+
+
+def plain(value: Any) -> Any:
+    """The same value as strict JSON: tuples become lists, NaN and infinities None, what JSON does not know text."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value)

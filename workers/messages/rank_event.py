@@ -1,0 +1,141 @@
+"""Events within a gang: what a trainer and its rank actor send to the supervisor. Never stored; of one version by construction.
+
+A trainer also sends kinds that the supervisor passes on as they are (`PASSED_ON`). Imports neither torch nor Ray.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from .event import (
+    CheckpointEvent,
+    EvalEvent,
+    Event,
+    ExportEvent,
+    IncidentEvent,
+    LogEvent,
+    PlanEvent,
+    ProbeEvent,
+    StepNumbers,
+    SummaryEvent,
+    TraceEvent,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankStepEvent(StepNumbers):
+    """One optimizer step as one rank saw it. Rank 0 adds the numbers that are true of the whole job."""
+
+    kind: ClassVar[str] = "step"
+    step_s: float = 0.0
+    """Seconds of the step."""
+    busy_s: float | None = None
+    """Seconds in which the rank worked."""
+    wait_s: float | None = None
+    """Seconds in which the rank waited for other ranks."""
+    part: int = 0
+    """Number of the rank's part of the work. Ranks with the same number do equal work."""
+    allocated: int | None = None
+    """Bytes that torch has allocated on CUDA."""
+    resident: int | None = None
+    """Resident bytes of the trainer's process. The rank actor adds it on CPUs."""
+
+    @property
+    def of_job(self) -> bool:
+        """Whether it has the numbers that are true of the whole job."""
+        return self.loss is not None or self.skipped is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTraceFinishedEvent(Event):
+    """One rank has sent all steps of a trace."""
+
+    kind: ClassVar[str] = "trace_finished"
+    id: str
+    """Id of the trace."""
+    rank: int
+    """The rank."""
+    steps: tuple[int, int]
+    """First and last traced step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureFacts:
+    """What an exception knows of its cause beyond its message."""
+
+    cause: str = "exception"
+    """Code of the cause."""
+    rank: int | None = None
+    """The rank to blame. Null: the rank that raised, unless `unattributed`."""
+    unattributed: bool = False
+    """True if no rank can be blamed."""
+    ranks: tuple[int, ...] | None = None
+    """All ranks that are affected."""
+    parameter: str | None = None
+    """Name of the parameter with the first number that is not finite."""
+    parameters: tuple[str, ...] | None = None
+    """Names of parameters that differ."""
+    agreed: int | None = None
+    """The last step after which all replicas were equal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedEvent(Event):
+    """A trainer has raised an exception and ends."""
+
+    kind: ClassVar[str] = "failed"
+    type: str
+    """Class of the exception."""
+    message: str
+    """Message of the exception."""
+    traceback: str
+    """Its traceback."""
+    step: int | None = None
+    """The step in which it was raised."""
+    facts: FailureFacts = FailureFacts()
+    """What the exception knows of its cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoneEvent(Event):
+    """A trainer has finished and waits to be released."""
+
+    kind: ClassVar[str] = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedEvent(Event):
+    """A trainer has ended before its last step, because it was asked to."""
+
+    kind: ClassVar[str] = "stopped"
+    step: int
+    """The last step that it trained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitEvent(Event):
+    """A trainer's process has ended. The last event of its generation."""
+
+    kind: ClassVar[str] = "exit"
+    status: int | None
+    """Exit code, or minus the number of the signal. Null if the node's fork server is gone."""
+    generation: int
+    """Generation of the trainer."""
+
+
+_FROM_RANK: Final = (RankStepEvent, RankTraceFinishedEvent, FailedEvent, DoneEvent, StoppedEvent, ExitEvent)
+_PASSED_ON: Final = (
+    PlanEvent,
+    ProbeEvent,
+    EvalEvent,
+    CheckpointEvent,
+    ExportEvent,
+    LogEvent,
+    IncidentEvent,
+    TraceEvent,
+    SummaryEvent,
+)
+#: Kinds that the supervisor passes on as they are.
+PASSED_ON: Final[Mapping[str, type[Event]]] = {one.kind: one for one in _PASSED_ON}
+#: Every kind that a rank sends to its supervisor.
+RANK_KINDS: Final[Mapping[str, type[Event]]] = {**PASSED_ON, **{one.kind: one for one in _FROM_RANK}}
