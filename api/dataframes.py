@@ -34,7 +34,7 @@ def columns(curves: "Curves") -> Iterable[tuple[str, list[float | None]]]:
 
 def of_ranks(ranks: "Ranks") -> Any:
     """By step and rank, the oldest first."""
-    names = ["attempt", "step", "rank", "ts", "step_s", "own_s", "waited_s", "memory", "node", "slow"]
+    names = ["attempt", "step", "rank", "ts", "step_s", "busy_s", "wait_s", "memory", "node", "slow"]
     rows = [row for sample in reversed(ranks.items) for row in _rows(sample)]
     axes = dict.fromkeys(axis for sample in ranks.items for axis in sample.axes or {})
     frame = _pandas().DataFrame(rows, columns=[*names, *axes])
@@ -50,8 +50,8 @@ def _rows(sample: "RankSample") -> Iterable[dict[str, Any]]:
             "rank": rank,
             "ts": sample.ts,
             "step_s": step_s,
-            "own_s": sample.own_s[rank],
-            "waited_s": sample.waited_s[rank],
+            "busy_s": sample.busy_s[rank],
+            "wait_s": sample.wait_s[rank],
             "memory": sample.memory[rank],
             "node": None if node is None else sample.nodes[node],
             "slow": sample.slow is not None and sample.slow.rank == rank,

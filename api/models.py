@@ -335,7 +335,7 @@ class Mark(_Wire):
 
     n: int = Field(description="Its place in the job's story.")
     ts: float = Field(description="Unix seconds.")
-    kind: str = Field(description="`incident`, `repair` or `relayout`.")
+    kind: str = Field(description="`incident`, `repair` or `reshard`.")
     attempt: int
     about: str = Field(description="An incident's or repair's cause, or the new layout in words.")
     rank: int | None = None
@@ -356,7 +356,7 @@ class StoryEntry(_Wire):
     n: int = Field(description="Its place in the job's story.")
     ts: float = Field(description="Unix seconds.")
     attempt: int
-    kind: Literal["state", "checkpoint", "incident", "repair", "relayout", "fault"]
+    kind: Literal["state", "checkpoint", "incident", "repair", "reshard", "fault"]
     data: dict[str, Any] = Field(description="What the event tells; of an incident, not its stacks and last lines.")
 
 
@@ -449,7 +449,7 @@ class SlowRank(_Wire):
     """A rank whose own work takes longer than its peers', so that the others wait for it."""
 
     rank: int
-    own_s: float = Field(description="Seconds of own work in each step.")
+    busy_s: float = Field(description="Seconds of own work in each step.")
     usual_s: float = Field(description="The median of its peers: ranks with an equal share of the work.")
     message: str = Field(description="One sentence for people.")
 
@@ -467,8 +467,8 @@ class RankSample(_Wire):
     )
     parts: list[int] | None = Field(description="By rank: those with the same number do equal work.")
     step_s: list[float | None] = Field(description="Seconds of a step.")
-    own_s: list[float | None] = Field(description="Of those, the rank's own work.")
-    waited_s: list[float | None] = Field(description="Of those, waiting for other ranks.")
+    busy_s: list[float | None] = Field(description="Of those, the rank's own work.")
+    wait_s: list[float | None] = Field(description="Of those, waiting for other ranks.")
     memory: list[int | None] = Field(description="Bytes.")
     memory_of: str | None = Field(description="`allocated` (by torch, on CUDA), or `resident` (the trainer's process).")
     nodes: list[str] = Field(description="Ids of the machines.")
@@ -569,7 +569,7 @@ class Fault(_Wire):
 
 
 class Trace(_Wire):
-    """A trace of a job's steps that was asked for. The event `traced` tells its end."""
+    """A trace of a job's steps that was asked for. The event `trace_finished` reports its end."""
 
     id: str
     job: str
@@ -604,8 +604,8 @@ class TracedRank(_Wire):
     sums: dict[str, float] = Field(
         description="By category: `forward`, `backward`, `weight`, `optimizer`, `send`, `receive`, `collective`, `data`, `other`."
     )
-    own_s: float = Field(description="What it did not wait for others (`send`, `receive`, `collective`).")
-    waited_s: float
+    busy_s: float = Field(description="What it did not wait for others (`send`, `receive`, `collective`).")
+    wait_s: float
     bubble_measured: float | None = Field(None, description="Share of the schedule's time.")
     bubble_simulated: float | None = Field(None, description="Of the ideal schedule of the same durations.")
     dropped: int = Field(0, description="Spans that the rank did not keep; the sums have them.")

@@ -72,7 +72,7 @@ class Told:
     def __call__(self, kind: str, data: dict[str, Any]) -> None:
         if kind == "trace":
             self.traced.append(data)
-        elif kind != "traced":
+        elif kind != "trace_finished":
             self._say(kind, data)
 
 

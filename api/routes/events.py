@@ -19,7 +19,7 @@ _SENT = 'event: step\ndata: {"step": 1, "loss": 5.55}\nid: 3.1.0\n\n'
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "`state`, `plan`, `step`, `eval`, `checkpoint`, `export`, "
-        "`incident`, `repair`, `traced`, `summary`, `log`, `ranks`; last `end`.",
+        "`incident`, `repair`, `trace_finished`, `summary`, `log`, `rank_metrics`; last `end`.",
         "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _SENT}},
     },
     **describe("job_not_found", "invalid_cursor", "invalid_request"),
@@ -39,7 +39,9 @@ async def watch(
     after: Annotated[str | None, Query(max_length=80, description="Cursor of the last event seen.")] = None,
     logs: Annotated[bool, Query(description="Also `log` events, one per line.")] = False,
     rank: Rank = None,
-    ranks: Annotated[bool, Query(description="Also `ranks` events: the newest sample of what each rank does.")] = False,
+    ranks: Annotated[
+        bool, Query(description="Also `rank_metrics` events: the newest sample of what each rank does.")
+    ] = False,
     last_event_id: Annotated[str | None, Header(max_length=80, description="Goes before `after`.")] = None,
 ) -> EventStream:
     """Server-sent events from the job's beginning, or after a cursor, to its end. Each `id` is a cursor."""

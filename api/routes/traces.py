@@ -44,7 +44,7 @@ async def trace(
     steps: Annotated[int, Query(ge=1, le=MOST_STEPS, description="How many, one after the other.")] = 3,
     key: Key = None,
 ) -> Trace:
-    """Record what every rank does in the next steps, on one clock. The event `traced` says when it is done, or why it is not."""
+    """Record what every rank does in the next steps, on one clock. The event `trace_finished` says when it is done, or why it is not."""
     asked = await step_traces.ask(context.store, job, steps, key, actor)
     context.stir()
     return Trace.model_validate(asked)

@@ -113,11 +113,11 @@ class _Batch:
             self.steps.append(self._step(ts, data))
         elif kind == "log":
             self.logs.extend(self._lines(ts, data))
-        elif kind == "ranks":
+        elif kind == "rank_metrics":
             self.samples.append(row_of(ts, self.attempt, self._layout, data, await self._sample_before()))
         elif kind == "fault":
             await self._settle_fault(ts, data)
-        elif kind == "traced":
+        elif kind == "trace_finished":
             await self._settle_trace(ts, data)
         else:
             self._note(kind[:32], ts, data)
@@ -154,7 +154,7 @@ class _Batch:
     async def _settle_trace(self, ts: float, data: Mapping[str, Any]) -> None:
         settled = await step_traces.settle(self.tx, self.job["id"], data, ts)
         if settled is not None:
-            self._note("traced", ts, settled)
+            self._note("trace_finished", ts, settled)
 
     async def _move(self, to: State, word: Word) -> None:
         """Move the job as the gang says, after the events that it told before."""

@@ -100,7 +100,7 @@ async def take(tx: AsyncConnection, row: RowMapping, world_size: int, reason: st
     """Tell that the job goes on in another form; returns the columns of its row that change."""
     form = next(form for form in row["elastic"] if form["world_size"] == world_size)
     told = {"before": row["layout"], "after": form["layout"], "reason": reason}
-    event = {"attempt": row["attempt"], "kind": "relayout", "ts": time.time(), "actor": actor, "data": told}
+    event = {"attempt": row["attempt"], "kind": "reshard", "ts": time.time(), "actor": actor, "data": told}
     await events.append(tx, row["id"], [event])
     train = row["spec"]["train"]
     spec = row["spec"] | {"train": train | {"layout": train["layout"] | {"data": form["data"]}}}

@@ -56,7 +56,7 @@ async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any],
     if state not in _RESTING and State.RELAYOUTING not in MOVES[state]:
         raise JobEnded(f"{row['id']} is {state}.", remedy="Submit a job with resume_from instead.")
     told = {"before": row["layout"], "after": columns["layout"]}
-    event = {"attempt": row["attempt"], "kind": "relayout", "ts": now, "actor": actor, "data": told}
+    event = {"attempt": row["attempt"], "kind": "reshard", "ts": now, "actor": actor, "data": told}
     if state in _RESTING:
         changed = await job_rows.change_state(tx, row["id"], state, None, columns)
         if changed is None:

@@ -323,7 +323,7 @@ async def tail(
 def _in_order(cursor: Cursor, limit: int, events: Any, steps: Any, lines: Any, samples: Any) -> list[TailItem]:
     """By time, but each table in the order of its positions; of equal times the events last, so that an end is last."""
     told = (
-        [TailItem("ranks", row["ts"], asdict(sample_of(row)), Cursor(ranks=row["position"])) for row in samples],
+        [TailItem("rank_metrics", row["ts"], asdict(sample_of(row)), Cursor(ranks=row["position"])) for row in samples],
         [TailItem("log", row["ts"], _log_data(row), Cursor(log=row["position"])) for row in lines],
         [TailItem("step", row["ts"], _step_data(row), Cursor(step=row["position"])) for row in steps],
         [TailItem(row["kind"], row["ts"], row["data"], Cursor(event=row["position"])) for row in events],

@@ -89,7 +89,7 @@ async def keep(tx: AsyncConnection, job_id: str, told: Mapping[str, Any]) -> Non
 
 
 async def settle(tx: AsyncConnection, job_id: str, told: Mapping[str, Any], ts: float) -> dict[str, Any] | None:
-    """What is to be stored of a gang's `traced` event; None when it was before. Call only with the job's row locked."""
+    """What is to be stored of a gang's `trace_finished` event; None when it was before. Call only with the job's row locked."""
     first, last = told.get("steps") or (None, None)
     outcome = {
         "state": "done" if told["done"] else "failed",
@@ -105,7 +105,7 @@ async def miss_all(tx: AsyncConnection, job_id: str, attempt: int, actor: str, n
     """The attempt ends: what is not recorded by now will not be. Call only with the job's row locked."""
     outcome = {"state": "failed", "message": "the attempt ended before all steps were told"}
     told = [_told(row) for row in await rows.settle_all(tx, job_id, now, outcome)]
-    same = {"attempt": attempt, "kind": "traced", "ts": now, "actor": actor}
+    same = {"attempt": attempt, "kind": "trace_finished", "ts": now, "actor": actor}
     await events.append(tx, job_id, [{**same, "data": data} for data in told])
 
 

@@ -15,7 +15,7 @@ INFRASTRUCTURE: Final = frozenset(
         "node_lost",
         "gang_lost",
         "hang",
-        "replicas_differ",
+        "replica_mismatch",
         "connection_lost",
         "start_failed",
         "gang_error",

@@ -44,14 +44,14 @@ class Marks:
 class _Window:
     """One rank in one window, in seconds per step: its own work, its peers' median, and how much more is a matter of course."""
 
-    own_s: float
+    busy_s: float
     usual_s: float
     spread_s: float
     step_s: float
 
     @property
     def more_s(self) -> float:
-        return self.own_s - self.usual_s
+        return self.busy_s - self.usual_s
 
     @property
     def behind(self) -> bool:
@@ -63,10 +63,10 @@ class _Window:
 
 
 def marked(
-    before: Marks, own_s: Sequence[float | None], waited_s: Sequence[float | None], parts: Sequence[int]
+    before: Marks, busy_s: Sequence[float | None], wait_s: Sequence[float | None], parts: Sequence[int]
 ) -> Marks:
     """The marks after one more window. Seconds by rank, None where a rank told none; `parts`: which part of the work each rank does."""
-    windows = _windows(own_s, waited_s, parts)
+    windows = _windows(busy_s, wait_s, parts)
     behind = {rank: before.behind.get(rank, 0) + 1 for rank, window in windows.items() if window.behind}
     slow = {rank: count + 1 if rank in windows and windows[rank].keeps_up else 0 for rank, count in before.slow.items()}
     slow = {rank: count for rank, count in slow.items() if count < WINDOWS}
@@ -75,25 +75,27 @@ def marked(
 
 
 def slow_rank(
-    marks: Marks, own_s: Sequence[float | None], waited_s: Sequence[float | None], parts: Sequence[int]
+    marks: Marks, busy_s: Sequence[float | None], wait_s: Sequence[float | None], parts: Sequence[int]
 ) -> SlowRank | None:
     """Of the ranks that are slow, the one that is furthest behind its peers in this window."""
-    windows = {rank: window for rank, window in _windows(own_s, waited_s, parts).items() if rank in marks.slow}
+    windows = {rank: window for rank, window in _windows(busy_s, wait_s, parts).items() if rank in marks.slow}
     rank = max(windows, key=lambda rank: windows[rank].more_s, default=None)
     if rank is None or windows[rank].more_s <= 0:
         return None
     one = windows[rank]
-    return SlowRank(rank, one.own_s, one.usual_s, f"rank {rank} computes {_in_words(one.more_s)} longer than its peers")
+    return SlowRank(
+        rank, one.busy_s, one.usual_s, f"rank {rank} computes {_in_words(one.more_s)} longer than its peers"
+    )
 
 
 def _windows(
-    own_s: Sequence[float | None], waited_s: Sequence[float | None], parts: Sequence[int]
+    busy_s: Sequence[float | None], wait_s: Sequence[float | None], parts: Sequence[int]
 ) -> dict[int, _Window]:
     """Of the ranks that have peers."""
-    known = {rank: seconds for rank, seconds in enumerate(own_s) if seconds is not None}
+    known = {rank: seconds for rank, seconds in enumerate(busy_s) if seconds is not None}
     if len(known) < 2:
         return {}
-    step_s = statistics.median(seconds + (waited_s[rank] or 0.0) for rank, seconds in known.items())
+    step_s = statistics.median(seconds + (wait_s[rank] or 0.0) for rank, seconds in known.items())
     peers: dict[int, list[int]] = defaultdict(list)
     for rank in known:
         peers[parts[rank]].append(rank)

@@ -10,7 +10,7 @@ from ..schemas.records import StoryEntry, StoryPage
 from ..store import events as event_rows
 from ..store.engine import Store
 
-KINDS: Final = ("state", "checkpoint", "incident", "repair", "relayout", "fault")
+KINDS: Final = ("state", "checkpoint", "incident", "repair", "reshard", "fault")
 #: What is read with the incidents, and has no room in a line.
 _LONG: Final = frozenset({"stacks", "waiting", "log"})
 

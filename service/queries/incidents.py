@@ -96,7 +96,7 @@ HAPPENED = {
     "loss_spike": "The loss leapt",
     "supervisor_lost": "The gang's supervisor was lost",
     "journal_unreadable": "The journal of the gang's supervisor could not be read",
-    "replicas_differ": "{who} held other bits than its replicas",
+    "replica_mismatch": "{who} held other bits than its replicas",
     "exception": "{who} raised an exception",
     "placement_timeout": "The cluster had no room for the gang",
     "devices_lost": "Devices were lost for longer than the job waits for them",

@@ -31,7 +31,7 @@ async def resources(store: Store, job: str, files: SpecFiles) -> ResourcesRecord
         row = await existing(tx, job)
         told = await events.newest(tx, row["id"], "plan")
         probe = await events.newest(tx, row["id"], "probe")
-        changed = await events.newest(tx, row["id"], "relayout")
+        changed = await events.newest(tx, row["id"], "reshard")
     if probe is not None and changed is not None and changed["position"] > probe["position"]:
         probe = None  # it was another layout's
     try:

@@ -17,7 +17,7 @@ from ..store.engine import Store
 
 #: A screen is some thousand columns wide.
 MOST: Final = 300
-KINDS: Final = ("state", "incident", "repair", "relayout")
+KINDS: Final = ("state", "incident", "repair", "reshard")
 
 
 async def lifeline(store: Store, job: str) -> LifeLine:
@@ -70,7 +70,7 @@ def _generation(state: str, attempt: int, last: Span | None) -> int:
 
 def _mark(row: RowMapping) -> Mark:
     data = row["data"]
-    about = data.get("after") if row["kind"] == "relayout" else data.get("cause")
+    about = data.get("after") if row["kind"] == "reshard" else data.get("cause")
     return Mark(
         n=row["position"],
         ts=row["ts"],

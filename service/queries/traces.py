@@ -74,8 +74,8 @@ def _rank(part: RowMapping, replicas: int) -> TracedRank:
         seconds=_short(part["seconds"]),
         error_s=_short(head["error_s"]),
         sums={category: _short(seconds) for category, seconds in head["sums"].items()},
-        own_s=_short(part["seconds"] - waited),
-        waited_s=_short(waited),
+        busy_s=_short(part["seconds"] - waited),
+        wait_s=_short(waited),
         bubble_measured=head["bubble_measured"],
         bubble_simulated=head["bubble_simulated"],
         dropped=head["dropped"],
@@ -97,9 +97,9 @@ def _slowest(ranks: Sequence[TracedRank]) -> tuple[int | None, float | None]:
     """The rank with the most own work, and by how many seconds that is more than the others' median."""
     if len(ranks) < 2:
         return None, None
-    slowest = max(ranks, key=attrgetter("own_s"))
-    others = median(rank.own_s for rank in ranks if rank is not slowest)
-    return slowest.rank, _short(slowest.own_s - others)
+    slowest = max(ranks, key=attrgetter("busy_s"))
+    others = median(rank.busy_s for rank in ranks if rank is not slowest)
+    return slowest.rank, _short(slowest.busy_s - others)
 
 
 def _bubbles(ranks: Sequence[TracedRank]) -> tuple[float | None, float | None]:
@@ -125,8 +125,8 @@ def _over_steps(told: Sequence[TracedRank]) -> TracedRank:
         seconds=mean(attrgetter("seconds")),
         error_s=max(rank.error_s for rank in told),
         sums={name: seconds for name, seconds in sums.items() if seconds},
-        own_s=mean(attrgetter("own_s")),
-        waited_s=mean(attrgetter("waited_s")),
+        busy_s=mean(attrgetter("busy_s")),
+        wait_s=mean(attrgetter("wait_s")),
         bubble_measured=_mean(rank.bubble_measured for rank in told),
         bubble_simulated=_mean(rank.bubble_simulated for rank in told),
         dropped=sum(rank.dropped for rank in told),

@@ -183,7 +183,7 @@ class SlowRank:
     """A rank whose own work takes longer than its peers' median, in seconds, so that the others wait for it."""
 
     rank: int
-    own_s: float
+    busy_s: float
     usual_s: float
     message: str
 
@@ -204,8 +204,8 @@ class RankSample:
     axes: dict[str, int] | None
     parts: list[int] | None
     step_s: list[float | None]
-    own_s: list[float | None]
-    waited_s: list[float | None]
+    busy_s: list[float | None]
+    wait_s: list[float | None]
     memory: list[int | None]
     memory_of: str | None
     nodes: list[str]
@@ -520,7 +520,7 @@ class TracePage:
 
 @dataclass(frozen=True)
 class TracedRank:
-    """Where a rank's time went, in seconds, by category. `own_s` is what it did not wait; bubbles are shares of the schedule's time.
+    """Where a rank's time went, in seconds, by category. `busy_s` is what it did not wait; bubbles are shares of the schedule's time.
 
     `pipeline` numbers the pipelines, `place` the ranks within one; None without a pipeline.
     """
@@ -531,8 +531,8 @@ class TracedRank:
     seconds: float
     error_s: float  # of its clock against rank 0's, at most
     sums: dict[str, float]
-    own_s: float
-    waited_s: float
+    busy_s: float
+    wait_s: float
     bubble_measured: float | None
     bubble_simulated: float | None
     dropped: int  # spans that the rank did not keep

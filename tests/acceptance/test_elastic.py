@@ -66,7 +66,7 @@ def test_a_job_goes_on_with_fewer_replicas_and_grows_again(plane: Plane, nodes: 
         points = client.metrics(job, max_points=10_000).points
         assert [point.step for point in points[:last]] == list(range(1, last + 1))
         events = list(client.events(job))
-        told = [(event.data["after"], event.data["reason"]) for event in events if event.kind == "relayout"]
+        told = [(event.data["after"], event.data["reason"]) for event in events if event.kind == "reshard"]
         assert told == [("data 2", "no_room"), ("data 4", "devices_free")]
         causes = [event.data["cause"] for event in events if event.kind == "incident"]
         assert "devices_lost" in causes and set(causes) <= {

@@ -134,6 +134,6 @@ def _sample(chosen: random.Random) -> dict[str, object]:
     own[77] = 0.12
     waited = [0.2 - seconds for seconds in own]
     memory = [chosen.randrange(30 << 30, 60 << 30) for _ in range(size)]
-    lists = {"step_s": [0.2] * size, "own_s": own, "waited_s": waited, "memory": memory, "memory_of": "allocated"}
+    lists = {"step_s": [0.2] * size, "busy_s": own, "wait_s": waited, "memory": memory, "memory_of": "allocated"}
     where = {"nodes": [f"{n:056x}" for n in range(64)], "node_of": [rank // 8 for rank in range(size)]}
     return {"step": 1, "steps": 25, **lists, **where}

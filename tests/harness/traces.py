@@ -64,7 +64,7 @@ def whole(
 ) -> list[tuple[str, dict[str, Any]]]:
     """All that a gang tells of a trace, its end too."""
     parts = [("trace", part(trace, rank, step, ranks=ranks, **changes)) for step in steps for rank in range(ranks)]
-    return [*parts, ("traced", {"id": trace, "done": True, "message": "", "steps": [steps[0], steps[-1]]})]
+    return [*parts, ("trace_finished", {"id": trace, "done": True, "message": "", "steps": [steps[0], steps[-1]]})]
 
 
 def crowded(trace: str, rank: int, step: int, spans: int = 4000) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def test_a_flipped_bit_names_its_rank(name: str, root: Path, make_spec: Make) ->
     message, facts = told[0]
     assert message.startswith(f"after step {AT} replicas of ") and f"after step {AT - 1} all were alike" in message
     assert (facts["ranks"], facts["rank"]) == (list(named), named[0] if certain else None), told
-    assert facts["cause"] == "replicas_differ" and any(parameter in name for name in facts["parameters"]), facts
+    assert facts["cause"] == "replica_mismatch" and any(parameter in name for name in facts["parameters"]), facts
 
 
 @pytest.mark.parametrize("layout", [{"data": 2, "tensor": 2, "zero": 1}, {"data": 2, "zero": 3}, {}], ids=str)

@@ -83,7 +83,7 @@ def test_categories_make_up_the_step(name: str, root: Path, make_spec: Make) -> 
     for rank, events in enumerate(told):
         traces = of_kind(events, "trace")
         assert [(event["rank"], event["step"]) for event in traces] == [(rank, FIRST + n) for n in range(TRACED)]
-        assert of_kind(events, "traced") == [{"id": "t", "rank": rank, "steps": [FIRST, FIRST + TRACED - 1]}]
+        assert of_kind(events, "trace_finished") == [{"id": "t", "rank": rank, "steps": [FIRST, FIRST + TRACED - 1]}]
         steps = {step["step"]: step["step_s"] for step in of_kind(events, "step")}
         for event in traces:
             assert sum(event["sums"].values()) == pytest.approx(event["seconds"], rel=1e-6)

@@ -28,7 +28,7 @@ class Event(TypedDict):
 #: One step of several ranks: rank → its record.
 Ranks = dict[int, dict[str, Any]]
 #: What a rank's record says of that rank alone.
-_OF_ONE_RANK: Final = frozenset({"own_s", "waited_s", "part", "allocated", "resident"})
+_OF_ONE_RANK: Final = frozenset({"busy_s", "wait_s", "part", "allocated", "resident"})
 
 
 class Spool:
@@ -167,5 +167,5 @@ def merged(ranks: Ranks) -> dict[str, Any]:
 
 
 def _slowest(ranks: Ranks) -> int:
-    known = all("own_s" in record for record in ranks.values())
-    return max(sorted(ranks), key=lambda rank: float(ranks[rank].get("own_s" if known else "step_s") or 0.0))
+    known = all("busy_s" in record for record in ranks.values())
+    return max(sorted(ranks), key=lambda rank: float(ranks[rank].get("busy_s" if known else "step_s") or 0.0))

@@ -60,8 +60,8 @@ class Reporter:
         data: dict[str, Any] = {
             "step": record.step,
             "step_s": record.seconds,
-            "own_s": stats.timing.own_s,
-            "waited_s": stats.timing.waited_s,
+            "busy_s": stats.timing.own_s,
+            "wait_s": stats.timing.waited_s,
             "part": self._parts.mesh.part,
         }
         if (size := self._memory.due()) is not None:

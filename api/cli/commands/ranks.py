@@ -37,7 +37,7 @@ def ranks(
     [sample] = page.items
     order: Sequence[int] = range(len(sample.step_s))
     if slowest is not None:
-        order = sorted(order, key=lambda rank: -(sample.own_s[rank] or 0.0))[:slowest]
+        order = sorted(order, key=lambda rank: -(sample.busy_s[rank] or 0.0))[:slowest]
     steps = f"means of {sample.steps} steps up to " if sample.steps > 1 else ""
     screen.say(f"{clock(sample.ts)} · {steps}step {sample.step:,} of attempt {sample.attempt}")
     _ranks(screen, sample, order)
@@ -56,7 +56,7 @@ def _ranks(screen: Screen, sample: RankSample, order: Sequence[int]) -> None:
 
 def _rank(sample: RankSample, rank: int, axes: Sequence[str]) -> tuple[str, ...]:
     place, node = sample.place(rank), sample.node_of[rank]
-    times = [milliseconds(of[rank]) or "" for of in (sample.step_s, sample.own_s, sample.waited_s)]
+    times = [milliseconds(of[rank]) or "" for of in (sample.step_s, sample.busy_s, sample.wait_s)]
     slow = sample.slow is not None and sample.slow.rank == rank
     return (
         str(rank),

@@ -125,7 +125,7 @@ def _row(rank: TracedRank, whole: float) -> Text:
     for character in drawn:
         line.append(character, style=colours.get(character, ""))
     return line.append(
-        f"  {milliseconds(rank.seconds)}: {milliseconds(rank.own_s)} own, {milliseconds(rank.waited_s)} waiting"
+        f"  {milliseconds(rank.seconds)}: {milliseconds(rank.busy_s)} own, {milliseconds(rank.wait_s)} waiting"
     )
 
 

@@ -34,12 +34,12 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
             return f"incident: {data.get('cause')} {data.get('message') or ''}".rstrip()
         case "cordon":
             return f"node {str(data.get('node'))[:12]}: {data.get('message')}"
-        case "relayout":
+        case "reshard":
             why = f" ({_RELAYOUT.get(data['reason'], data['reason'])})" if data.get("reason") else ""
             return f"goes on as {data.get('after')} instead of {data.get('before')}{why}"
         case "fault":
             return _fault(data)
-        case "traced":
+        case "trace_finished":
             first, last = data.get("steps") or (None, None)
             of = f" of steps {first} to {last}" if data.get("done") else f" failed: {data.get('message')}"
             return f"trace {data.get('id')}{of}, asked for by {data.get('asked_by')}"

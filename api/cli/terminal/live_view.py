@@ -94,7 +94,7 @@ class Picture:
 
     def _ranks(self, width: int) -> list[str]:
         """Own work and waiting per rank, of the newest step that was looked at closely; the slowest first where not all fit."""
-        own, waited = self._probe.get("own_s") or [], self._probe.get("waited_s") or []
+        own, waited = self._probe.get("busy_s") or [], self._probe.get("wait_s") or []
         times = [(rank, mine, rest) for rank, (mine, rest) in enumerate(zip(own, waited, strict=False))]
         if not times:
             return []

@@ -191,7 +191,7 @@ class AsyncQuestions(ABC):
     # Traces
 
     async def trace(self, job: str, *, steps: int = 3, idempotency_key: str | None = None) -> Trace:
-        """Record what every rank of a running job does in its next steps; the event `traced` tells the end.
+        """Record what every rank of a running job does in its next steps; the event `trace_finished` reports the end.
 
         Repeating a call with the same key records once. Raises `ApiError` `job_not_running`, `trace_open`.
         """

@@ -10,7 +10,7 @@ from ...policies.slow_ranks import Marks, marked, slow_rank
 from ...schemas.records import RankSample
 from ..rank_samples import pack, unpack
 
-_LISTS = ("step_s", "own_s", "waited_s", "memory")
+_LISTS = ("step_s", "busy_s", "wait_s", "memory")
 
 
 def row_of(
@@ -29,7 +29,7 @@ def row_of(
     if layout.world_size == world_size:  # else the job was given another one meanwhile
         packed |= {"axes": layout.degrees, "parts": [layout.part(rank) for rank in range(world_size)]}
     row = {"attempt": attempt, "step": int(data["step"]), "ts": ts, "world_size": world_size}
-    marks = marked(_marks(row, before), lists["own_s"], lists["waited_s"], packed.get("parts") or [0] * world_size)
+    marks = marked(_marks(row, before), lists["busy_s"], lists["wait_s"], packed.get("parts") or [0] * world_size)
     return row | {"packed": pack(packed | {"marks": marks.as_json()})}
 
 
@@ -57,6 +57,6 @@ def sample_of(row: RowMapping) -> RankSample:
         nodes=lists["nodes"],
         node_of=lists["node_of"],
         slow=slow_rank(
-            Marks.of_json(lists.get("marks") or {}), lists["own_s"], lists["waited_s"], parts or [0] * row["world_size"]
+            Marks.of_json(lists.get("marks") or {}), lists["busy_s"], lists["wait_s"], parts or [0] * row["world_size"]
         ),
     )

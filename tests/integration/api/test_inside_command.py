@@ -33,7 +33,7 @@ def test_ranks_are_told_by_their_place_and_the_slow_one_is_named(
     assert run(["ranks", found]) == 0
     told = capsys.readouterr()
     assert told.out == "" and f"shardyard show {found}" in told.err
-    gang.tell(("ranks", sample(8, 10)), *slowed(8, 20, slow=3))
+    gang.tell(("rank_metrics", sample(8, 10)), *slowed(8, 20, slow=3))
     assert run(["ranks", found]) == 0
     told = capsys.readouterr()
     head, *rows = [line.split() for line in told.out.splitlines()]

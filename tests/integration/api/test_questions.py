@@ -196,7 +196,7 @@ async def test_both_clients_read_what_was_told(told: tuple[str, str], plane: Pla
     [outline] = client.outlines([job.id, "nobody"])
     assert outline.job == job.id and outline.high[0] == 5.0
     assert client.templates()[0].name == "quickstart" and client.server().fault_injection
-    assert next(event for event in job.events(job.cursor, ranks=True)).kind == "ranks"
+    assert next(event for event in job.events(job.cursor, ranks=True)).kind == "rank_metrics"
     async with AsyncClient(plane.url) as other:
         same = await other.job(job.id)
         assert await same.curves(["loss", "lr"], buckets=4) == curves

@@ -34,7 +34,7 @@ def test_watch_is_a_live_view(plane: Plane, client: Client, shown: Any) -> None:
     gang.steps(1, 10)
     with shown("watch", job.id) as terminal:
         terminal.shows("running", "10/20", "loss  █", "5.0000 → 0.5000", "5,120 tokens/s")
-        gang.tell(("probe", {"step": 11, "own_s": [0.02, 0.08], "waited_s": [0.06, 0.0]}))
+        gang.tell(("probe", {"step": 11, "busy_s": [0.02, 0.08], "wait_s": [0.06, 0.0]}))
         gang.tell(("incident", {"cause": "rank_lost", "rank": 1, "message": "killed", "step": 11}))
         gang.steps(11, 15)
         terminal.shows("15/20", "80 ms own", "last incident", "rank_lost killed", "slowest: rank 1")

@@ -105,7 +105,7 @@ def test_a_trace_that_fails_says_why_and_is_an_error(
     thread = answering(
         client,
         job,
-        lambda trace: gang.tell(("traced", {"id": trace, "done": False, "message": "repaired", "steps": None})),
+        lambda trace: gang.tell(("trace_finished", {"id": trace, "done": False, "message": "repaired", "steps": None})),
     )
     assert run(["trace", job, "--steps", "1"]) == 1
     thread.join(PATIENCE_S)
@@ -135,6 +135,6 @@ def test_those_who_watch_the_job_are_told_of_it(running: tuple[str, Gang], clien
     gang.tell(*whole(done))
     failed = client.trace(job).id
     gang.state("succeeded")
-    first, second = [remark(event) or "" for event in client.events(job) if event.kind == "traced"]
+    first, second = [remark(event) or "" for event in client.events(job) if event.kind == "trace_finished"]
     assert first.endswith(f"trace {done} of steps 5 to 7, asked for by local")
     assert f"trace {failed} failed: the attempt ended" in second

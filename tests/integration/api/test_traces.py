@@ -38,7 +38,7 @@ def test_a_trace_is_asked_for_once_by_its_key_and_told_once(running: tuple[str, 
     assert (done.id, done.state, done.parts, done.first_step, done.last_step) == (asked.id, "done", 6, 5, 7)
     second = client.job(job).trace(steps=1)
     gang.state("succeeded")
-    told = [event.data for event in client.events(job) if event.kind in ("trace", "traced")]
+    told = [event.data for event in client.events(job) if event.kind in ("trace", "trace_finished")]
     assert [(data["id"], data["done"]) for data in told] == [(asked.id, True), (second.id, False)]
     assert [one.state for one in client.traces(job, limit=1).items] == ["failed"]
     assert [one.id for one in client.traces(job, before=client.traces(job, limit=1).next).items] == [asked.id]

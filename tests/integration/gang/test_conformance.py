@@ -118,7 +118,7 @@ async def test_orders_are_carried_out_once_and_a_stop_ends_as_cancelled(either: 
     assert states(events) == ["starting", "running", "cancelled"]
     assert is_final(events[-1]) and events[-1]["data"]["reason"] == "cancel"
     assert [event["data"]["id"] for event in events if event["kind"] == "fault"] == [fault.id]
-    assert [event["data"]["id"] for event in events if event["kind"] == "traced"] == [trace.id]
+    assert [event["data"]["id"] for event in events if event["kind"] == "trace_finished"] == [trace.id]
 
     waiting = asyncio.create_task(either.pull(gang.name, events[-1]["seq"], PATIENCE_S))
     await asyncio.sleep(0)  # it asks

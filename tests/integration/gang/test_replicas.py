@@ -44,10 +44,10 @@ async def test_a_flipped_bit_names_its_rank_and_leaves_no_trace_in_the_parameter
 
     assert states(events) == ["starting", "running", "recovering", "running", "succeeded"], events[-1]
     (incident,) = (event["data"] for event in events if event["kind"] == "incident")
-    assert (incident["cause"], incident["rank"], incident["ranks"]) == ("replicas_differ", FLIPPED, [FLIPPED])
+    assert (incident["cause"], incident["rank"], incident["ranks"]) == ("replica_mismatch", FLIPPED, [FLIPPED])
     assert incident["node"] and incident["agreed"] < incident["raised_in"], incident
     (repair,) = (event["data"] for event in events if event["kind"] == "repair")
-    assert (repair["cause"], repair["generation"], repair["restored"]) == ("replicas_differ", 2, None)
+    assert (repair["cause"], repair["generation"], repair["restored"]) == ("replica_mismatch", 2, None)
     assert repair["step"] <= incident["agreed"] + 1 and (repair["step"] - 1) % 6 == 0
     assert [e["data"]["step"] for e in events if e["kind"] == "step"] == list(range(1, STEPS + 1))
     assert parameters(folder) == parameters(tmp_path / "whole")

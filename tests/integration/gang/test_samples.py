@@ -34,9 +34,9 @@ async def test_samples_come_while_it_trains_and_at_its_end(cluster: Cluster, tmp
     told = [event for event in events if is_sample(event)]
     assert told[1]["ts"] - told[0]["ts"] >= SAMPLE_S - 1
     for sample in samples:
-        assert all(len(sample[name]) == 4 for name in ("step_s", "own_s", "waited_s", "memory", "node_of"))
-        assert all(0 < own <= step for own, step in zip(sample["own_s"], sample["step_s"], strict=True))
-        assert all(waited >= 0 for waited in sample["waited_s"])
+        assert all(len(sample[name]) == 4 for name in ("step_s", "busy_s", "wait_s", "memory", "node_of"))
+        assert all(0 < own <= step for own, step in zip(sample["busy_s"], sample["step_s"], strict=True))
+        assert all(waited >= 0 for waited in sample["wait_s"])
         assert len(sample["nodes"]) == 1 and sample["node_of"] == [0] * 4
     assert samples[1]["memory_of"] == "resident"
     assert all(50 << 20 < memory < 20 << 30 for memory in samples[1]["memory"]), samples[1]["memory"]
@@ -48,4 +48,4 @@ async def test_samples_come_while_it_trains_and_at_its_end(cluster: Cluster, tmp
 
 
 def is_sample(event: Event) -> bool:
-    return bool(event["kind"] == "ranks")
+    return bool(event["kind"] == "rank_metrics")

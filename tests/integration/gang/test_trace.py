@@ -44,8 +44,8 @@ class Traced:
 
     async def told(self, name: str) -> dict[str, Any]:
         """How the trace ended."""
-        while not (found := self.of("traced", name)):
-            await self.follow(until=lambda event: event["kind"] == "traced")
+        while not (found := self.of("trace_finished", name)):
+            await self.follow(until=lambda event: event["kind"] == "trace_finished")
         (told,) = found
         return told
 
@@ -77,7 +77,7 @@ async def test_a_trace_is_whole_and_told_once(cluster: Cluster, tmp_path: Path) 
     await gang.follow(until=is_step(ended["steps"][1] + 3))
 
     for name, steps in (("early", 2), ("slow", 3)):
-        (told,) = gang.of("traced", name)
+        (told,) = gang.of("trace_finished", name)
         first, last = told["steps"]
         assert told == {"id": name, "done": True, "message": "", "steps": [first, last]} and last - first == steps - 1
         traces = gang.of("trace", name)
@@ -116,6 +116,6 @@ async def test_who_dies_amid_a_trace_ends_it_and_nothing_else(cluster: Cluster, 
     await gang.follow(until=is_step(newest(gang.events) + 6))
     await cluster.stop(order.name, "cancel")
     await gang.follow()
-    (told,) = gang.of("traced", "cut")
+    (told,) = gang.of("trace_finished", "cut")
     assert not told["done"] or told["message"].endswith("of 20 steps: the training ended")
     await closed(cluster, order.name, pids(tmp_path))

@@ -297,7 +297,7 @@ async def test_a_running_job_goes_on_with_another_layout(
     assert await states(store, job) == [*moves, "succeeded"]
     asked_for = [item.data["reason"] for item in await story(store, job) if item.kind == "state"][4:6]
     assert asked_for == ["relayout", "relayout"]
-    (told,) = [item.data for item in await story(store, job) if item.kind == "relayout"]
+    (told,) = [item.data for item in await story(store, job) if item.kind == "reshard"]
     assert told == {"before": "data 1", "after": "data 2"}
     with pytest.raises(JobEnded):
         await relayout(store, settings, job.id, with_layout(job, data=1), "tester")
@@ -676,7 +676,7 @@ async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
     assert {(order.id, order.steps) for order in gang.traces} == {(asked.id, 3)}
     [one] = (await step_traces.traces(store, job.id)).items
     assert (one.id, one.state, one.parts, one.first_step, one.last_step) == (asked.id, "done", 6, 1, 3)
-    told = [item.data for item in await story(store, job) if item.kind == "traced"]
+    told = [item.data for item in await story(store, job) if item.kind == "trace_finished"]
     assert [(data["id"], data["done"]) for data in told] == [(asked.id, True)]
 
 

@@ -44,7 +44,7 @@ async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:  # no
 
 
 async def relayouts(store: Store, job: Job) -> list[dict[str, Any]]:
-    return [item.data for item in await story(store, job) if item.kind == "relayout"]
+    return [item.data for item in await story(store, job) if item.kind == "reshard"]
 
 
 def has_room_for(cluster: InProcessCluster, ranks: int) -> None:  # noqa: F811

@@ -1,8 +1,11 @@
 """What a migration makes of rows that were stored before it, on both databases."""
 
+import json
+from functools import partial
+
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, text, update
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.jobs import submit as jobs
@@ -10,7 +13,7 @@ from shardyard.service.queries.checkpoints import checkpoints
 from shardyard.service.schemas.records import Cursor
 from shardyard.service.settings import Settings
 from shardyard.service.store import checkpoints as rows
-from shardyard.service.store import events, leases, nodes, tables
+from shardyard.service.store import events, leases, nodes, rank_samples, tables
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.revision import MIGRATIONS
@@ -22,17 +25,18 @@ from .test_revision import unchecked
 NODE = {"id": "n1", "host": "h1", "alive": True, "cpu": 1.0, "gpu": 0.0, "cpu_used": 0.0, "gpu_used": 0.0}
 
 
+def downgraded(revision: str, connection: Connection) -> None:
+    """Take the database back to that version."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.attributes |= {"connection": connection, "metadata": tables.METADATA}
+    command.downgrade(config, revision)
+
+
 async def back_and_forth(url: str, revision: str) -> None:
     """The database of that version, as this one finds it."""
-
-    def back(connection: Connection) -> None:
-        config = Config()
-        config.set_main_option("script_location", str(MIGRATIONS))
-        config.attributes |= {"connection": connection, "metadata": tables.METADATA}
-        command.downgrade(config, revision)
-
     async with unchecked(url) as tx:
-        await tx.run_sync(back)
+        await tx.run_sync(partial(downgraded, revision))
     await upgrade(url)
 
 
@@ -91,3 +95,46 @@ async def test_jobs_of_an_earlier_version_are_placed_and_taken_over(
     assert shapes == ["auto 2 1 1", "auto 1 1 0"]
     await admit(store, settings, "a", None)
     assert (await jobs.get_job(store, waits[0].id)).reason == "waiting_for_devices"
+
+
+async def test_events_of_an_earlier_version_get_the_final_words(
+    database_url: str, store: Store, submit: Submit
+) -> None:
+    """Stored in today's words, taken back to the earlier ones, and brought forward again."""
+    job = await submit()
+    same = {"attempt": 1, "ts": 1.0, "actor": "test"}
+    said = [
+        ("trace_finished", {"id": "t", "done": True}),
+        ("reshard", {"before": "a", "after": "b"}),
+        ("probe", {"step": 1, "busy_s": [0.1], "wait_s": [0.2]}),
+        ("incident", {"cause": "replica_mismatch", "busy_s": 0.5, "message": "own_s"}),
+        ("incident", {"cause": "rank_lost", "message": "replicas_differ"}),
+        ("state", {"state": "recovering", "reason": "replica_mismatch"}),
+    ]
+    lists = {"step_s": [0.3], "busy_s": [0.1], "wait_s": [0.2], "memory": [1]}
+    many = {"attempt": 1, "step": 1, "ts": 1.0, "world_size": 1, "packed": rank_samples.pack({**lists, "steps": 1})}
+    async with store.write() as tx:
+        await events.append(tx, job.id, [{**same, "kind": kind, "data": data} for kind, data in said])
+        await rank_samples.append(tx, job.id, [many] * 3)
+        await tx.execute(update(tables.jobs).values(reason="replica_mismatch"))
+    async with unchecked(database_url) as tx:
+        await tx.run_sync(partial(downgraded, "0018"))
+        stored = (await tx.execute(text("SELECT kind, data FROM events ORDER BY position"))).all()[1:]
+        packed = (await tx.execute(text("SELECT packed FROM rank_samples"))).scalars().all()
+    earlier = [(kind, data if isinstance(data, dict) else json.loads(data)) for kind, data in stored]
+    assert earlier[:3] == [
+        ("traced", {"id": "t", "done": True}),
+        ("relayout", {"before": "a", "after": "b"}),
+        ("probe", {"step": 1, "own_s": [0.1], "waited_s": [0.2]}),
+    ]
+    assert earlier[3][1] == {"cause": "replicas_differ", "own_s": 0.5, "message": "own_s"}
+    assert [sorted(rank_samples.unpack(one)) for one in packed] == [
+        ["memory", "own_s", "step_s", "steps", "waited_s"]
+    ] * 3
+    await upgrade(database_url)
+    found = (await jobs.tail(store, job.id, Cursor())).items[1:]
+    assert [(item.kind, item.data) for item in found] == said
+    async with store.read() as tx:
+        kept = await rank_samples.before(tx, job.id, None, 10)
+    assert [rank_samples.unpack(row["packed"]) for row in kept] == [{**lists, "steps": 1}] * 3
+    assert (await jobs.get_job(store, job.id)).reason == "replica_mismatch"

@@ -29,13 +29,20 @@ MOST_BYTES = 300_000
 
 async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    events = told(state("starting"), state("running"), step(1), ("ranks", sample(1)), step(2), ("ranks", sample(1, 2)))
+    events = told(
+        state("starting"),
+        state("running"),
+        step(1),
+        ("rank_metrics", sample(1)),
+        step(2),
+        ("rank_metrics", sample(1, 2)),
+    )
     for cut in (4, 6, 6):
         await take_in(store, lease, 1, events[:cut])
     page = await ranks.samples(store, job.name)
     assert [(one.n, one.step, one.attempt) for one in page.items] == [(2, 2, 1), (1, 1, 1)]
     assert (page.first, page.last, page.next) == (1, 2, None)
-    assert (page.items[0].own_s, page.items[0].memory, page.items[0].nodes) == ([0.05], [1 << 30], ["n"])
+    assert (page.items[0].busy_s, page.items[0].memory, page.items[0].nodes) == ([0.05], [1 << 30], ["n"])
     assert page.items[0].axes == {"pipeline": 1, "data": 1, "context": 1, "tensor": 1}
     kinds = {item.kind for item in (await jobs.tail(store, job.id, Cursor(), limit=100)).items}
     assert "ranks" not in kinds
@@ -43,7 +50,7 @@ async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: 
 
 async def test_a_rank_is_slow_after_several_samples_however_they_come(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    events = told(state("starting"), *(("ranks", sample(2, n, slow=1)) for n in range(1, 6)))
+    events = told(state("starting"), *(("rank_metrics", sample(2, n, slow=1)) for n in range(1, 6)))
     for cut in (2, 3, 6):
         await take_in(store, lease, 1, events[:cut])
     page = await ranks.samples(store, job.id)
@@ -52,7 +59,7 @@ async def test_a_rank_is_slow_after_several_samples_however_they_come(store: Sto
 
 async def test_what_is_no_sample_is_told_as_an_incident(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, told(state("starting"), ("ranks", {"step": 1, "steps": 1})))
+    await take_in(store, lease, 1, told(state("starting"), ("rank_metrics", {"step": 1, "steps": 1})))
     items = (await jobs.tail(store, job.id, Cursor())).items
     assert [item.data["cause"] for item in items if item.kind == "incident"] == ["invalid_event"]
     assert (await ranks.samples(store, job.id)).items == []
@@ -60,14 +67,14 @@ async def test_what_is_no_sample_is_told_as_an_incident(store: Store, placed: tu
 
 async def test_a_stream_hears_of_the_newest_sample_once(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, told(state("starting"), *(("ranks", sample(1, n)) for n in (1, 2, 3))))
+    await take_in(store, lease, 1, told(state("starting"), *(("rank_metrics", sample(1, n)) for n in (1, 2, 3))))
     tail = await jobs.tail(store, job.id, Cursor(), with_ranks=True)
-    assert [item.data["step"] for item in tail.items if item.kind == "ranks"] == [3]
+    assert [item.data["step"] for item in tail.items if item.kind == "rank_metrics"] == [3]
     again = await jobs.tail(store, job.id, Cursor.parse(str(tail.cursor)), with_ranks=True)
     assert again.items == []
-    await take_in(store, lease, 1, told(("ranks", sample(1, 4)), first=5))
+    await take_in(store, lease, 1, told(("rank_metrics", sample(1, 4)), first=5))
     more = await jobs.tail(store, job.id, tail.cursor, with_ranks=True)
-    assert [(item.kind, item.data["n"]) for item in more.items] == [("ranks", 4)]
+    assert [(item.kind, item.data["n"]) for item in more.items] == [("rank_metrics", 4)]
 
 
 async def test_of_a_long_job_the_older_half_is_thinned(store: Store, submit: Submit) -> None:
@@ -107,7 +114,7 @@ async def test_no_answer_is_over_300_kb(store: Store, submit: Submit, size: int,
 
 def _random_sample(chosen: random.Random, size: int, step: int) -> dict[str, Any]:
     seconds = lambda: [float(f"{chosen.uniform(0.01, 3):.4g}") for _ in range(size)]  # noqa: E731
-    lists = {"step_s": seconds(), "own_s": seconds(), "waited_s": seconds()}
+    lists = {"step_s": seconds(), "busy_s": seconds(), "wait_s": seconds()}
     memory = [chosen.randrange(80 << 30) for _ in range(size)]
     where = {"nodes": [f"{n:056x}" for n in range(-(-size // 8))], "node_of": [rank // 8 for rank in range(size)]}
     return {"step": step, "steps": 25, **lists, "memory": memory, "memory_of": "allocated", **where}

@@ -57,7 +57,7 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
     assert len(JobResources.model_validate(found).model_dump_json()) < 10_000
 
     async with store.write() as tx:
-        row = {"attempt": 1, "kind": "relayout", "ts": 1.0, "actor": "x", "data": {}}
+        row = {"attempt": 1, "kind": "reshard", "ts": 1.0, "actor": "x", "data": {}}
         await events.append(tx, job.id, [row])
     assert (await resources.resources(store, job.id, SpecFiles())).step is None, "that was another layout's"
 

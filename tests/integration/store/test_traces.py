@@ -68,7 +68,7 @@ async def gang(store: Store, settings: Settings, submit: Submit) -> Gang:
 async def told(store: Store, job: Job) -> list[dict[str, Any]]:
     items = (await tail(store, job.id, Cursor())).items
     assert "trace" not in {item.kind for item in items}
-    return [item.data for item in items if item.kind == "traced"]
+    return [item.data for item in items if item.kind == "trace_finished"]
 
 
 async def test_what_cannot_be_traced_is_refused(store: Store, submit: Submit, gang: Gang) -> None:
@@ -142,7 +142,7 @@ async def test_an_attempt_that_ends_has_failed_its_trace(store: Store, settings:
 
 async def test_a_gang_that_ends_or_says_no_fails_its_trace(store: Store, gang: Gang) -> None:
     first = await step_traces.ask(store, gang.job.id, 3, None, "me")
-    await gang.tell(("traced", {"id": first.id, "done": False, "message": "repaired", "steps": None}))
+    await gang.tell(("trace_finished", {"id": first.id, "done": False, "message": "repaired", "steps": None}))
     second = await step_traces.ask(store, gang.job.id, 3, None, "me")
     await gang.tell(state("succeeded"))
     events = [(event["id"], event["done"], event["message"]) for event in await told(store, gang.job)]
@@ -183,7 +183,7 @@ async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, g
     assert (found.bubble_measured, found.bubble_simulated) == (0.205, 0.2)
     for rank in found.ranks:
         assert sum(rank.sums.values()) == pytest.approx(rank.seconds)
-        assert rank.own_s + rank.waited_s == pytest.approx(rank.seconds)
+        assert rank.busy_s + rank.wait_s == pytest.approx(rank.seconds)
         assert (rank.pipeline, rank.place) == (0, rank.rank)
     of_one = await trace_reading.summary(store, gang.job.id, one.id, step=6)
     assert of_one.step == 6 and of_one.ranks[1].sums["other"] == pytest.approx(0.05)

@@ -99,7 +99,7 @@ class Probe:
 
     def record(self, lap: Lap) -> dict[str, Any]:
         """`{"traffic": axis → collective → calls, elements, bytes (of this rank), "traffic_sum": the same of all ranks together,
-        "memory": kind → min, max over ranks, "own_s" and "waited_s": by rank, of its `lap`}`, and under a pipeline `bubbles`. Collective.
+        "memory": kind → min, max over ranks, "busy_s" and "wait_s": by rank, of its `lap`}`, and under a pipeline `bubbles`. Collective.
         """
         mine, moved = self._memory(), self._traffic.plain()
         everyone = _gathered(mine)
@@ -107,7 +107,7 @@ class Probe:
         bubble = self._parts.parallel.runner.bubble()
         bubble_data = {} if bubble is None else bubbles(_gathered(bubble))
         laps = _gathered(lap)
-        times = {"own_s": [each.own_s for each in laps], "waited_s": [each.waited_s for each in laps]}
+        times = {"busy_s": [each.own_s for each in laps], "wait_s": [each.waited_s for each in laps]}
         return {"traffic": moved, "traffic_sum": total(_gathered(moved)), "memory": memory, **times, **bubble_data}
 
     def _memory(self) -> dict[str, int]:

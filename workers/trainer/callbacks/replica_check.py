@@ -39,7 +39,7 @@ class ReplicasDiffer(RuntimeError):
         since = "they have never been compared before" if agreed is None else f"after step {agreed} all were alike"
         super().__init__(f"after step {step} replicas of {what} differ: {told if found.certain else unsure}; {since}")
         rank = found.ranks[0] if found.certain else None
-        self.facts: dict[str, Any] = {"cause": "replicas_differ", "rank": rank, "ranks": list(found.ranks)}
+        self.facts: dict[str, Any] = {"cause": "replica_mismatch", "rank": rank, "ranks": list(found.ranks)}
         self.facts |= {"parameters": list(found.names[:MOST_NAMES]), "agreed": agreed}
 
 

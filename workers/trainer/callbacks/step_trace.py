@@ -90,7 +90,7 @@ class StepTrace(Callback):
             about = {"id": running.trace.id, "rank": self._rank, "step": step}
             self._emit("trace", about | trace_event(recorded, clock, replay, most))
         numbers = [step for step, _ in running.steps]
-        self._emit("traced", {"id": running.trace.id, "rank": self._rank, "steps": [numbers[0], numbers[-1]]})
+        self._emit("trace_finished", {"id": running.trace.id, "rank": self._rank, "steps": [numbers[0], numbers[-1]]})
 
 
 def trace_event(

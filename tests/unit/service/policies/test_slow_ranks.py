@@ -64,7 +64,7 @@ def test_it_takes_several_windows_in_a_row_and_as_many_to_keep_up() -> None:
 
 def test_it_is_named_with_its_milliseconds() -> None:
     [*_, slow] = following([[0.052, 0.051, 0.053, 0.1]] * WINDOWS, [0] * 4)
-    assert slow is not None and (slow.rank, slow.own_s, slow.usual_s) == (3, 0.1, 0.052)
+    assert slow is not None and (slow.rank, slow.busy_s, slow.usual_s) == (3, 0.1, 0.052)
     assert slow.message == "rank 3 computes 48 ms longer than its peers"
 
 

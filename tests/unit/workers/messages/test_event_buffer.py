@@ -123,6 +123,6 @@ def test_the_slowest_rank_is_the_lowest_with_the_longest_time(times: dict[int, f
 
 def test_the_slowest_rank_is_the_one_that_worked_longest_where_that_is_known() -> None:
     own = {0: 0.1, 1: 0.3, 2: 0.2}
-    record = merged({r: {"step": 1, "step_s": 1.0 - r / 10, "own_s": s, "part": 0} for r, s in own.items()})
+    record = merged({r: {"step": 1, "step_s": 1.0 - r / 10, "busy_s": s, "part": 0} for r, s in own.items()})
     assert record["slowest_rank"] == 1 and record["step_s_max"] == 1.0
-    assert not {"own_s", "part"} & set(record)
+    assert not {"busy_s", "part"} & set(record)

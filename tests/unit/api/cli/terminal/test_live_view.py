@@ -42,7 +42,7 @@ def test_the_times_over_ranks_name_the_slowest() -> None:
 
 def test_bars_of_own_work_and_waiting_per_rank() -> None:
     picture = Picture(100, "running")
-    picture.see(event("probe", step=2, own_s=[0.02, 0.08], waited_s=[0.06, 0.0]))
+    picture.see(event("probe", step=2, busy_s=[0.02, 0.08], wait_s=[0.06, 0.0]))
     shown = drawn(picture, 80).splitlines()
     assert "ranks at step 2: own work █, waiting ░" in shown[1]
     assert shown[2].strip() == "0  ██████████" + "░" * 30 + "  20 ms own, 60 ms waiting"
@@ -53,7 +53,7 @@ def test_of_many_ranks_the_slowest_are_shown() -> None:
     picture = Picture(100, "running")
     own = [0.01] * 512
     own[300] = 0.5
-    picture.see(event("probe", step=2, own_s=own, waited_s=[0.0] * 512))
+    picture.see(event("probe", step=2, busy_s=own, wait_s=[0.0] * 512))
     shown = drawn(picture)
     assert len(shown.splitlines()) == 11
     assert "  300  " in shown

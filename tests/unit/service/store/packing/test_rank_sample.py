@@ -8,7 +8,7 @@ from shardyard.strategies.layout import Layout
 
 
 def told(ranks: int) -> dict[str, object]:
-    return {"step": 7, "steps": 3, **{name: [0.1] * ranks for name in ("step_s", "own_s", "waited_s", "memory")}}
+    return {"step": 7, "steps": 3, **{name: [0.1] * ranks for name in ("step_s", "busy_s", "wait_s", "memory")}}
 
 
 def test_a_sample_knows_the_axes_of_its_layout_if_it_is_of_as_many_ranks() -> None:
@@ -21,7 +21,7 @@ def test_a_sample_knows_the_axes_of_its_layout_if_it_is_of_as_many_ranks() -> No
 
 def test_lists_of_different_lengths_are_no_sample() -> None:
     with pytest.raises(ValueError, match="lists of"):
-        row_of(1.0, 1, Layout(), told(2) | {"own_s": [0.1]})
+        row_of(1.0, 1, Layout(), told(2) | {"busy_s": [0.1]})
     with pytest.raises(ValueError, match="lists of"):
         row_of(1.0, 1, Layout(), told(0))
 
@@ -30,7 +30,7 @@ def test_what_a_rank_was_is_left_to_the_next_sample_of_the_same_ranks() -> None:
     def following(*samples: tuple[int, int]) -> list[bool]:
         before, said = None, []
         for position, (attempt, ranks) in enumerate(samples, 1):
-            data = told(ranks) | {"own_s": [0.1] * (ranks - 1) + [0.2]}
+            data = told(ranks) | {"busy_s": [0.1] * (ranks - 1) + [0.2]}
             before = row_of(1.0, attempt, Layout(data=4), data, before) | {"position": position}
             said.append(sample_of(before).slow is not None)
         return said
