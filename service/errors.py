@@ -373,6 +373,16 @@ class GangLost(ShardyardError):
     code = "gang_lost"
 
 
+class OtherVersion(ShardyardError):
+    """The gang sends events of another version: it was started by another version of the service, or its nodes have one installed."""
+
+    code = "other_version"
+
+    def __init__(self, gang: str, found: int, known: int) -> None:
+        message = f"{gang} sends events of version {found}; this service reads version {known}."
+        super().__init__(message, remedy="Install the same version on every node.")
+
+
 class LeaseLost(ShardyardError):
     """Another dispatcher holds the job now; whatever this one knew of it is void."""
 

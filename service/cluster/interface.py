@@ -56,10 +56,11 @@ class GangOrder:
 
 @dataclass(frozen=True)
 class Pull:
-    """Events in order, and the number of the last that the gang has told."""
+    """A batch of events in order."""
 
     events: list[dict[str, Any]]
-    last: int
+    last: int  # number of the gang's newest event
+    version: int  # of the gang's events (`workers/messages/event.py`); 0 if it does not say
 
 
 class Cluster(Protocol):

@@ -112,7 +112,7 @@ class Cluster:
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
         """Events after number `after`, which acknowledges those up to it; waits for the first. Raises GangLost."""
         said = await self._ask(gang, lambda supervisor: supervisor.pull.remote(after, wait_s), wait_s + ANSWER_S)
-        return Pull(said["events"], said["last"])
+        return Pull(said["events"], said["last"], said.get("version", 0))
 
     async def stop(self, gang: str, reason: str) -> None:
         """End a gang (`reason`: cancel, preempt); its last event says that it has. Raises GangLost."""

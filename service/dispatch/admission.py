@@ -12,6 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...workers.messages.event import StateEvent, to_json
 from .. import capacity
 from ..ids import gang_name
 from ..jobs import elastic
@@ -164,9 +165,9 @@ async def _explain(tx: AsyncConnection, owner: str, rows: Mapping[str, RowMappin
 
 
 def _told(row: RowMapping, owner: str, reason: str, message: str) -> dict[str, object]:
-    data = {"state": State.QUEUED, "reason": reason, "message": message, "attempt": row["attempt"]}
+    event = StateEvent(state=State.QUEUED, reason=reason, message=message, attempt=row["attempt"])
     where = {"job_id": row["id"], "position": row["event_pos"], "attempt": row["attempt"]}
-    return {**where, "kind": "state", "ts": time.time(), "actor": owner, "data": data}
+    return {**where, "kind": event.kind, "ts": time.time(), "actor": owner, "data": to_json(event)}
 
 
 async def _start(

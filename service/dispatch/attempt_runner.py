@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 
 from sqlalchemy.engine import RowMapping
 
+from ...workers.messages.event import VERSION
 from ...workers.messages.fault_request import Fault
 from ...workers.messages.trace_request import Trace
 from ...workers.spec import Run, TrainSpec
 from ...workers.supervisor.policies.loss_spike import Bounds
 from ...workers.supervisor.policies.straggler import Limits
 from ..cluster.interface import Cluster, GangOrder
-from ..errors import ClusterError, DatabaseError, GangLost, LeaseLost
+from ..errors import ClusterError, DatabaseError, GangLost, LeaseLost, OtherVersion
 from ..ids import gang_name
 from ..jobs import elastic
 from ..jobs.transitions import Word
@@ -91,6 +92,8 @@ class Attempt:
             await self._endable(self._work(job, attempt), attempt["gang"])
         except GangLost as lost:
             await self._lose(await self._verdict(attempt, lost))
+        except OtherVersion as other:
+            await self._lose(self._word(other.code, other.message))
         except ClusterError as error:
             await self._lose(self._word("cluster_unreachable", error.message))
         finally:
@@ -108,7 +111,7 @@ class Attempt:
         return job, attempt
 
     async def _work(self, job: RowMapping, attempt: RowMapping) -> None:
-        """Start the gang where that is still to do, and take in its events until the last. Raises GangLost, ClusterError."""
+        """Start the gang where that is still to do, and take in its events until the last. Raises GangLost, OtherVersion, ClusterError."""
         cursor = int(attempt["cursor"])
         # A cursor says that the gang was there: a second one of its name would number its events anew.
         if job["state"] == State.PLACING and cursor == 0:
@@ -116,6 +119,8 @@ class Attempt:
         ended = False
         while not ended:
             pull = await self._patiently(partial(self.cluster.pull, attempt["gang"], cursor, self.settings.pull_s))
+            if pull.version != VERSION:
+                raise OtherVersion(attempt["gang"], pull.version, VERSION)
             caught_up = self._caught_up
             if not pull.events:
                 caught_up.set()

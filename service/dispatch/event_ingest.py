@@ -7,13 +7,29 @@ its number; what a dispatcher that lost its lease brings is refused as a whole.
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...strategies.layout import Layout
-from ...workers.messages.event import plain
+from ...workers.messages.event import (
+    GANG_KINDS,
+    CheckpointEvent,
+    Event,
+    FaultEvent,
+    IncidentEvent,
+    LogEvent,
+    RankMetricsEvent,
+    StateEvent,
+    StepEvent,
+    SummaryEvent,
+    TraceEvent,
+    TraceFinishedEvent,
+    from_json,
+    plain,
+    to_json,
+)
 from ..errors import LeaseLost
 from ..jobs.transitions import Word, move, route
 from ..orders import fault_injection, step_traces
@@ -29,16 +45,20 @@ from ..store.packing.rank_sample import row_of
 from .node_faults import blame
 from .retry import lose_attempt
 
-_STEP_NUMBERS = (
+#: Fields of a step that are columns of its row.
+_STEP_FIELDS: Final = (
+    "step",
     "loss",
     "lr",
     "grad_norm",
     "loss_scale",
+    "tokens",
     "tokens_per_s",
     "step_s",
     "step_s_min",
     "step_s_median",
     "step_s_max",
+    "slowest_rank",
     "mfu",
 )
 
@@ -94,41 +114,48 @@ class _Batch:
         if self.ended or event["seq"] == self.cursor:
             return
         if event["seq"] != self.cursor + 1:
-            self._note("incident", time.time(), _gap(self.cursor, event["seq"]))
+            self._note(time.time(), _gap(self.cursor, event["seq"]))
         self.cursor = int(event["seq"])
         kind, ts = str(event["kind"]), float(event["ts"])
         try:
-            if kind == "trace":  # large: kept part by part, and checked there
-                await step_traces.keep(self.tx, self.job["id"], event["data"])
-            else:
-                await self._add(kind, ts, storable(event["data"]))
+            # A trace's part is large and kept apart: its text is made storable there.
+            data = event["data"] if kind == TraceEvent.kind else storable(event["data"])
+            await self._add(ts, from_json(kind, data, GANG_KINDS))
         except (KeyError, TypeError, ValueError) as error:
-            message = f"Event {self.cursor} ({kind[:32]}) cannot be understood: {error!r}"
-            self._note("incident", ts, {"cause": "invalid_event", "message": message})
+            message = f"Event {self.cursor} ({kind[:32]}) cannot be understood: {error}"
+            self._note(ts, IncidentEvent(cause="invalid_event", message=message))
 
-    async def _add(self, kind: str, ts: float, data: dict[str, Any]) -> None:
-        if kind == "state":
-            await self._move(State(data["state"]), Word("gang", ts, data.get("reason"), data.get("message")))
-        elif kind == "step":
-            self.steps.append(self._step(ts, data))
-        elif kind == "log":
-            self.logs.extend(self._lines(ts, data))
-        elif kind == "rank_metrics":
-            self.samples.append(row_of(ts, self.attempt, self._layout, data, await self._sample_before()))
-        elif kind == "fault":
-            await self._settle_fault(ts, data)
-        elif kind == "trace_finished":
-            await self._settle_trace(ts, data)
-        else:
-            self._note(kind[:32], ts, data)
-            if kind == "incident":
-                await checkpoint_catalogue.passed_over(self.tx, self.job["id"], data)
-                await self._blame(ts, data)
-            if kind == "checkpoint":
-                await checkpoint_catalogue.saved(self.tx, self.job["id"], data)
-                self.columns["checkpoint"] = str(data["path"])
-            if kind == "summary":
-                self.columns["summary"] = data
+    async def _add(self, ts: float, event: Event) -> None:
+        match event:
+            case StateEvent():
+                await self._move(State(event.state), Word("gang", ts, event.reason, event.message))
+            case StepEvent():
+                self.steps.append(self._step(ts, event))
+            case LogEvent():
+                self.logs.extend(self._lines(ts, event))
+            case RankMetricsEvent():
+                self.samples.append(row_of(ts, self.attempt, self._layout, event, await self._sample_before()))
+            case FaultEvent():
+                await self._settle_fault(ts, event)
+            case TraceEvent():
+                await step_traces.keep(self.tx, self.job["id"], event)
+            case TraceFinishedEvent():
+                await self._settle_trace(ts, event)
+            case _:
+                self._note(ts, event)
+                await self._act_on(ts, event)
+
+    async def _act_on(self, ts: float, event: Event) -> None:
+        """What follows from an event that is stored as it is."""
+        match event:
+            case IncidentEvent():
+                await checkpoint_catalogue.passed_over(self.tx, self.job["id"], event)
+                await self._blame(ts, event)
+            case CheckpointEvent():
+                await checkpoint_catalogue.saved(self.tx, self.job["id"], event)
+                self.columns["checkpoint"] = event.path
+            case SummaryEvent():
+                self.columns["summary"] = to_json(event)
 
     async def _sample_before(self) -> Mapping[str, Any] | None:
         stored = () if self.samples else await rank_samples.before(self.tx, self.job["id"], None, 1)
@@ -138,23 +165,25 @@ class _Batch:
     def _layout(self) -> Layout:
         return Layout.model_validate(self.job["spec"]["train"]["layout"])
 
-    def _note(self, kind: str, ts: float, data: dict[str, Any], actor: str = "gang") -> None:
-        self.events.append({"attempt": self.attempt, "kind": kind, "ts": ts, "actor": actor, "data": data})
+    def _note(self, ts: float, event: Event, actor: str = "gang") -> None:
+        self.events.append(
+            {"attempt": self.attempt, "kind": event.kind, "ts": ts, "actor": actor, "data": to_json(event)}
+        )
 
-    async def _blame(self, ts: float, incident: dict[str, Any]) -> None:
+    async def _blame(self, ts: float, incident: IncidentEvent) -> None:
         cordon = await blame(self.tx, self.job["id"], self.attempt, incident, self.rules.cordon)
         if cordon is not None:
-            self._note("cordon", ts, cordon, actor="faults")
+            self._note(ts, cordon, actor="faults")
 
-    async def _settle_fault(self, ts: float, data: Mapping[str, Any]) -> None:
-        settled = await fault_injection.settle(self.tx, self.job["id"], data, ts)
+    async def _settle_fault(self, ts: float, event: FaultEvent) -> None:
+        settled = await fault_injection.settle(self.tx, self.job["id"], event, ts)
         if settled is not None:
-            self._note("fault", ts, settled)
+            self._note(ts, settled)
 
-    async def _settle_trace(self, ts: float, data: Mapping[str, Any]) -> None:
-        settled = await step_traces.settle(self.tx, self.job["id"], data, ts)
+    async def _settle_trace(self, ts: float, event: TraceFinishedEvent) -> None:
+        settled = await step_traces.settle(self.tx, self.job["id"], event, ts)
         if settled is not None:
-            self._note("trace_finished", ts, settled)
+            self._note(ts, settled)
 
     async def _move(self, to: State, word: Word) -> None:
         """Move the job as the gang says, after the events that it told before."""
@@ -186,15 +215,13 @@ class _Batch:
         assert job is not None
         return job
 
-    def _step(self, ts: float, data: Mapping[str, Any]) -> dict[str, Any]:
-        row: dict[str, Any] = {name: _number(data.get(name)) for name in _STEP_NUMBERS}
-        row |= {"step": int(data["step"]), "attempt": self.attempt, "ts": ts, "skipped": bool(data.get("skipped"))}
-        return row | {name: _whole(data.get(name)) for name in ("tokens", "slowest_rank")}
+    def _step(self, ts: float, event: StepEvent) -> dict[str, Any]:
+        row = {name: getattr(event, name) for name in _STEP_FIELDS}
+        return {**row, "attempt": self.attempt, "ts": ts, "skipped": bool(event.skipped)}
 
-    def _lines(self, ts: float, data: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-        same = {"attempt": self.attempt, "rank": int(data["rank"]), "stream": str(data["stream"])[:8], "ts": ts}
-        first = int(data["first"])
-        return [{**same, "line": first + i, "text": str(text)} for i, text in enumerate(data["lines"])]
+    def _lines(self, ts: float, event: LogEvent) -> Iterable[dict[str, Any]]:
+        same = {"attempt": self.attempt, "rank": event.rank, "stream": event.stream[:8], "ts": ts}
+        return [{**same, "line": event.first + i, "text": text} for i, text in enumerate(event.lines)]
 
     async def store(self) -> Taken:
         await self._flush_events()
@@ -235,9 +262,9 @@ class _Batch:
         return {**told, "mean_step_s": mean, "eta_s": eta_s}
 
 
-def _gap(cursor: int, seq: int) -> dict[str, Any]:
+def _gap(cursor: int, seq: int) -> IncidentEvent:
     message = f"Events {cursor + 1} to {seq - 1} of this attempt were lost on the way."
-    return {"cause": "events_lost", "message": message}
+    return IncidentEvent(cause="events_lost", message=message)
 
 
 def storable(value: Any) -> Any:
@@ -249,11 +276,3 @@ def storable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [storable(item) for item in value]
     return storable(plain(value)) if not isinstance(value, int | float | None) else plain(value)
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)

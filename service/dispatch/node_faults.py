@@ -5,12 +5,12 @@ brought it about.
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...workers.messages.event import CordonEvent, IncidentEvent
 from ..nodes import kinds_of
 from ..policies.cordon import MEMORY_S, Limits, due, in_words, is_last
 from ..policies.retry import INFRASTRUCTURE
@@ -23,11 +23,11 @@ _LOCK: Final = 7_382_945_104
 
 
 async def blame(
-    tx: AsyncConnection, job_id: str, attempt: int, incident: Mapping[str, Any], limits: Limits
-) -> dict[str, Any] | None:
-    """Note the fault; the data of a `cordon` event when it was one too many, else None."""
-    node, cause = incident.get("node"), incident.get("cause")
-    if not limits.faults or not isinstance(node, str) or cause not in INFRASTRUCTURE:
+    tx: AsyncConnection, job_id: str, attempt: int, incident: IncidentEvent, limits: Limits
+) -> CordonEvent | None:
+    """Count the incident against its node. Returns the cordon if it was one too many, else None."""
+    node, cause = incident.node, incident.cause
+    if not limits.faults or node is None or cause not in INFRASTRUCTURE:
         return None
     if tx.dialect.name == "postgresql":
         await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
@@ -38,7 +38,7 @@ async def blame(
     return await _cordon(tx, node, in_words(causes, limits), limits) if due(limits, len(causes)) else None
 
 
-async def _cordon(tx: AsyncConnection, node: str, message: str, limits: Limits) -> dict[str, Any] | None:
+async def _cordon(tx: AsyncConnection, node: str, message: str, limits: Limits) -> CordonEvent | None:
     held = await cordons.holding(tx)
     if node in held:
         return None
@@ -47,13 +47,10 @@ async def _cordon(tx: AsyncConnection, node: str, message: str, limits: Limits) 
     alive = {row["id"]: kinds_of(row) for row in rows if row["alive"] and row["cluster"] in mine}
     if is_last(node, alive, held):
         log.warning("node %s had %s; it stays in use, because it is the last of its kind", node, message)
-        return {
-            "node": node,
-            "until": None,
-            "message": f"{message}; it stays in use, because it is the last of its kind",
-        }
+        note = f"{message}; it stays in use, because it is the last of its kind"
+        return CordonEvent(node=node, until=None, message=note)
     seconds = limits.lasts_s(await cordons.earlier(tx, node, MEMORY_S))
     values = {"node": node, "by_hand": False, "actor": "faults", "message": message}
     row = await cordons.begin(tx, values, seconds)
     log.warning("node %s is cordoned for %.0f s: %s", node, seconds, message)
-    return {"node": node, "until": row["until"], "message": message}
+    return CordonEvent(node=node, until=row["until"], message=message)

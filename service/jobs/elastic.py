@@ -13,6 +13,8 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.elastic_layouts import Form
+from ...workers.messages.event import ReshardEvent, to_json
+from ...workers.messages.incident_events import ReshardReason
 from ..policies.queue import Waiting
 from ..spec import JobSpec, Policy
 from ..store import events, jobs
@@ -92,16 +94,18 @@ async def begin(tx: AsyncConnection, job_id: str, world_size: int, actor: str) -
     settled = {"elastic_at": unix_now(tx) + SETTLED * grace_s(row)}
     if world_size == row["world_size"]:
         return settled
-    reason = "no_room" if world_size < row["world_size"] else "devices_free"
+    reason: ReshardReason = "no_room" if world_size < row["world_size"] else "devices_free"
     return settled | await take(tx, row, world_size, reason, actor)
 
 
-async def take(tx: AsyncConnection, row: RowMapping, world_size: int, reason: str, actor: str) -> dict[str, Any]:
+async def take(
+    tx: AsyncConnection, row: RowMapping, world_size: int, reason: ReshardReason, actor: str
+) -> dict[str, Any]:
     """Tell that the job goes on in another form; returns the columns of its row that change."""
     form = next(form for form in row["elastic"] if form["world_size"] == world_size)
-    told = {"before": row["layout"], "after": form["layout"], "reason": reason}
-    event = {"attempt": row["attempt"], "kind": "reshard", "ts": time.time(), "actor": actor, "data": told}
-    await events.append(tx, row["id"], [event])
+    change = ReshardEvent(before=row["layout"], after=form["layout"], reason=reason)
+    event = {"attempt": row["attempt"], "kind": change.kind, "ts": time.time(), "actor": actor}
+    await events.append(tx, row["id"], [event | {"data": to_json(change)}])
     train = row["spec"]["train"]
     spec = row["spec"] | {"train": train | {"layout": train["layout"] | {"data": form["data"]}}}
     return {"spec": spec, **{name: form[name] for name in ("layout", "batch", "world_size")}}

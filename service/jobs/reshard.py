@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...workers.messages.event import ReshardEvent, to_json
 from .. import capacity
 from ..errors import JobEnded, StateChanged
 from ..schemas.records import Job
@@ -55,8 +56,8 @@ async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any],
     state, now = State(row["state"]), time.time()
     if state not in _RESTING and State.RELAYOUTING not in MOVES[state]:
         raise JobEnded(f"{row['id']} is {state}.", remedy="Submit a job with resume_from instead.")
-    told = {"before": row["layout"], "after": columns["layout"]}
-    event = {"attempt": row["attempt"], "kind": "reshard", "ts": now, "actor": actor, "data": told}
+    change = ReshardEvent(before=row["layout"], after=columns["layout"])
+    event = {"attempt": row["attempt"], "kind": change.kind, "ts": now, "actor": actor, "data": to_json(change)}
     if state in _RESTING:
         changed = await job_rows.change_state(tx, row["id"], state, None, columns)
         if changed is None:

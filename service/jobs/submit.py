@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...workers.messages.event import StateEvent, to_json
 from ...workers.spec import TrainSpec
 from .. import capacity
 from ..errors import (
@@ -88,8 +89,8 @@ async def submit(
             row["elastic_at"] = unix_now(tx) + spec.policy.elastic_grace_s
         created = await job_rows.insert(tx, row)
         if created:
-            data = {"state": State.QUEUED, "reason": None, "message": None, "attempt": 0}
-            first = {"attempt": 0, "kind": "state", "ts": row["created_at"], "actor": actor, "data": data}
+            event = StateEvent(state=State.QUEUED, reason=None, message=None, attempt=0)
+            first = {"attempt": 0, "kind": event.kind, "ts": row["created_at"], "actor": actor, "data": to_json(event)}
             await event_rows.append(tx, row["id"], [first])
         stored = await (job_rows.by_id(tx, row["id"]) if created else job_rows.by_key(tx, idempotency_key or ""))
     assert stored is not None

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...workers.messages.event import StateEvent, to_json
 from ..errors import IllegalMove, LeaseLost, StateChanged
 from ..states import FINAL, MOVES, State
 from ..store import events, jobs
@@ -48,9 +49,9 @@ async def move(
     row = await jobs.change_state(tx, job_id, before, token, values)
     if row is None:
         raise (StateChanged if token is None else LeaseLost)(f"{job_id} is not {before} any more, or not ours.")
-    data = {"state": to, "reason": word.reason, "message": word.message, "attempt": row["attempt"]}
+    event = StateEvent(state=to, reason=word.reason, message=word.message, attempt=row["attempt"])
     where = {"job_id": job_id, "position": row["event_pos"], "attempt": row["attempt"]}
-    await events.insert(tx, {**where, "kind": "state", "ts": word.now, "actor": word.actor, "data": data})
+    await events.insert(tx, {**where, "kind": event.kind, "ts": word.now, "actor": word.actor, "data": to_json(event)})
 
 
 def route(before: State, to: State) -> list[State]:

@@ -4,7 +4,6 @@ A fault is meant for the attempt that runs when it is asked for; when that ends 
 """
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -12,6 +11,7 @@ from typing import Any, Final
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...workers.messages.event import FaultEvent, to_json
 from ...workers.messages.fault_request import OF_A_RANK, Fault, Kind
 from ..errors import FaultsDisabled, IdempotencyConflict, InvalidFault, JobNotRunning
 from ..ids import new_fault_id
@@ -110,24 +110,33 @@ def order_of(row: RowMapping) -> Fault:
     return Fault(row["id"], row["kind"], row["rank"], row["by_ms"], row["for_s"])
 
 
-async def settle(tx: AsyncConnection, job_id: str, told: Mapping[str, Any], ts: float) -> dict[str, Any] | None:
-    """What is to be stored of a gang's `fault` event; None when it was before. Call only with the job's row locked."""
-    row = await rows.settle(tx, job_id, str(told["id"]), ts)
-    return None if row is None else _told(row, True, str(told.get("message") or ""), told.get("step"))
+async def settle(tx: AsyncConnection, job_id: str, event: FaultEvent, ts: float) -> FaultEvent | None:
+    """The gang's event as it is stored, or None if the fault was settled before. Call only with the job's row locked."""
+    row = await rows.settle(tx, job_id, event.id, ts)
+    return None if row is None else _event(row, True, event.message, event.step)
 
 
 async def miss_all(tx: AsyncConnection, job_id: str, attempt: int, actor: str, now: float) -> None:
     """The attempt ends: what was to strike it does not any more. Call only with the job's row locked."""
     message = "the attempt ended before it was told to be done"
-    told = [_told(row, False, message, None) for row in await rows.settle_all(tx, job_id, now)]
-    same = {"attempt": attempt, "kind": "fault", "ts": now, "actor": actor}
-    await events.append(tx, job_id, [{**same, "data": data} for data in told])
+    missed = [_event(row, False, message, None) for row in await rows.settle_all(tx, job_id, now)]
+    same = {"attempt": attempt, "kind": FaultEvent.kind, "ts": now, "actor": actor}
+    await events.append(tx, job_id, [{**same, "data": to_json(event)} for event in missed])
 
 
-def _told(row: RowMapping, done: bool, message: str, step: Any) -> dict[str, Any]:
-    fault = {"id": row["id"], "fault": row["kind"], **{name: row[name] for name in ("rank", "by_ms", "for_s")}}
-    asked = {"asked_by": row["actor"], "asked_at": row["asked_at"]}
-    return {**fault, **asked, "done": done, "message": message, "step": step}
+def _event(row: RowMapping, done: bool, message: str, step: int | None) -> FaultEvent:
+    return FaultEvent(
+        id=row["id"],
+        fault=row["kind"],
+        rank=row["rank"],
+        by_ms=row["by_ms"],
+        for_s=row["for_s"],
+        done=done,
+        message=message,
+        step=step,
+        asked_by=row["actor"],
+        asked_at=row["asked_at"],
+    )
 
 
 def _record(row: RowMapping) -> FaultRecord:

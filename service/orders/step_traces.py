@@ -6,12 +6,12 @@ keeps its newest ones. What the ranks tell of a step is large: it is kept part b
 
 import re
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...workers.messages.event import TraceEvent, TraceFinishedEvent, to_json
 from ...workers.messages.trace_request import TRACED_RANKS, Trace
 from ..errors import IdempotencyConflict, InvalidCursor, JobNotRunning, TraceNotFound, TraceOpen
 from ..ids import new_trace_id
@@ -78,41 +78,46 @@ def order_of(row: RowMapping) -> Trace:
     return Trace(row["id"], row["steps"])
 
 
-async def keep(tx: AsyncConnection, job_id: str, told: Mapping[str, Any]) -> None:
+async def keep(tx: AsyncConnection, job_id: str, event: TraceEvent) -> None:
     """Store what a rank tells of a step, where its trace is open. Call only with the job's row locked.
 
-    Raises KeyError, TypeError, ValueError for what is no such part; then nothing is stored.
+    Raises ValueError for a number that is not finite or out of range, or an unknown action; then nothing is stored.
     """
-    row = await rows.get(tx, job_id, str(told["id"])) if _ID.fullmatch(str(told["id"])) else None
+    row = await rows.get(tx, job_id, event.id) if _ID.fullmatch(event.id) else None
     if row is not None and row["settled_at"] is None:
-        await rows.keep(tx, {"job_id": job_id, "trace_id": row["id"], **trace_spans.columns(told)})
+        await rows.keep(tx, {"job_id": job_id, "trace_id": row["id"], **trace_spans.columns(event)})
 
 
-async def settle(tx: AsyncConnection, job_id: str, told: Mapping[str, Any], ts: float) -> dict[str, Any] | None:
-    """What is to be stored of a gang's `trace_finished` event; None when it was before. Call only with the job's row locked."""
-    first, last = told.get("steps") or (None, None)
+async def settle(tx: AsyncConnection, job_id: str, event: TraceFinishedEvent, ts: float) -> TraceFinishedEvent | None:
+    """The gang's event as it is stored, or None if the trace was settled before. Call only with the job's row locked."""
+    first, last = event.steps or (None, None)
     outcome = {
-        "state": "done" if told["done"] else "failed",
-        "message": str(told.get("message") or "") or None,
-        "first_step": None if first is None else int(first),
-        "last_step": None if last is None else int(last),
+        "state": "done" if event.done else "failed",
+        "message": event.message or None,
+        "first_step": first,
+        "last_step": last,
     }
-    row = await rows.settle(tx, job_id, str(told["id"]), ts, outcome)
-    return None if row is None else _told(row)
+    row = await rows.settle(tx, job_id, event.id, ts, outcome)
+    return None if row is None else _event(row)
 
 
 async def miss_all(tx: AsyncConnection, job_id: str, attempt: int, actor: str, now: float) -> None:
     """The attempt ends: what is not recorded by now will not be. Call only with the job's row locked."""
     outcome = {"state": "failed", "message": "the attempt ended before all steps were told"}
-    told = [_told(row) for row in await rows.settle_all(tx, job_id, now, outcome)]
-    same = {"attempt": attempt, "kind": "trace_finished", "ts": now, "actor": actor}
-    await events.append(tx, job_id, [{**same, "data": data} for data in told])
+    missed = [_event(row) for row in await rows.settle_all(tx, job_id, now, outcome)]
+    same = {"attempt": attempt, "kind": TraceFinishedEvent.kind, "ts": now, "actor": actor}
+    await events.append(tx, job_id, [{**same, "data": to_json(event)} for event in missed])
 
 
-def _told(row: RowMapping) -> dict[str, Any]:
-    steps = None if row["first_step"] is None else [row["first_step"], row["last_step"]]
-    said = {"id": row["id"], "done": row["state"] == "done", "message": row["message"], "steps": steps}
-    return {**said, "asked_by": row["actor"], "asked_at": row["asked_at"]}
+def _event(row: RowMapping) -> TraceFinishedEvent:
+    return TraceFinishedEvent(
+        id=row["id"],
+        done=row["state"] == "done",
+        message=row["message"],
+        steps=None if row["first_step"] is None else (row["first_step"], row["last_step"]),
+        asked_by=row["actor"],
+        asked_at=row["asked_at"],
+    )
 
 
 async def traces(store: Store, job: str, *, before: str | None = None, limit: int = 20) -> TracePage:

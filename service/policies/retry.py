@@ -18,6 +18,7 @@ INFRASTRUCTURE: Final = frozenset(
         "replica_mismatch",
         "connection_lost",
         "start_failed",
+        "other_version",
         "gang_error",
         "journal_unreadable",
         "storage_unreachable",

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ...workers.messages.event import CheckpointEvent, IncidentEvent
 from ..errors import CheckpointDamaged, CheckpointGone
 from ..ids import job_in
 from ..store import checkpoints as rows
@@ -25,17 +26,17 @@ _FAILED: Final[Mapping[str, CheckpointState]] = {"checkpoint_damaged": "damaged"
 _OTHER: Final = "Take another checkpoint: shardyard checkpoints {job} has the state of each."
 
 
-async def saved(tx: AsyncConnection, job_id: str, data: Mapping[str, Any]) -> None:
+async def saved(tx: AsyncConnection, job_id: str, event: CheckpointEvent) -> None:
     """A gang has told of a checkpoint. `kept`: the steps of all that were there after it."""
-    await rows.put(tx, job_id, int(data["step"]), PRESENT)
-    if data.get("kept") is not None:
-        await rows.remove_all_but(tx, job_id, [int(step) for step in data["kept"]])
+    await rows.put(tx, job_id, event.step, PRESENT)
+    if event.kept is not None:
+        await rows.remove_all_but(tx, job_id, list(event.kept))
 
 
-async def passed_over(tx: AsyncConnection, job_id: str, incident: Mapping[str, Any]) -> None:
+async def passed_over(tx: AsyncConnection, job_id: str, incident: IncidentEvent) -> None:
     """A gang has told of an incident: where a damaged checkpoint was passed over, `step` is that checkpoint's."""
-    if incident.get("cause") == "checkpoint_damaged" and isinstance(incident.get("step"), int):
-        await rows.put(tx, job_id, incident["step"], "damaged")
+    if incident.cause == "checkpoint_damaged" and incident.step is not None:
+        await rows.put(tx, job_id, incident.step, "damaged")
 
 
 async def seen(tx: AsyncConnection, job_id: str, step: int, result: Any, error: Mapping[str, str] | None) -> None:

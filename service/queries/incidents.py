@@ -1,10 +1,12 @@
 """What went wrong with a job, and what was done about it: each incident with its repair, as facts and as one paragraph."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy.engine import RowMapping
 
+from ...workers.messages.event import IncidentEvent, RepairEvent, read
+from ...workers.messages.incident_events import CollectiveWait
 from ..jobs.submit import existing
 from ..schemas.records import Incident, IncidentPage, Repair, Stacks, Waiting
 from ..store import events as event_rows
@@ -58,31 +60,47 @@ def _repair_of(row: RowMapping, following: int | None, mended: Any) -> Repair | 
         return None
     for repair in mended:
         if row["position"] < repair["position"] and (following is None or repair["position"] < following):
-            data = repair["data"]
-            names = ("generation", "restored", "step", "seconds")
-            return Repair(**{name: data.get(name) for name in names}, spares=data.get("spares") or [])
+            event = read(RepairEvent, repair["data"])
+            return Repair(
+                generation=event.generation,
+                restored=event.restored,
+                step=event.step,
+                seconds=event.seconds,
+                spares=list(event.spares),
+            )
     return None
 
 
 def _incident(row: RowMapping, repair: Repair | None) -> Incident:
-    data = row["data"]
+    event = read(IncidentEvent, row["data"])
     return Incident(
         n=row["position"],
         ts=row["ts"],
         attempt=row["attempt"],
-        cause=str(data.get("cause")),
-        rank=data.get("rank"),
-        node=data.get("node"),
-        generation=data.get("generation"),
-        step=data.get("step"),
-        message=str(data.get("message") or ""),
-        traceback=data.get("traceback"),
-        stacks=[Stacks(entry["ranks"], entry["stack"]) for entry in data.get("stacks") or []],
-        waiting=[Waiting(**entry) for entry in data.get("waiting") or []],
-        log=list(data.get("log") or []),
-        ranks=list(data.get("ranks") or []),
+        cause=event.cause,
+        rank=event.rank,
+        node=event.node,
+        generation=event.generation,
+        step=event.step,
+        message=event.message,
+        traceback=event.traceback,
+        stacks=[Stacks(list(one.ranks), one.stack) for one in event.stacks or ()],
+        waiting=[_waiting(one) for one in event.waiting or ()],
+        log=list(event.log),
+        ranks=list(event.ranks or ()),
         repair=repair,
-        story=_story(data, repair),
+        story=_story(event, repair),
+    )
+
+
+def _waiting(wait: CollectiveWait) -> Waiting:
+    return Waiting(
+        ranks=list(wait.ranks),
+        seconds=wait.seconds,
+        group=wait.group,
+        members=list(wait.members),
+        op=wait.op,
+        seq=wait.seq,
     )
 
 
@@ -125,11 +143,11 @@ _LIVED_WITH = frozenset(
 )
 
 
-def _story(data: Mapping[str, Any], repair: Repair | None) -> str:
-    who = "The gang" if data.get("rank") is None else f"Rank {data['rank']}" + _on(data.get("node"))
-    when = f" after step {data['step']}" if data.get("step") else ""
-    happened = HAPPENED.get(str(data.get("cause")), "{who}: " + str(data.get("cause"))).format(who=who)
-    message = str(data.get("message") or "").strip().rstrip(".")
+def _story(incident: IncidentEvent, repair: Repair | None) -> str:
+    who = "The gang" if incident.rank is None else f"Rank {incident.rank}" + _on(incident.node)
+    when = f" after step {incident.step}" if incident.step else ""
+    happened = HAPPENED.get(incident.cause, "{who}: " + incident.cause).format(who=who)
+    message = incident.message.strip().rstrip(".")
     return " ".join(filter(None, [happened + when + (f": {message}." if message else "."), _mended(repair)]))
 
 

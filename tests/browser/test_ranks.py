@@ -20,6 +20,7 @@ from shardyard.service.store import rank_samples
 from shardyard.service.store.engine import Store
 from shardyard.service.store.packing.rank_sample import row_of
 from shardyard.strategies.layout import Layout
+from shardyard.workers.messages.event import RankMetricsEvent, read
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ async def _fill(plane: Plane, job: str) -> None:
     chosen = random.Random(1)
     rows: list[dict[str, Any]] = []
     for n in range(20 + WINDOWS):  # in the first of which it is not known yet
-        rows.append(row_of(1.7e9 + n, 1, LARGE, _sample(chosen), rows[-1] if rows else None))
+        rows.append(row_of(1.7e9 + n, 1, LARGE, read(RankMetricsEvent, _sample(chosen)), rows[-1] if rows else None))
     rows = rows[WINDOWS:]
     store = Store(Settings(data_dir=plane.data).database)
     try:

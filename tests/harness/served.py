@@ -23,6 +23,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
 from .databases import migrated_sqlite
+from .events import whole_event
 from .patience import PATIENCE_S
 
 MILLION = 1_000_000
@@ -114,7 +115,7 @@ class Placed:
         for at, (kind, data) in enumerate(told):
             self._number += 1
             ts = time.time() if since is None else since + at
-            events.append({"seq": self._number, "ts": ts, "kind": kind, "data": data})
+            events.append({"seq": self._number, "ts": ts, "kind": kind, "data": whole_event(kind, data)})
         self._served.do(take_in(self._served.store, self._lease, 1, events))
 
     def state(self, state: str, reason: str | None = None) -> None:

@@ -5,11 +5,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from harness.events import whole_event
 from harness.traces import whole
 
 from shardyard.service.cluster.interface import GangOrder, Node, Pull
 from shardyard.service.errors import ClusterError, GangLost
 from shardyard.service.states import FINAL
+from shardyard.workers.messages.event import VERSION
 from shardyard.workers.messages.fault_request import Fault
 from shardyard.workers.messages.trace_request import Trace
 from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, perform
@@ -36,7 +38,7 @@ class Gang:
     async def tell(self, kind: str, **data: Any) -> None:
         async with self.changed:
             seq = len(self.history) + 1
-            self.history.append({"seq": seq, "ts": time.time(), "kind": kind, "data": data})
+            self.history.append({"seq": seq, "ts": time.time(), "kind": kind, "data": whole_event(kind, data)})
             self.changed.notify_all()
 
     async def state(self, state: str, reason: str | None = None, message: str | None = None) -> None:
@@ -91,6 +93,7 @@ class InProcessCluster:
         self.batch = 50  # the most new events that a pull gives
         self.repeats = False  # pull gives acknowledged events again, too
         self.lost_replies = 0  # so many pulls happen, but their answers are lost
+        self.version = VERSION  # of the events that gangs send
         self.lost_orders = 0  # so many faults and traces are heard of, but not answered
         self._scripts: dict[str, asyncio.Task[None]] = {}
 
@@ -116,7 +119,7 @@ class InProcessCluster:
             async with asyncio.timeout(wait_s), told.changed:
                 await told.changed.wait_for(lambda: len(told.history) > after or self.living.get(gang) is not told)
         except TimeoutError:
-            return Pull([], len(told.history))
+            return Pull([], len(told.history), self.version)
         if self._gang(gang) is not told:
             raise GangLost(f"{gang} was closed, and another of its name was started")
         await asyncio.sleep(0)
@@ -124,7 +127,7 @@ class InProcessCluster:
             self.lost_replies -= 1
             raise ClusterError("the answer was lost")
         events = told.history[0 if self.repeats else after : after + self.batch]
-        return Pull(list(events), len(told.history))
+        return Pull(list(events), len(told.history), self.version)
 
     async def stop(self, gang: str, reason: str) -> None:
         told = self._gang(gang)

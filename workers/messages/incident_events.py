@@ -6,6 +6,8 @@ from typing import ClassVar, Literal
 
 from .event_type import Event
 
+#: Why the service gives an elastic job another layout.
+ReshardReason = Literal["no_room", "devices_free"]
 #: Lane, category, name, start and length in µs after the step's begin, micro-batch, stage.
 TraceSpan = tuple[int, str, str, float, float, int | None, int | None]
 #: Kind of action, stage, micro-batch, start and length in µs after the step's begin.
@@ -61,7 +63,7 @@ class IncidentEvent(Event):
     kind: ClassVar[str] = "incident"
     cause: str
     """Code of the cause."""
-    message: str = ""
+    message: str
     """What happened, in words."""
     rank: int | None = None
     """The rank to blame."""
@@ -116,7 +118,7 @@ class RepairEvent(Event):
     """The new generation."""
     spares: tuple[int, ...] = ()
     """Ranks that spares took over."""
-    restored: int | None = None
+    restored: int | None
     """Step of the snapshots that were restored. Null: from a checkpoint or from the start."""
     step: int
     """The first step of the new generation."""
@@ -131,7 +133,7 @@ class CordonEvent(Event):
     kind: ClassVar[str] = "cordon"
     node: str
     """Id of the node."""
-    until: float | None = None
+    until: float | None
     """End of the cordon in unix seconds. Null: the node stays in use, because it is the last of its kind."""
     message: str
     """The incidents, in words."""
@@ -146,7 +148,7 @@ class ReshardEvent(Event):
     """Layout before, in words."""
     after: str
     """Layout after, in words."""
-    reason: Literal["no_room", "devices_free"] | None = None
+    reason: ReshardReason | None = None
     """Why the service changed the layout of an elastic job. Null if a user did."""
 
 
@@ -165,9 +167,9 @@ class FaultEvent(Event):
     """Of `slow-rank`: milliseconds by which each step is slower."""
     for_s: float | None = None
     """Of `slow-rank`: seconds that the rank stays slow."""
-    done: bool = True
+    done: bool
     """False if the fault was not injected before the attempt ended."""
-    message: str = ""
+    message: str
     """What was done, in words."""
     step: int | None = None
     """The newest reported step."""
@@ -215,9 +217,9 @@ class TraceFinishedEvent(Event):
     """Id of the trace."""
     done: bool
     """True if every traced rank has sent all steps."""
-    message: str | None = None
+    message: str | None
     """Why the trace failed, or why it has fewer steps than asked for."""
-    steps: tuple[int, int] | None = None
+    steps: tuple[int, int] | None
     """First and last traced step. Null if there is none."""
     asked_by: str | None = None
     """Who asked for the trace. The service sets it."""

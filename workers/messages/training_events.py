@@ -53,9 +53,9 @@ class StateEvent(Event):
     kind: ClassVar[str] = "state"
     state: str
     """The new state. A gang sends `starting`, `running`, `recovering`, `succeeded`, `failed` or `cancelled`."""
-    reason: str | None = None
+    reason: str | None
     """Code of the reason."""
-    message: str | None = None
+    message: str | None
     """The reason in words."""
     attempt: int | None = None
     """Number of the attempt. The service sets it."""
@@ -213,7 +213,7 @@ class CheckpointEvent(Event):
     """Seconds from the begin of the save until it was complete."""
     held_s: float
     """Seconds of the save in which training stood still."""
-    kept: tuple[int, ...] | None = None
+    kept: tuple[int, ...] | None
     """Steps of all complete checkpoints of the job after the save. Null if they are not known."""
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy.engine import RowMapping
 
 from ....strategies.layout import Layout
+from ....workers.messages.event import RankMetricsEvent
 from ...policies.slow_ranks import Marks, marked, slow_rank
 from ...schemas.records import RankSample
 from ..rank_samples import pack, unpack
@@ -14,21 +15,21 @@ _LISTS = ("step_s", "busy_s", "wait_s", "memory")
 
 
 def row_of(
-    ts: float, attempt: int, layout: Layout, data: Mapping[str, Any], before: Mapping[str, Any] | None = None
+    ts: float, attempt: int, layout: Layout, event: RankMetricsEvent, before: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The row of a sample that a gang told; `before` is the job's row before it.
+    """The row of a gang's sample; `before` is the job's row before it.
 
-    Raises KeyError, TypeError, ValueError for what is none.
+    Raises ValueError for lists of different lengths.
     """
-    lists = {name: list(data[name]) for name in _LISTS}
+    lists = {name: list(getattr(event, name)) for name in _LISTS}
     world_size = len(lists["step_s"])
     if not world_size or any(len(values) != world_size for values in lists.values()):
         raise ValueError(f"lists of {sorted({len(values) for values in lists.values()})} ranks")
-    packed: dict[str, Any] = {**lists, "steps": int(data["steps"]), "memory_of": data.get("memory_of")}
-    packed |= {"nodes": data.get("nodes") or [], "node_of": data.get("node_of") or [None] * world_size}
+    packed: dict[str, Any] = {**lists, "steps": event.steps, "memory_of": event.memory_of}
+    packed |= {"nodes": list(event.nodes), "node_of": list(event.node_of) or [None] * world_size}
     if layout.world_size == world_size:  # else the job was given another one meanwhile
         packed |= {"axes": layout.degrees, "parts": [layout.part(rank) for rank in range(world_size)]}
-    row = {"attempt": attempt, "step": int(data["step"]), "ts": ts, "world_size": world_size}
+    row = {"attempt": attempt, "step": event.step, "ts": ts, "world_size": world_size}
     marks = marked(_marks(row, before), lists["busy_s"], lists["wait_s"], packed.get("parts") or [0] * world_size)
     return row | {"packed": pack(packed | {"marks": marks.as_json()})}
 

@@ -12,6 +12,9 @@ from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 
+from ....workers.messages.event import TraceEvent
+from ....workers.messages.incident_events import TracePipeline
+
 #: What a rank's time goes into; of the training thread exclusive, so that they sum to the step.
 CATEGORIES: Final = (
     "forward", "backward", "weight", "optimizer", "send", "receive", "collective", "data", "other",
@@ -40,29 +43,29 @@ class Body:
     ideal: list[Ideal]
 
 
-def columns(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a `trace` event. Raises KeyError, TypeError, ValueError for what is none."""
-    pipeline = told.get("pipeline") or {}
-    spans = [_span(*span) for span in told["spans"][:MOST_SPANS]]
-    beyond = len(told["spans"]) - len(spans)
+def columns(event: TraceEvent) -> dict[str, Any]:
+    """The row of a traced step. Raises ValueError for a number that is not finite or out of range, or an unknown action."""
+    pipeline = event.pipeline or TracePipeline()
+    spans = [_span(*span) for span in event.spans[:MOST_SPANS]]
+    beyond = len(event.spans) - len(spans)
     head = {
-        "error_s": _finite(told.get("error_s", 0.0)),
-        "sums": _sums(told["sums"]),
-        "dropped": int(told.get("dropped", 0)) + beyond,
-        "place": _whole(pipeline.get("place")),
-        "bubble_measured": _share(pipeline.get("bubble_measured")),
-        "bubble_simulated": _share(pipeline.get("bubble_simulated")),
+        "error_s": _finite(event.error_s),
+        "sums": _sums(event.sums),
+        "dropped": event.dropped + beyond,
+        "place": pipeline.place,
+        "bubble_measured": _share(pipeline.bubble_measured),
+        "bubble_simulated": _share(pipeline.bubble_simulated),
     }
     body = {
-        "lanes": [_text(lane) for lane in told.get("lanes", ())],
+        "lanes": [_text(lane) for lane in event.lanes],
         "spans": spans,
-        "ideal": [_ideal(*action) for action in pipeline.get("ideal", ())][:MOST_SPANS],
+        "ideal": [_ideal(*action) for action in pipeline.ideal[:MOST_SPANS]],
     }
     return {
-        "step": _counted(told["step"], 2**53),
-        "rank": _counted(told["rank"], 2**31),
-        "began": _finite(told["began"]),
-        "seconds": _finite(told["seconds"]),
+        "step": _counted(event.step, 2**53),
+        "rank": _counted(event.rank, 2**31),
+        "began": _finite(event.began),
+        "seconds": _finite(event.seconds),
         "head": head,
         "body": zlib.compress(json.dumps(body, separators=(",", ":")).encode(), _LEVEL),
     }
@@ -89,50 +92,47 @@ def event_of(row: RowMapping | Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _span(lane: Any, category: Any, name: Any, start: Any, length: Any, microbatch: Any, stage: Any) -> Sequence[Any]:
+def _span(
+    lane: int, category: str, name: str, start: float, length: float, microbatch: int | None, stage: int | None
+) -> Sequence[Any]:
     times = (round(_finite(start), 1), round(max(0.0, _finite(length)), 1))
-    return (int(lane), _known(category), _text(name), *times, _whole(microbatch), _whole(stage))
+    return (lane, _known(category), _text(name), *times, microbatch, stage)
 
 
-def _ideal(kind: Any, stage: Any, microbatch: Any, start: Any, length: Any) -> Sequence[Any]:
+def _ideal(kind: str, stage: int, microbatch: int, start: float, length: float) -> Sequence[Any]:
     if kind not in OF_ACTION:
         raise ValueError(f"{kind!r} is no action of a schedule")
-    return (kind, int(stage), int(microbatch), round(_finite(start), 1), round(max(0.0, _finite(length)), 1))
+    return (kind, stage, microbatch, round(_finite(start), 1), round(max(0.0, _finite(length)), 1))
 
 
-def _sums(told: Mapping[str, Any]) -> dict[str, float]:
+def _sums(told: Mapping[str, float]) -> dict[str, float]:
     """Seconds by category; those of unknown ones are others."""
     sums = dict.fromkeys(CATEGORIES, 0.0)
-    for category, seconds in dict(told).items():
+    for category, seconds in told.items():
         sums[_known(category)] += _finite(seconds)
     return {category: round(seconds, 7) for category, seconds in sums.items() if seconds}
 
 
-def _text(value: Any) -> str:
+def _text(value: str) -> str:
     """Short, and without halves of surrogate pairs."""
-    return str(value)[:_TEXT].encode("utf-8", "replace").decode()
+    return value[:_TEXT].encode("utf-8", "replace").decode()
 
 
-def _counted(value: Any, limit: int) -> int:
-    if not 0 <= int(value) < limit:
+def _counted(value: int, limit: int) -> int:
+    if not 0 <= value < limit:
         raise ValueError(f"{value} is not from 0 to {limit}")
-    return int(value)
+    return value
 
 
-def _known(category: Any) -> str:
+def _known(category: str) -> str:
     return category if category in _KNOWN else "other"
 
 
-def _finite(value: Any) -> float:
-    number = float(value)
+def _finite(number: float) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{number} is no time")
     return number
 
 
-def _share(value: Any) -> float | None:
+def _share(value: float | None) -> float | None:
     return None if value is None else _finite(value)
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)

@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from harness.databases import migrated_sqlite
+from harness.events import whole_event
 from harness.patience import PATIENCE_S
 
 from shardyard.api.app import create_app
@@ -170,7 +171,7 @@ class Gang:
         events = []
         for kind, data in told:
             self._number += 1
-            events.append({"seq": self._number, "ts": time.time(), "kind": kind, "data": data})
+            events.append({"seq": self._number, "ts": time.time(), "kind": kind, "data": whole_event(kind, data)})
         self._plane.do(take_in(self._plane.store, self._lease, 1, events))
 
     def state(self, state: str, reason: str | None = None, message: str | None = None) -> None:

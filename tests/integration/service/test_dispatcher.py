@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from harness.events import whole_event
 from harness.patience import PATIENCE_S
 from harness.postgres import Postgres
 from sqlalchemy import event
@@ -29,6 +30,7 @@ from shardyard.service.states import FINAL, State
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.workers.messages.event import VERSION
 
 from ..inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 
@@ -466,6 +468,26 @@ async def test_infrastructure_faults_use_restarts_up(
     assert await steps(store, job) == [1]  # told three times, kept once
 
 
+async def test_a_gang_of_another_version_is_replaced(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """Its events are not stored; the next attempt's are."""
+    cluster.version = VERSION + 1
+    job = await submit(store, settings, max_restarts=1, steps=3)
+    async with dispatching(store, settings, cluster):
+        waits = await until(store, job, lambda now: now.restarts == 1)
+        assert (waits.reason, await steps(store, job)) == ("other_version", [])
+        assert f"version {VERSION + 1}" in (waits.message or "")
+        cluster.version = VERSION
+        job = await ended(store, job)
+    assert (job.state, job.attempt) == (State.SUCCEEDED, 2)
+    assert cluster.closed[0] == cluster.orders[0].name
+    cluster.version = 0  # of a gang that does not say
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, await submit(store, settings, max_restarts=0))
+    assert (job.state, job.reason) == (State.FAILED, "other_version")
+
+
 async def test_a_lost_cluster_costs_no_restart(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
     cluster.script = run_until_stopped
     job = await submit(store, settings, max_restarts=0)
@@ -739,7 +761,8 @@ async def test_events_that_never_arrive_are_an_incident(
         await gang.state("starting")
         await gang.state("running")
         async with gang.changed:
-            gang.history.append({"seq": 9, "ts": time.time(), "kind": "state", "data": {"state": "succeeded"}})
+            last = whole_event("state", {"state": "succeeded"})
+            gang.history.append({"seq": 9, "ts": time.time(), "kind": "state", "data": last})
             gang.changed.notify_all()
 
     cluster.script = forgets

@@ -116,7 +116,7 @@ async def test_numbers_that_no_step_had_are_left_out_and_odd_ones_stop_nobody(
     huge = [step(n, loss) for n, loss in enumerate((1e308, 1e308, -1e308, float("nan"), 5e-324), start=1)]
     await take_in(store, lease, 1, told(state("starting"), state("running"), *huge, ("eval", {"step": 2, "loss": 1.5})))
     read = await curves.curves(store, job.id, curves.SERIES, buckets=2)
-    assert set(read.series) == {"loss", "tokens_per_s", "step_s"}
+    assert set(read.series) == {"loss", "tokens_per_s", "step_s", "step_s_max"}
     assert bounds(read) == [(1, -1e308, 1e308), (5, 5e-324, 5e-324)]
     assert [(one.step, one.loss) for one in read.evals] == [(2, 1.5)]
     beyond = await curves.curves(store, job.id, ["loss"], low=50, high=60)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import faults as rows
 from shardyard.service.store.engine import Store
+from shardyard.workers.messages.event import FaultEvent
 
 from .conftest import Submit
 
@@ -94,11 +96,11 @@ async def test_one_key_is_one_fault(store: Store, harmed: Settings, submit: Subm
 async def test_a_fault_is_told_once_done_or_missed(store: Store, harmed: Settings, submit: Submit) -> None:
     job = await running(store, submit, steps=7)
     struck, missed = [await ask(store, harmed, job.id, KILL, None, who) for who in ("me", "you")]
-    event = {"id": struck.id, "message": "it was done", "step": 3}
+    event = FaultEvent(id=struck.id, fault="kill-rank", done=True, message="it was done", step=3)
     async with store.write() as tx:
         first = await fault_injection.settle(tx, job.id, event, 5.0)
-        assert first is not None and (first["fault"], first["rank"], first["asked_by"]) == ("kill-rank", 1, "me")
-        assert (first["done"], first["message"], first["step"]) == (True, "it was done", 3)
+        assert first is not None and (first.fault, first.rank, first.asked_by) == ("kill-rank", 1, "me")
+        assert (first.done, first.message, first.step) == (True, "it was done", 3)
         assert await fault_injection.settle(tx, job.id, event, 6.0) is None
     async with store.write() as tx:
         row = await jobs.job_rows.by_id(tx, job.id)
@@ -107,6 +109,6 @@ async def test_a_fault_is_told_once_done_or_missed(store: Store, harmed: Setting
     [lost] = await told(store, job)
     assert (lost["id"], lost["done"], lost["asked_by"]) == (missed.id, False, "you")
     async with store.write() as tx:
-        assert await fault_injection.settle(tx, job.id, {"id": missed.id}, 8.0) is None
+        assert await fault_injection.settle(tx, job.id, replace(event, id=missed.id), 8.0) is None
     with pytest.raises(JobNotRunning):
         await ask(store, harmed, job.id, KILL, None, "me")

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from harness.events import whole_event
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
@@ -29,7 +30,10 @@ Events = list[dict[str, Any]]
 
 
 def told(*said: tuple[str, dict[str, Any]], first: int = 1) -> Events:
-    return [{"seq": first + i, "ts": 1000.0 + i, "kind": kind, "data": data} for i, (kind, data) in enumerate(said)]
+    return [
+        {"seq": first + i, "ts": 1000.0 + i, "kind": kind, "data": whole_event(kind, data)}
+        for i, (kind, data) in enumerate(said)
+    ]
 
 
 def state(name: str, reason: str | None = None) -> tuple[str, dict[str, Any]]:
@@ -191,10 +195,11 @@ async def test_an_event_that_makes_no_sense_is_an_incident_and_the_rest_goes_on(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    said = told(("step", {"loss": 1.0}), ("state", {"state": "dancing"}), ("log", {"rank": 0}), state("succeeded"))
+    wrong = ("step", {"step": None}), ("state", {"state": "dancing"}), ("log", {"lines": 3}), ("mood", {})
+    said = told(*wrong, state("succeeded"))
     taken = await take_in(store, lease, 1, said)
     assert taken.ended
-    assert [kind for kind, _ in await story(store, job) if kind == "incident"] == ["incident"] * 3
+    assert [kind for kind, _ in await story(store, job) if kind == "incident"] == ["incident"] * 4
     assert (await jobs.get_job(store, job.id)).state == State.SUCCEEDED
 
 

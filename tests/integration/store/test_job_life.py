@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import hypothesis
 import pytest
+from harness.events import whole_event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -74,7 +75,7 @@ class Told:
             data = {"state": state, "reason": None, "message": None}
         else:
             data = {"state": State.FAILED, "reason": word, "message": None}
-        self.events.append({"seq": len(self.events) + 1, "ts": 1000.0, "kind": kind, "data": data})
+        self.events.append({"seq": len(self.events) + 1, "ts": 1000.0, "kind": kind, "data": whole_event(kind, data)})
 
 
 @dataclass

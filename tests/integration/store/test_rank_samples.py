@@ -18,6 +18,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.packing.rank_sample import row_of
 from shardyard.strategies.layout import Layout
+from shardyard.workers.messages.event import RankMetricsEvent, read
 
 from .conftest import Submit
 from .test_intake import placed, state, step, told
@@ -80,7 +81,9 @@ async def test_a_stream_hears_of_the_newest_sample_once(store: Store, placed: tu
 async def test_of_a_long_job_the_older_half_is_thinned(store: Store, submit: Submit) -> None:
     job = await submit()
     for first in range(0, 5000, 500):
-        rows = [row_of(float(n), 1, Layout(), sample(1, n)) for n in range(first + 1, first + 501)]
+        rows = [
+            row_of(float(n), 1, Layout(), read(RankMetricsEvent, sample(1, n))) for n in range(first + 1, first + 501)
+        ]
         async with store.write() as tx:
             await rank_samples.append(tx, job.id, rows)
     async with store.read() as tx:
@@ -98,7 +101,10 @@ async def test_no_answer_is_over_300_kb(store: Store, submit: Submit, size: int,
     job = await submit()
     layout = Layout(data=size // 8 or 1, tensor=min(8, size))
     chosen = random.Random(1)
-    rows = [row_of(1.7e9 + n, 1, layout, _random_sample(chosen, size, 10**6 + n)) for n in range(min(samples, 12))]
+    rows = [
+        row_of(1.7e9 + n, 1, layout, read(RankMetricsEvent, _random_sample(chosen, size, 10**6 + n)))
+        for n in range(min(samples, 12))
+    ]
     async with store.write() as tx:
         await rank_samples.append(tx, job.id, [rows[n % len(rows)] for n in range(samples)])
     assert sum(len(row["packed"]) for row in rows) / len(rows) < 20 * size + 600
@@ -123,7 +129,9 @@ def _random_sample(chosen: random.Random, size: int, step: int) -> dict[str, Any
 async def test_pages_go_back_to_the_first_sample(store: Store, submit: Submit) -> None:
     job = await submit()
     async with store.write() as tx:
-        await rank_samples.append(tx, job.id, [row_of(float(n), 1, Layout(), sample(1, n)) for n in range(1, 6)])
+        await rank_samples.append(
+            tx, job.id, [row_of(float(n), 1, Layout(), read(RankMetricsEvent, sample(1, n))) for n in range(1, 6)]
+        )
     first = await ranks.samples(store, job.id, limit=2)
     assert ([one.step for one in first.items], first.next) == ([5, 4], 4)
     second = await ranks.samples(store, job.id, before=first.next, limit=3)
