@@ -96,7 +96,9 @@ class TrainerEvents:
         self.steps = self.steps or first_step
         if kind == "step" and (size := trainer.footprint.due()) is not None:
             message["data"]["resident"] = size
-        self.spool.add(kind, message["data"], message["ts"], urgent=first_step or kind in ("failed", "done", "trace_finished"))
+        self.spool.add(
+            kind, message["data"], message["ts"], urgent=first_step or kind in ("failed", "done", "trace_finished")
+        )
 
     async def _read_log(self, trainer: TrainerProcess, stream: str) -> None:
         source = trainer.logs[stream]
