@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ..service.errors import ShardyardError
+from ..service.schemas.problem import FieldError
 from ..workers.spec import MAX_SPEC_BYTES
-from .models import FieldError
 
 
 class SpecTooLarge(ShardyardError):

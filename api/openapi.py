@@ -11,8 +11,11 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from ..service.schemas.fault import FaultRequest
+from ..service.schemas.job import LayoutChange
+from ..service.schemas.problem import Problem
+from ..service.schemas.session import SignIn
 from ..service.spec import JobSpec
-from .models import FaultRequest, LayoutChange, Problem, SignIn
 
 _TOKEN = {
     "type": "http",

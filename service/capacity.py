@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .cluster.interface import Node
 from .nodes import fleet, machine_of
 from .policies import queue
+from .schemas.node import ClusterNode
 from .settings import NodeGroup, Settings
 from .store import capacities, nodes
 
 
-async def remember(tx: AsyncConnection, settings: Settings, found: Iterable[Node]) -> None:
+async def remember(tx: AsyncConnection, settings: Settings, found: Iterable[ClusterNode]) -> None:
     """Write down what the settings say, or what is there where that is the most."""
     known = {row["device"]: row for row in await capacities.of(tx, settings.cluster)}
     living = [queue.machine(node.cpu, 0, node.gpu, 0, 1) for node in found if node.alive]

@@ -10,12 +10,10 @@ from .errors import AmbiguousNode, NodeNotFound
 from .ids import job_of
 from .policies import cordon as policy
 from .policies import queue
-from .schemas.records import CordonRecord, Devices, Holding, NodeRecord, Replicas
+from .schemas.node import Cordon, Devices, Holding, Node, Replicas
 from .settings import Settings
-from .states import State
 from .store import cordons, jobs, nodes
 from .store.engine import Store
-from .timestamps import utc
 
 #: An id may be cut to so many characters where it still means one node.
 _SHORTEST = 6
@@ -52,13 +50,13 @@ async def fleet(tx: AsyncConnection, cluster: str) -> Fleet:
     return Fleet(alive, sorted(mine.keys() - set(spared)), spared)
 
 
-async def all_nodes(store: Store, settings: Settings) -> list[NodeRecord]:
+async def all_nodes(store: Store, settings: Settings) -> list[Node]:
     """The cluster's machines as last seen; empty until a dispatcher has seen them."""
     async with store.read() as tx:
         return await _records(tx, settings)
 
 
-async def _records(tx: AsyncConnection, settings: Settings) -> list[NodeRecord]:
+async def _records(tx: AsyncConnection, settings: Settings) -> list[Node]:
     held = await cordons.holding(tx)
     faults = await cordons.counts(tx, settings.rules.cordon.window_s)
     rows = await nodes.all_nodes(tx)
@@ -66,8 +64,8 @@ async def _records(tx: AsyncConnection, settings: Settings) -> list[NodeRecord]:
     named = {row["id"]: _gangs(row)[:_NAMED] for row in rows}
     holders = await jobs.holders(tx, {job for gangs in named.values() for job, _ in gangs})
     return [
-        NodeRecord(
-            **dict(row) | {"seen_at": utc(row["seen_at"])},
+        Node(
+            **row,
             devices=_devices(row, settings),
             held=[_holding(holders[job], share, settings) for job, share in named[row["id"]] if job in holders],
             held_more=max(0, len(_gangs(row)) - _NAMED),
@@ -89,20 +87,20 @@ def _gangs(row: RowMapping) -> list[tuple[str, Mapping[str, float]]]:
 def _devices(row: RowMapping, settings: Settings) -> list[Devices]:
     machine = machine_of(row, settings)
     return [
-        Devices(kind, machine.capacity[kind], machine.free[kind]) for kind in machine.capacity if machine.capacity[kind]
+        Devices(kind=kind, all=machine.capacity[kind], free=machine.free[kind])
+        for kind in machine.capacity
+        if machine.capacity[kind]
     ]
 
 
 def _holding(job: RowMapping, share: Mapping[str, float], settings: Settings) -> Holding:
     ranks = round(share["gpu"] or share["cpu"] * settings.cpu_ranks_per_core)
     degrees = [form["data"] for form in job["elastic"] or ()]
-    elastic = Replicas(min(degrees), max(degrees)) if degrees else None
-    return Holding(job["id"], job["name"], State(job["state"]), ranks, elastic)
+    elastic = Replicas(min=min(degrees), max=max(degrees)) if degrees else None
+    return Holding(job=job["id"], name=job["name"], state=job["state"], ranks=ranks, elastic=elastic)
 
 
-async def cordon(
-    store: Store, settings: Settings, node: str, seconds: float | None, message: str, actor: str
-) -> NodeRecord:
+async def cordon(store: Store, settings: Settings, node: str, seconds: float | None, message: str, actor: str) -> Node:
     """Keep new gangs away from a node (id, start of an id, or host) for so long, None: until it is lifted.
 
     What runs there goes on. Raises NodeNotFound, AmbiguousNode.
@@ -113,7 +111,7 @@ async def cordon(
         return await _record(tx, settings, found)
 
 
-async def uncordon(store: Store, settings: Settings, node: str, actor: str) -> NodeRecord:
+async def uncordon(store: Store, settings: Settings, node: str, actor: str) -> Node:
     """Let gangs come to a node again, with a clean record; harmless when it was not cordoned. Raises NodeNotFound, AmbiguousNode."""
     async with store.write() as tx:
         found = await _find(tx, node)
@@ -122,13 +120,13 @@ async def uncordon(store: Store, settings: Settings, node: str, actor: str) -> N
         return await _record(tx, settings, found)
 
 
-async def history(store: Store, limit: int = 100) -> list[CordonRecord]:
+async def history(store: Store, limit: int = 100) -> list[Cordon]:
     """All cordons, the newest first."""
     async with store.read() as tx:
-        return [_written(row) for row in await cordons.history(tx, limit)]
+        return [Cordon(**row) for row in await cordons.history(tx, limit)]
 
 
-async def _record(tx: AsyncConnection, settings: Settings, node: str) -> NodeRecord:
+async def _record(tx: AsyncConnection, settings: Settings, node: str) -> Node:
     return next(record for record in await _records(tx, settings) if record.id == node)
 
 
@@ -146,10 +144,5 @@ async def _find(tx: AsyncConnection, wanted: str) -> str:
     return str(found[0])
 
 
-def _cordon(row: RowMapping | None) -> CordonRecord | None:
-    return None if row is None else _written(row)
-
-
-def _written(row: RowMapping) -> CordonRecord:
-    moments = {name: None if row[name] is None else utc(row[name]) for name in ("since", "until", "ended_at")}
-    return CordonRecord(**{**row, **moments})
+def _cordon(row: RowMapping | None) -> Cordon | None:
+    return None if row is None else Cordon(**row)

@@ -9,9 +9,9 @@ import typer
 
 from ... import __version__
 from ...service.errors import ShardyardError
+from ...service.schemas.problem import FieldError
 from ..client import ApiError
 from ..errors import InvalidDocument
-from ..models import FieldError
 from .commands import (
     access,
     chaos,

@@ -6,7 +6,8 @@ from html import escape
 from math import isfinite
 from typing import Any, Protocol
 
-from ..models import Job, Metrics
+from ...service.schemas.job import Job
+from ...service.schemas.step import Metrics
 
 #: Points that a curve of this width can show.
 POINTS = 400

@@ -9,44 +9,29 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from ...service.errors import ShardyardError
+from ...service.schemas.checkpoint import Checkpoints
+from ...service.schemas.curve import Curves
+from ...service.schemas.fault import Fault
+from ...service.schemas.history import Story
+from ...service.schemas.incident import Incidents
+from ...service.schemas.job import Job, Jobs
+from ...service.schemas.log import LogHits, Logs
+from ...service.schemas.node import Cordon, Cordons, Node, Nodes
+from ...service.schemas.operation import Operation, Operations
+from ...service.schemas.preview import Preview
+from ...service.schemas.problem import FieldError
+from ...service.schemas.rank import Ranks
+from ...service.schemas.resource import JobResources
+from ...service.schemas.server import Server, Template, Templates
+from ...service.schemas.session import SignInCode
+from ...service.schemas.sparkline import Outline, Outlines
+from ...service.schemas.step import Metrics
+from ...service.schemas.timeline import Plan, Timeline
+from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from ...service.spec import JobSpec
 from ...strategies.layout import Layout
 from .. import spec_file
 from ..errors import InvalidParameter
-from ..models import (
-    Checkpoints,
-    Cordon,
-    Cordons,
-    Curves,
-    Fault,
-    FieldError,
-    Incidents,
-    Job,
-    JobResources,
-    Jobs,
-    LogHits,
-    Logs,
-    Metrics,
-    Node,
-    Nodes,
-    Operation,
-    Operations,
-    Outline,
-    Outlines,
-    Plan,
-    Preview,
-    Ranks,
-    Server,
-    SignInCode,
-    Story,
-    Template,
-    Templates,
-    Timeline,
-    Trace,
-    Traces,
-    TraceSpans,
-    TraceSummary,
-)
 from .transport import ApiError, Call
 
 Spec = JobSpec | Mapping[str, Any] | str | Path

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import httpx2
 
 from ...service.errors import ShardyardError
+from ...service.schemas.problem import FieldError
 from ...service.settings import Settings
 from .. import access_token, pidfile
-from ..models import FieldError
 from .transport import ApiError
 
 

@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from ...service.schemas.job import Job
+from ...service.schemas.problem import FieldError, Problem
 from ...service.settings import Settings
 from .. import pidfile
-from ..models import FieldError, Job, Problem
 
 T = TypeVar("T")
 

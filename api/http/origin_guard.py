@@ -12,8 +12,8 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ...service.schemas.problem import FieldError
 from ...service.settings import Settings
-from ..models import FieldError
 from .authentication import is_guarded
 from .problems import response
 

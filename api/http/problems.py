@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from ...service.errors import ShardyardError
+from ...service.schemas.problem import FieldError, Problem
 from ..errors import InvalidDocument
-from ..models import FieldError, Problem
 from ..routes.dashboard import not_found
 from .validation_errors import parameter_errors
 

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from ...service.errors import InvalidLayout
 from ...service.jobs.validation import check_layout
+from ...service.schemas.problem import FieldError
 from ...service.spec import PLAIN_TEXT, JobSpec
 from ...strategies.layout import Refusal
 from ..errors import InvalidDocument
-from ..models import FieldError
 from ..spec_document import Path, dotted, walk
 
 Schema = Mapping[str, Any]

@@ -19,7 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from ...service.errors import DatabaseError
 from ...service.failure_log import FailureLog
-from ...service.schemas.records import Cursor, Tail, TailItem
+from ...service.schemas.cursor import Cursor
+from ...service.schemas.live_tail import Tail, TailItem
 from .single_flight import SharedReads
 
 log = logging.getLogger(__name__)

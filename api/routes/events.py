@@ -7,7 +7,7 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
 from ...service.jobs import submit
-from ...service.schemas.records import Cursor
+from ...service.schemas.cursor import Cursor
 from ..http.dependencies import In
 from ..http.problems import describe
 from ..http.watch_hub import EventStream

@@ -3,10 +3,10 @@
 from fastapi import APIRouter, Request
 
 from ...service.orders import fault_injection
+from ...service.schemas.fault import Fault, FaultRequest
 from ..http import request_body
 from ..http.dependencies import Actor, In, Key
 from ..http.problems import describe
-from ..models import Fault, FaultRequest
 from ..spec_document import parse
 
 router = APIRouter(tags=["faults"])
@@ -41,4 +41,4 @@ async def inject(job: str, request: Request, context: In, actor: Actor, key: Key
     fault = fault_injection.Wanted(wanted.kind, wanted.rank, wanted.by_ms, wanted.for_s)
     asked = await fault_injection.ask(context.store, context.settings, job, fault, key, actor)
     context.stir()
-    return Fault.model_validate(asked)
+    return asked

@@ -12,8 +12,8 @@ from fastapi import APIRouter, Response
 
 from ...service import nodes
 from ...service.errors import DatabaseError, DatabaseUnreachable
+from ...service.schemas.server import Check, Health, Readiness
 from ..http.dependencies import Context, In
-from ..models import Check, Health, Readiness
 
 router = APIRouter(tags=["service"])
 
@@ -69,7 +69,7 @@ def _failed(error: DatabaseError) -> Check:
 async def _cluster(context: Context) -> Check:
     machines = await nodes.all_nodes(context.store, context.settings)
     patience_s = 5 * context.settings.nodes_s + 15
-    ages = [(datetime.now(UTC) - node.seen_at).total_seconds() for node in machines if node.alive]
+    ages = [(datetime.now(UTC) - node.seen_at).total_seconds() for node in machines if node.alive and node.seen_at]
     if not ages:
         return Check(ok=False, message="No dispatcher has seen a machine of the cluster yet.")
     if min(ages) > patience_s:

@@ -8,9 +8,12 @@ from ...service.queries import checkpoints as shelf
 from ...service.queries import history as told
 from ...service.queries import incidents as service
 from ...service.queries import timeline as lifeline
+from ...service.schemas.checkpoint import Checkpoints
+from ...service.schemas.history import Story
+from ...service.schemas.incident import Incidents
+from ...service.schemas.timeline import Plan, Timeline
 from ..http.dependencies import In
 from ..http.problems import describe
-from ..models import Checkpoints, Incidents, Plan, Story, Timeline
 
 router = APIRouter(tags=["telemetry"])
 
@@ -33,8 +36,8 @@ async def incidents(
 ) -> Incidents:
     """What went wrong, oldest first, each with its cause, what was done about it, and one paragraph that says so."""
     if newest:
-        return Incidents.model_validate(await service.newest(context.store, job, before=before, limit=limit))
-    return Incidents.model_validate(await service.incidents(context.store, job, after=after, limit=limit))
+        return await service.newest(context.store, job, before=before, limit=limit)
+    return await service.incidents(context.store, job, after=after, limit=limit)
 
 
 @router.get(
@@ -45,7 +48,7 @@ async def incidents(
 )
 async def timeline(job: str, context: In) -> Timeline:
     """In which state the job was when, by attempt and generation, with its incidents, repairs and changes of layout; bounded."""
-    return Timeline.model_validate(await lifeline.lifeline(context.store, job))
+    return await lifeline.lifeline(context.store, job)
 
 
 @router.get(
@@ -61,7 +64,7 @@ async def story(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Story:
     """States, checkpoints, incidents, repairs, changes of layout and faults that were asked for, newest first."""
-    return Story.model_validate(await told.story(context.store, job, before=before, limit=limit))
+    return await told.story(context.store, job, before=before, limit=limit)
 
 
 @router.get(
@@ -72,7 +75,7 @@ async def story(
 )
 async def plan(job: str, context: In) -> Plan:
     """The newest plan that the job's gang told: sizes of model, step and corpus."""
-    return Plan.model_validate(await lifeline.plan(context.store, job))
+    return await lifeline.plan(context.store, job)
 
 
 @router.get(
@@ -88,4 +91,4 @@ async def checkpoints(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Checkpoints:
     """Complete checkpoints that the job told of, newest first; older ones may have been removed to make room."""
-    return Checkpoints.model_validate(await shelf.checkpoints(context.store, job, before=before, limit=limit))
+    return await shelf.checkpoints(context.store, job, before=before, limit=limit)

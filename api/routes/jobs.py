@@ -11,7 +11,9 @@ from ...service.jobs import preview
 from ...service.jobs import reshard as layouts
 from ...service.jobs import submit as jobs
 from ...service.jobs.spec_warnings import warnings
-from ...service.schemas.records import Order
+from ...service.schemas.job import Job, Jobs, Order
+from ...service.schemas.preview import Preview
+from ...service.schemas.problem import FieldError
 from ...service.spec import JobSpec
 from ...service.states import State
 from ..errors import InvalidDocument, InvalidParameter
@@ -19,7 +21,6 @@ from ..http import request_body
 from ..http.dependencies import Actor, In, Key
 from ..http.problems import describe
 from ..http.validation_errors import read_spec
-from ..models import FieldError, Job, Jobs, Preview
 from ..spec_document import Format, parse
 
 router = APIRouter(tags=["jobs"])
@@ -77,8 +78,7 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     context.stir()
     answer.status_code = 201 if created else 200
     answer.headers["Location"] = f"/v1/jobs/{job.id}"
-    told = [FieldError.model_validate(each) for each in warnings(spec.train)]
-    return Job.model_validate(job).model_copy(update={"warnings": told})
+    return job.model_copy(update={"warnings": warnings(spec.train)})
 
 
 @router.post(
@@ -93,7 +93,7 @@ async def preview_job(request: Request, context: In) -> Preview:
     form = request_body.format_of(request)
     content = await request_body.read(request)
     spec, _ = await asyncio.to_thread(_read_spec, content, form)
-    return Preview.model_validate(await preview.preview(context.store, context.settings, spec, context.files))
+    return await preview.preview(context.store, context.settings, spec, context.files)
 
 
 @router.get(
@@ -115,10 +115,9 @@ async def list_jobs(
 ) -> Jobs:
     """One page of jobs."""
     labels = _labels(label or [])
-    page = await jobs.list_jobs(
+    return await jobs.list_jobs(
         context.store, state=state, labels=labels, name=name, text=text, order=sort, cursor=cursor, limit=limit
     )
-    return Jobs.model_validate(page)
 
 
 @router.get(
@@ -126,7 +125,7 @@ async def list_jobs(
 )
 async def get_job(job: str, context: In) -> Job:
     """A job by its id, or the newest of that name."""
-    return Job.model_validate(await jobs.get_job(context.store, job))
+    return await jobs.get_job(context.store, job)
 
 
 @router.post(
@@ -141,7 +140,7 @@ async def cancel(job: str, context: In, actor: Actor) -> Job:
     found = await jobs.get_job(context.store, job)
     cancelled = await jobs.cancel(context.store, found.id, actor)
     context.stir()
-    return Job.model_validate(cancelled)
+    return cancelled
 
 
 @router.post(
@@ -163,7 +162,7 @@ async def relayout(job: str, request: Request, context: In, actor: Actor) -> Job
     spec = await asyncio.to_thread(_with_layout, found.spec, content, form)
     changed = await layouts.relayout(context.store, context.settings, found.id, spec, actor, context.files)
     context.stir()
-    return Job.model_validate(changed)
+    return changed
 
 
 def _with_layout(spec: dict[str, Any], content: bytes, form: Format) -> JobSpec:

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from ...service.jobs import submit
 from ...service.queries import log_search
 from ...service.queries.log_search import Level, Wanted
+from ...service.schemas.log import LogHits, Logs
 from ..http.dependencies import In
 from ..http.disconnect import while_connected
 from ..http.problems import describe
-from ..models import LogHits, Logs
 
 router = APIRouter(tags=["telemetry"])
 
@@ -37,12 +37,9 @@ async def logs(
 ) -> Logs:
     """Log lines in order, of one rank or all. Ask again with `after=next` for those that follow."""
     if around is not None:
-        about = await log_search.around(context.store, job, around, rank=rank, limit=limit)
-        return Logs.model_validate(about)
+        return await log_search.around(context.store, job, around, rank=rank, limit=limit)
     found = await submit.get_job(context.store, job)
-    return Logs.model_validate(
-        await submit.logs(context.store, found.id, rank=rank, after=after, limit=limit, tail=tail)
-    )
+    return await submit.logs(context.store, found.id, rank=rank, after=after, limit=limit, tail=tail)
 
 
 def _wanted(
@@ -71,4 +68,4 @@ async def search_logs(
 ) -> LogHits:
     """Look through the next 20,000 lines, or 32 MiB, or for half a second, or until `limit` are found. `looked` says how far that was."""
     searching = log_search.search(context.store, job, wanted, after=after, limit=limit)
-    return LogHits.model_validate(await while_connected(request, searching))
+    return await while_connected(request, searching)

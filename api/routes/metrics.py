@@ -6,10 +6,11 @@ from fastapi import APIRouter, Query
 
 from ...service.jobs import submit
 from ...service.queries import curves as drawn
+from ...service.schemas.curve import Curves
+from ...service.schemas.step import Metrics
 from ..errors import InvalidParameter
 from ..http.dependencies import In
 from ..http.problems import describe
-from ..models import Curves, Metrics
 
 router = APIRouter(tags=["telemetry"])
 
@@ -28,7 +29,7 @@ async def metrics(
 ) -> Metrics:
     """Step records. More than `max_points` are thinned, keeping each bucket's lowest and highest loss."""
     found = await submit.get_job(context.store, job)
-    return Metrics.model_validate(await submit.metrics(context.store, found.id, since=since, max_points=max_points))
+    return await submit.metrics(context.store, found.id, since=since, max_points=max_points)
 
 
 @router.get(
@@ -48,8 +49,7 @@ async def curves(
     buckets: Annotated[int, Query(ge=2, le=drawn.MOST)] = 400,
 ) -> Curves:
     """Numbers of a range of steps in at most `buckets` buckets, each with its extremes, so that a spike among a million steps stays."""
-    read = await drawn.curves(context.store, job, _series(names), low=low, high=high, buckets=buckets)
-    return Curves.model_validate(read)
+    return await drawn.curves(context.store, job, _series(names), low=low, high=high, buckets=buckets)
 
 
 def _series(names: str) -> list[str]:

@@ -6,10 +6,10 @@ from fastapi import APIRouter, Path, Query
 
 from ...service.orders import checkpoint_operations
 from ...service.orders.checkpoint_operations import DTYPE, Wanted
+from ...service.schemas.operation import Operation, Operations
 from ...workers.tasks.checkpoint_task import Dtype
 from ..http.dependencies import Actor, In, Key
 from ..http.problems import describe
-from ..models import Operation, Operations
 
 router = APIRouter(tags=["checkpoints"])
 
@@ -31,7 +31,7 @@ async def verify(job: str, n: N, context: In, actor: Actor, key: Key = None) -> 
     """Have the cluster compare every file with its checksum. Ask for the operation's state until it is done or failed."""
     asked = await checkpoint_operations.ask(context.store, job, Wanted("verify", n), key, actor)
     context.stir()
-    return Operation.model_validate(asked)
+    return asked
 
 
 @router.post(
@@ -53,7 +53,7 @@ async def export(
     `-bf16` and the like. One that is there already is kept."""
     asked = await checkpoint_operations.ask(context.store, job, Wanted("export", n, dtype), key, actor)
     context.stir()
-    return Operation.model_validate(asked)
+    return asked
 
 
 @router.get(
@@ -69,9 +69,7 @@ async def list_operations(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Operations:
     """Newest first. A job keeps its last hundred."""
-    return Operations.model_validate(
-        await checkpoint_operations.operations(context.store, job, before=before, limit=limit)
-    )
+    return await checkpoint_operations.operations(context.store, job, before=before, limit=limit)
 
 
 @router.get(
@@ -82,4 +80,4 @@ async def list_operations(
 )
 async def get_operation(job: str, operation: str, context: In) -> Operation:
     """Whether it waits, runs, is done or has failed, and with what result."""
-    return Operation.model_validate(await checkpoint_operations.operation(context.store, job, operation))
+    return await checkpoint_operations.operation(context.store, job, operation)

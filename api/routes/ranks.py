@@ -6,9 +6,10 @@ from fastapi import APIRouter, Query
 
 from ...service.queries import ranks as service
 from ...service.queries import resources as formulas
+from ...service.schemas.rank import Ranks
+from ...service.schemas.resource import JobResources
 from ..http.dependencies import In
 from ..http.problems import describe
-from ..models import JobResources, Ranks
 
 router = APIRouter(tags=["telemetry"])
 
@@ -26,7 +27,7 @@ async def ranks(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Ranks:
     """Each rank's step, own work, waiting and memory every few seconds, newest first: as many samples as fit into 300 kB."""
-    return Ranks.model_validate(await service.samples(context.store, job, before=before, limit=limit))
+    return await service.samples(context.store, job, before=before, limit=limit)
 
 
 @router.get(
@@ -37,4 +38,4 @@ async def ranks(
 )
 async def resources(job: str, context: In) -> JobResources:
     """Memory per rank and bytes per mesh axis and collective: the formulas for the job's layout beside what its newest probe measured."""
-    return JobResources.model_validate(await formulas.resources(context.store, job, context.files))
+    return await formulas.resources(context.store, job, context.files)

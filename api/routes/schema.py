@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from ... import __version__
+from ...service.schemas.server import Server, Template, Templates
 from ..http.dependencies import In
 from ..http.validation_errors import job_schema
-from ..models import Server, Template, Templates
 
 router = APIRouter(tags=["service"])
 

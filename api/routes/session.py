@@ -4,13 +4,13 @@ import asyncio
 
 from fastapi import APIRouter, Request, Response
 
+from ...service.schemas.session import Session, SignIn, SignInCode
 from ..errors import Unauthenticated
 from ..http import request_body
 from ..http.authentication import CODE_S, OWNER, SESSION_PATH, SESSION_S, Actor, Authenticator
 from ..http.dependencies import In
 from ..http.peer import user_of
 from ..http.problems import describe
-from ..models import Session, SignIn, SignInCode
 from ..spec_document import parse
 
 router = APIRouter(tags=["service"])

@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from ...service.queries import loss_sparklines
+from ...service.schemas.sparkline import Outlines
 from ..http.dependencies import In
 from ..http.problems import describe
-from ..models import Outline, Outlines
 
 router = APIRouter(tags=["telemetry"])
 
@@ -19,4 +19,4 @@ Ids = Annotated[list[Annotated[str, Query(max_length=63)]], Query(max_length=200
 )
 async def list_outlines(context: In, job: Ids) -> Outlines:
     """The training loss of each job in at most 64 buckets; jobs that are not there, or told no step yet, are left out."""
-    return Outlines(items=[Outline.model_validate(one) for one in await loss_sparklines.of_jobs(context.store, job)])
+    return await loss_sparklines.of_jobs(context.store, job)

@@ -8,10 +8,10 @@ from fastapi.responses import StreamingResponse
 from ...service.orders import step_traces
 from ...service.queries import trace_download
 from ...service.queries import traces as trace_reading
+from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from ...workers.messages.trace_request import MOST_STEPS, TRACED_RANKS
 from ..http.dependencies import Actor, In, Key
 from ..http.problems import describe
-from ..models import Trace, Traces, TraceSpans, TraceSummary
 
 router = APIRouter(tags=["telemetry"])
 
@@ -47,7 +47,7 @@ async def trace(
     """Record what every rank does in the next steps, on one clock. The event `trace_finished` says when it is done, or why it is not."""
     asked = await step_traces.ask(context.store, job, steps, key, actor)
     context.stir()
-    return Trace.model_validate(asked)
+    return asked
 
 
 @router.get(
@@ -63,7 +63,7 @@ async def list_traces(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Traces:
     """Newest first. A job keeps its last ten."""
-    return Traces.model_validate(await step_traces.traces(context.store, job, before=before, limit=limit))
+    return await step_traces.traces(context.store, job, before=before, limit=limit)
 
 
 @router.get(
@@ -74,7 +74,7 @@ async def list_traces(
 )
 async def get_trace(job: str, trace: str, context: In, step: Step = None) -> TraceSummary:
     """Where each rank's time went: means over the traced steps, or of one `step`; the bubble, and the rank that worked longest."""
-    return TraceSummary.model_validate(await trace_reading.summary(context.store, job, trace, step))
+    return await trace_reading.summary(context.store, job, trace, step)
 
 
 @router.get(
@@ -95,7 +95,7 @@ async def spans(
     """A step (the first where none is named) as it is drawn, beside the ideal schedule. At most 300 kB: the shortest spans are
     left out first, and counted; a shorter stretch of time brings them back."""
     window = trace_reading.Window(from_us, to_us)
-    return TraceSpans.model_validate(await trace_reading.spans(context.store, job, trace, step, ranks, window))
+    return await trace_reading.spans(context.store, job, trace, step, ranks, window)
 
 
 @router.get(

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..ids import job_of
-from .interface import Share
+from ..schemas.node import Allocation
 
 
-def by_node(groups: Iterable[Mapping[str, Any]]) -> dict[str, list[Share]]:
+def by_node(groups: Iterable[Mapping[str, Any]]) -> dict[str, list[Allocation]]:
     """Node → what each gang has of it, by the gangs' names. `groups`: the rows of Ray's `placement_group_table`."""
     found: dict[str, dict[str, Counter[str]]] = {}
     for group in groups:
@@ -23,6 +23,7 @@ def by_node(groups: Iterable[Mapping[str, Any]]) -> dict[str, list[Share]]:
     return {node: [_share(gang, part) for gang, part in sorted(gangs.items())] for node, gangs in found.items()}
 
 
-def _share(gang: str, part: Mapping[str, float]) -> Share:
+def _share(gang: str, part: Mapping[str, float]) -> Allocation:
     # Ray's fractions do not add up exactly
-    return Share(gang, round(float(part.get("CPU", 0)), 4), round(float(part.get("GPU", 0)), 4))
+    cpu, gpu = (round(float(part.get(name, 0)), 4) for name in ("CPU", "GPU"))
+    return Allocation(gang=gang, cpu=cpu, gpu=gpu)

@@ -1,7 +1,7 @@
 """What a dispatcher needs of a cluster: start, hear, stop and clear away gangs, see to checkpoints. Ray's way of it is `ray_cluster.py`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...workers.messages.fault_request import Fault
@@ -9,30 +9,7 @@ from ...workers.messages.trace_request import Trace
 from ...workers.supervisor.policies.loss_spike import Bounds
 from ...workers.supervisor.policies.straggler import Limits
 from ...workers.tasks.checkpoint_task import Operation, Outcome
-
-
-@dataclass(frozen=True)
-class Share:
-    """What one gang has of a machine."""
-
-    gang: str
-    cpu: float
-    gpu: float
-
-
-@dataclass(frozen=True)
-class Node:
-    """A machine: whole CPUs and GPUs, and how much of them is taken."""
-
-    id: str
-    host: str
-    alive: bool
-    cpu: float
-    gpu: float
-    cpu_used: float
-    gpu_used: float
-    memory_bytes: int
-    gangs: list[Share] = field(default_factory=list)  # whose they are
+from ..schemas.node import ClusterNode
 
 
 @dataclass(frozen=True)
@@ -68,7 +45,7 @@ class Cluster(Protocol):
 
     async def connect(self) -> None: ...
 
-    async def nodes(self) -> list[Node]: ...
+    async def nodes(self) -> list[ClusterNode]: ...
 
     async def start_gang(self, order: GangOrder) -> None:
         """Returns before the gang trains. Harmless when the gang is there already, also when it has ended."""

@@ -25,9 +25,10 @@ from ...workers.supervisor.ranks.placement_group import NAMESPACE, Order, rank_a
 from ...workers.tasks.checkpoint_task import Operation, Outcome, perform
 from ..errors import ClusterError, GangLost
 from ..policies.warm_workers import shortage_of
+from ..schemas.node import ClusterNode
 from ..settings import Settings
 from . import allocations
-from .interface import GangOrder, Node, Pull
+from .interface import GangOrder, Pull
 from .ray_head import Head, HeadError, Record, count_workers, lives
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class Cluster:
         await _in_thread(_join, CONNECT_S, self.settings.ray_address)
         _restore_sigterm()
 
-    async def nodes(self) -> list[Node]:
+    async def nodes(self) -> list[ClusterNode]:
         self._look_at_head()
         return await _in_thread(_nodes, ANSWER_S)
 
@@ -389,17 +390,17 @@ def _clear_away(gang: str) -> None:
     journal.erase(gang)
 
 
-def _nodes() -> list[Node]:
+def _nodes() -> list[ClusterNode]:
     import ray
     from ray.util.client import ray as client
 
     if client.is_connected():  # `ray://`: the state calls below work on the cluster alone
-        found: list[Node] = ray.get(ray.remote(num_cpus=0)(_nodes_seen_inside).remote(), timeout=ANSWER_S)
+        found: list[ClusterNode] = ray.get(ray.remote(num_cpus=0)(_nodes_seen_inside).remote(), timeout=ANSWER_S)
         return found
     return _nodes_seen_inside()
 
 
-def _nodes_seen_inside() -> list[Node]:
+def _nodes_seen_inside() -> list[ClusterNode]:
     import ray
     from ray._private.state import available_resources_per_node  # Ray has no public call for it per node
     from ray.util import placement_group_table
@@ -412,7 +413,7 @@ def _nodes_seen_inside() -> list[Node]:
         alive = bool(node["Alive"])
         cpu, gpu = float(total.get("CPU", 0)), float(total.get("GPU", 0))
         nodes.append(
-            Node(
+            ClusterNode(
                 id=node["NodeID"],
                 host=node["NodeManagerHostname"],
                 alive=alive,

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -17,13 +17,14 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import capacity
-from ..cluster.interface import Cluster, Node
+from ..cluster.interface import Cluster
 from ..errors import ClusterError, DatabaseError, LeaseLost
 from ..failure_log import FailureLog
 from ..ids import gang_name, job_of
 from ..nodes import fleet
 from ..orders import fault_injection as faults
 from ..orders import step_traces as traces
+from ..schemas.node import ClusterNode
 from ..settings import Settings
 from ..states import HOLDING, State
 from ..store import clusters, jobs, leases, nodes
@@ -122,7 +123,7 @@ class Dispatcher:
         now, name = time.time(), self.settings.cluster
         async with self.store.write() as tx:
             before = [dict(row, seen_at=now) for row in await nodes.all_nodes(tx, name)]
-            rows = [asdict(node) | {"seen_at": now, "cluster": name} for node in found]
+            rows = [node.model_dump() | {"seen_at": now, "cluster": name} for node in found]
             if self._refuse(await self._other(tx, found, before)):
                 return
             await clusters.put(tx, name, self.owner, _NAME_S)
@@ -136,7 +137,7 @@ class Dispatcher:
         self._seen, self._unreachable, self._spared = True, None, spared
 
     async def _other(
-        self, tx: AsyncConnection, found: Sequence[Node], before: Sequence[Mapping[str, Any]]
+        self, tx: AsyncConnection, found: Sequence[ClusterNode], before: Sequence[Mapping[str, Any]]
     ) -> str | None:
         """The dispatcher of another cluster under our cluster's name, if there is one: it looked lately, and knows none of our nodes."""
         row = await clusters.locked(tx, self.settings.cluster)

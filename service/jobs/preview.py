@@ -1,6 +1,8 @@
 """What a spec would run as: the checks of a submission, and what follows from it, without a trace in the database."""
 
-from ..schemas.records import Preview
+from dataclasses import asdict
+
+from ..schemas.preview import Form, Preview
 from ..settings import Settings
 from ..spec import JobSpec
 from ..store.engine import Store
@@ -27,7 +29,7 @@ async def preview(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
         tokens_per_step=tokens,
         tokens=tokens * train.steps,
         parameters=architecture.parameters if architecture else None,
-        forms=list(checked.forms),
+        forms=[Form(**asdict(form)) for form in checked.forms],
         resume=row["resume"],
         warnings=warnings(train),
     )

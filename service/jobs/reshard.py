@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.messages.event import ReshardEvent, to_json
 from .. import capacity
 from ..errors import JobEnded, StateChanged
-from ..schemas.records import Job
+from ..schemas.job import Job
 from ..settings import Settings
 from ..spec import JobSpec
 from ..states import MOVES, State

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from ...workers.spec import TrainSpec
-from ..schemas.records import SpecWarning
+from ..schemas.problem import FieldError
 
 
-def warnings(train: TrainSpec) -> list[SpecWarning]:
+def warnings(train: TrainSpec) -> list[FieldError]:
     """One for each such option, by field and with a remedy."""
     found = (*_schedule(train), *_layout(train), *_rhythms(train))
-    return [SpecWarning(f"train.{field}", message, remedy) for field, message, remedy in found]
+    return [FieldError(field=f"train.{field}", message=message, remedy=remedy) for field, message, remedy in found]
 
 
 _Found = Iterator[tuple[str, str, str]]

@@ -2,8 +2,6 @@
 
 import re
 import time
-from dataclasses import asdict
-from datetime import datetime
 from heapq import merge
 from itertools import takewhile
 from math import inf
@@ -26,22 +24,11 @@ from ..errors import (
 )
 from ..ids import job_in, new_job_id
 from ..queries import checkpoint_catalogue
-from ..schemas.records import (
-    Budget,
-    Budgets,
-    Cursor,
-    Evaluation,
-    Job,
-    LogLine,
-    LogPage,
-    Metrics,
-    Order,
-    Page,
-    Progress,
-    Step,
-    Tail,
-    TailItem,
-)
+from ..schemas.cursor import Cursor
+from ..schemas.job import Budget, Budgets, Job, Jobs, Order, Progress
+from ..schemas.live_tail import Tail, TailItem
+from ..schemas.log import LogLine, Logs
+from ..schemas.step import Evaluation, Metrics, Step
 from ..settings import Settings
 from ..spec import JobSpec
 from ..states import FINAL, State
@@ -53,13 +40,12 @@ from ..store import steps as step_rows
 from ..store.dialect import unix_now
 from ..store.engine import Store
 from ..store.packing.rank_sample import sample_of
-from ..timestamps import utc
 from . import elastic, validation
 from . import resume as resuming
 from .spec_files import SpecFiles
 from .transitions import Word, move
 
-_STEP_FIELDS = tuple(Step.__dataclass_fields__)
+_STEP_FIELDS = tuple(Step.model_fields)
 
 
 async def submit(
@@ -191,17 +177,17 @@ async def list_jobs(
     order: Order = Order.NEWEST,
     cursor: str | None = None,
     limit: int = 50,
-) -> Page:
+) -> Jobs:
     """Jobs that match every filter, in order. `text` is found in id or name. Raises InvalidCursor."""
     place = None if cursor is None else _place(cursor, order)
     filters = (name, text, *(labels or {}), *(labels or {}).values())
     if any("\0" in part for part in filters if part):
-        return Page([], None)
+        return Jobs(items=[])
     wanted = job_rows.Filter(state, name, text, labels or {})
     async with store.read() as tx:
         rows = await job_rows.page(tx, wanted, place, limit + 1, order)
     items = [job_of(row) for row in rows[:limit]]
-    return Page(items, _place_of(items[-1], order) if len(rows) > limit else None)
+    return Jobs(items=items, next=_place_of(items[-1], order) if len(rows) > limit else None)
 
 
 _CURSORS = {
@@ -259,14 +245,20 @@ async def metrics(store: Store, job: str, *, since: int = 0, max_points: int = 1
         else:
             steps = await step_rows.extremes(tx, row["id"], low, high, max(1, (max_points - 2) // 2))
     points = [_step(step) for step in steps]
-    return Metrics(points, high if span else since, not whole, evaluations(evals, since), cursor_of(row))
+    return Metrics(
+        points=points,
+        last_step=high if span else since,
+        downsampled=not whole,
+        evals=evaluations(evals, since),
+        cursor=cursor_of(row),
+    )
 
 
 def evaluations(rows: Any, since: int) -> list[Evaluation]:
     """In order of step; of a step that was validated again after a restart, the later one."""
     told = {int(row["data"]["step"]): row for row in rows}
     return [
-        Evaluation(step, row["data"].get("loss"), row["data"].get("unigram_loss"), row["ts"])
+        Evaluation(step=step, loss=row["data"].get("loss"), unigram_loss=row["data"].get("unigram_loss"), ts=row["ts"])
         for step, row in sorted(told.items())
         if step > since
     ]
@@ -274,7 +266,7 @@ def evaluations(rows: Any, since: int) -> list[Evaluation]:
 
 async def logs(
     store: Store, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None
-) -> LogPage:
+) -> Logs:
     """Log lines after position `after`, or the last `tail` ones, of one rank or all. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
@@ -283,9 +275,9 @@ async def logs(
         else:
             rows = await log_rows.after(tx, job_id, rank, after, limit + 1)
     if tail is not None:
-        return LogPage([line_of(row) for row in rows], None)
+        return Logs(lines=[line_of(row) for row in rows])
     lines = [line_of(row) for row in rows[:limit]]
-    return LogPage(lines, lines[-1].n if len(rows) > limit else None)
+    return Logs(lines=lines, next=lines[-1].n if len(rows) > limit else None)
 
 
 async def tail(
@@ -324,7 +316,10 @@ async def tail(
 def _in_order(cursor: Cursor, limit: int, events: Any, steps: Any, lines: Any, samples: Any) -> list[TailItem]:
     """By time, but each table in the order of its positions; of equal times the events last, so that an end is last."""
     told = (
-        [TailItem("rank_metrics", row["ts"], asdict(sample_of(row)), Cursor(ranks=row["position"])) for row in samples],
+        [
+            TailItem("rank_metrics", row["ts"], sample_of(row).model_dump(), Cursor(ranks=row["position"]))
+            for row in samples
+        ],
         [TailItem("log", row["ts"], _log_data(row), Cursor(log=row["position"])) for row in lines],
         [TailItem("step", row["ts"], _step_data(row), Cursor(step=row["position"])) for row in steps],
         [TailItem(row["kind"], row["ts"], row["data"], Cursor(event=row["position"])) for row in events],
@@ -344,7 +339,7 @@ def job_of(row: RowMapping) -> Job:
     return Job(
         id=row["id"],
         name=row["name"],
-        state=State(row["state"]),
+        state=row["state"],
         reason=row["reason"],
         message=row["message"],
         labels=row["labels"],
@@ -357,9 +352,9 @@ def job_of(row: RowMapping) -> Job:
         restarts=row["restarts"],
         budgets=_budgets(row),
         retry_at=_retry_at(row),
-        created_at=utc(row["created_at"]),
-        started_at=None if row["started_at"] is None else utc(row["started_at"]),
-        finished_at=None if row["finished_at"] is None else utc(row["finished_at"]),
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
         progress=_progress(row),
         summary=row["summary"],
         checkpoint=row["checkpoint"],
@@ -370,21 +365,21 @@ def job_of(row: RowMapping) -> Job:
 
 def _budgets(row: RowMapping) -> Budgets:
     return Budgets(
-        restarts=Budget(row["restarts"], row["max_restarts"]),
-        retries=Budget(row["retries"], row["max_retries"]),
-        repairs=Budget(row["repairs"], row["spec"].get("policy", {}).get("max_repairs", 0)),
+        restarts=Budget(used=row["restarts"], most=row["max_restarts"]),
+        retries=Budget(used=row["retries"], most=row["max_retries"]),
+        repairs=Budget(used=row["repairs"], most=row["spec"].get("policy", {}).get("max_repairs", 0)),
     )
 
 
-def _retry_at(row: RowMapping) -> datetime | None:
+def _retry_at(row: RowMapping) -> float | None:
     waits = row["state"] == State.QUEUED and row["retry_at"] > time.time()
-    return utc(row["retry_at"]) if waits else None
+    return float(row["retry_at"]) if waits else None
 
 
 def _progress(row: RowMapping) -> Progress | None:
     if row["step"] is None:
         return None
-    return Progress(row["step"], row["steps"], row["loss"], row["tokens"], row["tokens_per_s"], row["eta_s"])
+    return Progress(**{name: row[name] for name in Progress.model_fields})
 
 
 def cursor_of(row: RowMapping) -> Cursor:
@@ -400,7 +395,15 @@ def _step_data(row: RowMapping) -> dict[str, Any]:
 
 
 def line_of(row: RowMapping) -> LogLine:
-    return LogLine(row["position"], row["rank"], row["attempt"], row["line"], row["stream"], row["text"], row["ts"])
+    return LogLine(
+        n=row["position"],
+        rank=row["rank"],
+        attempt=row["attempt"],
+        line=row["line"],
+        stream=row["stream"],
+        text=row["text"],
+        ts=row["ts"],
+    )
 
 
 def _log_data(row: RowMapping) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.spec import TrainSpec
 from ...workers.storage.uri import below
-from ...workers.tasks.checkpoint_task import Dtype, Kind, Operation
+from ...workers.tasks.checkpoint_task import Dtype, Kind
+from ...workers.tasks.checkpoint_task import Operation as GangOperation
 from ..errors import (
     CheckpointNotFound,
     ExportUnderway,
@@ -26,13 +27,12 @@ from ..errors import (
 from ..ids import new_operation_id
 from ..jobs.submit import existing
 from ..queries import checkpoint_catalogue
-from ..schemas.records import OperationPage, OperationRecord
+from ..schemas.operation import Operation, Operations
 from ..states import FINAL, State
 from ..store import events
 from ..store import jobs as job_rows
 from ..store import operations as rows
 from ..store.engine import Store
-from ..timestamps import utc
 
 #: Operations of a job that may wait or run, and that are kept when they are settled.
 MOST_OPEN: Final = 20
@@ -53,7 +53,7 @@ class Wanted:
     dtype: Dtype | None = None
 
 
-async def ask(store: Store, job: str, wanted: Wanted, idempotency_key: str | None, actor: str) -> OperationRecord:
+async def ask(store: Store, job: str, wanted: Wanted, idempotency_key: str | None, actor: str) -> Operation:
     """Store the operation; a dispatcher sees it within `poll_s`. `job` is an id or a name.
 
     Raises JobNotFound, CheckpointNotFound, CheckpointGone, CheckpointDamaged, ExportUnderway, TooManyOperations, IdempotencyConflict; then
@@ -108,7 +108,7 @@ def _what(row: Any) -> tuple[Any, ...]:
     return row["kind"], row["path"], row["dtype"]
 
 
-def _replayed(row: RowMapping, wanted: Wanted) -> OperationRecord:
+def _replayed(row: RowMapping, wanted: Wanted) -> Operation:
     if Wanted(row["kind"], row["n"], row["dtype"]) == wanted:
         return _record(row)
     raise IdempotencyConflict(
@@ -118,12 +118,12 @@ def _replayed(row: RowMapping, wanted: Wanted) -> OperationRecord:
     )
 
 
-def order_of(row: RowMapping) -> Operation:
+def order_of(row: RowMapping) -> GangOperation:
     """What the cluster is told."""
-    return Operation(row["id"], row["kind"], row["path"], row["out"], row["dtype"])
+    return GangOperation(row["id"], row["kind"], row["path"], row["out"], row["dtype"])
 
 
-async def operations(store: Store, job: str, *, before: str | None = None, limit: int = 20) -> OperationPage:
+async def operations(store: Store, job: str, *, before: str | None = None, limit: int = 20) -> Operations:
     """Of a job (id or name), those that were asked for before the operation `before`, newest first. Raises JobNotFound, InvalidCursor."""
     if before is not None and _ID.fullmatch(before) is None:
         remedy = "Use `next` of the page before."
@@ -132,10 +132,10 @@ async def operations(store: Store, job: str, *, before: str | None = None, limit
         found = await existing(tx, job)
         page = await rows.before(tx, found["id"], before, limit + 1)
     items = [_record(row) for row in page[:limit]]
-    return OperationPage(items, items[-1].id if len(page) > limit else None)
+    return Operations(items=items, next=items[-1].id if len(page) > limit else None)
 
 
-async def operation(store: Store, job: str, operation_id: str) -> OperationRecord:
+async def operation(store: Store, job: str, operation_id: str) -> Operation:
     """One of a job (id or name). Raises JobNotFound, OperationNotFound."""
     async with store.read() as tx:
         found = await existing(tx, job)
@@ -147,8 +147,8 @@ async def operation(store: Store, job: str, operation_id: str) -> OperationRecor
     return _record(row)
 
 
-def _record(row: RowMapping) -> OperationRecord:
-    return OperationRecord(
+def _record(row: RowMapping) -> Operation:
+    return Operation(
         id=row["id"],
         job=row["job_id"],
         kind=row["kind"],
@@ -161,7 +161,7 @@ def _record(row: RowMapping) -> OperationRecord:
         exported=row["result"] if row["kind"] == "export" else None,
         error=row["error"],
         actor=row["actor"],
-        asked_at=utc(row["asked_at"]),
-        started_at=None if row["started_at"] is None else utc(row["started_at"]),
-        settled_at=None if row["settled_at"] is None else utc(row["settled_at"]),
+        asked_at=row["asked_at"],
+        started_at=row["started_at"],
+        settled_at=row["settled_at"],
     )

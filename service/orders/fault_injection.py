@@ -5,18 +5,18 @@ A fault is meant for the attempt that runs when it is asked for; when that ends 
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import FaultEvent, to_json
-from ...workers.messages.fault_request import OF_A_RANK, Fault, Kind
+from ...workers.messages.fault_request import OF_A_RANK, Kind
+from ...workers.messages.fault_request import Fault as GangFault
 from ..errors import FaultsDisabled, IdempotencyConflict, InvalidFault, JobNotRunning
 from ..ids import new_fault_id
 from ..jobs.submit import existing
-from ..schemas.records import FaultRecord
+from ..schemas.fault import Fault
 from ..settings import Settings
 from ..states import State
 from ..store import events
@@ -41,7 +41,7 @@ class Wanted:
 
 async def ask(
     store: Store, settings: Settings, job: str, wanted: Wanted, idempotency_key: str | None, actor: str
-) -> FaultRecord:
+) -> Fault:
     """Store the order; the job's dispatcher sees it within `poll_s`. `job` is an id or a name.
 
     Raises FaultsDisabled, JobNotFound, JobNotRunning, InvalidFault, IdempotencyConflict; then nothing is stored.
@@ -71,7 +71,7 @@ def _with_defaults(wanted: Wanted) -> Wanted:
     return Wanted(wanted.kind, wanted.rank, by_ms, FOR_S if wanted.for_s is None else wanted.for_s)
 
 
-def _replayed(row: RowMapping, wanted: Wanted) -> FaultRecord:
+def _replayed(row: RowMapping, wanted: Wanted) -> Fault:
     if Wanted(row["kind"], row["rank"], row["by_ms"], row["for_s"]) == wanted:
         return _record(row)
     raise IdempotencyConflict(
@@ -105,9 +105,9 @@ def _check_rank(wanted: Wanted, world_size: int) -> None:
         raise InvalidFault(f"There is no rank {wanted.rank}.", field="rank", remedy=f"The job's ranks: {ranks}.")
 
 
-def order_of(row: RowMapping) -> Fault:
+def order_of(row: RowMapping) -> GangFault:
     """What the gang is told."""
-    return Fault(row["id"], row["kind"], row["rank"], row["by_ms"], row["for_s"])
+    return GangFault(row["id"], row["kind"], row["rank"], row["by_ms"], row["for_s"])
 
 
 async def settle(tx: AsyncConnection, job_id: str, event: FaultEvent, ts: float) -> FaultEvent | None:
@@ -139,8 +139,8 @@ def _event(row: RowMapping, done: bool, message: str, step: int | None) -> Fault
     )
 
 
-def _record(row: RowMapping) -> FaultRecord:
-    return FaultRecord(
+def _record(row: RowMapping) -> Fault:
+    return Fault(
         id=row["id"],
         job=row["job_id"],
         attempt=row["attempt"],
@@ -149,6 +149,6 @@ def _record(row: RowMapping) -> FaultRecord:
         by_ms=row["by_ms"],
         for_s=row["for_s"],
         actor=row["actor"],
-        asked_at=datetime.fromtimestamp(row["asked_at"], UTC),
-        settled_at=None if row["settled_at"] is None else datetime.fromtimestamp(row["settled_at"], UTC),
+        asked_at=row["asked_at"],
+        settled_at=row["settled_at"],
     )

@@ -12,18 +12,18 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import TraceEvent, TraceFinishedEvent, to_json
-from ...workers.messages.trace_request import TRACED_RANKS, Trace
+from ...workers.messages.trace_request import TRACED_RANKS
+from ...workers.messages.trace_request import Trace as GangTrace
 from ..errors import IdempotencyConflict, InvalidCursor, JobNotRunning, TraceNotFound, TraceOpen
 from ..ids import new_trace_id
 from ..jobs.submit import existing
-from ..schemas.records import TracePage, TraceRecord
+from ..schemas.trace import Trace, Traces
 from ..states import State
 from ..store import events
 from ..store import jobs as job_rows
 from ..store import traces as rows
 from ..store.engine import Store
 from ..store.packing import trace_spans
-from ..timestamps import utc
 
 #: Traces that are kept of a job.
 KEPT: Final = 10
@@ -31,7 +31,7 @@ KEPT: Final = 10
 _ID = re.compile(r"trace-[0-9a-z]{26}")
 
 
-async def ask(store: Store, job: str, steps: int, idempotency_key: str | None, actor: str) -> TraceRecord:
+async def ask(store: Store, job: str, steps: int, idempotency_key: str | None, actor: str) -> Trace:
     """Store the order; the job's dispatcher sees it within `poll_s`. `job` is an id or a name.
 
     Raises JobNotFound, JobNotRunning, TraceOpen, IdempotencyConflict; then nothing is stored.
@@ -73,9 +73,9 @@ async def _check(tx: AsyncConnection, job: RowMapping) -> None:
         raise TraceOpen(f"{open_one['id']} is being recorded.", field="job", remedy=remedy)
 
 
-def order_of(row: RowMapping) -> Trace:
+def order_of(row: RowMapping) -> GangTrace:
     """What the gang is told."""
-    return Trace(row["id"], row["steps"])
+    return GangTrace(row["id"], row["steps"])
 
 
 async def keep(tx: AsyncConnection, job_id: str, event: TraceEvent) -> None:
@@ -120,7 +120,7 @@ def _event(row: RowMapping) -> TraceFinishedEvent:
     )
 
 
-async def traces(store: Store, job: str, *, before: str | None = None, limit: int = 20) -> TracePage:
+async def traces(store: Store, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
     """Traces of a job (id or name) that were asked for before the trace `before`, newest first. Raises JobNotFound, InvalidCursor."""
     if before is not None and _ID.fullmatch(before) is None:
         remedy = "Use `next` of the page before."
@@ -129,10 +129,10 @@ async def traces(store: Store, job: str, *, before: str | None = None, limit: in
         found = await existing(tx, job)
         page = await rows.before(tx, found["id"], before, limit + 1)
         items = [await _record(tx, found, row) for row in page[:limit]]
-    return TracePage(items, items[-1].id if len(page) > limit else None)
+    return Traces(items=items, next=items[-1].id if len(page) > limit else None)
 
 
-async def one(tx: AsyncConnection, job: str, trace: str) -> tuple[TraceRecord, int]:
+async def one(tx: AsyncConnection, job: str, trace: str) -> tuple[Trace, int]:
     """A job's trace, and of how many ranks the job is. Raises JobNotFound, TraceNotFound."""
     found = await existing(tx, job)
     row = await rows.get(tx, found["id"], trace) if _ID.fullmatch(trace) else None
@@ -142,9 +142,9 @@ async def one(tx: AsyncConnection, job: str, trace: str) -> tuple[TraceRecord, i
     return await _record(tx, found, row), found["world_size"]
 
 
-async def _record(tx: AsyncConnection, job: RowMapping, row: RowMapping) -> TraceRecord:
+async def _record(tx: AsyncConnection, job: RowMapping, row: RowMapping) -> Trace:
     parts = await rows.count(tx, row["job_id"], row["id"])
-    return TraceRecord(
+    return Trace(
         id=row["id"],
         job=row["job_id"],
         attempt=row["attempt"],
@@ -156,6 +156,6 @@ async def _record(tx: AsyncConnection, job: RowMapping, row: RowMapping) -> Trac
         parts=parts,
         parts_wanted=row["steps"] * min(job["world_size"], TRACED_RANKS),
         actor=row["actor"],
-        asked_at=utc(row["asked_at"]),
-        settled_at=None if row["settled_at"] is None else utc(row["settled_at"]),
+        asked_at=row["asked_at"],
+        settled_at=row["settled_at"],
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...workers.supervisor.policies.straggler import MANY, WORTH
-from ..schemas.records import SlowRank
+from ..schemas.rank import SlowRank
 
 #: Shares of the peers' median.
 MORE: Final = 0.2
@@ -83,9 +83,8 @@ def slow_rank(
     if rank is None or windows[rank].more_s <= 0:
         return None
     one = windows[rank]
-    return SlowRank(
-        rank, one.busy_s, one.usual_s, f"rank {rank} computes {_in_words(one.more_s)} longer than its peers"
-    )
+    message = f"rank {rank} computes {_in_words(one.more_s)} longer than its peers"
+    return SlowRank(rank=rank, busy_s=one.busy_s, usual_s=one.usual_s, message=message)
 
 
 def _windows(

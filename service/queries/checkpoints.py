@@ -3,21 +3,21 @@
 from sqlalchemy.engine import RowMapping
 
 from ..jobs.submit import existing
-from ..schemas.records import Checkpoint, CheckpointPage
+from ..schemas.checkpoint import Checkpoint, Checkpoints
 from ..store import events as event_rows
 from ..store.engine import Store
 from . import checkpoint_catalogue
 from .checkpoint_catalogue import CheckpointState
 
 
-async def checkpoints(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> CheckpointPage:
+async def checkpoints(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
     """Checkpoints of a job (id or name) that were told before place `before`, newest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         told = await event_rows.of_kind_before(tx, job_id, "checkpoint", before, limit + 1)
         states = await checkpoint_catalogue.states(tx, job_id, [int(row["data"]["step"]) for row in told])
     items = [_checkpoint(row, states[int(row["data"]["step"])]) for row in told[:limit]]
-    return CheckpointPage(items, items[-1].n if len(told) > limit else None)
+    return Checkpoints(items=items, next=items[-1].n if len(told) > limit else None)
 
 
 def _checkpoint(row: RowMapping, state: CheckpointState) -> Checkpoint:

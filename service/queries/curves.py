@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy.engine import RowMapping
 
 from ..jobs.submit import cursor_of, evaluations, existing
-from ..schemas.records import Curves, Series
+from ..schemas.curve import Curves, Series
 from ..store import events as event_rows
 from ..store import rollups, steps
 from ..store.engine import Store
@@ -36,7 +36,7 @@ async def curves(
         span = await steps.span(tx, row["id"], 0)
         evals = await event_rows.of_kind(tx, row["id"], "eval", _EVALS)
         if span is None:
-            return Curves(1, [], {}, evaluations(evals, 0), 0, 0, cursor_of(row))
+            return Curves(width=1, starts=[], series={}, evals=evaluations(evals, 0), cursor=cursor_of(row))
         first, last = max(low, span[0]), min(span[1] if high is None else high, span[1])
         width = width_of(last - first + 1, buckets)
         rows = await rollups.read(tx, row["id"], wanted, width, first, last) if first <= last else ()
@@ -44,7 +44,15 @@ async def curves(
     series = {name: _series(rows, name, width, end) for name in wanted}
     known = {name: one for name, one in series.items() if any(value is not None for value in one.mean)}
     starts = [int(each["place"]) * width + 1 for each in rows]
-    return Curves(width, starts, known, evaluations(evals, 0), end["step"] if end else 0, span[1], cursor_of(row))
+    return Curves(
+        width=width,
+        starts=starts,
+        series=known,
+        evals=evaluations(evals, 0),
+        end=end["step"] if end else 0,
+        last_step=span[1],
+        cursor=cursor_of(row),
+    )
 
 
 def width_of(count: int, buckets: int) -> int:
@@ -58,9 +66,9 @@ def width_of(count: int, buckets: int) -> int:
 def _series(rows: Sequence[RowMapping], name: str, width: int, end: RowMapping | None) -> Series:
     mean, last = [_mean(row, name) for row in rows], _short(end[name]) if end else None
     if width == 1:
-        return Series(mean, None, None, last)
+        return Series(mean=mean, last=last)
     low, high = ([_short(row[f"{name}_{bound}"]) for row in rows] for bound in ("low", "high"))
-    return Series(mean, low, high, last)
+    return Series(mean=mean, low=low, high=high, last=last)
 
 
 def _mean(row: RowMapping, name: str) -> float | None:

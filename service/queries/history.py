@@ -6,7 +6,7 @@ Each kind is read off its own index, so that a page costs the same with a millio
 from typing import Any, Final
 
 from ..jobs.submit import existing
-from ..schemas.records import StoryEntry, StoryPage
+from ..schemas.history import Story, StoryEntry
 from ..store import events as event_rows
 from ..store.engine import Store
 
@@ -15,16 +15,17 @@ KINDS: Final = ("state", "checkpoint", "incident", "repair", "reshard", "fault")
 _LONG: Final = frozenset({"stacks", "waiting", "log"})
 
 
-async def story(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> StoryPage:
+async def story(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> Story:
     """What happened to a job (id or name) before place `before`, newest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         told = [row for kind in KINDS for row in await event_rows.of_kind_before(tx, job_id, kind, before, limit + 1)]
     told.sort(key=lambda row: int(row["position"]), reverse=True)
     items = [
-        StoryEntry(row["position"], row["ts"], row["attempt"], row["kind"], _short(row["data"])) for row in told[:limit]
+        StoryEntry(n=row["position"], ts=row["ts"], attempt=row["attempt"], kind=row["kind"], data=_short(row["data"]))
+        for row in told[:limit]
     ]
-    return StoryPage(items, items[-1].n if len(told) > limit else None)
+    return Story(items=items, next=items[-1].n if len(told) > limit else None)
 
 
 def _short(data: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from sqlalchemy.engine import RowMapping
 from ...workers.messages.event import IncidentEvent, RepairEvent, read
 from ...workers.messages.incident_events import CollectiveWait
 from ..jobs.submit import existing
-from ..schemas.records import Incident, IncidentPage, Repair, Stacks, Waiting
+from ..schemas.incident import Incident, Incidents, Repair, Stacks, Waiting
 from ..store import events as event_rows
 from ..store.engine import Store
 
@@ -16,7 +16,7 @@ from ..store.engine import Store
 _BEYOND = 100
 
 
-async def newest(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> IncidentPage:
+async def newest(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> Incidents:
     """Incidents of a job (id or name) before number `before`, newest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
@@ -29,10 +29,10 @@ async def newest(store: Store, job: str, *, before: int | None = None, limit: in
         mended = await event_rows.of_kind_after(tx, job_id, "repair", first, None, limit + 1) if told else []
     pairs = _pairs([*told, *beyond])[: len(told)]
     items = [_incident(row, _repair_of(row, following, mended)) for row, following in reversed(pairs)]
-    return IncidentPage(items, items[-1].n if len(found) > limit else None)
+    return Incidents(items=items, next=items[-1].n if len(found) > limit else None)
 
 
-async def incidents(store: Store, job: str, *, after: int = 0, limit: int = 100) -> IncidentPage:
+async def incidents(store: Store, job: str, *, after: int = 0, limit: int = 100) -> Incidents:
     """Incidents of a job (id or name) after number `after`, oldest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
@@ -40,7 +40,7 @@ async def incidents(store: Store, job: str, *, after: int = 0, limit: int = 100)
         first = told[0]["position"] if told else after
         mended = await event_rows.of_kind_after(tx, job_id, "repair", first, None, limit) if told else []
     items = [_incident(row, _repair_of(row, following, mended)) for row, following in _pairs(told)[:limit]]
-    return IncidentPage(items, items[-1].n if len(told) > limit else None)
+    return Incidents(items=items, next=items[-1].n if len(told) > limit else None)
 
 
 def _pairs(rows: Any) -> list[tuple[RowMapping, int | None]]:
@@ -84,7 +84,7 @@ def _incident(row: RowMapping, repair: Repair | None) -> Incident:
         step=event.step,
         message=event.message,
         traceback=event.traceback,
-        stacks=[Stacks(list(one.ranks), one.stack) for one in event.stacks or ()],
+        stacks=[Stacks(ranks=list(one.ranks), stack=one.stack) for one in event.stacks or ()],
         waiting=[_waiting(one) for one in event.waiting or ()],
         log=list(event.log),
         ranks=list(event.ranks or ()),

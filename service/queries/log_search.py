@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..errors import SearchTooSlow
 from ..jobs.submit import existing, line_of
-from ..schemas.records import LogHits, LogPage
+from ..schemas.log import LogHits, Logs
 from ..store import log_search as rows
 from ..store import logs as log_rows
 from ..store.engine import Store
@@ -43,7 +43,8 @@ async def search(store: Store, job: str, wanted: Wanted, *, after: int = 0, limi
     except TimeoutError:
         if scan.looked == after:
             raise SearchTooSlow from None
-    return LogHits([line_of(each) for each in scan.found], scan.looked, scan.last, scan.done)
+    lines = [line_of(each) for each in scan.found]
+    return LogHits(lines=lines, looked=scan.looked, last=scan.last, done=scan.done)
 
 
 @dataclass
@@ -89,11 +90,11 @@ class _Scan:
         self.looked, self.done = max(self.looked, self.last), True
 
 
-async def around(store: Store, job: str, position: int, *, rank: int | None = None, limit: int = 100) -> LogPage:
+async def around(store: Store, job: str, position: int, *, rank: int | None = None, limit: int = 100) -> Logs:
     """Lines about position `position`, of one rank or all: half of `limit` before it, the rest from it on. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         before = await rows.before(tx, job_id, rank, position, limit // 2)
         rest = await log_rows.after(tx, job_id, rank, position - 1, limit - len(before) + 1)
     lines = [line_of(each) for each in [*before, *rest]][:limit]
-    return LogPage(lines, lines[-1].n if len(before) + len(rest) > limit else None)
+    return Logs(lines=lines, next=lines[-1].n if len(before) + len(rest) > limit else None)

@@ -15,7 +15,7 @@ from ...workers.spec import TrainSpec
 from ..errors import FilesTooSlow
 from ..jobs.spec_files import SpecFiles
 from ..jobs.submit import existing
-from ..schemas.records import Flow, Held, ResourcesRecord
+from ..schemas.resource import Flow, Held, JobResources
 from ..store import events
 from ..store.engine import Store
 
@@ -25,7 +25,7 @@ _PEAK: Final = Unknown("All that torch had allocated at its most, buffers and fr
 Numbers = Mapping[str, Any]
 
 
-async def resources(store: Store, job: str, files: SpecFiles) -> ResourcesRecord:
+async def resources(store: Store, job: str, files: SpecFiles) -> JobResources:
     """Of a job (id or name). Raises JobNotFound."""
     async with store.read() as tx:
         row = await existing(tx, job)
@@ -39,7 +39,7 @@ async def resources(store: Store, job: str, files: SpecFiles) -> ResourcesRecord
     except FilesTooSlow as error:
         setting = Unknown(f"The model's numbers cannot be read here: {error.message}")
     measured: Numbers = {} if probe is None else probe["data"]
-    return ResourcesRecord(
+    return JobResources(
         layout=row["layout"],
         step=measured.get("step"),
         memory=_memory(setting, measured.get("memory") or {}),
@@ -81,8 +81,10 @@ def _memory(setting: Setting | Unknown, measured: Numbers) -> list[Held]:
 def _held(kind: str, said: Answer, measured: Numbers) -> Held:
     least, most = measured.get("min"), measured.get("max")
     if isinstance(said, Formula):
-        return Held(kind, least, most, said.words, said.low, said.high, None)
-    return Held(kind, least, most, None, None, None, said.reason)
+        formula: Numbers = {"formula": said.words, "low": said.low, "high": said.high, "reason": None}
+    else:
+        formula = {"formula": None, "low": None, "high": None, "reason": said.reason}
+    return Held(kind=kind, least=least, most=most, **formula)
 
 
 def _traffic(setting: Setting | Unknown, measured: Mapping[str, Mapping[str, Numbers]]) -> list[Flow]:
@@ -98,8 +100,18 @@ def _traffic(setting: Setting | Unknown, measured: Mapping[str, Mapping[str, Num
 
 def _flow(axis: str, kind: str, said: Traffic, setting: Setting | Unknown, told: Numbers | None) -> Flow:
     moved = said.moved.get((axis, kind))
-    calls, count, size = (told["calls"], told["elements"], told["bytes"]) if told else (None, None, None)
-    if moved is not None:
-        return Flow(axis, kind, calls, count, size, moved.words, moved.elements, moved.bytes, None)
-    reason = setting.reason if isinstance(setting, Unknown) else said.unknown.get(axis, "There is no formula for this.")
-    return Flow(axis, kind, calls, count, size, None, None, None, reason)
+    reason = None
+    if moved is None:
+        missing = said.unknown.get(axis, "There is no formula for this.")
+        reason = setting.reason if isinstance(setting, Unknown) else missing
+    return Flow(
+        axis=axis,
+        collective=kind,
+        calls=told["calls"] if told else None,
+        elements=told["elements"] if told else None,
+        bytes=told["bytes"] if told else None,
+        formula=moved.words if moved else None,
+        formula_elements=moved.elements if moved else None,
+        formula_bytes=moved.bytes if moved else None,
+        reason=reason,
+    )

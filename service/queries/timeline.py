@@ -5,12 +5,12 @@ the first moment of which everything is known, and says so.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy.engine import RowMapping
 
 from ..jobs.submit import existing
-from ..schemas.records import LifeLine, Mark, Span
+from ..schemas.timeline import Mark, Plan, Span, Timeline
 from ..states import FINAL, State
 from ..store import events as event_rows
 from ..store.engine import Store
@@ -20,7 +20,7 @@ MOST: Final = 300
 KINDS: Final = ("state", "incident", "repair", "reshard")
 
 
-async def lifeline(store: Store, job: str) -> LifeLine:
+async def lifeline(store: Store, job: str) -> Timeline:
     """The line of a job (id or name). Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
@@ -28,18 +28,19 @@ async def lifeline(store: Store, job: str) -> LifeLine:
     return drawn(told)
 
 
-async def plan(store: Store, job: str) -> dict[str, Any]:
+async def plan(store: Store, job: str) -> Plan:
     """What the gang of a job (id or name) told last that it would do; empty before its first. Raises JobNotFound."""
     async with store.read() as tx:
         row = await event_rows.newest(tx, (await existing(tx, job))["id"], "plan")
-    return {} if row is None else dict(row["data"])
+    return Plan() if row is None else Plan.model_validate(row["data"])
 
 
-def drawn(told: Sequence[Sequence[RowMapping]]) -> LifeLine:
+def drawn(told: Sequence[Sequence[RowMapping]]) -> Timeline:
     """The line of events by kind, each newest first, of which those beyond `MOST` only say that there are more."""
     begins = max((rows[MOST - 1]["position"] for rows in told if len(rows) > MOST), default=0)
     rows = sorted((row for of in told for row in of if row["position"] >= begins), key=lambda row: int(row["position"]))
-    return LifeLine(_spans(rows), [_mark(row) for row in rows if row["kind"] != "state"], begins == 0)
+    marks = [_mark(row) for row in rows if row["kind"] != "state"]
+    return Timeline(spans=_spans(rows), marks=marks, complete=begins == 0)
 
 
 def _spans(rows: Iterable[RowMapping]) -> list[Span]:
@@ -50,16 +51,14 @@ def _spans(rows: Iterable[RowMapping]) -> list[Span]:
         if row["kind"] == "state":
             state = str(data.get("state"))
             if last is not None:
-                spans[-1] = _until(last, ts)
+                spans[-1] = last.model_copy(update={"ended": max(ts, last.begun)})
             if state not in FINAL:
-                spans.append(Span(state, attempt, _generation(state, attempt, last), ts, None, data.get("reason")))
+                generation = _generation(state, attempt, last)
+                reason = data.get("reason")
+                spans.append(Span(state=state, attempt=attempt, generation=generation, begun=ts, reason=reason))
         elif row["kind"] == "repair" and last is not None and data.get("generation") is not None:
-            spans[-1] = Span(last.state, last.attempt, int(data["generation"]), last.begun, last.ended, last.reason)
+            spans[-1] = last.model_copy(update={"generation": int(data["generation"])})
     return spans
-
-
-def _until(span: Span, ts: float) -> Span:
-    return Span(span.state, span.attempt, span.generation, span.begun, max(ts, span.begun), span.reason)
 
 
 def _generation(state: str, attempt: int, last: Span | None) -> int:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from statistics import fmean, median
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 
 from ...workers.messages.trace_request import WAITS
 from ..errors import TraceNotFound
 from ..orders.step_traces import one
-from ..schemas.records import IdealRow, RankSpans, SpanRow, StepSpans, TracedRank, TracedStep, TraceSummary
+from ..schemas.trace import IdealRow, RankSpans, SpanRow, TracedRank, TracedStep, TraceSpans, TraceSummary
 from ..store import traces as rows
 from ..store.engine import Store
 from ..store.packing.trace_spans import CATEGORIES, OF_ACTION, Body, Ideal, Span, body_of
@@ -40,7 +40,7 @@ async def summary(store: Store, job: str, trace: str, step: int | None = None) -
     if step is not None:
         _check_step(trace, step, by_step)
     shown = by_step[step] if step is not None else _means(by_step.values())
-    return TraceSummary(found, steps, step, shown, *_slowest(shown), *_bubbles(shown))
+    return TraceSummary(trace=found, steps=steps, step=step, ranks=shown, **_slowest(shown), **_bubbles(shown))
 
 
 def _by_step(told: Sequence[RowMapping]) -> dict[int, list[RowMapping]]:
@@ -88,23 +88,22 @@ def _short(seconds: float) -> float:
 
 def _step(step: int, parts: Sequence[RowMapping], ranks: Sequence[TracedRank]) -> TracedStep:
     longest = max(rank.seconds for rank in ranks)
-    return TracedStep(
-        step, min(part["began"] for part in parts), longest, len(ranks), *_slowest(ranks), *_bubbles(ranks)
-    )
+    began = min(part["began"] for part in parts)
+    return TracedStep(step=step, began=began, seconds=longest, ranks=len(ranks), **_slowest(ranks), **_bubbles(ranks))
 
 
-def _slowest(ranks: Sequence[TracedRank]) -> tuple[int | None, float | None]:
+def _slowest(ranks: Sequence[TracedRank]) -> dict[str, Any]:
     """The rank with the most own work, and by how many seconds that is more than the others' median."""
     if len(ranks) < 2:
-        return None, None
+        return {"slowest_rank": None, "slower_by_s": None}
     slowest = max(ranks, key=attrgetter("busy_s"))
     others = median(rank.busy_s for rank in ranks if rank is not slowest)
-    return slowest.rank, _short(slowest.busy_s - others)
+    return {"slowest_rank": slowest.rank, "slower_by_s": _short(slowest.busy_s - others)}
 
 
-def _bubbles(ranks: Sequence[TracedRank]) -> tuple[float | None, float | None]:
-    measured = _mean(rank.bubble_measured for rank in ranks)
-    return measured, _mean(rank.bubble_simulated for rank in ranks)
+def _bubbles(ranks: Sequence[TracedRank]) -> dict[str, Any]:
+    kinds = ("bubble_measured", "bubble_simulated")
+    return {kind: _mean(getattr(rank, kind) for rank in ranks) for kind in kinds}
 
 
 def _means(steps: Iterable[Sequence[TracedRank]]) -> list[TracedRank]:
@@ -156,7 +155,7 @@ async def spans(
     step: int | None = None,
     ranks: Collection[int] | None = None,
     window: Window = Window(),
-) -> StepSpans:
+) -> TraceSpans:
     """The spans of one step (the first, when it is not said) that a window shows. Raises JobNotFound, TraceNotFound."""
     async with store.read() as tx:
         found, size = await one(tx, job, trace)
@@ -182,7 +181,7 @@ class _Told:
     rest: tuple[int | None, ...]  # lane, category, micro-batch and stage; of an ideal action without lane
 
 
-def _spans(trace: str, step: TracedStep, parts: Sequence[RowMapping], replicas: int, window: Window) -> StepSpans:
+def _spans(trace: str, step: TracedStep, parts: Sequence[RowMapping], replicas: int, window: Window) -> TraceSpans:
     bodies = [body_of(part["body"]) for part in parts]
     begins = [round((part["began"] - step.began) * 1e6) for part in parts]
     shown = [_shown(body, began, window) for body, began in zip(bodies, begins, strict=True)]
@@ -195,7 +194,16 @@ def _spans(trace: str, step: TracedStep, parts: Sequence[RowMapping], replicas: 
         made.append(_rank_spans(part, body, begins[at], replicas, mine, names, missing))
     dropped = sum(rank.dropped for rank in made)
     length = max((rank.began_us + rank.length_us for rank in made), default=0)
-    return StepSpans(trace, step.step, step.began, length, list(CATEGORIES), list(names), made, dropped)
+    return TraceSpans(
+        trace=trace,
+        step=step.step,
+        began=step.began,
+        length_us=length,
+        categories=list(CATEGORIES),
+        names=list(names),
+        ranks=made,
+        dropped=dropped,
+    )
 
 
 def _shown(body: Body, began: int, window: Window) -> tuple[list[Span], list[Ideal]]:
@@ -242,7 +250,7 @@ def _rank_spans(
     part: RowMapping, body: Body, began: int, replicas: int, told: Sequence[_Told], names: dict[str, int], missing: int
 ) -> RankSpans:
     place = part["head"]["place"]
-    return RankSpans(
+    return RankSpans.model_construct(  # up to 16,000 rows that this file made
         rank=part["rank"],
         pipeline=None if place is None else part["rank"] % replicas,
         place=place,

@@ -9,7 +9,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..ids import CLUSTER
-from ..schemas.records import Order
+from ..schemas.job import Order
 from ..states import HOLDING, State
 from .dialect import insert as dialect_insert
 from .dialect import unix_begin, unix_now

@@ -10,7 +10,7 @@ from harness.plane import Plane, spec, until
 from harness.resting import resting
 from playwright.sync_api import Browser, Page, expect
 
-from shardyard.api.models import Job
+from shardyard.service.schemas.job import Job
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from shardyard import Client
 from shardyard.api.client import FINAL, ApiError
-from shardyard.api.models import Job
+from shardyard.service.schemas.job import Job
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from shardyard.api.daemon.uvicorn_server import listen, serving, url_of
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.jobs import submit
-from shardyard.service.schemas.records import Job
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.store import nodes, rollups

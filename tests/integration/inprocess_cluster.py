@@ -8,8 +8,9 @@ from typing import Any
 from harness.events import whole_event
 from harness.traces import whole
 
-from shardyard.service.cluster.interface import GangOrder, Node, Pull
+from shardyard.service.cluster.interface import GangOrder, Pull
 from shardyard.service.errors import ClusterError, GangLost
+from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.states import FINAL
 from shardyard.workers.messages.event import VERSION
 from shardyard.workers.messages.fault_request import Fault
@@ -82,7 +83,7 @@ class InProcessCluster:
 
     def __init__(self, cpus: int = 1, script: Script = train) -> None:
         self.script = script
-        self.machines = [Node("node-1", "host-1", True, float(cpus), 0.0, 0.0, 0.0, 1 << 30)]
+        self.machines = [ClusterNode(id="node-1", host="host-1", alive=True, cpu=cpus, gpu=0, memory_bytes=1 << 30)]
         self.living: dict[str, Gang] = {}
         self.orders: list[GangOrder] = []
         self.closed: list[str] = []
@@ -100,7 +101,7 @@ class InProcessCluster:
     async def connect(self) -> None:
         self._answer()
 
-    async def nodes(self) -> list[Node]:
+    async def nodes(self) -> list[ClusterNode]:
         self._answer()
         self.looks += 1
         return list(self.machines)
@@ -194,7 +195,7 @@ class InProcessCluster:
         for gang in list(self.living):
             await self.kill(gang)
         node = self.machines[0]
-        self.machines = [Node(node.id + "x", node.host, True, node.cpu, 0.0, 0.0, 0.0, node.memory_bytes)]
+        self.machines = [node.model_copy(update={"id": node.id + "x", "cpu_used": 0.0, "gpu_used": 0.0, "gangs": []})]
 
     async def end(self) -> None:
         for gang in list(self.living):

@@ -19,7 +19,7 @@ PRODUCT = ("api", "service", "workers", "strategies")
 OF_EXTRA = {
     "s3": {"workers/storage/s3_folder.py"},
     "fp8": {"strategies/fp8.py"},
-    "pandas": {"api/dataframes.py"},
+    "pandas": {"service/schemas/dataframes.py"},
     "postgres": set[str](),
 }
 #: Declared and not imported: named elsewhere.

@@ -5,10 +5,11 @@ from typing import Annotated, Final
 
 import typer
 
+from ....service.schemas.checkpoint import Checkpoint
+from ....service.schemas.operation import Operation
 from ....workers.checkpoint.inspect import Fate, fate
 from ....workers.storage.uri import is_bucket
 from ...client import Client
-from ...models import Checkpoint, Operation
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, clock, seconds, size

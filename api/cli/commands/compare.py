@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from ....service.schemas.job import Job
+from ....service.schemas.step import Step
 from ...client import Client
 from ...errors import InvalidParameter
-from ...models import Job, Step
 from ..options import Json, Url
 from ..terminal.screen import Screen, number, seconds, state
 from .completion import job_names

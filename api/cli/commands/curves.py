@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from ... import dataframes
+from ....service.schemas import dataframes
+from ....service.schemas.curve import Curves, Series
 from ...client import Client
-from ...models import Curves, Series
 from ..options import JobName, Json, Url
 from ..terminal.chart import chart, points
 from ..terminal.screen import Screen

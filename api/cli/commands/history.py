@@ -7,8 +7,9 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
+from ....service.schemas.incident import Incident
+from ....service.schemas.timeline import Mark, Span, Timeline
 from ...client import Client
-from ...models import Incident, Mark, Span, Timeline
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, clock, day, seconds
 from ..terminal.sparkline import bar

@@ -5,9 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from ....service.errors import ShardyardError
+from ....service.schemas.job import Budgets, Job
+from ....service.schemas.preview import Preview
+from ....service.schemas.timeline import Plan, Span
 from ...client import Client
 from ...errors import InvalidParameter
-from ...models import Budgets, Job, Plan, Preview, Span
 from ...spec_document import parse
 from ..exit_codes import of_state
 from ..options import JobName, Json, SpecPath, Url

@@ -9,10 +9,10 @@ from typing import Annotated, Final
 
 import typer
 
+from ....service.schemas.log import LogLine
 from ...client import Client
 from ...client.requests import Level
 from ...errors import InvalidParameter
-from ...models import LogLine
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Rank, Url
 from ..terminal.screen import Screen

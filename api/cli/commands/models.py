@@ -7,6 +7,9 @@ import typer
 
 from ....service.errors import MissingFile, UnknownCheckpoint
 from ....service.jobs.resume import newest_checkpoint
+from ....service.schemas.checkpoint import Checkpoint
+from ....service.schemas.operation import Exported
+from ....service.schemas.problem import FieldError
 from ....strategies.layout import Refusal
 from ....workers.checkpoint.errors import CheckpointError
 from ....workers.storage.errors import StorageError
@@ -15,7 +18,6 @@ from ....workers.storage.uri import address, is_bucket
 from ...client import Client
 from ...client.transport import ApiError
 from ...given_path import given_path
-from ...models import Checkpoint, Exported, FieldError
 from ..options import Url
 from ..terminal.screen import Screen, number, size
 

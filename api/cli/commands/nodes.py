@@ -7,8 +7,8 @@ import typer
 from rich.markup import escape
 
 from ....service.ids import CLUSTER
+from ....service.schemas.node import Cordon, Node
 from ...client import Client
-from ...models import Cordon, Node
 from ..options import Json, Url
 from ..terminal.screen import Screen, clock, size
 

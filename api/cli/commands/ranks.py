@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from ....service.schemas.rank import RankSample
+from ....service.schemas.resource import Flow, Held
 from ...client import Client
-from ...models import Flow, Held, RankSample
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, clock, milliseconds, number, size
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from ....service.schemas.job import Job
 from ....service.settings import Settings
 from ... import pidfile, spec_file
 from ...client import FINAL, ApiError, Client, Event
-from ...models import Job
 from ..exit_codes import ExitCode, of_state
 from ..options import JobName, Json, SpecPath, Url
 from ..terminal.event_lines import remark

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from ....service.errors import MissingFile, ShardyardError, UnknownCheckpoint
+from ....service.schemas.job import Job
 from ....strategies.layout import Refusal
 from ....workers.checkpoint.errors import CheckpointError
 from ....workers.data.errors import DataError
 from ....workers.storage.open_folder import folder_at
 from ....workers.storage.uri import is_bucket
 from ...given_path import given_path
-from ...models import Job
 from ..options import Json, Url
 from ..terminal import sanitize
 from ..terminal.screen import Screen

@@ -16,8 +16,9 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from ....service.schemas.job import Job
+from ....service.schemas.node import Node
 from ...client import ApiError, Client, Unreachable
-from ...models import Job, Node
 from ..exit_codes import ExitCode
 from ..options import Json, Url
 from ..terminal.screen import Screen, table

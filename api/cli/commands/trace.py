@@ -13,10 +13,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from ....service.schemas.trace import Trace, TracedRank, TraceSummary
 from ....workers.messages.trace_request import MOST_STEPS
 from ...client import Client
 from ...given_path import given_path
-from ...models import Trace, TracedRank, TraceSummary
 from ..exit_codes import ExitCode
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, clock, milliseconds

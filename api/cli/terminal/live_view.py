@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ....service.schemas.step import Step
 from ...client import Event
-from ...models import Step
 from . import sanitize
 from .progress import Pace
 from .screen import clock

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.markup import escape
 
+from ....service.schemas.step import Step
 from ...client import Event
-from ...models import Step
 from . import sanitize
 
 

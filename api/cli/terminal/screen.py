@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ...models import FieldError, Job, Summary
+from ....service.schemas.job import Job, Summary
+from ....service.schemas.problem import FieldError
 from . import sanitize
 from .progress import Lines, Meter
 

@@ -10,8 +10,11 @@ from typing import Any, Self, TypeVar
 
 import httpx2
 
+from ....service.schemas.job import Job
+from ....service.schemas.log import LogHits, Logs
+from ....service.schemas.operation import Operation
+from ....service.schemas.server import Readiness
 from ....strategies.layout import Layout
-from ...models import Job, LogHits, Logs, Operation, Readiness
 from .. import requests
 from ..token import BearerToken
 from ..transport import (

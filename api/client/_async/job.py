@@ -5,26 +5,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import PrivateAttr
 
+from ....service.schemas.checkpoint import Checkpoints
+from ....service.schemas.curve import Curves
+from ....service.schemas.history import Story
+from ....service.schemas.incident import Incidents
+from ....service.schemas.job import Job
+from ....service.schemas.log import LogHits, Logs
+from ....service.schemas.operation import Operation, Operations
+from ....service.schemas.rank import Ranks
+from ....service.schemas.resource import JobResources
+from ....service.schemas.step import Metrics
+from ....service.schemas.timeline import Plan, Timeline
+from ....service.schemas.trace import Trace, Traces, TraceSummary
 from ....strategies.layout import Layout
-from ...models import (
-    Checkpoints,
-    Curves,
-    Incidents,
-    Job,
-    JobResources,
-    LogHits,
-    Logs,
-    Metrics,
-    Operation,
-    Operations,
-    Plan,
-    Ranks,
-    Story,
-    Timeline,
-    Trace,
-    Traces,
-    TraceSummary,
-)
 from .. import notebook
 from ..requests import Level
 from ..transport import Event

@@ -4,34 +4,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from ...models import (
-    Checkpoints,
-    Cordon,
-    Curves,
-    Fault,
-    Incidents,
-    JobResources,
-    Jobs,
-    LogHits,
-    Logs,
-    Metrics,
-    Node,
-    Operation,
-    Operations,
-    Outline,
-    Plan,
-    Preview,
-    Ranks,
-    Server,
-    SignInCode,
-    Story,
-    Template,
-    Timeline,
-    Trace,
-    Traces,
-    TraceSpans,
-    TraceSummary,
-)
+from ....service.schemas.checkpoint import Checkpoints
+from ....service.schemas.curve import Curves
+from ....service.schemas.fault import Fault
+from ....service.schemas.history import Story
+from ....service.schemas.incident import Incidents
+from ....service.schemas.job import Jobs
+from ....service.schemas.log import LogHits, Logs
+from ....service.schemas.node import Cordon, Node
+from ....service.schemas.operation import Operation, Operations
+from ....service.schemas.preview import Preview
+from ....service.schemas.rank import Ranks
+from ....service.schemas.resource import JobResources
+from ....service.schemas.server import Server, Template
+from ....service.schemas.session import SignInCode
+from ....service.schemas.sparkline import Outline
+from ....service.schemas.step import Metrics
+from ....service.schemas.timeline import Plan, Timeline
+from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
 from .. import requests
 from ..transport import Call
 

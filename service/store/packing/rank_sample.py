@@ -8,7 +8,7 @@ from sqlalchemy.engine import RowMapping
 from ....strategies.layout import Layout
 from ....workers.messages.event import RankMetricsEvent
 from ...policies.slow_ranks import Marks, marked, slow_rank
-from ...schemas.records import RankSample
+from ...schemas.rank import RankSample
 from ..rank_samples import pack, unpack
 
 _LISTS = ("step_s", "busy_s", "wait_s", "memory")

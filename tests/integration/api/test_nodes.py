@@ -7,7 +7,7 @@ import pytest
 from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, Client
 from shardyard.api.client.transport import Call
-from shardyard.api.models import Node
+from shardyard.service.schemas.node import Node
 
 from .conftest import SPEC, Gang, Plane
 

@@ -10,8 +10,9 @@ import pytest_asyncio
 from harness.patience import PATIENCE_S
 from harness.shelves import place, saved
 
-from shardyard.service.cluster.interface import Cluster, Node
+from shardyard.service.cluster.interface import Cluster
 from shardyard.service.errors import GangLost
+from shardyard.service.schemas.node import ClusterNode
 from shardyard.workers.messages.fault_request import Fault
 from shardyard.workers.messages.trace_request import Trace
 from shardyard.workers.tasks.checkpoint_task import Operation
@@ -138,7 +139,7 @@ async def test_nodes_tell_what_they_have_and_what_is_taken(either: Cluster) -> N
     nodes, gangs = await either.nodes(), await either.gangs()
     assert nodes and len({node.id for node in nodes}) == len(nodes)
     for node in nodes:
-        assert isinstance(node, Node) and node.id and node.host and node.alive is True
+        assert isinstance(node, ClusterNode) and node.id and node.host and node.alive is True
         assert node.cpu >= 1 and node.cpu >= node.cpu_used >= 0 and node.gpu >= node.gpu_used >= 0
         assert isinstance(node.memory_bytes, int) and node.memory_bytes > 0
         assert {share.gang for share in node.gangs} <= set(gangs)

@@ -22,7 +22,7 @@ from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.jobs import submit
 from shardyard.service.orders import checkpoint_operations
 from shardyard.service.orders.checkpoint_operations import Wanted, ask
-from shardyard.service.schemas.records import OperationRecord
+from shardyard.service.schemas.operation import Exported, Operation
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
@@ -81,7 +81,7 @@ async def until(holds: Callable[[], Any], what: str) -> None:
         await asyncio.sleep(0.05)
 
 
-async def settled(store: Store, job: str, asked: OperationRecord) -> OperationRecord:
+async def settled(store: Store, job: str, asked: Operation) -> Operation:
     async def over() -> bool:
         return (await checkpoint_operations.operation(store, job, asked.id)).settled_at is not None
 
@@ -107,18 +107,18 @@ async def test_the_cluster_verifies_and_exports_what_an_ended_job_has_saved(
             again = await settled(store, job, await ask(store, job, Wanted("export", whole, "fp32"), None, "me"))
     assert [one.state for one in found] == ["done"] * 5 + ["failed"]
     verified = [one.verified for one in found[:3]]
-    assert [(one["verdict"], one["damaged"]) for one in verified if one] == [
+    assert [(one.verdict, one.damaged) for one in verified if one] == [
         ("whole", []),
         ("damaged", [FILE]),
         ("removed", []),
     ]
-    assert found[5].error and found[5].error["code"] == "checkpoint_damaged" and FILE in found[5].error["message"]
+    assert found[5].error and found[5].error.code == "checkpoint_damaged" and FILE in found[5].error.message
     for one, name in ((found[3], "export-00000010"), (found[4], "export-00000010-bf16")):
         made = one.exported
-        assert made is not None and made["path"] == str(tmp_path / name)
-        by_hand = tmp_path / f"by-hand-{made['dtype']}"
-        written = export(folder_at(str(place(tmp_path, 10))), folder_at(str(by_hand)), made["dtype"])
-        assert made == {**vars(written), "path": made["path"], "dtype": made["dtype"]}
+        assert made is not None and made.path == str(tmp_path / name)
+        by_hand = tmp_path / f"by-hand-{made.dtype}"
+        written = export(folder_at(str(place(tmp_path, 10))), folder_at(str(by_hand)), made.dtype)
+        assert made == Exported(**vars(written) | {"path": made.path, "dtype": made.dtype})
         assert contents(tmp_path / name) == contents(by_hand)
     assert again.exported == found[3].exported and again.id != found[3].id
 
@@ -159,11 +159,11 @@ async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
         unstick(tmp_path, 10)
         async with dispatching(store, quick, cluster):
             found = await settled(store, job, asked)
-        assert (found.state, found.verified and found.verified["verdict"]) == ("done", "whole")
+        assert (found.state, found.verified and found.verified.verdict) == ("done", "whole")
         assert (await row_of(store, job, asked))["tries"] == 2
 
 
-async def row_of(store: Store, job: str, asked: OperationRecord) -> Any:
+async def row_of(store: Store, job: str, asked: Operation) -> Any:
     async with store.read() as tx:
         return await rows.get(tx, job, asked.id)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.service.cluster.interface import Node
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.errors import TooManyRanks
 from shardyard.service.jobs import submit as jobs
-from shardyard.service.schemas.records import Job
+from shardyard.service.schemas.job import Job
+from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.settings import NodeGroup, Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import FINAL, State
@@ -20,7 +20,9 @@ from shardyard.service.store.engine import Store
 
 from ..inprocess_cluster import InProcessCluster
 
-GPU_NODES = [Node(f"gpu-{i}", f"gpu-{i}", True, 64.0, 8.0, 0.0, 0.0, 1 << 30) for i in range(2)]
+GPU_NODES = [
+    ClusterNode(id=f"gpu-{i}", host=f"gpu-{i}", alive=True, cpu=64, gpu=8, memory_bytes=1 << 30) for i in range(2)
+]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,8 @@ from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.errors import TooManyRanks
 from shardyard.service.jobs import submit as jobs
 from shardyard.service.nodes import all_nodes
-from shardyard.service.schemas.records import Cursor, Job
+from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
@@ -35,7 +35,7 @@ def named(folder: Path, cluster: str) -> Settings:
 def a_cluster(name: str, cpus: int = 1) -> InProcessCluster:
     """Four ranks per CPU, on a node of its own."""
     made = InProcessCluster(cpus, run_until_stopped)
-    made.machines = [replace(made.machines[0], id=f"node-{name}", host=f"host-{name}")]
+    made.machines = [made.machines[0].model_copy(update={"id": f"node-{name}", "host": f"host-{name}"})]
     return made
 
 

@@ -23,7 +23,8 @@ from shardyard.service.jobs import submit as jobs
 from shardyard.service.jobs.reshard import relayout
 from shardyard.service.orders import fault_injection, step_traces
 from shardyard.service.orders.fault_injection import Wanted
-from shardyard.service.schemas.records import Budget, Cursor, Job
+from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.job import Budget, Job, Summary
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import FINAL, State
@@ -150,7 +151,7 @@ async def test_a_job_runs_from_queue_to_success(store: Store, settings: Settings
     assert await steps(store, job) == list(range(1, 21))
     assert job.progress is not None
     assert (job.progress.step, job.progress.steps, job.progress.tokens) == (20, 20, 20 * 64)
-    assert job.summary == {"first_loss": 5.0, "last_loss": 1.0, "steps": 20}
+    assert job.summary == Summary(first_loss=5.0, last_loss=1.0, steps=20)
     assert job.started_at is not None and job.finished_at is not None and job.device == "cpu"
     assert [order.name for order in cluster.orders] == [f"shardyard-{job.id}-1"]
     assert cluster.orders[0].run["checkpoints"] == f"{settings.storage}/{job.id}"
@@ -175,9 +176,13 @@ async def test_killed_dispatchers_lose_and_double_nothing(
     job = await submit(store, settings, steps=1000)
     for life in range(6):
         async with dispatching(store, settings, cluster):
-            seen = (await jobs.get_job(store, job.id)).cursor
+            seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor)
             await until(
-                store, job, lambda now, seen=seen, life=life: now.cursor.event > life or now.cursor.step > seen.step
+                store,
+                job,
+                lambda now, seen=seen, life=life: (
+                    Cursor.parse(now.cursor).event > life or Cursor.parse(now.cursor).step > seen.step
+                ),
             )
     gang = cluster.living[f"shardyard-{job.id}-1"]
     await jobs.cancel(store, job.id, "tester")
@@ -204,9 +209,9 @@ async def test_a_dead_dispatchers_job_is_taken_over_when_its_lease_expires(
     for each in killed:
         each.cancel()
     await asyncio.gather(*killed, return_exceptions=True)
-    before = (await jobs.get_job(store, job.id)).cursor
+    before = Cursor.parse((await jobs.get_job(store, job.id)).cursor)
     async with dispatching(store, settings, cluster):
-        await until(store, job, lambda now: now.cursor.step > before.step)
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > before.step)
         await jobs.cancel(store, job.id, "tester")
         await ended(store, job)
 
@@ -225,9 +230,9 @@ async def test_a_dispatcher_known_to_be_dead_is_not_waited_for(
     dead = replace(Owner.of_this_process(), started=1)
     async with store.write() as tx:
         assert await leases.take(tx, Lease(job.id, uuid4().hex, str(dead)), 3600.0)
-    before = (await jobs.get_job(store, job.id)).cursor
+    before = Cursor.parse((await jobs.get_job(store, job.id)).cursor)
     async with dispatching(store, settings, cluster):
-        await until(store, job, lambda now: now.cursor.step > before.step)
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > before.step)
 
 
 async def test_two_dispatchers_share_the_queue_without_a_double_start(
@@ -363,7 +368,7 @@ async def test_an_exception_fails_the_job_and_is_not_retried(
     async with dispatching(store, settings, cluster):
         job = await ended(store, job)
     assert (job.state, job.reason, job.message) == (State.FAILED, "exception", "rank 1: ValueError: no")
-    assert (job.attempt, job.budgets.restarts) == (1, Budget(0, 3))
+    assert (job.attempt, job.budgets.restarts) == (1, Budget(used=0, most=3))
 
 
 def raising(line: int, step: int) -> Callable[[Gang], Any]:
@@ -390,7 +395,7 @@ async def test_exceptions_are_retried_where_the_policy_says_so(
     async with dispatching(store, settings, cluster):
         job = await ended(store, job)
     assert (job.state, job.reason, job.attempt, job.restarts) == (State.FAILED, "exception", 3, 0)
-    assert job.budgets.retries == Budget(2, 2)
+    assert job.budgets.retries == Budget(used=2, most=2)
     assert job.message == "2 of 2 retries are used up (policy.max_retries): rank 1: ValueError: at 0x7f"
     one = ["placing", "starting", "recovering", "queued"]
     assert await states(store, job) == ["queued", *one, *one, "placing", "starting", "failed"]
@@ -427,7 +432,7 @@ async def test_a_job_waits_for_its_next_try_in_the_database_alone(
     job, other = await submit(store, settings), await submit(store, settings, name="other", data=4)
     async with dispatching(store, patient, cluster):
         job = await until(store, job, lambda now: now.retry_at is not None)
-        assert (job.state, job.reason, job.budgets.restarts) == (State.QUEUED, "rank_lost", Budget(1, 3))
+        assert (job.state, job.reason, job.budgets.restarts) == (State.QUEUED, "rank_lost", Budget(used=1, most=3))
         assert job.message is not None and job.message.startswith("Restart 1 of 3 in ")
         assert job.message.endswith(" s: killed by SIGKILL")
         await until(store, other, lambda now: now.retry_at is not None)  # nobody waits behind it
@@ -512,8 +517,8 @@ async def test_an_unreachable_cluster_fails_nothing(
         assert (await jobs.get_job(store, job.id)).state == State.RUNNING
         cluster.reachable, cluster.script = True, train
         assert (await ended(store, queued)).state == State.SUCCEEDED
-        seen = (await jobs.get_job(store, job.id)).cursor.step
-        await until(store, job, lambda now: now.cursor.step > seen)
+        seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor).step
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > seen)
 
 
 async def test_jobs_wait_in_order_and_are_told_why(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
@@ -536,7 +541,7 @@ async def test_jobs_wait_in_order_and_are_told_why(store: Store, settings: Setti
 async def test_a_gang_is_told_which_nodes_are_cordoned(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
-    cluster.machines.append(replace(cluster.machines[0], id="node-2"))
+    cluster.machines.append(cluster.machines[0].model_copy(update={"id": "node-2"}))
     async with dispatching(store, settings, cluster):
         async with asyncio.timeout(PATIENCE_S):
             while len(await nodes.all_nodes(store, settings)) < 2:  # noqa: ASYNC110
@@ -606,7 +611,7 @@ async def test_what_a_cancelled_gang_had_told_is_stored_however_slow_the_databas
     cluster.script = far_ahead
     job = await submit(store, settings, steps=1000)
     async with dispatching(store, settings.model_copy(update={"cancel_s": 0.01}), cluster):
-        await until(store, job, lambda now: now.cursor.step >= 1)
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step >= 1)
         await jobs.cancel(store, job.id, "tester")
         job = await ended(store, job)
     assert await steps(store, job) == list(range(1, 101))
@@ -629,7 +634,7 @@ async def test_what_a_cancelled_gang_told_last_is_waited_for(
     cluster.script = run_until_stopped
     job = await submit(store, settings, steps=1000)
     async with dispatching(store, settings.model_copy(update={"cancel_s": 0.01}), cluster):
-        await until(store, job, lambda now: now.cursor.step >= 3)
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step >= 3)
         gang = cluster.living[f"shardyard-{job.id}-1"]
         await jobs.cancel(store, job.id, "tester")
         job = await ended(store, job)
@@ -644,11 +649,13 @@ async def test_a_database_that_restarts_is_waited_for(
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         for _ in range(2):
-            seen = (await jobs.get_job(store, job.id)).cursor.step
-            await until(store, job, lambda now, seen=seen: now.cursor.step > seen + 10, seconds=PATIENCE_S)
+            seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor).step
+            await until(
+                store, job, lambda now, seen=seen: Cursor.parse(now.cursor).step > seen + 10, seconds=PATIENCE_S
+            )
             await asyncio.to_thread(postgres.restart)
         told = len(cluster.living[f"shardyard-{job.id}-1"].history)
-        await until(store, job, lambda now: now.cursor.step > told, seconds=PATIENCE_S)
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > told, seconds=PATIENCE_S)
         await jobs.cancel(store, job.id, "tester")
         job = await until(store, job, lambda now: now.state in FINAL, seconds=PATIENCE_S)
     stored = await steps(store, job)
@@ -671,8 +678,8 @@ async def test_a_fault_that_a_user_asks_for_is_told_once(
             while not await told_faults(store, job):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     async with dispatching(store, settings, cluster):  # another dispatcher finds nothing left to order
-        seen = (await jobs.get_job(store, job.id)).cursor.step
-        await until(store, job, lambda now: now.cursor.step > seen + 5)
+        seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor).step
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > seen + 5)
         await jobs.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
     assert gang.faults == [gang.faults[0]] * 3 and gang.faults[0].id == asked.id
@@ -748,7 +755,7 @@ async def test_a_dispatcher_whose_lease_is_gone_stores_nothing_more(
         assert (await jobs.get_job(store, job.id)).cursor == stolen.cursor
         async with store.write() as tx:
             await leases.release(tx, [thief.token])
-        await until(store, job, lambda now: now.cursor.step > stolen.cursor.step)
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > Cursor.parse(stolen.cursor).step)
     trained = [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
     stored = await steps(store, job)
     assert stored == trained[: len(stored)]

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from shardyard.service import nodes
 from shardyard.service.jobs import submit as jobs
 from shardyard.service.jobs.elastic import FREED_S
 from shardyard.service.jobs.reshard import relayout
-from shardyard.service.schemas.records import Job
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
@@ -50,7 +49,7 @@ async def relayouts(store: Store, job: Job) -> list[dict[str, Any]]:
 def has_room_for(cluster: InProcessCluster, ranks: int) -> None:  # noqa: F811
     """All of its devices but so many are taken by somebody else."""
     node = cluster.machines[0]
-    cluster.machines = [replace(node, cpu_used=node.cpu - ranks / 4)]
+    cluster.machines = [node.model_copy(update={"cpu_used": node.cpu - ranks / 4})]
 
 
 def then_full(cluster: InProcessCluster, script: Script) -> Script:  # noqa: F811

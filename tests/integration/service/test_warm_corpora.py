@@ -16,7 +16,7 @@ from harness.patience import PATIENCE_S
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.errors import ClusterError
 from shardyard.service.jobs import submit as jobs
-from shardyard.service.schemas.records import Job
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State

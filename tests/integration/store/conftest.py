@@ -8,7 +8,7 @@ import pytest
 from harness.postgres import Postgres
 
 from shardyard.service.jobs import submit as jobs
-from shardyard.service.schemas.records import Job
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.store.engine import Store

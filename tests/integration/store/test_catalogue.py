@@ -12,7 +12,7 @@ from shardyard.service.errors import CheckpointDamaged, CheckpointGone, Shardyar
 from shardyard.service.jobs import submit as jobs
 from shardyard.service.orders.checkpoint_operations import Wanted, ask
 from shardyard.service.queries.checkpoints import checkpoints
-from shardyard.service.schemas.records import Job
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.store import operations
 from shardyard.service.store.engine import Store

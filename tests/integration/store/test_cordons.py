@@ -15,7 +15,8 @@ from shardyard.service.jobs import submit as jobs
 from shardyard.service.policies.cordon import Limits
 from shardyard.service.policies.limits import Rules
 from shardyard.service.policies.retry import Backoff
-from shardyard.service.schemas.records import Cursor, NodeRecord
+from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.node import Node
 from shardyard.service.settings import Settings
 from shardyard.service.store import leases
 from shardyard.service.store import nodes as node_rows
@@ -72,7 +73,7 @@ def faulty(store: Store, settings: Settings, submit: Submit) -> Faulty:
     return one
 
 
-async def seen(store: Store, settings: Settings) -> dict[str, NodeRecord]:
+async def seen(store: Store, settings: Settings) -> dict[str, Node]:
     return {node.id: node for node in await nodes.all_nodes(store, settings)}
 
 

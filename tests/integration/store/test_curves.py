@@ -1,9 +1,7 @@
 """Curves are what the steps themselves would give, and cost what the range's buckets cost; on both databases."""
 
-import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -14,7 +12,8 @@ from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import JobNotFound
 from shardyard.service.queries import curves
-from shardyard.service.schemas.records import Curves, Job
+from shardyard.service.schemas.curve import Curves
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
@@ -135,7 +134,7 @@ async def test_a_spike_among_a_million_steps_is_told_in_a_small_answer_at_once(s
 
     async def read(**asked: Any) -> tuple[Curves, int]:
         found = await curves.curves(store, job.id, curves.SERIES, **asked)
-        return found, len(json.dumps(asdict(found), separators=(",", ":")))
+        return found, len(found.model_dump_json())
 
     whole, size = await read(buckets=curves.MOST)
     assert whole.width == 2048 and set(whole.series) == set(curves.SERIES)

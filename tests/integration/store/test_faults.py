@@ -20,7 +20,8 @@ from shardyard.service.jobs import submit as jobs
 from shardyard.service.jobs.transitions import Word, move
 from shardyard.service.orders import fault_injection
 from shardyard.service.orders.fault_injection import Wanted, ask
-from shardyard.service.schemas.records import Cursor, Job
+from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import faults as rows

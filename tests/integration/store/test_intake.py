@@ -13,7 +13,8 @@ from shardyard.service.errors import LeaseLost
 from shardyard.service.jobs import submit as jobs
 from shardyard.service.policies.limits import Rules
 from shardyard.service.policies.retry import Backoff
-from shardyard.service.schemas.records import Budget, Cursor, Job
+from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.job import Budget, Job
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
@@ -129,7 +130,7 @@ async def test_a_step_that_is_told_again_stays_and_one_that_is_trained_again_rep
 ) -> None:
     job, lease = placed
     await take_in(store, lease, 1, told(state("starting"), state("running"), step(1, 5.0), step(2, 4.0), step(2, 9.0)))
-    seen = (await jobs.get_job(store, job.id)).cursor
+    seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor)
     assert [point.loss for point in (await jobs.metrics(store, job.id)).points] == [5.0, 4.0]
     await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=6), AT_ONCE)
     async with store.write() as tx:
@@ -170,12 +171,12 @@ async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Setting
     mended = (state("recovering", "rank_lost"), state("running", "repaired"))
     await take_in(store, lease, 1, told(*began, *mended, *mended))
     await take_in(store, lease, 1, told(*mended, first=7))
-    assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(3, 20)
+    assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(used=3, most=20)
     await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=9), AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     assert (await admit(store, settings, "a", None)).leases
-    assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(0, 20)
+    assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(used=0, most=20)
 
 
 async def test_what_databases_cannot_keep_is_made_keepable(store: Store, placed: tuple[Job, Lease]) -> None:

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shardyard.service.cluster.interface import Node
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.attempt_runner import Attempt
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import JobEnded, LeaseLost
 from shardyard.service.jobs import submit as jobs
 from shardyard.service.jobs.reshard import relayout
+from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import FINAL, HOLDING, MOVES, State
@@ -386,7 +386,7 @@ class Life(RuleBasedStateMachine):
         if job.lease == lease and (job.state not in HOLDING or unplaced):
             return  # it has nothing more to ask for, or would start it
         cluster = InProcessCluster()
-        cluster.machines = [Node(NODE["id"], NODE["host"], True, 2.0, 0.0, 0.0, 0.0, 1)]
+        cluster.machines = [ClusterNode(id=NODE["id"], host=NODE["host"], alive=True, cpu=2, gpu=0)]
         asking = Attempt(self.stores[lease.owner], self.settings, cluster, lease).run()
         assert self.run(refusal(asking)) is (None if job.lease == lease else LeaseLost)
         if job.lease == lease:

@@ -21,7 +21,7 @@ from shardyard.service.errors import (
 )
 from shardyard.service.jobs import submit as jobs
 from shardyard.service.jobs.transitions import Word, move
-from shardyard.service.schemas.records import Cursor
+from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
@@ -96,7 +96,7 @@ async def test_cancel_is_idempotent_and_refuses_what_has_ended(store: Store, sub
     job = await submit()
     answers = await asyncio.gather(*(jobs.cancel(store, job.id, "tester") for _ in range(5)))
     assert {answer.state for answer in answers} == {State.CANCELLED}
-    assert (await jobs.get_job(store, job.id)).cursor.event == 2
+    assert Cursor.parse((await jobs.get_job(store, job.id)).cursor).event == 2
     other = await submit()
     async with store.write() as tx:
         await move(tx, other.id, State.QUEUED, State.FAILED, Word("tester", 0.0))

@@ -5,6 +5,7 @@ from uuid import uuid4
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.jobs import submit as jobs
 from shardyard.service.jobs.reshard import relayout
+from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
@@ -99,4 +100,4 @@ async def test_waiting_is_told_once_and_not_at_every_look(store: Store, settings
     for _ in range(3):
         await admit(store, settings, "a", "The head is away.")
     now = await jobs.get_job(store, job.id)
-    assert (now.reason, now.message, now.cursor.event) == ("cluster_unreachable", "The head is away.", 2)
+    assert (now.reason, now.message, Cursor.parse(now.cursor).event) == ("cluster_unreachable", "The head is away.", 2)

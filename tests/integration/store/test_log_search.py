@@ -15,7 +15,7 @@ from shardyard.service.errors import JobNotFound, SearchTooSlow, TooManySearches
 from shardyard.service.jobs import submit
 from shardyard.service.queries import log_search
 from shardyard.service.queries.log_search import Size, Wanted, search
-from shardyard.service.schemas.records import Job
+from shardyard.service.schemas.job import Job
 from shardyard.service.store import engine
 from shardyard.service.store import log_search as rows
 from shardyard.service.store.engine import Store

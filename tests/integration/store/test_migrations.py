@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text, update
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.jobs import submit as jobs
 from shardyard.service.queries.checkpoints import checkpoints
-from shardyard.service.schemas.records import Cursor
+from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.settings import Settings
 from shardyard.service.store import checkpoints as rows
 from shardyard.service.store import events, leases, nodes, rank_samples, tables

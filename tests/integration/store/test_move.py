@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.errors import IllegalMove, LeaseLost, StateChanged
 from shardyard.service.jobs.transitions import Word, move
-from shardyard.service.schemas.records import Job
+from shardyard.service.schemas.job import Job
 from shardyard.service.states import FINAL, MOVES, State
 from shardyard.service.store import events, jobs, leases
 from shardyard.service.store.engine import Store
@@ -162,7 +161,7 @@ async def test_a_lease_that_has_run_out_moves_its_job_until_another_takes_it(sto
 
 
 async def test_a_job_that_does_not_exist_does_not_move(store: Store, submit: Submit) -> None:
-    nobody = replace(await submit(), id="job-nobody")
+    nobody = (await submit()).model_copy(update={"id": "job-nobody"})
     async with store.write() as tx:
         assert await answer(tx, nobody, State.QUEUED, State.PLACING, None) is StateChanged
         assert await answer(tx, nobody, State.QUEUED, State.PLACING, lease_of(nobody).token) is LeaseLost

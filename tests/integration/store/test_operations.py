@@ -18,13 +18,17 @@ from shardyard.service.errors import (
 )
 from shardyard.service.orders import checkpoint_operations
 from shardyard.service.orders.checkpoint_operations import KEPT, MOST_OPEN, Wanted, ask
-from shardyard.service.schemas.records import Job
+from shardyard.service.schemas.job import Job
+from shardyard.service.schemas.operation import Verified
 from shardyard.service.store import events, jobs
 from shardyard.service.store import operations as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
 from .conftest import Submit
+
+#: What a verification of a whole checkpoint finds.
+FOUND = {"verdict": "whole", "message": None, "damaged": [], "damaged_files": 0, "files": 3, "bytes": 9}
 
 
 async def told(store: Store, job: Job, *steps: int) -> list[int]:
@@ -88,7 +92,7 @@ async def settle(store: Store, job: Job) -> None:
     async with store.write() as tx:
         for row in await rows.free(tx, 100):
             assert await rows.take(tx, row["id"], Lease(job.id, row["id"], "test"), 60.0, 1.0) is not None
-            end: dict[str, Any] = {"state": "done", "result": {"verdict": "whole"}, "error": None, "settled_at": 2.0}
+            end: dict[str, Any] = {"state": "done", "result": FOUND, "error": None, "settled_at": 2.0}
             assert await rows.settle(tx, row["id"], end)
 
 
@@ -107,7 +111,7 @@ async def test_a_job_has_so_many_and_keeps_so_many(store: Store, submit: Submit)
         seen, before, pages = [*seen, *page.items], page.next, pages + 1
     assert pages == 3 and KEPT < len(seen) <= KEPT + MOST_OPEN
     assert [one.step for one in seen] == list(range(len(places), len(places) - len(seen), -1))
-    assert seen[0].verified == {"verdict": "whole"} and seen[0].exported is None
+    assert seen[0].verified == Verified(**FOUND) and seen[0].exported is None
     assert await checkpoint_operations.operation(store, job.name, seen[0].id) == seen[0]
     with pytest.raises(OperationNotFound):
         await checkpoint_operations.operation(store, job.id, "op-\0")

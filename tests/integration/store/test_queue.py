@@ -8,7 +8,8 @@ from shardyard.service.dispatch.admission import FRONT, Walk, admit
 from shardyard.service.ids import new_job_id
 from shardyard.service.jobs import submit as jobs
 from shardyard.service.policies.queue import turn
-from shardyard.service.schemas.records import Cursor, Job
+from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows

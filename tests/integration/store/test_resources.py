@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from shardyard.api.models import JobResources
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.jobs.spec_files import SpecFiles
 from shardyard.service.queries import resources
-from shardyard.service.schemas.records import Flow, Held, ResourcesRecord
+from shardyard.service.schemas.resource import Held, JobResources
 from shardyard.service.settings import Settings
 from shardyard.service.store import events, nodes
 from shardyard.service.store.engine import Store
@@ -28,7 +27,7 @@ def probe(step: int, **memory: int) -> tuple[str, dict[str, Any]]:
     return "probe", {"step": step, "traffic": {"data": {"all_reduce": moved}}, "memory": held}
 
 
-def of(kind: str, found: ResourcesRecord) -> Held:
+def of(kind: str, found: JobResources) -> Held:
     return next(held for held in found.memory if held.kind == kind)
 
 
@@ -40,8 +39,10 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
     assert before.step is None and before.reason is None
     parameters = of("parameters", before)
     assert (parameters.low, parameters.most, parameters.formula) == (2 * PARAMETERS, None, "2Ψ")
-    expected = Flow("data", "all_reduce", None, None, None, "2Ψ(N−1)/N", PARAMETERS, 4 * PARAMETERS, None)  # in fp32
-    assert before.traffic == [expected]
+    [flow] = before.traffic
+    assert (flow.axis, flow.collective, flow.formula) == ("data", "all_reduce", "2Ψ(N−1)/N")
+    assert (flow.formula_elements, flow.formula_bytes) == (PARAMETERS, 4 * PARAMETERS)  # in fp32
+    assert (flow.calls, flow.elements, flow.bytes, flow.reason) == (None, None, None, None)
 
     (lease,) = (await admit(store, settings, "a", None)).leases
     begun = told(
@@ -54,7 +55,7 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
     peak = of("allocated", found)
     assert peak.formula is None and "buffers" in (peak.reason or "")
     assert [(flow.calls, flow.elements) for flow in found.traffic] == [(3, PARAMETERS)]
-    assert len(JobResources.model_validate(found).model_dump_json()) < 10_000
+    assert len(found.model_dump_json()) < 10_000
 
     async with store.write() as tx:
         row = {"attempt": 1, "kind": "reshard", "ts": 1.0, "actor": "x", "data": {}}

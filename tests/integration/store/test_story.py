@@ -8,7 +8,7 @@ from shardyard.service.errors import JobNotFound
 from shardyard.service.jobs import submit
 from shardyard.service.queries import history as told_story
 from shardyard.service.queries import incidents, timeline
-from shardyard.service.schemas.records import Job
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store

@@ -25,7 +25,8 @@ from shardyard.service.orders import step_traces
 from shardyard.service.queries import trace_download
 from shardyard.service.queries import traces as trace_reading
 from shardyard.service.queries.traces import Window
-from shardyard.service.schemas.records import Cursor, Job
+from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import nodes

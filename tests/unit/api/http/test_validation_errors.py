@@ -7,7 +7,7 @@ import pytest
 
 from shardyard.api.errors import InvalidDocument
 from shardyard.api.http.validation_errors import job_schema, read_spec
-from shardyard.api.models import FieldError
+from shardyard.service.schemas.problem import FieldError
 
 
 def spec(**train: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from shardyard.service.cluster.allocations import by_node
-from shardyard.service.cluster.interface import Share
+from shardyard.service.schemas.node import Allocation
 
 
 def group(name: str, state: str, *bundles: tuple[dict[str, float], str]) -> dict[str, Any]:
@@ -22,8 +22,11 @@ def test_bundles_are_added_up_by_node_and_gang() -> None:
         group("shardyard-job-a-2", "CREATED", (gpu, "n1")),
     ]
     assert by_node(table) == {
-        "n1": [Share("shardyard-job-a-2", 0.0, 2.0), Share("shardyard-job-b-1", 0.3, 0.0)],
-        "n2": [Share("shardyard-job-b-1", 0.1, 0.0)],
+        "n1": [
+            Allocation(gang="shardyard-job-a-2", cpu=0.0, gpu=2.0),
+            Allocation(gang="shardyard-job-b-1", cpu=0.3, gpu=0.0),
+        ],
+        "n2": [Allocation(gang="shardyard-job-b-1", cpu=0.1, gpu=0.0)],
     }
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from shardyard.service.policies.slow_ranks import LESS, MORE, WINDOWS, Marks, marked, slow_rank
-from shardyard.service.schemas.records import SlowRank
+from shardyard.service.schemas.rank import SlowRank
 
 NOISE = 0.06
 FEW = 10

@@ -1,5 +1,5 @@
 from shardyard.service.queries.incidents import _story
-from shardyard.service.schemas.records import Repair
+from shardyard.service.schemas.incident import Repair
 from shardyard.workers.messages.event import IncidentEvent
 
 

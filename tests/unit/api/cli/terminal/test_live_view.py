@@ -7,7 +7,7 @@ from rich.console import Console
 
 from shardyard.api.cli.terminal.live_view import Picture, View
 from shardyard.api.client import Event
-from shardyard.api.models import Step
+from shardyard.service.schemas.step import Step
 
 
 def step(number: int, **more: Any) -> dict[str, Any]:

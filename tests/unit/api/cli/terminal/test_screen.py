@@ -6,7 +6,7 @@ import pytest
 from rich.markup import escape
 
 from shardyard.api.cli.terminal.screen import Screen, age, loss, number, seconds
-from shardyard.api.models import FieldError
+from shardyard.service.schemas.problem import FieldError
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .models import Curves, Metrics, Ranks, RankSample
+    from .curve import Curves
+    from .rank import Ranks, RankSample
+    from .step import Metrics
 
 
 def of_metrics(metrics: "Metrics") -> Any:
     """By step."""
-    from .models import Step
+    from .step import Step
 
     columns = list(Step.model_fields)
     frame = _pandas().DataFrame([point.model_dump() for point in metrics.points], columns=columns).set_index("step")

@@ -1,7 +1,7 @@
 import pytest
 
 from shardyard.service.errors import InvalidCursor
-from shardyard.service.schemas.records import Cursor
+from shardyard.service.schemas.cursor import Cursor
 
 
 def test_a_cursor_survives_its_text() -> None:
