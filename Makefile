@@ -11,7 +11,7 @@ NPM = PATH="$$($(PYTHON) deploy/setup/node.py):$$PATH" npm --prefix $(UI) --no-f
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dashboard client demo docs up down ready checks test budgets test-all lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos mutants timing bench bench-recovery bench-engines bench-trace bench-search bench-page screenshots gpu-check clean
+.PHONY: help venv dashboard client sync-client demo docs up down ready checks test budgets test-all lint types layers dashboard-check system-deps tools chart-docs smollm parity chaos mutants timing bench bench-recovery bench-engines bench-trace bench-search bench-page screenshots gpu-check clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ tools: .tools/helm ## Helm, for the chart's tests
 
 chart-docs: venv ## The values table in the chart's README, from values.yaml
 	$(BIN)/python deploy/chart/values_table.py
+
+sync-client: venv ## The blocking client (api/client/_sync, committed), from the asynchronous one
+	$(BIN)/python deploy/codegen/sync_client.py
 
 docs: venv ## The documentation's site, into build/docs; dead links are errors
 	$(BIN)/python -m mkdocs build --quiet

@@ -1,9 +1,11 @@
-"""The Python client for programs that wait with `await`: `Client` with the same methods, names and promises, over the same calls."""
+"""`AsyncClient`: every call of the HTTP API as a typed method. Imports no server code, no torch, no Ray.
 
-import asyncio
+Calls are safe to repeat. A submission carries one idempotency key over all its tries. An event stream resumes after the last event that it
+returned, so that a lost connection or a restarted control plane neither loses nor repeats an event.
+"""
+
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -36,16 +38,18 @@ from ..transport import (
 )
 from .job import AsyncJobHandle
 from .questions import AsyncQuestions
+from .runtime import Answer, HttpClient, closing, sleep
 
 T = TypeVar("T")
 
 
 class AsyncClient(AsyncQuestions):
-    """Talks to one control plane. Use as an asynchronous context manager or `await` its `close`.
+    """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
     `token`: the access token; None takes `SHARDYARD_TOKEN`, the file of `SHARDYARD_TOKEN_PATH`, or the data folder's own.
-    `timeout_s`: for each answer. `tries`: of each question. `patience_s`: how long `events` and `wait` bear an unreachable control plane.
+    `timeout_s`: for each answer. `tries`: of each request.
+    `patience_s`: for how long `events` and `wait` retry while the control plane is unreachable.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class AsyncClient(AsyncQuestions):
         self._given, self._patience_s, self._tries = url, patience_s, tries
         self.url = find_url(url)
         check_url(self.url)
-        self._http = httpx2.AsyncClient(**transport(self.url, url, timeout_s), auth=BearerToken(token))
+        self._http = HttpClient(**transport(self.url, url, timeout_s), auth=BearerToken(token))
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,14 +108,14 @@ class AsyncClient(AsyncQuestions):
         while found.state not in FINAL:
             if timeout_s is not None and time.monotonic() - began > timeout_s:
                 raise WaitTimeout(found, timeout_s)
-            await asyncio.sleep(0.25)
+            await sleep(0.25)
             found = await self._patiently(partial(self.job, found.id))
         return found
 
     async def finished(self, operation: Operation) -> Operation:
         """An operation once it is done or has failed, which the service bounds."""
         while operation.settled_at is None:
-            await asyncio.sleep(0.5)
+            await sleep(0.5)
             operation = await self._patiently(partial(self.operation, operation.job, operation.id))
         return operation
 
@@ -132,11 +136,12 @@ class AsyncClient(AsyncQuestions):
         With `logs` its log lines too (of `rank`), with `ranks` the newest sample of what each rank does.
         Survives lost connections and restarts of the control plane for `patience_s`; `on_lost` hears of each.
         """
-        call = requests.events((await self.job(job)).id, logs=logs, rank=rank, ranks=ranks)
+        found = await self.job(job)
+        call = requests.events(found.id, logs=logs, rank=rank, ranks=ranks)
         place = Place(after, self._patience_s, on_lost)
         while True:
             try:
-                async with aclosing(self._stream(call, place.headers)) as stream:
+                async with closing(self._stream(call, place.headers)) as stream:
                     async for event in stream:
                         place.seen(event)
                         if event.kind == "end":
@@ -145,14 +150,14 @@ class AsyncClient(AsyncQuestions):
                 error = Unreachable(self.url, "The stream broke off.")
             except Unreachable as unreachable:
                 error = unreachable
-            await asyncio.sleep(place.lost(error))
+            await sleep(place.lost(error))
             self.url = find_url(self._given)
 
     async def story(self, job: Job) -> list[Event]:
         """What had happened to the job when it was read, without its steps and log lines."""
         events, steps, lines = (int(part) for part in job.cursor.split("."))
         told: list[Event] = []
-        async with aclosing(self.events(job.id, f"0.{steps}.{lines}")) as stream:
+        async with closing(self.events(job.id, f"0.{steps}.{lines}")) as stream:
             while events > (int(told[-1].cursor.split(".")[0]) if told else 0):
                 event = await anext(stream, None)
                 if event is None:
@@ -174,10 +179,9 @@ class AsyncClient(AsyncQuestions):
                 continue
             if not follow or found.state in FINAL:
                 return
-            await asyncio.sleep(pause_s)
-            found = await self._patiently(
-                partial(self.job, found.id)
-            )  # before the lines: what a final state has told is all there is
+            await sleep(pause_s)
+            # Before the lines: once a job has ended, no line is added.
+            found = await self._patiently(partial(self.job, found.id))
 
     async def search_pages(
         self,
@@ -208,13 +212,15 @@ class AsyncClient(AsyncQuestions):
     async def alive(self) -> bool:
         """Whether a control plane answers at all."""
         try:
-            return bool((await self._http.get(f"{self.url}/healthz", timeout=5.0)).json()["status"] == "ok")
+            answer = await self._http.get(f"{self.url}/healthz", timeout=5.0)
+            return bool(answer.json()["status"] == "ok")
         except (httpx2.TransportError, ValueError, KeyError, TypeError):
             return False
 
     async def readiness(self) -> Readiness:
         """What works and what does not."""
-        return Readiness.model_validate_json((await self._http.get(f"{self.url}/readyz")).content)
+        answer = await self._http.get(f"{self.url}/readyz")
+        return Readiness.model_validate_json(answer.content)
 
     # Asking
 
@@ -235,9 +241,9 @@ class AsyncClient(AsyncQuestions):
                 pause = tries.again(answer)
                 if pause is None:
                     return call.result(answer)
-            await asyncio.sleep(pause or 0.0)
+            await sleep(pause or 0.0)
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _patiently(self, ask: Callable[[], Answer[T]]) -> T:
         """Ask until the control plane answers, or patience ends."""
         began = time.monotonic()
         while True:
@@ -246,7 +252,7 @@ class AsyncClient(AsyncQuestions):
             except Unreachable:
                 if time.monotonic() - began > self._patience_s:
                     raise
-                await asyncio.sleep(1.0)
+                await sleep(1.0)
                 self.url = find_url(self._given)
 
     async def _stream(self, call: Call[None], headers: Mapping[str, str]) -> AsyncGenerator[Event]:

@@ -1,4 +1,7 @@
-"""A job as `AsyncClient` read it: `JobHandle` (`job.py`), awaited."""
+"""A job as it was read, with the client that read it: `AsyncJobHandle` is a `Job` whose methods ask that client.
+
+In a notebook it shows itself with the curve of its loss.
+"""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +23,8 @@ from ....service.schemas.trace import Trace, Traces, TraceSummary
 from ....strategies.layout import Layout
 from .. import notebook
 from ..requests import Level
-from ..transport import Event
+from ..transport import ApiError, Event
+from . import runtime
 
 if TYPE_CHECKING:
     from .client import AsyncClient
@@ -163,15 +167,22 @@ class AsyncJobHandle(Job):
         due = notebook.Due(every_s)
         async for _ in self.events(self.cursor):
             if due():
-                shown.update(await (await self.refresh())._drawn())
+                now = await self.refresh()
+                shown.update(await now._drawn())
         ended = await self.refresh()
         shown.update(await ended._drawn())
         return ended
 
     async def _drawn(self) -> Self:
-        """With its curve: a notebook asks for the picture where nothing can be awaited."""
-        self._metrics = await self.metrics(max_points=notebook.POINTS)
+        """This job with the curve of its loss."""
+        self._metrics = await self._read_curve()
         return self
 
+    async def _read_curve(self) -> Metrics | None:
+        try:
+            return await self.metrics(max_points=notebook.POINTS)
+        except ApiError:  # a notebook that is read later shows what was known
+            return None
+
     def _repr_html_(self) -> str:
-        return notebook.html(self, self._metrics)
+        return notebook.html(self, self._metrics or runtime.at_once(self._read_curve))

@@ -1,4 +1,4 @@
-"""The questions of `AsyncClient`: those of `Client` (`questions.py`), awaited."""
+"""The calls of `AsyncClient` that are one request each."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,13 +1,12 @@
-"""The Python client: every call of the HTTP API as a typed method. Imports no server code, no torch, no Ray.
+# Generated from api/client/_async/client.py; change that file, then run: make sync-client
+"""`Client`: every call of the HTTP API as a typed method. Imports no server code, no torch, no Ray.
 
-Safe to repeat: a submission carries an idempotency key that stays the same over its retries, and an event stream
-resumes after the last event that it gave: a lost connection or a restarted control plane loses and doubles nothing.
-`AsyncClient` (`client.py`) has the same methods.
+Calls are safe to repeat. A submission carries one idempotency key over all its tries. An event stream resumes after the last event that it
+returned, so that a lost connection or a restarted control plane neither loses nor repeats an event.
 """
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -40,18 +39,18 @@ from ..transport import (
 )
 from .job import JobHandle
 from .questions import Questions
-
-__all__ = ["FINAL", "ApiError", "Client", "Event", "JobHandle", "Unreachable", "WaitTimeout", "find_url"]
+from .runtime import Answer, HttpClient, closing, sleep
 
 T = TypeVar("T")
 
 
 class Client(Questions):
-    """Talks to one control plane. Use as a context manager or call `close`.
+    """Talks to one control plane. Use it as a context manager, or call `close` at the end.
 
     `url`: the API's address; None finds it (see `find_url`), again after each lost connection.
     `token`: the access token; None takes `SHARDYARD_TOKEN`, the file of `SHARDYARD_TOKEN_PATH`, or the data folder's own.
-    `timeout_s`: for each answer. `tries`: of each question. `patience_s`: how long `events` and `wait` bear an unreachable control plane.
+    `timeout_s`: for each answer. `tries`: of each request.
+    `patience_s`: for how long `events` and `wait` retry while the control plane is unreachable.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class Client(Questions):
         self._given, self._patience_s, self._tries = url, patience_s, tries
         self.url = find_url(url)
         check_url(self.url)
-        self._http = httpx2.Client(**transport(self.url, url, timeout_s), auth=BearerToken(token))
+        self._http = HttpClient(**transport(self.url, url, timeout_s), auth=BearerToken(token))
 
     def __enter__(self) -> Self:
         return self
@@ -110,14 +109,14 @@ class Client(Questions):
         while found.state not in FINAL:
             if timeout_s is not None and time.monotonic() - began > timeout_s:
                 raise WaitTimeout(found, timeout_s)
-            time.sleep(0.25)
+            sleep(0.25)
             found = self._patiently(partial(self.job, found.id))
         return found
 
     def finished(self, operation: Operation) -> Operation:
         """An operation once it is done or has failed, which the service bounds."""
         while operation.settled_at is None:
-            time.sleep(0.5)
+            sleep(0.5)
             operation = self._patiently(partial(self.operation, operation.job, operation.id))
         return operation
 
@@ -138,19 +137,21 @@ class Client(Questions):
         With `logs` its log lines too (of `rank`), with `ranks` the newest sample of what each rank does.
         Survives lost connections and restarts of the control plane for `patience_s`; `on_lost` hears of each.
         """
-        call = requests.events(self.job(job).id, logs=logs, rank=rank, ranks=ranks)
+        found = self.job(job)
+        call = requests.events(found.id, logs=logs, rank=rank, ranks=ranks)
         place = Place(after, self._patience_s, on_lost)
         while True:
             try:
-                for event in self._stream(call, place.headers):
-                    place.seen(event)
-                    if event.kind == "end":
-                        return
-                    yield event
+                with closing(self._stream(call, place.headers)) as stream:
+                    for event in stream:
+                        place.seen(event)
+                        if event.kind == "end":
+                            return
+                        yield event
                 error = Unreachable(self.url, "The stream broke off.")
             except Unreachable as unreachable:
                 error = unreachable
-            time.sleep(place.lost(error))
+            sleep(place.lost(error))
             self.url = find_url(self._given)
 
     def story(self, job: Job) -> list[Event]:
@@ -179,10 +180,9 @@ class Client(Questions):
                 continue
             if not follow or found.state in FINAL:
                 return
-            time.sleep(pause_s)
-            found = self._patiently(
-                partial(self.job, found.id)
-            )  # before the lines: what a final state has told is all there is
+            sleep(pause_s)
+            # Before the lines: once a job has ended, no line is added.
+            found = self._patiently(partial(self.job, found.id))
 
     def search_pages(
         self,
@@ -213,13 +213,15 @@ class Client(Questions):
     def alive(self) -> bool:
         """Whether a control plane answers at all."""
         try:
-            return bool(self._http.get(f"{self.url}/healthz", timeout=5.0).json()["status"] == "ok")
+            answer = self._http.get(f"{self.url}/healthz", timeout=5.0)
+            return bool(answer.json()["status"] == "ok")
         except (httpx2.TransportError, ValueError, KeyError, TypeError):
             return False
 
     def readiness(self) -> Readiness:
         """What works and what does not."""
-        return Readiness.model_validate_json(self._http.get(f"{self.url}/readyz").content)
+        answer = self._http.get(f"{self.url}/readyz")
+        return Readiness.model_validate_json(answer.content)
 
     # Asking
 
@@ -240,9 +242,9 @@ class Client(Questions):
                 pause = tries.again(answer)
                 if pause is None:
                     return call.result(answer)
-            time.sleep(pause or 0.0)
+            sleep(pause or 0.0)
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
+    def _patiently(self, ask: Callable[[], Answer[T]]) -> T:
         """Ask until the control plane answers, or patience ends."""
         began = time.monotonic()
         while True:
@@ -251,7 +253,7 @@ class Client(Questions):
             except Unreachable:
                 if time.monotonic() - began > self._patience_s:
                     raise
-                time.sleep(1.0)
+                sleep(1.0)
                 self.url = find_url(self._given)
 
     def _stream(self, call: Call[None], headers: Mapping[str, str]) -> Generator[Event]:
@@ -266,6 +268,9 @@ class Client(Questions):
                 if source.response.status_code != 200:
                     source.response.read()
                     checked(source.response)
-                yield from filter(None, map(event_of, source))
+                for item in source:
+                    event = event_of(item)
+                    if event is not None:
+                        yield event
         except httpx2.TransportError as error:
             raise Unreachable(self.url, str(error) or type(error).__name__) from None

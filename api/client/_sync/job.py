@@ -1,10 +1,11 @@
-"""A job as it was read, with the client that read it: `client.submit(spec).wait()`. It is a `Job`; what it asks, it asks anew.
+# Generated from api/client/_async/job.py; change that file, then run: make sync-client
+"""A job as it was read, with the client that read it: `JobHandle` is a `Job` whose methods ask that client.
 
 In a notebook it shows itself with the curve of its loss.
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import PrivateAttr
 
@@ -24,15 +25,17 @@ from ....strategies.layout import Layout
 from .. import notebook
 from ..requests import Level
 from ..transport import ApiError, Event
+from . import runtime
 
 if TYPE_CHECKING:
-    from .. import Client
+    from .client import Client
 
 
 class JobHandle(Job):
     """What `Client` gives for a job."""
 
     _client: "Client" = PrivateAttr()
+    _metrics: Metrics | None = PrivateAttr(None)
 
     @staticmethod
     def of(job: Job, client: "Client") -> "JobHandle":
@@ -161,17 +164,26 @@ class JobHandle(Job):
 
     def watch(self, every_s: float = 1.0, display: notebook.Display | None = None) -> "JobHandle":
         """Show it in a notebook until it ends, drawn anew at most every `every_s` seconds; the job as it ended."""
-        shown = (display or notebook.ipython_display)(self)
+        shown = (display or notebook.ipython_display)(self._drawn())
         due = notebook.Due(every_s)
         for _ in self.events(self.cursor):
             if due():
-                shown.update(self.refresh())
+                now = self.refresh()
+                shown.update(now._drawn())
         ended = self.refresh()
-        shown.update(ended)
+        shown.update(ended._drawn())
         return ended
 
-    def _repr_html_(self) -> str:
+    def _drawn(self) -> Self:
+        """This job with the curve of its loss."""
+        self._metrics = self._read_curve()
+        return self
+
+    def _read_curve(self) -> Metrics | None:
         try:
-            return notebook.html(self, self.metrics(max_points=notebook.POINTS))
+            return self.metrics(max_points=notebook.POINTS)
         except ApiError:  # a notebook that is read later shows what was known
-            return notebook.html(self, None)
+            return None
+
+    def _repr_html_(self) -> str:
+        return notebook.html(self, self._metrics or runtime.at_once(self._read_curve))

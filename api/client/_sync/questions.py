@@ -1,4 +1,5 @@
-"""The questions of `Client` that one request answers. What goes on (events, waiting, pages) is in `client.py`."""
+# Generated from api/client/_async/questions.py; change that file, then run: make sync-client
+"""The calls of `Client` that are one request each."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

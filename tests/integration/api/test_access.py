@@ -13,8 +13,7 @@ import pytest
 from shardyard.api import pidfile
 from shardyard.api.access_token import TokenFile
 from shardyard.api.cli.main import run
-from shardyard.api.client import ApiError, Client
-from shardyard.api.client._async.client import AsyncClient
+from shardyard.api.client import ApiError, AsyncClient, Client
 
 from .conftest import SIGNED, SPEC, TOKEN, Gang, Plane, ask, until
 from .test_submit import problem

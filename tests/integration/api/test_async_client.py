@@ -1,7 +1,6 @@
 """The asynchronous client against a served API: the sync one's surface and promises."""
 
 import asyncio
-import inspect
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -12,10 +11,7 @@ import pytest
 import yaml
 from harness.patience import PATIENCE_S
 
-from shardyard.api.client import ApiError, Client, Event, Unreachable, WaitTimeout
-from shardyard.api.client._async.client import AsyncClient
-from shardyard.api.client._async.job import AsyncJobHandle
-from shardyard.api.client._sync.job import JobHandle
+from shardyard.api.client import ApiError, AsyncClient, Event, Unreachable, WaitTimeout
 
 from .conftest import SPEC, Gang, Plane
 
@@ -24,24 +20,6 @@ from .conftest import SPEC, Gang, Plane
 async def aclient(plane: Plane) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(plane.url, patience_s=PATIENCE_S) as opened:
         yield opened
-
-
-def public(owner: type) -> dict[str, inspect.Signature]:
-    found = inspect.getmembers(owner, inspect.isfunction)
-    return {name: inspect.signature(function) for name, function in found if not name.startswith("_")}
-
-
-def plain(signature: inspect.Signature) -> str:
-    """Parameters and result as they are written, of either client."""
-    return str(signature).replace("Async", "").replace("._async.", "._sync.")
-
-
-@pytest.mark.parametrize(("one", "other"), [(Client, AsyncClient), (JobHandle, AsyncJobHandle)])
-def test_both_clients_have_one_surface(one: type, other: type) -> None:
-    ours, theirs = public(one), public(other)
-    assert ours.keys() == theirs.keys()
-    for name, signature in ours.items():
-        assert plain(signature) == plain(theirs[name]), name
 
 
 async def in_thread(work: Any, *arguments: Any) -> Any:

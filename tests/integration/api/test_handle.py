@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.api.client import Client
-from shardyard.api.client._async.client import AsyncClient
+from shardyard.api.client import AsyncClient, Client
 
 from .conftest import SPEC, Gang, Plane, step, until
 

@@ -10,8 +10,7 @@ import pytest
 from harness.shelves import FILE, damage, place, saved, saved_model
 
 from shardyard.api.cli.main import run
-from shardyard.api.client import Client
-from shardyard.api.client._async.client import AsyncClient
+from shardyard.api.client import AsyncClient, Client
 from shardyard.service.dispatch.operation_runner import Operating
 from shardyard.service.store import operations as rows
 from shardyard.workers.storage.open_folder import folder_at

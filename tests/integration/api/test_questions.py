@@ -11,8 +11,7 @@ import pytest
 from harness.samples import slowed
 from harness.traces import whole
 
-from shardyard.api.client import ApiError, Client
-from shardyard.api.client._async.client import AsyncClient
+from shardyard.api.client import ApiError, AsyncClient, Client
 from shardyard.service.settings import Settings
 
 from .conftest import SPEC, Gang, Plane, step

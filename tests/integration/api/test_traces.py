@@ -8,8 +8,7 @@ import pytest
 from harness.patience import PATIENCE_S
 from harness.traces import crowded, part, whole
 
-from shardyard.api.client import ApiError, Client
-from shardyard.api.client._async.client import AsyncClient
+from shardyard.api.client import ApiError, AsyncClient, Client
 
 from .conftest import SPEC, Gang, Plane, ask
 from .test_submit import problem

@@ -1,0 +1,21 @@
+"""What the asynchronous client runs on. `_sync/runtime.py` has the same names for the blocking one."""
+
+from asyncio import sleep
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing as closing
+from typing import TypeVar
+
+from httpx2 import AsyncClient as HttpClient
+
+__all__ = ["Answer", "HttpClient", "at_once", "closing", "sleep"]
+
+T = TypeVar("T")
+
+#: What a call returns.
+Answer = Awaitable
+
+
+def at_once(call: Callable[[], Answer[T]]) -> T | None:
+    """None: a notebook asks for the picture of a job where nothing can be awaited."""
+    del call
+    return None

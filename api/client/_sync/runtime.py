@@ -1,0 +1,20 @@
+"""What the blocking client runs on. `_async/runtime.py` has the same names for the asynchronous one."""
+
+from collections.abc import Callable
+from contextlib import closing
+from time import sleep
+from typing import Annotated, TypeVar
+
+from httpx2 import Client as HttpClient
+
+__all__ = ["Answer", "HttpClient", "at_once", "closing", "sleep"]
+
+T = TypeVar("T")
+
+#: What a call returns.
+Answer = Annotated[T, "at once"]
+
+
+def at_once(call: Callable[[], Answer[T]]) -> T | None:
+    """What a call returns."""
+    return call()
