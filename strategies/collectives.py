@@ -10,8 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .telemetry.comm_counter import stands_for
-from .telemetry.step_tracer import SPANS
-from .telemetry.wait_time import waited
+from .telemetry.current import now, wait_on
 
 #: Waits for an operation and returns its result.
 Pending = Callable[[], torch.Tensor]
@@ -19,11 +18,11 @@ Pending = Callable[[], torch.Tensor]
 
 def all_reduce(flat: torch.Tensor, group: dist.ProcessGroup) -> Pending:
     """Start to sum `flat` [n] over `group` in place. 2·n·(N−1)/N elements leave each rank."""
-    since = SPANS.moment()
+    since = now()
     work = dist.all_reduce(flat, group=group, async_op=True)
 
     def wait() -> torch.Tensor:
-        waited(work.wait, "all_reduce", group, since)
+        wait_on(work.wait, "all_reduce", group, since)
         return flat
 
     return wait
@@ -35,14 +34,14 @@ def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup, into: torch.Ten
     Half precision is summed in fp32, which the result then is without `into`: its rounding does not grow with N. `into` may be this rank's
     row itself.
     """
-    half, since = rows.dtype.itemsize == 2, SPANS.moment()
+    half, since = rows.dtype.itemsize == 2, now()
     if half or dist.get_backend(group) == "gloo":
         received = torch.empty_like(rows)
         with stands_for("reduce_scatter"):
             work = dist.all_to_all_single(received, rows, group=group, async_op=True)
 
         def wait() -> torch.Tensor:
-            waited(work.wait, "reduce_scatter", group, since)
+            wait_on(work.wait, "reduce_scatter", group, since)
             if half or into is None:
                 total = received.sum(0, dtype=torch.float32 if half else None)
                 return total if into is None else into.copy_(total)
@@ -53,7 +52,7 @@ def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup, into: torch.Ten
     work = dist.reduce_scatter_single(mine, rows.flatten(), group=group, async_op=True)
 
     def wait_mine() -> torch.Tensor:
-        waited(work.wait, "reduce_scatter", group, since)
+        wait_on(work.wait, "reduce_scatter", group, since)
         return mine
 
     return wait_mine
@@ -62,11 +61,11 @@ def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup, into: torch.Ten
 def all_gather(mine: torch.Tensor, group: dist.ProcessGroup, into: torch.Tensor | None = None) -> Pending:
     """Start to gather every rank's `mine` [n]; the result is [N, n], `into` where it is given. n·(N−1) elements leave each rank."""
     rows = mine.new_empty(dist.get_world_size(group), mine.numel()) if into is None else into
-    since = SPANS.moment()
+    since = now()
     work = dist.all_gather_single(rows.view(-1), mine, group=group, async_op=True)
 
     def wait() -> torch.Tensor:
-        waited(work.wait, "all_gather", group, since)
+        wait_on(work.wait, "all_gather", group, since)
         return rows
 
     return wait
@@ -83,12 +82,12 @@ def shift(tensor: torch.Tensor, group: dist.ProcessGroup) -> Pending:
         dist.P2POp(dist.isend, tensor, group=group, group_peer=(rank + 1) % size),
         dist.P2POp(dist.irecv, received, group=group, group_peer=(rank - 1) % size),
     ]
-    since = SPANS.moment()
+    since = now()
     works = dist.batch_isend_irecv(messages)
 
     def wait() -> torch.Tensor:
         for work in works:
-            waited(work.wait, "shift", group, since)
+            wait_on(work.wait, "shift", group, since)
         return received
 
     return wait

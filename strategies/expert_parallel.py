@@ -19,7 +19,7 @@ from .collectives import all_gather
 from .context_parallel.apply import positions_of
 from .mesh import EXPERT_REPLICA, Mesh
 from .param_shard import Cut, cut_by_hand
-from .telemetry.wait_time import waited
+from .telemetry.current import wait_on
 
 #: rows [n, dim] sorted by expert, counts [experts held here] → results [n, dim]
 Compute = Callable[[Tensor, Tensor], Tensor]
@@ -96,7 +96,7 @@ def _divided(share: Callable[[], float], parts: int) -> Callable[[], float]:
 
 def _summed(group: dist.ProcessGroup) -> Callable[[Tensor], Tensor]:
     def over_group(counts: Tensor) -> Tensor:
-        waited(lambda: dist.all_reduce(counts, group=group), "all_reduce", group)
+        wait_on(lambda: dist.all_reduce(counts, group=group), "all_reduce", group)
         return counts
 
     return over_group
@@ -125,7 +125,7 @@ class Exchange:
     def __call__(self, rows: Tensor, counts: Tensor, experts: Compute) -> Tensor:
         """`rows` [n, dim] sorted by expert, `counts` [all experts] int64 → `experts`' results [n, dim], in the same order."""
         arriving = torch.empty_like(counts)
-        waited(lambda: dist.all_to_all_single(arriving, counts, group=self._group), "all_to_all", self._group)
+        wait_on(lambda: dist.all_to_all_single(arriving, counts, group=self._group), "all_to_all", self._group)
         arriving = arriving.view(self._ranks, -1)  # [from rank, expert held here]
         out = counts.view(self._ranks, -1).sum(1).tolist()
         into = arriving.sum(1).tolist()
@@ -163,5 +163,5 @@ class _AllToAll(torch.autograd.Function):
 def _send(rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup) -> Tensor:
     received = rows.new_empty(sum(into), *rows.shape[1:])
     rows = rows.contiguous()
-    waited(lambda: dist.all_to_all_single(received, rows, into, out, group=group), "all_to_all", group)
+    wait_on(lambda: dist.all_to_all_single(received, rows, into, out, group=group), "all_to_all", group)
     return received

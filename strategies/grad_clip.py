@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from .mesh import Mesh
 from .param_shard import Piece
-from .telemetry.wait_time import waited
+from .telemetry.current import wait_on
 
 #: Added to the norm before dividing by it, as torch's `clip_grad_norm_` does.
 _EPSILON: Final = 1e-6
@@ -28,7 +28,7 @@ def sum_over_ranks(
         [p.tensor.grad for p in pieces if p.tensor.grad is not None and p.owned(mesh)], mesh.device
     )
     if mesh.layout.world_size > 1:
-        waited(lambda: dist.all_reduce(numbers), "all_reduce")
+        wait_on(lambda: dist.all_reduce(numbers), "all_reduce")
     return tuple(numbers.tolist())
 
 

@@ -9,7 +9,8 @@ from torch import nn
 
 from .data_strategy import DataStrategy
 from .telemetry.clock_sync import Aligned
-from .telemetry.step_tracer import SPANS, Recorded
+from .telemetry.current import current
+from .telemetry.step_tracer import Recorded
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -42,9 +43,9 @@ class Accumulate:
         losses = []
         pairs = zip(inputs.chunk(self._microbatches), targets.chunk(self._microbatches), strict=True)
         for number, (x, y) in enumerate(pairs):
-            with SPANS.within("forward", "forward", number):
+            with current().tracer.span("forward", "forward", number):
                 loss = self._loss(self._model(x), y)
-            with SPANS.within("backward", "backward", number):
+            with current().tracer.span("backward", "backward", number):
                 self._data.before_backward(last=number == self._microbatches - 1)
                 loss.backward()
             losses.append(loss.detach())

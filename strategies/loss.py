@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn import functional
 
 from .precision import LossScale
-from .telemetry.wait_time import waited
+from .telemetry.current import wait_on
 
 
 class TokenLoss:
@@ -64,7 +64,7 @@ def sum_cut(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, z_los
     assert isinstance(logits, DTensor)
     (placement,) = logits.placements
     if placement not in (Shard(logits.dim() - 1), Shard(-1)):
-        return sum_whole(waited(logits.full_tensor, "all_gather", "tensor"), targets, smoothing, z_loss)
+        return sum_whole(wait_on(logits.full_tensor, "all_gather", "tensor"), targets, smoothing, z_loss)
     mesh = logits.device_mesh
     vocab = logits.shape[-1]
     start = -(-vocab // mesh.size()) * mesh.get_local_rank()  # as torch.chunk cuts
@@ -98,7 +98,7 @@ class _CutCrossEntropy(torch.autograd.Function):
         if not own:  # a column that no exponential sees, for maximum and indices
             shifted = functional.pad(shifted, (0, 1), value=-torch.inf)
         highest = shifted.amax(-1)
-        waited(lambda: dist.all_reduce(highest, dist.ReduceOp.MAX, group=group), "all_reduce", group)
+        wait_on(lambda: dist.all_reduce(highest, dist.ReduceOp.MAX, group=group), "all_reduce", group)
         shifted = shifted - highest.unsqueeze(-1)
         mine = (targets >= 0) & (targets < own)
         column = torch.where(mine, targets, 0)
@@ -106,7 +106,7 @@ class _CutCrossEntropy(torch.autograd.Function):
         sums = [at_target, shifted[:, :own].sum(-1)] if smoothing else [at_target]
         softmax = shifted.exp_()
         partial = torch.stack([softmax.sum(-1), *sums])
-        waited(lambda: dist.all_reduce(partial, group=group), "all_reduce", group)
+        wait_on(lambda: dist.all_reduce(partial, group=group), "all_reduce", group)
         z, at_target = partial[0], partial[1]
         log_z = z.log()
         loss = log_z - (1 - smoothing) * at_target

@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Shard
 
 from .mesh import GROUPS, REPLICA, Mesh
-from .telemetry.wait_time import waited
+from .telemetry.current import wait_on
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Parameter:
         """`grad`, of this parameter, as `gradient` gives it."""
         if isinstance(grad, DTensor):
             assert isinstance(self.value, DTensor)
-            whole = waited(partial(grad.redistribute, placements=self.value.placements), "redistribute", "tensor")
+            whole = wait_on(partial(grad.redistribute, placements=self.value.placements), "redistribute", "tensor")
             grad = whole.to_local()
         return _at_least_1d(grad)
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from .mesh import GROUPS, Mesh
 from .param_shard import Parameter, Piece, parameters, rectangle
-from .telemetry.wait_time import waited
+from .telemetry.current import wait_on
 
 #: A rectangle's place: name, kind of number, offset and size.
 Place = tuple[str, str, tuple[int, ...], tuple[int, ...]]
@@ -80,21 +80,21 @@ def difference(rectangles: Sequence[Rectangle], mesh: Mesh) -> Difference | None
         here = torch.tensor([axis in r.axes for r in rectangles], device=mesh.device)
         odd[here] |= _differs(sums[here], mesh.group(axis))
     somewhere = odd.any().to(torch.int64).reshape(1)
-    waited(lambda: dist.all_reduce(somewhere, dist.ReduceOp.MAX), "all_reduce")
+    wait_on(lambda: dist.all_reduce(somewhere, dist.ReduceOp.MAX), "all_reduce")
     if not somewhere.item():
         return None
     mine = {
         r.place: int(one) for r, one, differs in zip(rectangles, sums.tolist(), odd.tolist(), strict=True) if differs
     }
     everyone: list[dict[Place, int]] = [{}] * dist.get_world_size()
-    waited(lambda: dist.all_gather_object(everyone, mine), "all_gather")
+    wait_on(lambda: dist.all_gather_object(everyone, mine), "all_gather")
     return named(everyone)
 
 
 def _differs(sums: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """Which of `sums` the ranks of `group` do not share: their largest is not their smallest."""
     extremes = torch.stack([sums, ~sums])  # ~x = −x − 1 turns the order around, and overflows nowhere
-    waited(lambda: dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group), "all_reduce", group)
+    wait_on(lambda: dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group), "all_reduce", group)
     return extremes[0] != ~extremes[1]
 
 

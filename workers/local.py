@@ -39,9 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
     train = TrainSpec.model_validate(document.get("train", document))
     name = document.get("name", options.spec.stem)
 
-    from .messages.stop_request import Ending
     from .trainer.assemble import train_on
-    from .trainer.pending_trace import PENDING_TRACE
+    from .trainer.instruments import Instruments
     from .trainer.process_groups import formed_by_torchrun
 
     device = _device(options.device)
@@ -50,13 +49,14 @@ def main(arguments: list[str] | None = None) -> int:
     run = Run(
         job=name, train=train, device=device, checkpoints=checkpoints, cache=out / "cache", resume=train.resume_from
     )
+    instruments = Instruments()
     if options.trace:
         if options.trace[0] > train.steps:
             parser.error(f"--trace {options.trace[0]}: there are {train.steps} steps")
-        PENDING_TRACE.order(Trace("local", options.trace[1]), first=options.trace[0])
+        instruments.pending_trace.order(Trace("local", options.trace[1]), first=options.trace[0])
     told = Told(_print_json if options.json else _print_event)
     with formed_by_torchrun(device) as torch_device:
-        train_on(run, torch_device, told, lambda: Ending.NO)
+        train_on(run, torch_device, told, instruments)
         if options.trace:
             _write_trace(told.traced, out / f"{name}-trace.json")
     return 0

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..layout import Refusal
-from ..telemetry.wait_time import waited
+from ..telemetry.current import wait_on
 
 #: q [batch, heads, queries, size], k and v with a divisor of its heads → causal attention's output, of q's shape.
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -55,7 +55,7 @@ def _exchange(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Row r of the result is what rank r held in this rank's row."""
     received = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device)
     rows = rows.contiguous()
-    waited(lambda: dist.all_to_all_single(received, rows, group=group), "all_to_all", group)
+    wait_on(lambda: dist.all_to_all_single(received, rows, group=group), "all_to_all", group)
     return received
 
 

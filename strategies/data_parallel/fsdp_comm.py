@@ -18,8 +18,7 @@ import torch
 import torch.distributed as dist
 
 from ..collectives import Pending, reduce_scatter
-from ..telemetry.step_tracer import SPANS
-from ..telemetry.wait_time import WaitedWork
+from ..telemetry.current import WaitedWork, now
 
 
 class Allocate:
@@ -40,7 +39,7 @@ class GlooAllGather(Allocate):
         async_op: bool = False,  # noqa: ARG002  (torch's signature)
     ) -> dist.Work | None:
         """Start to gather `input_tensor` [n], which lies in `output_tensor` [N·n]."""
-        since = SPANS.moment()
+        since = now()
         work: dist.Work | None = dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=True)
         return work and WaitedWork(work, "all_gather", group, since)
 

@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 
 from ..mesh import Mesh
+from ..telemetry.current import wait_on
 from ..telemetry.device_clock import Clock
-from ..telemetry.wait_time import waited
 from .schedule_order import Action, Kind, Order
 from .simulator import simulate
 
@@ -124,4 +124,4 @@ def _meet(mesh: Mesh) -> None:
     """Wait for the pipeline's other ranks; a barrier is no traffic to those who count it."""
     cuda = mesh.device.type == "cuda"
     group, devices = mesh.group("pipeline"), [mesh.device.index] if cuda else None
-    waited(lambda: dist.barrier(group, device_ids=devices), "barrier", group)
+    wait_on(lambda: dist.barrier(group, device_ids=devices), "barrier", group)

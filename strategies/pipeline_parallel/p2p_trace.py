@@ -14,7 +14,8 @@ from typing import Any, Final
 import torch.distributed as dist
 from torch.distributed.pipelining import schedules
 
-from ..telemetry.step_tracer import SPANS, Category
+from ..telemetry.current import current, now
+from ..telemetry.step_tracer import Category
 
 LANE: Final = "pipeline"
 
@@ -38,10 +39,10 @@ def seen() -> Iterator[None]:
     def started(operations: list[dist.P2POp], desc: str | None = None) -> Batch:
         if not operations:
             return Batch()
-        since = SPANS.moment()
+        since = now()
         receives = any(operation.op is dist.irecv for operation in operations)
         category: Category = "receive" if receives else "send"
-        with SPANS.within(category, f"start to {category}"):
+        with current().tracer.span(category, f"start to {category}"):
             batch = Batch(start(operations, desc=desc))
         batch.category, batch.since = category, since if receives else None
         return batch
@@ -52,9 +53,9 @@ def seen() -> Iterator[None]:
             return
         if not works:
             return
-        with SPANS.within(works.category, f"{works.category} {LANE}"):
+        with current().tracer.span(works.category, f"{works.category} {LANE}"):
             wait(works)
-        SPANS.behind(LANE, works.category, works.category, works.since)
+        current().tracer.record_async(LANE, works.category, works.category, works.since)
 
     setattr(schedules, "_batch_p2p", started)  # noqa: B010  (mypy knows them not)
     setattr(schedules, "_wait_batch_p2p", waited_for)  # noqa: B010

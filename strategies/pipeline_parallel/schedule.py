@@ -28,9 +28,9 @@ from ..cost.stage_balance import ModuleCosts, stage_blocks, stage_costs
 from ..layout import Layout
 from ..mesh import Mesh
 from ..telemetry.clock_sync import Aligned
+from ..telemetry.current import current
 from ..telemetry.device_clock import clock_of
-from ..telemetry.step_tracer import SPANS, Recorded
-from ..telemetry.wait_time import WAITING, WORKING
+from ..telemetry.step_tracer import Recorded
 from .bubble import Bubble, Stopwatch
 from .forward_only import Relay
 from .ideal_timeline import (
@@ -69,18 +69,18 @@ class OwnStage(PipelineStage):
     collect: Callable[[], None]
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
-        with WORKING, SPANS.within("forward", FORWARD, fwd_chunk_id, self.stage_index):
+        with current().clock.busy, current().tracer.span("forward", FORWARD, fwd_chunk_id, self.stage_index):
             return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
     def backward_one_chunk(
         self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, last_backward: Any = False
     ) -> Any:
         name = BACKWARD if full_backward else BACKWARD_INPUT
-        with WORKING, SPANS.within("backward", name, bwd_chunk_id, self.stage_index):
+        with current().clock.busy, current().tracer.span("backward", name, bwd_chunk_id, self.stage_index):
             return super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
-        with WORKING, SPANS.within("weight", WEIGHT, bwd_chunk_id, self.stage_index):
+        with current().clock.busy, current().tracer.span("weight", WEIGHT, bwd_chunk_id, self.stage_index):
             given = super().backward_weight_one_chunk(bwd_chunk_id, *args, **kwargs)
             self.collect()
             return given
@@ -157,8 +157,8 @@ class Pipeline:
         losses: list[torch.Tensor] = []
         given = (inputs,) if self._first else ()
         wanted = {"target": targets, "losses": losses} if self.last else {}
-        traced = seen() if SPANS.on else nullcontext()
-        with WAITING, SPANS.within("other", SCHEDULE), traced:  # but for what the stages do
+        traced = seen() if current().tracer.on else nullcontext()
+        with current().clock.waiting, current().tracer.span("other", SCHEDULE), traced:  # but for what the stages do
             self._schedule.step(*given, **wanted, return_outputs=False)
         if not self.last:
             return torch.zeros((), device=inputs.device)
@@ -166,7 +166,7 @@ class Pipeline:
 
     def _loss_of(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """The loss as it is now: timed or not."""
-        with WORKING, SPANS.within("forward", LOSS):
+        with current().clock.busy, current().tracer.span("forward", LOSS):
             return self._loss(output, target)
 
     @torch.no_grad()

@@ -18,7 +18,7 @@ from torch import nn
 from ..data_strategy import DataStrategy
 from ..mesh import Mesh
 from ..param_shard import Piece, tied_names
-from ..telemetry.wait_time import waited
+from ..telemetry.current import wait_on
 
 
 def share(parts: Sequence[nn.Module]) -> None:
@@ -61,7 +61,7 @@ class TiedEnds:
         send = dist.P2POp(dist.isend, mine, group=self._group, group_peer=self._other)
         receive = dist.P2POp(dist.irecv, theirs, group=self._group, group_peer=self._other)
         for work in dist.batch_isend_irecv([send, receive]):
-            waited(work.wait, "swap", self._group)
+            wait_on(work.wait, "swap", self._group)
         return theirs
 
 

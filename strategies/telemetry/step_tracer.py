@@ -1,15 +1,12 @@
-"""Spans: what the training thread does from a step's begin to its end, when somebody traces it.
+"""A step trace: what the training thread does from a step's begin to its end, in spans.
 
-Rules that it keeps: at each moment of a step one category counts, that of the innermost span that is open, and `other` where none is, so
-that the categories of a step sum to its length whatever is left out; who does not record pays one look at `SPANS.on`; nothing of torch's is
-kept, neither tensor nor work: moments, names and numbers. Moments are the clock's (`device_clock.py`): on CUDA events on
-the stream that computes.
+At each moment of a step one category counts: that of the innermost span that is open, and `other` where none is. So the categories of a
+step sum to its length, whatever is left out. A step that is not traced pays for one look at `on` per span. Nothing of torch's is kept,
+neither tensor nor work: only moments, names and numbers. Moments are the clock's (`device_clock.py`): on CUDA events on the stream that
+computes. Strategies find the tracer in `current.py`.
 
-    with SPANS.within("forward", "model", microbatch): …     a span of the training thread
-    since = SPANS.moment() … waited(work.wait, "all_reduce", group, since)     also one in the background, on its mesh axis' lane
-
-In the background a collective lasts from its start until somebody has waited for it: it may have been done sooner. What is compiled is
-not looked into.
+In the background a collective lasts from its start until the training thread has waited for it: it may have been done sooner. What is
+compiled is not looked into.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +14,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, get_args
 
-import torch
 import torch.distributed as dist
 
 from .device_clock import Clock, HostClock
@@ -68,7 +64,7 @@ class _Open:
     since: Any
 
 
-class Spans:
+class StepTracer:
     """Records the training thread while it is `on`, from `begin` to `end`."""
 
     def __init__(self) -> None:
@@ -108,27 +104,25 @@ class Spans:
         start, until = self.clock.seconds(self._began, one.since), self.clock.seconds(self._began, end)
         return Span(lane, one.category, one.name, start, until, one.microbatch, one.stage)
 
-    def within(
+    def span(
         self, category: Category, name: str, microbatch: int | None = None, stage: int | None = None
     ) -> AbstractContextManager[None]:
-        """A span around what is done within; nothing when nobody records."""
+        """A span around what is done within; nothing while it is off."""
         return _Within(self, category, name, microbatch, stage) if self.on else _NOTHING
 
-    def moment(self) -> Any:
-        """When something starts that goes on in the background; None when nobody records, and in what is compiled."""
-        if torch.compiler.is_compiling():
-            return None
+    def now(self) -> Any:
+        """When something starts that goes on in the background; None while it is off."""
         return self.clock.now() if self.on else None
 
-    def waiting(self, wait: Callable[[], T], what: str, group: Group | None, since: Any) -> T:
+    def collective(self, wait: Callable[[], T], what: str, group: Group | None, since: Any) -> T:
         """The result of `wait`, for the collective `what` over `group` (None: the world), which was started at `since` if that is known."""
         axis = self.axis(group)
-        with self.within("collective", f"{what} {axis}"):
+        with self.span("collective", f"{what} {axis}"):
             result = wait()
-        self.behind(axis, "collective", what, since)
+        self.record_async(axis, "collective", what, since)
         return result
 
-    def behind(self, lane: str, category: Category, name: str, since: Any) -> None:
+    def record_async(self, lane: str, category: Category, name: str, since: Any) -> None:
         """What was started at `since` is done; nothing where that is None."""
         if self.on and since is not None:
             self._ended.append((lane, _Open(category, name, None, None, since), self.clock.now()))
@@ -155,17 +149,14 @@ class Spans:
 
 
 class _Within:
-    def __init__(self, spans: Spans, *about: Any) -> None:
-        self._spans, self._about = spans, about
+    def __init__(self, tracer: StepTracer, *about: Any) -> None:
+        self._tracer, self._about = tracer, about
 
     def __enter__(self) -> None:
-        self._spans.enter(*self._about)
+        self._tracer.enter(*self._about)
 
     def __exit__(self, *_: object) -> None:
-        self._spans.leave()
+        self._tracer.leave()
 
 
 _NOTHING: Final = nullcontext()
-
-#: A trainer is a process of its own, and trains in one thread.
-SPANS: Final = Spans()

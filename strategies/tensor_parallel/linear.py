@@ -22,8 +22,7 @@ from torch.distributed.tensor import DTensor, Partial
 
 from ..activation_memory.selective import only_for_kept
 from ..embedding_lookup import lookup
-from ..telemetry.step_tracer import SPANS
-from ..telemetry.wait_time import waited
+from ..telemetry.current import now, wait_on
 
 #: (x, layers) → each layer's output for the same x.
 Columns = Callable[[Tensor, Sequence[nn.Linear]], Sequence[Tensor]]
@@ -86,7 +85,7 @@ class Axis:
 
     def gather(self, x: Tensor) -> Callable[[], Tensor]:
         """Parts of dim 1 → the whole."""
-        since = SPANS.moment()
+        since = now()
         rows = torch.ops._c10d_functional.all_gather_into_tensor(x.contiguous(), self._size, self._group)
 
         def wait() -> Tensor:
@@ -97,7 +96,7 @@ class Axis:
 
     def sum(self, part: Tensor) -> Callable[[], Tensor]:
         """The sum over ranks: this rank's part of dim 1 with sequence parallelism, else the whole."""
-        since = SPANS.moment()
+        since = now()
         if self.sequence:
             rows = part.unflatten(1, (self._size, -1)).transpose(0, 1).flatten(0, 1).contiguous()
             started = torch.ops._c10d_functional.reduce_scatter_tensor(rows, "sum", self._size, self._group)
@@ -111,7 +110,7 @@ class Axis:
 
     def _arrived(self, started: Tensor, what: str, since: Any) -> Tensor:
         wait = lambda: cast(Tensor, torch.ops._c10d_functional.wait_tensor(started))  # noqa: E731
-        return waited(wait, what, self._group, since)
+        return wait_on(wait, what, self._group, since)
 
 
 class _Columns(torch.autograd.Function):

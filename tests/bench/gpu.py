@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from shardyard.strategies.context_parallel.attention_kernels import MATH, kernel_for
-from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.spec import Run, TrainSpec
 from shardyard.workers.trainer.assemble import train_on
+from shardyard.workers.trainer.instruments import Instruments
 from shardyard.workers.trainer.process_groups import formed_by_torchrun
 
 #: [batch, heads, key heads, positions, head size]
@@ -121,7 +121,7 @@ def train(device: torch.device, preset: str, options: argparse.Namespace) -> lis
     with tempfile.TemporaryDirectory() as folder:
         places = {"checkpoints": Path(folder, "checkpoints"), "cache": Path(folder, "cache")}
         run = Run(job="gpu-check", train=TrainSpec.model_validate(spec), device=options.device, **places)
-        train_on(run, device, lambda kind, data: events.append((kind, data)), lambda: Ending.NO)
+        train_on(run, device, lambda kind, data: events.append((kind, data)), Instruments())
     if device.type == "cuda":
         torch.cuda.empty_cache()
     return events

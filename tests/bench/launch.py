@@ -144,8 +144,8 @@ folder, address, ranks, document = sys.argv[1:5]
 
 def loop(config):
     import pathlib, torch
-    from shardyard.workers.ending import Ending
     from shardyard.workers.trainer.assemble import train_on
+    from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.spec import Run
 
     torch.set_num_threads(1)
@@ -154,7 +154,7 @@ def loop(config):
         if kind == "step" and "loss" in data:
             with (pathlib.Path(config["folder"]) / "steps.jsonl").open("a") as out:
                 out.write(json.dumps({"ts": time.time(), "step_s": data["step_s"]}) + "\\n")
-    train_on(run, torch.device("cpu"), tell, lambda: Ending.NO)
+    train_on(run, torch.device("cpu"), tell, Instruments())
 
 
 ray.init(address=address, log_to_driver=False, logging_level="ERROR")

@@ -39,14 +39,20 @@ def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> lis
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
     from shardyard.workers.trainer.callbacks.snapshotting import Snapshotting
+    from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.trainer.restore import SnapshotMemory
 
     run = Run.model_validate_json(orders)
     device = group(rank, world, port, run.device)
     seconds: list[tuple[float, float]] = []
     built = build(run, make_mesh(run.train.layout, device))
-    loop = assemble(built, lambda *_: None, lambda: Ending.NO, SnapshotMemory(shared_memory.make()))
-    loop.asked = _switch(callback_of(loop, Snapshotting), seconds, enough_s)
+    switches: list[Callable[[], Ending]] = []
+
+    def asked() -> Ending:
+        return switches[0]()
+
+    loop = assemble(built, lambda *_: None, Instruments(asked), SnapshotMemory(shared_memory.make()))
+    switches.append(_switch(callback_of(loop, Snapshotting), seconds, enough_s))
     loop.run()
     return seconds
 
@@ -56,8 +62,9 @@ def _switch(callback: Any, seconds: list[tuple[float, float]], enough_s: float) 
     import torch
 
     from shardyard.workers.trainer.callbacks.snapshotting import Snapshots
+    from shardyard.workers.trainer.instruments import Instruments
 
-    taking, none = callback.snapshots, Snapshots((), 0, [], torch.device("cpu"))
+    taking, none = callback.snapshots, Snapshots((), 0, [], torch.device("cpu"), Instruments())
     done, began = -WARM, _now()
 
     def asked() -> Ending:

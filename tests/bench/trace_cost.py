@@ -62,11 +62,11 @@ def _say(what: str, ratios: list[float]) -> None:
 
 
 def look_seconds() -> float:
-    """What `SPANS.within` costs when nobody records, entered and left."""
-    from shardyard.strategies.telemetry.step_tracer import SPANS
+    """What a span costs while no step is traced, entered and left."""
+    from shardyard.strategies.telemetry.current import current
 
     def look() -> None:
-        with SPANS.within("forward", "forward"):
+        with current().tracer.span("forward", "forward"):
             pass
 
     return min(timeit.repeat(look, number=100_000, repeat=5)) / 100_000
@@ -102,7 +102,7 @@ def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> dic
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
     conductor = Conductor(enough_s)
-    loop = assemble(built, conductor.hear, conductor.asked)
+    loop = assemble(built, conductor.hear, conductor.instruments)
     loop.run()
     return {"blocks": conductor.blocks, "looks": conductor.looks}
 
@@ -111,9 +111,12 @@ class Conductor:
     """Asked at each step's begin whether to end: orders a trace where a block of them begins."""
 
     def __init__(self, enough_s: float) -> None:
+        from shardyard.workers.trainer.instruments import Instruments
+
         self.enough_s = enough_s
         self.blocks: list[dict[str, Any]] = []
         self.looks = 0
+        self.instruments = Instruments(self.asked)
         self._steps: list[float] = []
         self._done, self._began = -WARM - 1, _now()
 
@@ -128,7 +131,6 @@ class Conductor:
     def asked(self) -> Any:
         from shardyard.workers.messages.stop_request import Ending
         from shardyard.workers.messages.trace_request import Trace
-        from shardyard.workers.trainer.pending_trace import PENDING_TRACE
 
         self._done += 1
         if self._done > 0 and self._done % BLOCK == 0:
@@ -138,7 +140,7 @@ class Conductor:
         if self._done >= 0 and self._done % BLOCK == 0:
             self._began = _now()
         if self._done >= 0 and self._done % (2 * BLOCK) == 0:  # it begins with the step after this one
-            PENDING_TRACE.order(Trace(f"trace-{self._done}", TRACED))
+            self.instruments.pending_trace.order(Trace(f"trace-{self._done}", TRACED))
         whole = self.blocks and len(self.blocks) % 2 == 0 and self._done % BLOCK == 1
         return Ending.STOP if whole and sum(block["seconds"] for block in self.blocks) > self.enough_s else Ending.NO
 

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from shardyard.workers.messages.stop_request import Ending
 from shardyard.workers.spec import Run, TrainSpec
 
 from .patience import PATIENCE_S
@@ -150,13 +149,14 @@ def train_rank(rank: int, world: int, port: int, orders: str) -> Result:
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.instruments import Instruments
 
     run = Run.model_validate_json(orders)
     device = group(rank, world, port, run.device)
     events: list[Any] = []
     mesh = make_mesh(run.train.layout, device)
     built = build(run, mesh)
-    assemble(built, lambda kind, data: events.append((kind, data)), lambda: Ending.NO).run()
+    assemble(built, lambda kind, data: events.append((kind, data)), Instruments()).run()
     pieces = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in built.parallel.data.pieces if p.owned(mesh)]
     return {"events": events, "pieces": pieces}
 

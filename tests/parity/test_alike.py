@@ -64,10 +64,10 @@ def flipped(rank: int, world: int, port: int, orders: str, struck: int, paramete
     from torch.distributed.tensor import DTensor
 
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.messages.stop_request import Ending
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
     from shardyard.workers.trainer.callbacks.replica_check import ReplicasDiffer
+    from shardyard.workers.trainer.instruments import Instruments
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
@@ -84,7 +84,7 @@ def flipped(rank: int, world: int, port: int, orders: str, struck: int, paramete
 
     built.parallel.data.publish = publish_and_flip  # type: ignore[method-assign]
     try:
-        assemble(built, lambda *_: None, lambda: Ending.NO).run()
+        assemble(built, lambda *_: None, Instruments()).run()
     except ReplicasDiffer as error:
         return str(error), error.facts
     return "", None

@@ -36,10 +36,10 @@ def failed(rank: int, world: int, port: int, orders: str, what: str, struck: int
     """Train until a rank's gradient or output, in block 1, is not finite any more; returns what was raised."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.strategies.param_shard import parameters
-    from shardyard.workers.messages.stop_request import Ending
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
     from shardyard.workers.trainer.callbacks.nan_attribution import Diverged
+    from shardyard.workers.trainer.instruments import Instruments
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
@@ -50,7 +50,7 @@ def failed(rank: int, world: int, port: int, orders: str, what: str, struck: int
         block = next(m for part in built.parallel.parts for n, m in part.named_modules() if n.startswith("blocks.1."))
         block.register_forward_hook(lambda _, __, output: output * float("nan"))
     try:
-        assemble(built, lambda *_: None, lambda: Ending.NO).run()
+        assemble(built, lambda *_: None, Instruments()).run()
     except Diverged as error:
         return str(error), error.facts
     raise AssertionError("it did not fail")

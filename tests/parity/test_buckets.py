@@ -23,6 +23,7 @@ def with_a_server_that_dies(
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
     from shardyard.workers.trainer.callbacks.checkpointing import Checkpointing
+    from shardyard.workers.trainer.instruments import Instruments
 
     os.environ.update(environment)
     run = Run.model_validate_json(orders)
@@ -35,7 +36,7 @@ def with_a_server_that_dies(
             (signs / f"waits-{data['step']}").touch()
             until((signs / f"goes-{data['step']}").exists, PATIENCE_S, "the test")
 
-    loop = assemble(build(run, make_mesh(run.train.layout, group(rank, world, port))), tell, lambda: False)
+    loop = assemble(build(run, make_mesh(run.train.layout, group(rank, world, port))), tell, Instruments())
     loop.run()
     return {"events": events, "pieces": []}
 

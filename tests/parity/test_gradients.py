@@ -134,15 +134,15 @@ def _gradients(rank: int, world: int, port: int, orders: list[str]) -> list[Any]
 
     from shardyard.strategies.grad_clip import sum_over_ranks
     from shardyard.strategies.mesh import make_mesh
-    from shardyard.workers.messages.stop_request import Ending
     from shardyard.workers.spec import Run
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.instruments import Instruments
 
     device, found = group(rank, world, port), []
     for run in map(Run.model_validate_json, orders):
         built = build(run, make_mesh(run.train.layout, device))
-        loop = assemble(built, lambda *_: None, lambda: Ending.NO)
+        loop = assemble(built, lambda *_: None, Instruments())
         built.parallel.runner.train(*loop._batch(1))
         built.parallel.data.reduce()
         pieces, mesh, factor = built.parallel.data.pieces, built.mesh, built.loss.factor

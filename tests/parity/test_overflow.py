@@ -32,34 +32,34 @@ def orders(root: Path, make_spec: Make) -> Callable[..., str]:
     return make
 
 
-def built_to_overflow(run: Run, device: Any, bad: range) -> Any:
+def built_to_overflow(run: Run, device: Any, bad: range, heartbeat: Any) -> Any:
     """A rank's share of a run in which the gradient of a parameter of block 1 is infinite in the steps `bad`."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.strategies.param_shard import parameters
     from shardyard.workers.trainer.build import build
-    from shardyard.workers.trainer.heartbeat import PULSE
 
     built = build(run, make_mesh(run.train.layout, device))
     values = [p.value for p in parameters(built.parallel.parts, built.mesh) if p.name == "blocks.1.mlp.up.weight"]
     for value in values:
-        value.register_hook(lambda grad: grad * float("inf") if PULSE.step in bad else grad)
+        value.register_hook(lambda grad: grad * float("inf") if heartbeat.step in bad else grad)
     return built
 
 
 def overflowing(rank: int, world: int, port: int, text: str, bad: range) -> tuple[int, Any, list[Any]]:
     """The last step, what was raised, and all events."""
-    from shardyard.workers.messages.stop_request import Ending
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.callbacks.nan_attribution import Overflowed
-    from shardyard.workers.trainer.heartbeat import PULSE
+    from shardyard.workers.trainer.instruments import Instruments
 
     events: list[Any] = []
-    built = built_to_overflow(Run.model_validate_json(text), group(rank, world, port), bad)
+    instruments = Instruments()
+    heartbeat = instruments.heartbeat
+    built = built_to_overflow(Run.model_validate_json(text), group(rank, world, port), bad, heartbeat)
     try:
-        assemble(built, lambda kind, data: events.append((kind, data)), lambda: Ending.NO).run()
+        assemble(built, lambda kind, data: events.append((kind, data)), instruments).run()
     except Overflowed as error:
-        return PULSE.step, (str(error), error.facts), events
-    return PULSE.step, None, events
+        return heartbeat.step, (str(error), error.facts), events
+    return heartbeat.step, None, events
 
 
 @pytest.mark.parametrize(
@@ -89,19 +89,19 @@ def begun_twice(rank: int, world: int, port: int, text: str, from_memory: bool) 
     from shardyard.workers.snapshot import shared_memory
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.callbacks.nan_attribution import Overflowed
-    from shardyard.workers.trainer.heartbeat import PULSE
+    from shardyard.workers.trainer.heartbeat import Heartbeat
+    from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.trainer.restore import SnapshotMemory
 
     run, device, fds = Run.model_validate_json(text), group(rank, world, port), shared_memory.make()
-    first, second = (built_to_overflow(run, device, range(1, 100)) for _ in range(2))
-    assemble(
-        first, lambda *_: None, lambda: Ending.SAVE if PULSE.step == BREAK else Ending.NO, SnapshotMemory(fds)
-    ).run()
+    heartbeat = Heartbeat()
+    instruments = Instruments(lambda: Ending.SAVE if heartbeat.step == BREAK else Ending.NO, heartbeat)
+    first, second = (built_to_overflow(run, device, range(1, 100), heartbeat) for _ in range(2))
+    assemble(first, lambda *_: None, instruments, SnapshotMemory(fds)).run()
+    memory = SnapshotMemory(fds, BREAK) if from_memory else SnapshotMemory()
     with pytest.raises(Overflowed):
-        assemble(
-            second, lambda *_: None, lambda: Ending.NO, SnapshotMemory(fds, BREAK) if from_memory else SnapshotMemory()
-        ).run()
-    return PULSE.step
+        assemble(second, lambda *_: None, Instruments(heartbeat=heartbeat), memory).run()
+    return heartbeat.step
 
 
 @pytest.mark.parametrize("from_memory", [False, True], ids=["checkpoint", "snapshot"])

@@ -64,6 +64,7 @@ def slowed(rank: int, world: int, port: int, orders: str, where: str) -> list[An
     from shardyard.workers.messages.stop_request import Ending
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.instruments import Instruments
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
@@ -82,5 +83,5 @@ def slowed(rank: int, world: int, port: int, orders: str, where: str) -> list[An
             time.sleep(SLOW_S)
 
     list(built.parallel.parts[-1].children())[-1].register_forward_pre_hook(forward)
-    assemble(built, lambda kind, data: events.append((kind, data)), stop).run()
+    assemble(built, lambda kind, data: events.append((kind, data)), Instruments(stop)).run()
     return events

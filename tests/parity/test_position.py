@@ -82,7 +82,8 @@ def repaired_from_memory(rank: int, world: int, port: int, orders: str) -> dict[
     from shardyard.workers.snapshot import shared_memory
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
-    from shardyard.workers.trainer.heartbeat import PULSE
+    from shardyard.workers.trainer.heartbeat import Heartbeat
+    from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.trainer.restore import SnapshotMemory
 
     run, device, fds = Run.model_validate_json(orders), group(rank, world, port), shared_memory.make()
@@ -93,8 +94,10 @@ def repaired_from_memory(rank: int, world: int, port: int, orders: str) -> dict[
             assert losses.setdefault(data["step"], data["loss"]) == data["loss"]
 
     for memory, last in ((SnapshotMemory(fds), 5), (SnapshotMemory(fds, 5), 7)):
-        asked = lambda last=last: Ending.STOP if PULSE.step == last else Ending.NO  # noqa: E731
-        assemble(build(run, make_mesh(run.train.layout, device)), note, asked, memory).run()
+        heartbeat = Heartbeat()
+        asked = lambda last=last, at=heartbeat: Ending.STOP if at.step == last else Ending.NO  # noqa: E731
+        instruments = Instruments(asked, heartbeat)
+        assemble(build(run, make_mesh(run.train.layout, device)), note, instruments, memory).run()
     return losses
 
 

@@ -33,17 +33,18 @@ def train_until_broken(rank: int, world: int, port: int, orders: str) -> list[by
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.trainer.restore import SnapshotMemory
 
     run, asked, fds = Run.model_validate_json(orders), 0, shared_memory.make()
 
-    def wishes() -> Ending:
+    def stop_request() -> Ending:
         nonlocal asked
         asked += 1
         return Ending.STOP if asked >= LAST else Ending.NO
 
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
-    assemble(built, lambda kind, data: None, wishes, SnapshotMemory(fds)).run()
+    assemble(built, lambda kind, data: None, Instruments(stop_request), SnapshotMemory(fds)).run()
     return [os.pread(fd, os.fstat(fd).st_size, 0) for fd in fds]
 
 

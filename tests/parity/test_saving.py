@@ -20,9 +20,9 @@ FULL_AT = 2000  # bytes
 
 def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
     """Rank 1 cannot write more than a few bytes until the first save has ended."""
-    from shardyard.workers.messages.stop_request import Ending
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.callbacks.checkpointing import Checkpointing
+    from shardyard.workers.trainer.instruments import Instruments
 
     built = built_for(rank, world, port, orders)  # which writes the token cache
     events: list[Any] = []
@@ -33,7 +33,7 @@ def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
             callback_of(loop, Checkpointing).wait()
             limit(resource.RLIM_INFINITY)
 
-    loop = assemble(built, tell, lambda: Ending.NO)
+    loop = assemble(built, tell, Instruments())
     if rank == 1:
         limit(FULL_AT)
     loop.run()
@@ -84,20 +84,20 @@ def test_a_last_checkpoint_that_cannot_be_saved_fails_the_job(root: Path, make_s
 
 def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) -> Any:
     """The trainer dies when its last step is in a snapshot but not in a checkpoint: a new one begins with that snapshot."""
-    from shardyard.workers.messages.stop_request import Ending
     from shardyard.workers.snapshot import shared_memory
     from shardyard.workers.trainer.assemble import assemble
+    from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.trainer.restore import SnapshotMemory
 
     fds, events = shared_memory.make(), []
     built = built_for(rank, world, port, orders)
-    assemble(built, lambda *_: None, lambda: Ending.NO, SnapshotMemory(fds)).run()
+    assemble(built, lambda *_: None, Instruments(), SnapshotMemory(fds)).run()
     before = owned(built)
     shutil.rmtree(built.run.checkpoints)
     for piece in built.parallel.data.pieces:
         piece.tensor.zero_()
     steps = built.run.train.steps
-    assemble(built, lambda kind, data: events.append((kind, data)), lambda: Ending.NO, SnapshotMemory(fds, steps)).run()
+    assemble(built, lambda kind, data: events.append((kind, data)), Instruments(), SnapshotMemory(fds, steps)).run()
     assert all(np.array_equal(old[3], new[3]) for old, new in zip(before, owned(built), strict=True))
     return {"events": events, "pieces": before}
 
@@ -113,19 +113,19 @@ def test_the_last_checkpoint_is_saved_though_a_repair_came_between(root: Path, m
 
 def restarted_after_the_last_checkpoint(rank: int, world: int, port: int, orders: str, attempt: int) -> Any:
     """The trainer is lost after its last checkpoint and before its summary; another one starts from that checkpoint."""
-    from shardyard.workers.messages.stop_request import Ending
     from shardyard.workers.trainer.assemble import assemble
+    from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.trainer.restore import SnapshotMemory
 
     events: list[Any] = []
     built = built_for(rank, world, port, orders)
-    assemble(built, lambda kind, data: events.append((kind, data)), lambda: Ending.NO).run()
+    assemble(built, lambda kind, data: events.append((kind, data)), Instruments()).run()
     before = owned(built)
     for piece in built.parallel.data.pieces:
         piece.tensor.zero_()
     restarted = replace(built, run=built.run.model_copy(update={"attempt": attempt}))
     assemble(
-        restarted, lambda kind, data: events.append((kind, data)), lambda: Ending.NO, SnapshotMemory(again=attempt == 1)
+        restarted, lambda kind, data: events.append((kind, data)), Instruments(), SnapshotMemory(again=attempt == 1)
     ).run()
     assert all(np.array_equal(old[3], new[3]) for old, new in zip(before, owned(built), strict=True))
     return {"events": events, "pieces": before}

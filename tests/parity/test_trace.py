@@ -54,19 +54,20 @@ def rank_events(rank: int, world: int, port: int, orders: str, traced: int, slow
     from shardyard.workers.messages.trace_request import Trace
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
-    from shardyard.workers.trainer.pending_trace import PENDING_TRACE
+    from shardyard.workers.trainer.instruments import Instruments
 
     run = Run.model_validate_json(orders)
     built = build(run, make_mesh(run.train.layout, group(rank, world, port)))
     events: list[Any] = []
-    if traced:
-        PENDING_TRACE.order(Trace("t", traced), first=FIRST)
 
     def asked() -> Ending:
         time.sleep(SLOW_S if rank == slow else 0.0)
         return Ending.NO
 
-    assemble(built, lambda kind, data: events.append((kind, data)), asked).run()
+    instruments = Instruments(asked)
+    if traced:
+        instruments.pending_trace.order(Trace("t", traced), first=FIRST)
+    assemble(built, lambda kind, data: events.append((kind, data)), instruments).run()
     return events
 
 

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from ...strategies.param_shard import Cut, cut_by_hand
-from ...strategies.telemetry.wait_time import waited
+from ...strategies.telemetry.current import wait_on
 from ...strategies.tensor_parallel.linear import CutColumns, cut_lookup, cut_row, local
 
 
@@ -135,7 +135,7 @@ class EmbeddingParallel(ParallelStyle):
 
 
 def _redistributed(x: DTensor, to: Placement) -> DTensor:
-    return waited(lambda: x.redistribute(placements=[to]), "redistribute", "tensor")
+    return wait_on(lambda: x.redistribute(placements=[to]), "redistribute", "tensor")
 
 
 def heads_norm() -> ParallelStyle:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from ..checkpoint.retention import complete
 from ..messages.fault_request import Fault
 from ..storage.open_folder import folder_at
-from ..trainer.slowdown import Slowness
+from ..trainer.slowdown import Slowdown
 
 
 class Target(Protocol):
@@ -27,7 +27,7 @@ class FaultInjector:
 
     def __init__(self) -> None:
         self.done: dict[str, str] = {}
-        self.slowness = Slowness()
+        self.slowness = Slowdown()
 
     async def inject(self, fault: Fault, trainer: Target | None, checkpoints: str | None) -> str | None:
         """Apply a fault; returns what was done, None where there is no trainer for it now."""

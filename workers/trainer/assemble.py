@@ -5,10 +5,7 @@ import socket
 import torch
 
 from ...strategies.mesh import make_mesh
-from ...strategies.telemetry.device_clock import clock_of
-from ...strategies.telemetry.wait_time import OWN_TIME
 from ..messages.rendezvous import Coords
-from ..messages.stop_request import Asked
 from ..snapshot.replication import Bell
 from ..spec import Run
 from .batches import Batches
@@ -21,9 +18,9 @@ from .callbacks.replica_check import ReplicaCheck
 from .callbacks.snapshotting import Snapshots, Snapshotting
 from .callbacks.step_trace import StepTrace
 from .event_outbox import EmitEvent, EventOutbox
+from .instruments import Instruments
 from .loop import Loop
 from .optimizer import optimizer_pieces
-from .pending_trace import PENDING_TRACE
 from .process_groups import formed
 from .reports import Reporter, log_and_emit
 from .restore import NO_SNAPSHOTS, Restore, SavedState, SnapshotMemory
@@ -31,49 +28,50 @@ from .train_state import TrainState
 from .validation import Validation
 
 
-def train(run: Run, coords: Coords, emit: EmitEvent, asked: Asked) -> None:
+def train(run: Run, coords: Coords, emit: EmitEvent, instruments: Instruments) -> None:
     """Train one rank of a gang, from forming its groups to its last event."""
     with formed(coords) as device:
         bell = coords.bell if coords.copied else None
         memory = SnapshotMemory(coords.slots, coords.restore, bell, again=coords.generation > 1)
-        train_on(run, device, log_and_emit(emit), asked, memory)
+        train_on(run, device, log_and_emit(emit), instruments, memory)
 
 
 def train_on(
-    run: Run, device: torch.device, emit: EmitEvent, asked: Asked, memory: SnapshotMemory = NO_SNAPSHOTS
+    run: Run, device: torch.device, emit: EmitEvent, instruments: Instruments, memory: SnapshotMemory = NO_SNAPSHOTS
 ) -> None:
     """Train one rank on the running process group."""
-    assemble(build(run, make_mesh(run.train.layout, device)), emit, asked, memory).run()
+    assemble(build(run, make_mesh(run.train.layout, device)), emit, instruments, memory).run()
 
 
-def assemble(parts: TrainerParts, emit: EmitEvent, asked: Asked, memory: SnapshotMemory = NO_SNAPSHOTS) -> Loop:
-    """The loop of one rank, ready to run. `emit` gets its events, and `asked` gives the stop request to it so far."""
-    OWN_TIME.clock = clock_of(parts.mesh.device)
+def assemble(
+    parts: TrainerParts, emit: EmitEvent, instruments: Instruments, memory: SnapshotMemory = NO_SNAPSHOTS
+) -> Loop:
+    """The loop of one rank, ready to run. `emit` gets its events."""
     outbox = EventOutbox(emit)
     state = TrainState(parts)
     reporter = Reporter(parts, state, outbox.emit)
     batches = Batches(parts, state.position)
     pieces = [*parts.parallel.data.pieces, *optimizer_pieces(parts.parallel.data.pieces, parts.optimizer)]
     bell = None if memory.bell is None else Bell(socket.socket(fileno=memory.bell))
-    snapshots = Snapshots(memory.slots, parts.spec.snapshot.every, pieces, parts.mesh.device, bell)
+    snapshots = Snapshots(memory.slots, parts.spec.snapshot.every, pieces, parts.mesh.device, instruments, bell)
     saved = SavedState(parts, state, outbox, reporter.is_first)
-    checkpointing = Checkpointing(parts, pieces, state, saved.for_checkpoint, reporter)
+    checkpointing = Checkpointing(parts, pieces, state, saved.for_checkpoint, reporter, instruments)
     callbacks = [
         Restore(saved, memory, pieces, snapshots, reporter),
         # Its collectives after a step are those of the step's probe: nothing else may be sent before.
-        StepProbe(parts, reporter),
+        StepProbe(parts, reporter, instruments),
         # Last of those that do something before a step, so that recording begins with the step's time; before all that take
         # time after a step, so that the clocks are aligned soon after what they measured.
-        StepTrace(parts, emit, PENDING_TRACE),
+        StepTrace(parts, emit, instruments),
         # Before clipping, which would spread a NaN, and before anything keeps the state.
         NanAttribution(parts, batches),
         # Before the state is saved, so that what is saved is agreed upon.
-        ReplicaCheck(parts, pieces, checkpointing.due),
+        ReplicaCheck(parts, pieces, checkpointing.due, instruments),
         # Before the state is saved, which keeps the validation loss.
-        Validation(parts, batches, reporter, state),
+        Validation(parts, batches, reporter, state, instruments),
         # Before the snapshot, which keeps the path of the newest checkpoint.
         checkpointing,
         # Last: when it flushes the buffered events, all that belongs to the step is among them.
-        Snapshotting(snapshots, saved.for_snapshot, outbox),
+        Snapshotting(snapshots, saved.for_snapshot, outbox, instruments),
     ]
-    return Loop(parts, state, batches, Callbacks(callbacks), reporter, asked)
+    return Loop(parts, state, batches, Callbacks(callbacks), reporter, instruments)

@@ -1,7 +1,7 @@
-"""What a trainer says of itself while it trains, and also when it is stuck: where it is, since when, and why it waits.
+"""A trainer's heartbeat: its phase, its step and their age, and for a trainer that is stuck its stacks and collectives.
 
-The training thread beats; the control thread answers. It cannot while the process is stopped or somebody holds the interpreter's lock;
-then a signal still makes the interpreter write all stacks to the log.
+The training thread beats; the control thread answers with `status`. It cannot while the process is stopped or a thread holds the
+interpreter's lock. Then a signal still makes the interpreter write all stacks to the log.
 """
 
 import faulthandler
@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -23,33 +23,27 @@ MOST_THREADS: Final = 16
 
 
 @dataclass
-class Pulse:
-    """The training thread's newest beat."""
+class Heartbeat:
+    """The training thread's newest beat, `at` a time of `time.monotonic`."""
 
     phase: str = "start"
     step: int = 0
-    at: float = 0.0
+    at: float = field(default_factory=time.monotonic)
 
     def beat(self, phase: str, step: int) -> None:
-        """The training thread begins `phase` of `step`, or gets on in it."""
+        """The training thread begins `phase` of `step`, or makes progress in it."""
         self.phase, self.step, self.at = phase, step, time.monotonic()
 
-
-#: A trainer is a process of its own, and this is its pulse.
-PULSE: Final = Pulse(at=time.monotonic())
+    def status(self) -> dict[str, Any]:
+        """Phase, step, seconds since the last beat, all threads' stacks but the caller's, and the collectives of every group."""
+        facts: dict[str, Any] = {"phase": self.phase, "step": self.step, "idle_s": time.monotonic() - self.at}
+        return facts | {"stacks": _stacks(), "collectives": _collectives()}
 
 
 def listen_for_signals() -> None:
-    """Write stacks to the log on a crash, and when asked by `STACKS_SIGNAL`. Call it in the trainer's main thread."""
+    """Write stacks to the log on a crash, and on `STACKS_SIGNAL`. Call it in the trainer's main thread."""
     faulthandler.enable()
     faulthandler.register(STACKS_SIGNAL, all_threads=True)
-    PULSE.beat("start", 0)
-
-
-def examined() -> dict[str, Any]:
-    """Phase, step, seconds since the last beat, all threads' stacks but the caller's, and the collectives of every group."""
-    facts: dict[str, Any] = {"phase": PULSE.phase, "step": PULSE.step, "idle_s": time.monotonic() - PULSE.at}
-    return facts | {"stacks": _stacks(), "collectives": _collectives()}
 
 
 def _collectives() -> list[dict[str, Any]]:
@@ -70,7 +64,7 @@ def _stacks() -> list[dict[str, Any]]:
 
 
 def _lines(frame: FrameType) -> list[str]:
-    """The frames within the trainer's call of the training; what is outside is the same for everybody."""
+    """The frames within the trainer's call of the training; what is outside is the same in every trainer."""
     summary = traceback.StackSummary.extract(traceback.walk_stack(frame), limit=MOST_FRAMES, lookup_lines=False)
     inside = list(itertools.takewhile(lambda entry: entry.filename != TRAINER, summary))
     return [f"{entry.filename}:{entry.lineno} in {entry.name}" for entry in reversed(inside)]

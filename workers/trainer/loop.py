@@ -7,17 +7,13 @@ import torch
 
 from ...strategies.grad_clip import clip_factor, scale_gradients, sum_over_ranks
 from ...strategies.precision import LossScale
-from ...strategies.telemetry.step_tracer import SPANS
-from ...strategies.telemetry.wait_time import OWN_TIME
-from ..messages.stop_request import Asked, Ending, agreed, votes
+from ..messages.stop_request import Ending, agreed, votes
 from .batches import Batches
 from .build import TrainerParts
 from .callbacks.base import Callbacks, StepRecord, StepStats
-from .heartbeat import PULSE
+from .instruments import Instruments
 from .optimizer import learning_rate
-from .pending_trace import PENDING_TRACE
 from .reports import Reporter
-from .slowdown import SLOWNESS
 from .train_state import TrainState
 
 
@@ -31,15 +27,15 @@ class Loop:
         batches: Batches,
         callbacks: Callbacks,
         reporter: Reporter,
-        asked: Asked,
+        instruments: Instruments,
     ) -> None:
         self.parts, self.state, self.batches, self.callbacks = parts, state, batches, callbacks
-        self._reporter, self.asked = reporter, asked
+        self._reporter, self._instruments = reporter, instruments
 
     def run(self) -> None:
         """All steps that are left, or those until all ranks agree to stop."""
         try:
-            with OWN_TIME.counting():
+            with self._instruments.installed(self.parts.mesh.device):
                 self._reporter.plan()
                 self.callbacks.start()
                 self._run()
@@ -49,7 +45,7 @@ class Loop:
     def _run(self) -> None:
         first, last = self.state.step + 1, self.parts.spec.steps
         for step in range(first, last + 1):
-            PULSE.beat("step" if step > first else "first step", step)
+            self._instruments.heartbeat.beat("step" if step > first else "first step", step)
             self.callbacks.before_step(step)
             record = self.train_step(step)
             self._reporter.step(record)
@@ -58,6 +54,7 @@ class Loop:
                 self.stop_early(step, record.stats.stop)
                 return
         self.callbacks.finish(last, Ending.NO)
+        self._instruments.heartbeat.beat("end", last)
         self._reporter.summary()
 
     def stop_early(self, step: int, stop: Ending) -> None:
@@ -68,7 +65,7 @@ class Loop:
 
     def train_step(self, step: int) -> StepRecord:
         """One optimizer step on one global batch."""
-        began, stop = time.monotonic(), self.asked()
+        began, stop = time.monotonic(), self._instruments.asked()
         self.batches.seed(step)
         lr = self._set_learning_rate(step)
         loss_share = self.forward_backward(step)
@@ -81,13 +78,13 @@ class Loop:
 
     def forward_backward(self, step: int) -> torch.Tensor:
         """This rank's share of the loss. Gradients are reduced over the data ranks."""
-        with SPANS.within("data", "batch"):
+        with self._instruments.phase("batch"):
             batch = self.batches.training(step)
-        SLOWNESS.suffer()
+        self._instruments.slowdown.apply()
         self.callbacks.before_forward(step)
         loss_share = self.parts.parallel.runner.train(*batch)
         self.callbacks.after_backward(step)
-        with SPANS.within("backward", "gradients"):
+        with self._instruments.phase("gradients"):
             self.parts.parallel.data.reduce()
         self.callbacks.after_reduce(step)
         return loss_share
@@ -97,7 +94,7 @@ class Loop:
         stats = self._sum_over_ranks(step, loss_share, stop)
         self.callbacks.before_update(stats)
         if not stats.skipped:
-            with SPANS.within("optimizer", "clip"):
+            with self._instruments.phase("clip"):
                 factor = clip_factor(stats.grad_norm, self.parts.spec.optimizer.clip_norm) / stats.grad_factor
                 scale_gradients(self.parts.parallel.data.pieces, factor)
         return stats
@@ -105,20 +102,20 @@ class Loop:
     def optimizer_step(self, stats: StepStats) -> None:
         """Update the parameters, if fp16 gradients did not overflow, and let the model compute with them."""
         if not stats.skipped:
-            with SPANS.within("optimizer", "update"):
+            with self._instruments.phase("update"):
                 self.parts.optimizer.step()
-        with SPANS.within("optimizer", "publish"):
+        with self._instruments.phase("publish"):
             self.parts.parallel.data.publish()
 
     def _sum_over_ranks(self, step: int, loss_share: torch.Tensor, stop: Ending) -> StepStats:
         """The one meeting of all ranks in a step."""
         parts, scale = self.parts, self.parts.loss.scale
-        ballot = (*votes(stop), PENDING_TRACE.vote(step))
-        with SPANS.within("optimizer", "norm"):
+        ballot = (*votes(stop), self._instruments.pending_trace.vote(step))
+        with self._instruments.phase("norm"):
             loss, squares, stops, saves, traces = sum_over_ranks(
                 parts.parallel.data.pieces, loss_share, parts.counts_loss, parts.mesh, *ballot
             )
-        timing, factor = OWN_TIME.lap(), parts.loss.factor
+        timing, factor = self._instruments.telemetry.clock.lap(), parts.loss.factor
         return StepStats(
             step=step,
             loss=loss / factor,

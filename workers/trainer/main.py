@@ -24,13 +24,13 @@ from typing import Any
 
 from ..messages.event import plain
 from ..messages.rendezvous import Coords
-from ..messages.stop_request import Asked, Ending
+from ..messages.stop_request import Ending
 from ..messages.trace_request import Trace
-from .heartbeat import PULSE, examined, listen_for_signals
-from .pending_trace import PENDING_TRACE
-from .slowdown import SLOWNESS
+from .event_outbox import EmitEvent
+from .heartbeat import listen_for_signals
+from .instruments import Instruments
 
-Train = Callable[[Any, Coords, Callable[[str, dict[str, Any]], None], Asked], None]
+Train = Callable[[Any, Coords, EmitEvent, Instruments], None]
 
 MAX_TRACEBACK = 64 << 10
 
@@ -63,20 +63,20 @@ class Link:
         except OSError:
             os._exit(1)  # nobody is left to train for
 
-    def listen(self) -> None:
+    def listen(self, instruments: Instruments) -> None:
         """Obey the actor from a thread of its own, and end with it."""
-        threading.Thread(target=self._obey, name="control", daemon=True).start()
+        threading.Thread(target=self._obey, args=(instruments,), name="control", daemon=True).start()
 
-    def _obey(self) -> None:
+    def _obey(self, instruments: Instruments) -> None:
         with contextlib.suppress(OSError):
             for line in self._lines:
                 message = json.loads(line)
                 if message.get("examine"):
-                    self.tell("examined", examined())
+                    self.tell("examined", instruments.heartbeat.status())
                 if slow := message.get("slow"):
-                    SLOWNESS.begin(**slow)
+                    instruments.slowdown.begin(**slow)
                 if trace := message.get("trace"):
-                    PENDING_TRACE.order(Trace.from_json(trace))
+                    instruments.pending_trace.order(Trace.from_json(trace))
                 if message.get("stop"):
                     self.asked = Ending(message["stop"])
                 if message.get("release"):
@@ -92,19 +92,20 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
     """
     listen_for_signals()
     link = Link(control)
+    instruments = Instruments(asked=lambda: link.asked)
     orders = link.orders()
     if slow := orders.get("slow"):
-        SLOWNESS.begin(**slow)
-    link.listen()
+        instruments.slowdown.begin(**slow)
+    link.listen(instruments)
     try:
         coords = Coords.from_json(orders["coords"] | given)
-        _train_function(entry)(_run(orders["run"], entry), coords, link.tell, lambda: link.asked)
+        _train_function(entry)(_run(orders["run"], entry), coords, link.tell, instruments)
     except BaseException as error:
         text = traceback.format_exc()
         sys.stderr.write(text)
         sys.stderr.flush()
         told = {"type": type(error).__name__, "message": str(error), "traceback": text[-MAX_TRACEBACK:]}
-        link.tell("failed", told | {"step": PULSE.step, "facts": getattr(error, "facts", {})})
+        link.tell("failed", told | {"step": instruments.heartbeat.step, "facts": getattr(error, "facts", {})})
         return 1
     link.tell("done", {})
     link.released.wait()

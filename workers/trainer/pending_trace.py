@@ -1,7 +1,6 @@
 """The order for a step trace that a rank has and has not begun. Imports no torch: the control thread sets it."""
 
 import zlib
-from typing import Final
 
 from ..messages.trace_request import Trace
 
@@ -48,7 +47,3 @@ def number_of(trace: Trace | None) -> float:
     Whole and below 2³³, so that sums over ranks are exact and votes for different traces do not look like agreement.
     """
     return 0.0 if trace is None else 1.0 + zlib.crc32(trace.id.encode())
-
-
-#: A trainer is a process of its own.
-PENDING_TRACE: Final = PendingTrace()

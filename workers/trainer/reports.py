@@ -15,7 +15,6 @@ from ..process_memory import Footprint
 from .build import TrainerParts
 from .callbacks.base import StepRecord
 from .event_outbox import EmitEvent
-from .heartbeat import PULSE
 from .throughput import MFU_FORMULA, Throughput, peak_flops
 from .train_state import TrainState
 
@@ -60,8 +59,8 @@ class Reporter:
         data: dict[str, Any] = {
             "step": record.step,
             "step_s": record.seconds,
-            "busy_s": stats.timing.own_s,
-            "wait_s": stats.timing.waited_s,
+            "busy_s": stats.timing.busy_s,
+            "wait_s": stats.timing.wait_s,
             "part": self._parts.mesh.part,
         }
         if (size := self._memory.due()) is not None:
@@ -97,7 +96,6 @@ class Reporter:
 
     def summary(self) -> None:
         """The whole run."""
-        PULSE.beat("end", self._parts.spec.steps)
         progress, last_step = self._state.progress, self._parts.spec.steps
         steps = last_step - (progress.began_at or 1) + 1
         losses = progress.last_losses

@@ -1,15 +1,15 @@
-"""A trainer that is slow on purpose: what `slow-rank` does to it, so that finding stragglers can be tried.
+"""An artificial slowdown of one rank: what `slow-rank` injects, so that finding stragglers can be tried.
 
-The slowness is real work of the training thread's, before each step's forward pass: wall time and CPU time of that rank alone.
+It is real work of the training thread's, before each step's forward pass: wall time and CPU time of that rank alone.
 """
 
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 
 @dataclass
-class Slowness:
+class Slowdown:
     """Steps take `by_s` longer until `until` (monotonic seconds)."""
 
     by_s: float = 0.0
@@ -19,8 +19,8 @@ class Slowness:
         """From the next step on; called by the control thread."""
         self.by_s, self.until = by_s, time.monotonic() + for_s
 
-    def suffer(self) -> None:
-        """The training thread computes for nothing."""
+    def apply(self) -> None:
+        """Make the training thread compute for nothing, if it is to be slow now."""
         now = time.monotonic()
         if now < self.until:
             _burn(now + self.by_s)
@@ -33,7 +33,3 @@ class Slowness:
 def _burn(until: float) -> None:
     while time.monotonic() < until:
         sum(range(1000))
-
-
-#: A trainer is a process of its own, and this is what it suffers.
-SLOWNESS: Final = Slowness()

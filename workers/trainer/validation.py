@@ -3,11 +3,10 @@
 import torch
 
 from ...strategies.grad_clip import sum_over_ranks
-from ...strategies.telemetry.wait_time import ASIDE
 from .batches import Batches
 from .build import TrainerParts
 from .callbacks.base import Callback, StepRecord
-from .heartbeat import PULSE
+from .instruments import Instruments
 from .reports import Reporter
 from .train_state import TrainState
 
@@ -15,13 +14,16 @@ from .train_state import TrainState
 class Validation(Callback):
     """Validates every `eval.every` steps and after the last one."""
 
-    def __init__(self, parts: TrainerParts, batches: Batches, reporter: Reporter, state: TrainState) -> None:
+    def __init__(
+        self, parts: TrainerParts, batches: Batches, reporter: Reporter, state: TrainState, instruments: Instruments
+    ) -> None:
         self._parts, self._batches, self._reporter, self._state = parts, batches, reporter, state
+        self._instruments = instruments
 
     def after_step(self, record: StepRecord) -> None:
         every, step = self._parts.spec.eval.every, record.step
         if step == self._parts.spec.steps or (every is not None and step % every == 0):
-            with ASIDE:
+            with self._instruments.phase("validation", step):
                 self._validate(step)
 
     def _validate(self, step: int) -> None:
@@ -32,7 +34,7 @@ class Validation(Callback):
         total = torch.zeros((), dtype=torch.float64, device=mesh.device)
         parallel.tally.clear()
         for number in range(batches):
-            PULSE.beat("validation", step)
+            self._instruments.heartbeat.beat("validation", step)
             total += parallel.runner.validate(*self._batches.validation(number))
         parallel.data.after_validation()
         loss, *_ = sum_over_ranks([], total, self._parts.counts_loss, mesh)

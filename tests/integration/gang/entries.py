@@ -3,6 +3,7 @@
 import os
 import subprocess
 import time
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -11,16 +12,16 @@ from typing import Any
 from shardyard.workers.messages.rendezvous import Coords
 
 
-def work(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
+def work(run: dict[str, Any], coords: Coords, emit: Any, instruments: Any) -> None:
     """All-reduce the rank numbers `steps` times. `run` may hold: steps, pause, folder, misbehave {rank, step, how}."""
     reduce = _form_group(coords)
     if "folder" in run:
         Path(run["folder"], f"{coords.rank}.pid").write_text(str(os.getpid()))
     if coords.rank == 0:
-        tell("plan", {"world_size": coords.world_size})
+        emit("plan", {"world_size": coords.world_size})
     print(f"rank {coords.rank} starts", flush=True)
     for step in range(1, run.get("steps", 5) + 1):
-        if stop():
+        if instruments.asked():
             return
         if run.get("misbehave", {}).items() >= {"rank": coords.rank, "step": step}.items():
             MISBEHAVIOUR[run["misbehave"]["how"]](run)
@@ -28,9 +29,9 @@ def work(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
         total = reduce(coords.rank)
         time.sleep(run.get("pause", 0.0))
         record: dict[str, Any] = {"step": step, "step_s": time.monotonic() - began}
-        tell("step", record | ({"loss": total} if coords.rank == 0 else {}))
+        emit("step", record | ({"loss": total} if coords.rank == 0 else {}))
     if coords.rank == 0:
-        tell("summary", {"steps": run.get("steps", 5)})
+        emit("summary", {"steps": run.get("steps", 5)})
 
 
 def _text(file: Path) -> str | None:
@@ -41,7 +42,7 @@ def _text(file: Path) -> str | None:
         return None
 
 
-def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
+def train(run: dict[str, Any], coords: Coords, emit: Any, instruments: Any) -> None:
     """The real training loop, which says in `folder` what its process is.
 
     What a test puts there happens before a step: while `{rank}.stuck` is there the rank is stuck, once this process has done as many steps
@@ -68,9 +69,9 @@ def train(run: dict[str, Any], coords: Coords, tell: Any, stop: Any) -> None:
         if flip.exists():
             flip.unlink()
             _flip_a_bit(built[0])
-        return stop()
+        return instruments.asked()
 
-    assemble.train(Run.model_validate(run["run"]), coords, tell, stop_or_stick)
+    assemble.train(Run.model_validate(run["run"]), coords, emit, replace(instruments, asked=stop_or_stick))
 
 
 def _built() -> tuple[Any, list[Any]]:

@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....strategies.telemetry.wait_time import Lap
+from ....strategies.telemetry.wait_time import StepTiming
 from ...messages.stop_request import Ending
 
 
@@ -22,7 +22,7 @@ class StepStats:
     skipped: bool  # fp16 gradients overflowed: no update
     stop: Ending  # after this step
     trace_votes: float
-    timing: Lap  # of this rank
+    timing: StepTiming  # of this rank
 
 
 @dataclass(frozen=True)

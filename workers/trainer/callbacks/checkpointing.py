@@ -10,14 +10,13 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from ....strategies.param_shard import Piece
-from ....strategies.telemetry.step_tracer import SPANS
 from ...checkpoint.async_saver import Saved, Saver
 from ...checkpoint.errors import CheckpointError
 from ...huggingface.export import export
 from ...messages.stop_request import Ending
 from ...storage.open_folder import folder_at
 from ..build import TrainerParts
-from ..heartbeat import PULSE
+from ..instruments import Instruments
 from ..reports import Reporter
 from ..train_state import TrainState
 from .base import Callback, StepRecord, StepStats
@@ -36,8 +35,9 @@ class Checkpointing(Callback):
         state: TrainState,
         training: Callable[[int], dict[str, Any]],
         reporter: Reporter,
+        instruments: Instruments,
     ) -> None:
-        self._state, self._training, self._reporter = state, training, reporter
+        self._state, self._training, self._reporter, self._phase = state, training, reporter, instruments.phase
         self._spec, self._last = parts.spec.checkpoint, parts.spec.steps
         self._about = about_model(parts)
         self._root = folder_at(parts.run.checkpoints)
@@ -46,7 +46,7 @@ class Checkpointing(Callback):
 
     def before_update(self, stats: StepStats) -> None:  # noqa: ARG002
         """The state is about to change: wait until it is copied."""
-        with SPANS.within("other", "checkpoint"):
+        with self._phase("checkpoint"):
             self._saver.settle()
 
     def after_step(self, record: StepRecord) -> None:
@@ -63,11 +63,12 @@ class Checkpointing(Callback):
         saves = stop == Ending.SAVE and self._begun != step if stop else self._spec.final
         if saves:
             self._begin(step, TRIES)
-        PULSE.beat("checkpoint", self._last)
-        self.wait()
-        self._report_ended()
-        if not stop and self._spec.export:
-            self._export()
+        with self._phase("checkpoint", self._last):
+            self.wait()
+            self._report_ended()
+        if not stop and self._spec.export and dist.get_rank() == 0:
+            with self._phase("export", self._last):
+                self._export()
 
     def due(self, step: int) -> bool:
         """Whether the state after `step` is saved."""
@@ -79,9 +80,9 @@ class Checkpointing(Callback):
 
     def _begin(self, step: int, tries: int) -> None:
         training = self._training(step)
-        PULSE.beat("checkpoint", step)
         self._begun = step
-        self._saver.save(step, training | self._about, tries)
+        with self._phase("checkpoint", step):
+            self._saver.save(step, training | self._about, tries)
 
     def _is_last(self, step: int) -> bool:
         """Whether the checkpoint of this step is the final one."""
@@ -108,10 +109,7 @@ class Checkpointing(Callback):
         self._reporter.of_job("checkpoint", data | {"seconds": saved.seconds, "held_s": saved.held_s, "kept": kept})
 
     def _export(self) -> None:
-        """Rank 0: the last checkpoint as a Hugging Face folder; what goes wrong costs the folder, not the job."""
-        if dist.get_rank() != 0:
-            return
-        PULSE.beat("export", self._last)
+        """The last checkpoint as a Hugging Face folder; a failure costs the folder, not the job."""
         began = time.monotonic()
         out = self._root / f"export-{self._last:08d}"
         try:

@@ -17,9 +17,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from ....strategies.activation_memory.selective import watched
 from ....strategies.pipeline_parallel.bubble import Bubble
 from ....strategies.telemetry.comm_counter import Traffic, axes_of, total
-from ....strategies.telemetry.step_tracer import SPANS
-from ....strategies.telemetry.wait_time import Lap, waited
+from ....strategies.telemetry.current import wait_on
+from ....strategies.telemetry.wait_time import StepTiming
 from ..build import TrainerParts
+from ..instruments import Instruments
 from ..reports import Reporter
 from .base import Callback, StepRecord, StepStats
 
@@ -29,8 +30,8 @@ T = TypeVar("T")
 class StepProbe(Callback):
     """Probes the steps that the spec names."""
 
-    def __init__(self, parts: TrainerParts, reporter: Reporter) -> None:
-        self._parts, self._reporter = parts, reporter
+    def __init__(self, parts: TrainerParts, reporter: Reporter, instruments: Instruments) -> None:
+        self._parts, self._reporter, self._instruments = parts, reporter, instruments
         self._probe: Probe | None = None
         self._counting, self._timing = ExitStack(), ExitStack()
 
@@ -55,7 +56,7 @@ class StepProbe(Callback):
 
     def after_update(self, step: int) -> None:  # noqa: ARG002
         if self._probe:
-            with SPANS.within("optimizer", "publish"):
+            with self._instruments.phase("publish"):
                 self._parts.parallel.data.settle()  # what is published is sent in this step
             self._counting.close()
 
@@ -97,17 +98,17 @@ class Probe:
         with self._traffic:
             yield
 
-    def record(self, lap: Lap) -> dict[str, Any]:
+    def record(self, timing: StepTiming) -> dict[str, Any]:
         """`{"traffic": axis → collective → calls, elements, bytes (of this rank), "traffic_sum": the same of all ranks together,
-        "memory": kind → min, max over ranks, "busy_s" and "wait_s": by rank, of its `lap`}`, and under a pipeline `bubbles`. Collective.
+        "memory": kind → min, max over ranks, "busy_s" and "wait_s": by rank, of `timing`}`, and under a pipeline `bubbles`. Collective.
         """
         mine, moved = self._memory(), self._traffic.plain()
         everyone = _gathered(mine)
         memory = {kind: {"min": min(m[kind] for m in everyone), "max": max(m[kind] for m in everyone)} for kind in mine}
         bubble = self._parts.parallel.runner.bubble()
         bubble_data = {} if bubble is None else bubbles(_gathered(bubble))
-        laps = _gathered(lap)
-        times = {"busy_s": [each.own_s for each in laps], "wait_s": [each.waited_s for each in laps]}
+        timings = _gathered(timing)
+        times = {"busy_s": [each.busy_s for each in timings], "wait_s": [each.wait_s for each in timings]}
         return {"traffic": moved, "traffic_sum": total(_gathered(moved)), "memory": memory, **times, **bubble_data}
 
     def _memory(self) -> dict[str, int]:
@@ -137,7 +138,7 @@ def bubbles(everyone: Sequence[Bubble]) -> dict[str, Any]:
 
 def _gathered(mine: T) -> list[T]:
     everyone = [mine] * dist.get_world_size()
-    waited(lambda: dist.all_gather_object(everyone, mine), "all_gather")
+    wait_on(lambda: dist.all_gather_object(everyone, mine), "all_gather")
     return everyone
 
 

@@ -14,9 +14,10 @@ import torch.distributed as dist
 
 from ....strategies.param_shard import Piece
 from ....strategies.replica_checksum import Difference, difference, held_alike
-from ....strategies.telemetry.wait_time import ASIDE, waited
+from ....strategies.telemetry.current import wait_on
 from ...messages.rank_set import format_ranks
 from ..build import TrainerParts
+from ..instruments import Instruments
 from .base import Callback, StepRecord
 
 #: By default comparing takes at most this share of the time, …
@@ -49,9 +50,12 @@ class ReplicaCheck(Callback):
     `saves`: whether a checkpoint of a step follows.
     """
 
-    def __init__(self, parts: TrainerParts, pieces: Sequence[Piece], saves: Callable[[int], bool]) -> None:
+    def __init__(
+        self, parts: TrainerParts, pieces: Sequence[Piece], saves: Callable[[int], bool], instruments: Instruments
+    ) -> None:
         every = parts.spec.replica_check.every  # None: as `COST` allows; 0: never
         self._parts, self._every, self._saves, self._seen = parts, every, saves, 0
+        self._instruments = instruments
         self._agreed: int | None = None
         parallel, mesh = parts.parallel, parts.mesh
         self._rectangles = held_alike(parallel.parts, pieces, mesh) if mesh.layout.world_size > 1 and every != 0 else []
@@ -59,31 +63,31 @@ class ReplicaCheck(Callback):
 
     def after_step(self, record: StepRecord) -> None:
         """Raises `ReplicasDiffer`, on all ranks alike."""
-        if self._wanted:
-            with ASIDE:
-                self._check(record.step, record.seconds, self._saves(record.step) or bool(record.stats.stop))
-
-    def _check(self, step: int, step_s: float, saves: bool) -> None:
-        self._seen += 1
-        decides = self._every is None and self._seen == DECIDE_AT
-        if not (saves or decides or (self._every is not None and step % self._every == 0)):
+        if not self._wanted:
             return
-        began = time.monotonic()
-        self._compare(step)
-        if decides:
-            cost = (time.monotonic() - began) / max(step_s, 1e-9)
-            self._every = max(1, math.ceil(_largest(cost, self._parts.mesh.device) / COST))
+        self._seen += 1
+        step, decides = record.step, self._every is None and self._seen == DECIDE_AT
+        saves = self._saves(step) or bool(record.stats.stop)
+        if saves or decides or (self._every is not None and step % self._every == 0):
+            with self._instruments.phase("replica check"):
+                seconds = self._compare(step)
+                if decides:
+                    cost = seconds / max(record.seconds, 1e-9)
+                    self._every = max(1, math.ceil(_largest(cost, self._parts.mesh.device) / COST))
 
-    def _compare(self, step: int) -> None:
+    def _compare(self, step: int) -> float:
+        """Returns the seconds it took."""
+        began = time.monotonic()
         self._parts.parallel.data.settle()
         found = difference(self._rectangles, self._parts.mesh)
         if found is not None:
             raise ReplicasDiffer(found, step, self._agreed)
         self._agreed = step
+        return time.monotonic() - began
 
 
 def _largest(number: float, device: torch.device) -> float:
     """The largest of all ranks' numbers. Collective over the world."""
     largest = torch.tensor([number], dtype=torch.float64, device=device)
-    waited(lambda: dist.all_reduce(largest, dist.ReduceOp.MAX), "all_reduce")
+    wait_on(lambda: dist.all_reduce(largest, dist.ReduceOp.MAX), "all_reduce")
     return largest.item()

@@ -19,12 +19,11 @@ import torch
 import torch.distributed as dist
 
 from ....strategies.param_shard import Piece
-from ....strategies.telemetry.step_tracer import SPANS
 from ...snapshot import shared_memory
 from ...snapshot.header import aligned
 from ...snapshot.replication import Bell
 from ..event_outbox import EventOutbox
-from ..heartbeat import PULSE
+from ..instruments import Instruments
 from .base import Callback, StepRecord, StepStats
 
 T = TypeVar("T")
@@ -48,13 +47,19 @@ class SnapshotError(RuntimeError):
 class Snapshotting(Callback):
     """Takes the snapshots that are due. A step's events are buffered in `outbox` until its snapshot is whole and copied."""
 
-    def __init__(self, snapshots: "Snapshots", facts: Callable[[int], dict[str, Any]], outbox: EventOutbox) -> None:
+    def __init__(
+        self,
+        snapshots: "Snapshots",
+        facts: Callable[[int], dict[str, Any]],
+        outbox: EventOutbox,
+        instruments: Instruments,
+    ) -> None:
         """`facts` gives what a snapshot of a step keeps beside the pieces."""
-        self.snapshots, self._facts, self._outbox = snapshots, facts, outbox
+        self.snapshots, self._facts, self._outbox, self._instruments = snapshots, facts, outbox, instruments
 
     def after_reduce(self, step: int) -> None:
         # Before ranks meet: none begins its next snapshot while another's last one is not whole, or not copied.
-        with SPANS.within("other", "snapshot"):
+        with self._instruments.phase("snapshot"):
             self.snapshots.settle(copied=self.snapshots.due(step))
 
     def before_update(self, stats: StepStats) -> None:
@@ -78,6 +83,7 @@ class Snapshots:
         every: int | None,
         pieces: Sequence[Piece],
         device: torch.device,
+        instruments: Instruments,
         bell: Bell | None = None,
     ) -> None:
         """`every`: steps between two snapshots; 0: none; None: as often as they cost at most `COST` of the time.
@@ -87,7 +93,7 @@ class Snapshots:
         self._wanted = bool(fds) and every != 0  # alike on all ranks, whatever becomes of the memory of one
         self._fds = list(fds) if self._wanted else []
         self._every = every
-        self._pieces, self._device = pieces, device
+        self._pieces, self._device, self._instruments = pieces, device, instruments
         self._seen = self._next = 0
         self._cost_s = 0.0
         self._worked_s = time.process_time()
@@ -130,11 +136,9 @@ class Snapshots:
         """
         self._settle_own()
         if copied and self._copying is not None:
-            phase, step = PULSE.phase, PULSE.step
-            PULSE.beat("copy of a snapshot", step)
-            self._copying.result()
+            with self._instruments.phase("copy of a snapshot", self._instruments.heartbeat.step):
+                self._copying.result()
             self._copying = None
-            PULSE.beat(phase, step)
 
     def _settle_own(self) -> None:
         """A failed snapshot is the last, with a word in the log."""

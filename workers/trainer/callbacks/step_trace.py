@@ -16,12 +16,11 @@ from ....strategies.pipeline_parallel.ideal_timeline import Replay
 from ....strategies.telemetry.clock_sync import Aligned, Offset, offset_to_first
 from ....strategies.telemetry.comm_counter import axes_of
 from ....strategies.telemetry.device_clock import clock_of
-from ....strategies.telemetry.step_tracer import SPANS, TRAINING, Recorded, Span
-from ....strategies.telemetry.wait_time import ASIDE
+from ....strategies.telemetry.step_tracer import TRAINING, Recorded, Span
 from ...messages.trace_request import Trace, traced_ranks
 from ..build import TrainerParts
 from ..event_outbox import EmitEvent
-from ..pending_trace import PendingTrace
+from ..instruments import Instruments
 from .base import Callback, StepRecord, StepStats
 
 #: Spans of a rank's step, and of a whole trace: the shortest are left out.
@@ -44,8 +43,9 @@ class _Running:
 class StepTrace(Callback):
     """Agrees on a trace with the other ranks, records its steps, emits them."""
 
-    def __init__(self, parts: TrainerParts, emit: EmitEvent, pending: PendingTrace) -> None:
-        self._parts, self._emit, self._pending = parts, emit, pending
+    def __init__(self, parts: TrainerParts, emit: EmitEvent, instruments: Instruments) -> None:
+        self._parts, self._emit, self._instruments = parts, emit, instruments
+        self._tracer, self._pending = instruments.telemetry.tracer, instruments.pending_trace
         self._rank, self._world = dist.get_rank(), dist.get_world_size()
         self._running: _Running | None = None
 
@@ -54,9 +54,9 @@ class StepTrace(Callback):
         if self._running is None:
             return
         if self._running.aligned is None:
-            with ASIDE:
+            with self._instruments.phase("trace"):
                 self._running.aligned = offset_to_first(self._running.epoch)
-        SPANS.begin(clock_of(self._parts.mesh.device), axes_of(self._parts.mesh))
+        self._tracer.begin(clock_of(self._parts.mesh.device), axes_of(self._parts.mesh))
 
     def before_update(self, stats: StepStats) -> None:
         """By the sum of all votes, a trace begins after this step."""
@@ -66,15 +66,15 @@ class StepTrace(Callback):
             self._running = _Running(trace, stats.step + 1, end, time.time() - time.perf_counter())
 
     def after_update(self, step: int) -> None:
-        if self._running and SPANS.on:
-            self._running.steps.append((step, SPANS.end()))
+        if self._running and self._tracer.on:
+            self._running.steps.append((step, self._tracer.end()))
 
     def after_step(self, record: StepRecord) -> None:
         """Collective if a trace ends with the step."""
         running = self._running
         ends = bool(record.stats.stop) or (running is not None and record.step == running.last)
         if running and running.aligned and running.steps and ends:
-            with ASIDE:
+            with self._instruments.phase("trace"):
                 self._conclude(running, running.aligned)
             self._running = None
             self._pending.end()

@@ -1,8 +1,8 @@
-"""Categories sum to the step, whatever lies in what; nothing is kept when nobody records."""
+"""Categories sum to the step, whatever lies in what; nothing is kept while the tracer is off."""
 
 import pytest
 
-from shardyard.strategies.telemetry.step_tracer import SPANS, Recorded, Spans
+from shardyard.strategies.telemetry.step_tracer import Recorded, StepTracer
 
 AXES = {"3": "data"}
 
@@ -20,31 +20,31 @@ class HandClock:
         return end - start
 
 
-def traced() -> tuple[Recorded, Spans]:
+def traced() -> tuple[Recorded, StepTracer]:
     """A step: 1 s of nothing, a forward pass of 2 + 4 + 8 s of which 4 are a wait, 16 s of nothing, a wait of 32 s still open."""
-    clock, spans = HandClock(), Spans()
+    clock, tracer = HandClock(), StepTracer()
     clock.at = 100.0
     early = clock.now()
     clock.at = 101.0
-    spans.begin(clock, AXES)
+    tracer.begin(clock, AXES)
     clock.at += 1
-    with spans.within("forward", "model", 7, 1):
+    with tracer.span("forward", "model", 7, 1):
         clock.at += 2
-        since = spans.moment()
+        since = tracer.now()
 
         def arrive() -> str:
             clock.at += 4
             return "arrived"
 
-        assert spans.waiting(arrive, "all_gather", "3", early) == "arrived"
-        assert spans.waiting(lambda: "sync", "barrier", None, None) == "sync"
+        assert tracer.collective(arrive, "all_gather", "3", early) == "arrived"
+        assert tracer.collective(lambda: "sync", "barrier", None, None) == "sync"
         clock.at += 8
-        spans.behind("data", "collective", "reduce_scatter", since)
+        tracer.record_async("data", "collective", "reduce_scatter", since)
     clock.at += 16
-    with spans.within("receive", "never ends"):
+    with tracer.span("receive", "never ends"):
         clock.at += 32
-        recorded = spans.end()
-    return recorded, spans
+        recorded = tracer.end()
+    return recorded, tracer
 
 
 def test_the_innermost_category_counts_and_all_of_them_are_the_step() -> None:
@@ -68,24 +68,25 @@ def test_spans_lie_within_each_other_and_in_the_background() -> None:
     assert (model.category, model.microbatch, model.stage) == ("forward", 7, 1)
 
 
-def test_nobody_who_does_not_record_keeps_anything() -> None:
-    _, spans = traced()
-    assert not spans.on and spans.moment() is None
-    with spans.within("forward", "model"):
-        spans.behind("data", "collective", "all_gather", None)
-    assert not spans._open and not spans._turns and not spans._ended
+def test_nothing_is_kept_while_it_is_off() -> None:
+    _, tracer = traced()
+    assert not tracer.on and tracer.now() is None
+    with tracer.span("forward", "model"):
+        tracer.record_async("data", "collective", "all_gather", None)
+    assert not tracer._open and not tracer._turns and not tracer._ended
 
 
 def test_a_span_that_fails_has_ended() -> None:
-    clock, spans = HandClock(), Spans()
-    spans.begin(clock, {})
-    with pytest.raises(ZeroDivisionError), spans.within("backward", "model"):
+    clock, tracer = HandClock(), StepTracer()
+    tracer.begin(clock, {})
+    with pytest.raises(ZeroDivisionError), tracer.span("backward", "model"):
         clock.at += 1
         _ = 1 / 0
     clock.at += 2
-    sums = spans.end().sums
+    sums = tracer.end().sums
     assert sums["backward"] == 1.0 and sums["other"] == 2.0
 
 
 def test_off_costs_one_look() -> None:
-    assert SPANS.within("forward", "a") is SPANS.within("backward", "b")
+    tracer = StepTracer()
+    assert tracer.span("forward", "a") is tracer.span("backward", "b")

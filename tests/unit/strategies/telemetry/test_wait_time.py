@@ -1,8 +1,6 @@
-"""A step's time is divided into a rank's own and what it waits, to the last second."""
+"""A step's time is divided into busy and wait time, to the last second."""
 
-from contextlib import suppress
-
-from shardyard.strategies.telemetry.wait_time import OWN_TIME, WAITING, WORKING, Lap, OwnTime, waited
+from shardyard.strategies.telemetry.wait_time import StepTiming, WaitClock
 
 
 class HandClock:
@@ -18,58 +16,45 @@ class HandClock:
         return end - start
 
 
-def hand() -> tuple[OwnTime, HandClock]:
-    own_time, clock = OwnTime(), HandClock()
-    own_time.clock = clock
-    return own_time, clock
+def both() -> tuple[WaitClock, HandClock]:
+    return WaitClock(), HandClock()
 
 
-def test_waits_and_the_work_within_them_are_told_apart() -> None:
-    own_time, clock = hand()
-    with own_time.counting():
+def test_waits_and_the_work_within_them_are_kept_apart() -> None:
+    waits, clock = both()
+    with waits.running(clock):
         clock.at += 1
-        own_time.enter("waiting")
+        waits.enter("waiting")
         clock.at += 10
-        own_time.enter("own")
+        waits.enter("busy")
         clock.at += 100
-        own_time.leave()
+        waits.leave()
         clock.at += 1000
-        own_time.leave()
+        waits.leave()
         clock.at += 10_000
-        assert own_time.lap() == Lap(10_101, 1010)
+        assert waits.lap() == StepTiming(10_101, 1010)
         clock.at += 1
-        assert own_time.lap() == Lap(1, 0)
+        assert waits.lap() == StepTiming(1, 0)
 
 
-def test_what_stands_aside_counts_to_nothing_whatever_it_waits_for() -> None:
-    own_time, clock = hand()
-    with own_time.counting():
+def test_what_is_excluded_is_neither_busy_nor_wait_time() -> None:
+    waits, clock = both()
+    with waits.running(clock):
         clock.at += 1
-        own_time.enter("aside")
+        waits.enter("excluded")
         clock.at += 10
-        own_time.enter("waiting")
+        waits.enter("waiting")
         clock.at += 100
-        own_time.leave()
-        own_time.leave()
+        waits.leave()
+        waits.leave()
         clock.at += 1000
-        assert own_time.lap() == Lap(1001, 0)
+        assert waits.lap() == StepTiming(1001, 0)
 
 
-def test_nobody_who_does_not_count_keeps_anything() -> None:
-    own_time, clock = hand()
+def test_nothing_is_kept_while_it_does_not_run() -> None:
+    waits, clock = both()
     for _ in range(3):
-        own_time.enter("waiting")
+        waits.enter("waiting")
         clock.at += 1
-        own_time.leave()
-    assert own_time.lap() == Lap(0, 0)
-
-
-def test_a_wait_that_fails_has_ended() -> None:
-    with OWN_TIME.counting():
-        with suppress(ZeroDivisionError), WAITING, WORKING:
-            waited(lambda: 1 / 0, "nothing")
-        before = OWN_TIME.lap()
-        assert before.own_s > 0 and before.waited_s > 0
-        assert waited(lambda: "result", "nothing") == "result"
-        after = OWN_TIME.lap()
-    assert after.own_s > 0 and after.waited_s > 0
+        waits.leave()
+    assert waits.lap() == StepTiming(0, 0)

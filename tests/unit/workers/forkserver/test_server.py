@@ -18,18 +18,18 @@ from shardyard.workers.messages.rendezvous import Coords
 
 ENTRY = """
 import os, sys, time, threading, subprocess
-def hello(run, coords, tell, stop):
+def hello(run, coords, emit, instruments):
     print("out", flush=True); print("err", file=sys.stderr)
-    tell("facts", {"torch": "torch.distributed.fsdp" in sys.modules, "threads": threading.active_count(),
+    emit("facts", {"torch": "torch.distributed.fsdp" in sys.modules, "threads": threading.active_count(),
                    "env": dict(os.environ), "sid": os.getsid(0) == os.getpid(), "cwd": os.getcwd(), "run": run})
-def sleep(run, coords, tell, stop):
+def sleep(run, coords, emit, instruments):
     child = subprocess.Popen(["sleep", "600"])
-    tell("child", {"pid": child.pid})
+    emit("child", {"pid": child.pid})
     time.sleep(600)
-def until_stopped(run, coords, tell, stop):
-    tell("ready", {})
-    while not stop(): time.sleep(0.01)
-def wrong(run, coords, tell, stop):
+def until_stopped(run, coords, emit, instruments):
+    emit("ready", {})
+    while not instruments.asked(): time.sleep(0.01)
+def wrong(run, coords, emit, instruments):
     raise KeyError("this")
 """
 

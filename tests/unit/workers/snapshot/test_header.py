@@ -5,6 +5,7 @@ import torch
 from shardyard.strategies.param_shard import Piece
 from shardyard.workers.snapshot import header
 from shardyard.workers.trainer.callbacks.snapshotting import Snapshots
+from shardyard.workers.trainer.instruments import Instruments
 
 
 def test_what_a_snapshot_holds_is_found_without_torch(fds: list[int]) -> None:
@@ -15,7 +16,7 @@ def test_what_a_snapshot_holds_is_found_without_torch(fds: list[int]) -> None:
         Piece("none", (4, 5), (4, 0), torch.empty(0, 5), frozenset({"data"})),
         Piece("scale", (1,), (0,), scale, frozenset()),
     ]
-    snapshots = Snapshots(fds, 1, pieces, torch.device("cpu"))
+    snapshots = Snapshots(fds, 1, pieces, torch.device("cpu"), Instruments())
     snapshots.after(7, 1.0, lambda: {"training": {"step": 7}}, lambda: None)
     snapshots.settle()
     fd = header.slot_of(fds, 7)

@@ -1,14 +1,14 @@
 import time
 
-from shardyard.workers.trainer.slowdown import Slowness
+from shardyard.workers.trainer.slowdown import Slowdown
 
 
 def test_a_slow_rank_computes_longer_until_its_time_is_over() -> None:
-    slowness = Slowness()
-    slowness.begin(0.02, 1000.0)
+    slowdown = Slowdown()
+    slowdown.begin(0.02, 1000.0)
     began, computed = time.monotonic(), time.thread_time()
-    slowness.suffer()
+    slowdown.apply()
     assert time.monotonic() - began >= 0.02 and time.thread_time() > computed
-    slowness.begin(3600.0, 0.0)
-    slowness.suffer()  # returns at once, or this test never ends
+    slowdown.begin(3600.0, 0.0)
+    slowdown.apply()  # returns at once, or this test never ends
     assert time.monotonic() - began < 600

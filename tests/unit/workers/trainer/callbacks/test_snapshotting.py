@@ -8,6 +8,7 @@ import torch.distributed as dist
 from shardyard.strategies.param_shard import Piece
 from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.trainer.callbacks.snapshotting import DECIDE_AT, SnapshotError, Snapshots, restore
+from shardyard.workers.trainer.instruments import Instruments
 
 CPU = torch.device("cpu")
 
@@ -30,7 +31,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 
 def test_a_snapshot_gives_back_every_bit_and_fact(fds: list[int]) -> None:
     state = pieces(*DTYPES)
-    snapshots = Snapshots(fds, 1, state, CPU)
+    snapshots = Snapshots(fds, 1, state, CPU, Instruments())
     snapshots.after(4, 1.0, lambda: {"training": {"step": 4}}, nothing)
     snapshots.settle()
     before = [piece.tensor.clone() for piece in state]
@@ -41,7 +42,7 @@ def test_a_snapshot_gives_back_every_bit_and_fact(fds: list[int]) -> None:
 
 
 def test_what_follows_a_snapshot_finds_it_whole(fds: list[int]) -> None:
-    snapshots = Snapshots(fds, 2, pieces(torch.float32), CPU)
+    snapshots = Snapshots(fds, 2, pieces(torch.float32), CPU, Instruments())
     found = []
     for step in range(1, 5):
         assert snapshots.due(step) == (step % 2 == 1)
@@ -52,7 +53,7 @@ def test_what_follows_a_snapshot_finds_it_whole(fds: list[int]) -> None:
 
 def test_slots_take_turns_and_the_two_newest_stay(fds: list[int]) -> None:
     state = pieces(torch.float32)
-    snapshots = Snapshots(fds, 2, state, CPU)
+    snapshots = Snapshots(fds, 2, state, CPU, Instruments())
     seen = []
     for step in range(1, 8):
         state[0].tensor.fill_(step)
@@ -66,7 +67,7 @@ def test_slots_take_turns_and_the_two_newest_stay(fds: list[int]) -> None:
 
 def test_growing_facts_get_more_room(fds: list[int]) -> None:
     state = pieces(torch.float32)
-    snapshots = Snapshots(fds, 1, state, CPU)
+    snapshots = Snapshots(fds, 1, state, CPU, Instruments())
     for step in range(1, 5):
         snapshots.after(step, 1.0, lambda step=step: {"told": "x" * 9000 * step}, nothing)
         snapshots.settle()
@@ -75,7 +76,7 @@ def test_growing_facts_get_more_room(fds: list[int]) -> None:
 
 
 def test_what_does_not_fit_is_refused(fds: list[int]) -> None:
-    snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU)
+    snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU, Instruments())
     snapshots.after(1, 1.0, dict, nothing)
     snapshots.settle()
     with pytest.raises(SnapshotError, match="step 2"):
@@ -85,7 +86,10 @@ def test_what_does_not_fit_is_refused(fds: list[int]) -> None:
 
 
 def test_none_are_taken_without_slots_or_where_they_are_off(fds: list[int]) -> None:
-    for snapshots in (Snapshots([], 1, pieces(torch.float32), CPU), Snapshots(fds, 0, pieces(torch.float32), CPU)):
+    for snapshots in (
+        Snapshots([], 1, pieces(torch.float32), CPU, Instruments()),
+        Snapshots(fds, 0, pieces(torch.float32), CPU, Instruments()),
+    ):
         snapshots.after(1, 1.0, dict, nothing)
         snapshots.settle()
     assert shared_memory.steps(fds) == []
@@ -98,7 +102,7 @@ def test_memory_that_cannot_be_had_ends_the_snapshots_not_the_run(
         raise OSError(28, f"No space left on device for {size} bytes of {fd}")
 
     monkeypatch.setattr(shared_memory, "stretch", none_left)
-    snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU)
+    snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU, Instruments())
     followed = []
     for step in (1, 2, 3):
         snapshots.after(step, 1.0, dict, lambda step=step: followed.append(step))
@@ -119,7 +123,7 @@ def alone() -> Iterator[None]:
 def interval(fds: list[int], busy: bool) -> int:
     """Steps between two snapshots that a rank chooses whose steps take 0.1 s, of which it computes all or hardly anything."""
     weight = Piece("w", (1 << 20,), (0,), torch.ones(1 << 20), frozenset())
-    snapshots = Snapshots(fds, None, [weight], CPU)
+    snapshots = Snapshots(fds, None, [weight], CPU, Instruments())
     for step in range(1, DECIDE_AT + 1):
         end = time.monotonic() + 0.1
         while busy and time.monotonic() < end:

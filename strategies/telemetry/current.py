@@ -1,0 +1,78 @@
+"""The telemetry of this process: the tracer and the wait clock to which its training thread reports.
+
+There is one value per process, not one per thread or context: backward hooks run on autograd's threads, which inherit no context
+variables. Until a caller installs another, the current one is off and records nothing.
+
+    with current().tracer.span("forward", "model", microbatch): …      a span of the training thread
+    since = now() … wait_on(work.wait, "all_reduce", group, since)      also one in the background, on its axis' lane
+    with current().clock.waiting: …      a wait for other ranks, within which `clock.busy` is this rank's own work again
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from .step_tracer import Group, StepTracer
+from .wait_time import WaitClock
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """Both are off until they are started."""
+
+    tracer: StepTracer = field(default_factory=StepTracer)
+    clock: WaitClock = field(default_factory=WaitClock)
+
+
+_current = Telemetry()
+
+
+def current() -> Telemetry:
+    """What is installed, else one that is off."""
+    return _current
+
+
+@contextmanager
+def installed(telemetry: Telemetry) -> Iterator[None]:
+    """Make `telemetry` the current one, on all threads."""
+    global _current  # noqa: PLW0603  (one per process, as said above)
+    before, _current = _current, telemetry
+    try:
+        yield
+    finally:
+        _current = before
+
+
+def now() -> Any:
+    """The moment at which something starts that goes on in the background; None while nothing is traced, and in what is compiled."""
+    return None if torch.compiler.is_compiling() else _current.tracer.now()
+
+
+def wait_on(wait: Callable[[], T], what: str, group: Group | None = None, since: Any = None) -> T:
+    """The result of `wait`, which needs other ranks; until it is there, this rank waits.
+
+    For traces: `what` is waited for, over which `group` (None: the world), and `since` when it goes on in the background, if it does.
+    """
+    if torch.compiler.is_compiling():
+        return wait()
+    telemetry = _current
+    with telemetry.clock.waiting:
+        return telemetry.tracer.collective(wait, what, group, since) if telemetry.tracer.on else wait()
+
+
+class WaitedWork(dist.Work):
+    """A collective under way on which other code, such as torch, waits."""
+
+    def __init__(self, work: dist.Work, what: str, group: Group, since: Any) -> None:
+        """`what` was started over `group` at `since`, for traces."""
+        super().__init__()
+        self._work, self._about = work, (what, group, since)
+
+    def wait(self, *timeout: Any) -> bool:
+        return bool(wait_on(lambda: self._work.wait(*timeout), *self._about))

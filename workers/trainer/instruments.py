@@ -1,0 +1,92 @@
+"""What watches a rank's training thread, and what may be requested of it: one value per trainer process, passed down.
+
+The control thread reads the heartbeat and sets requests; the training thread does the rest.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import torch
+
+from ...strategies.telemetry import current
+from ...strategies.telemetry.current import Telemetry
+from ...strategies.telemetry.device_clock import clock_of
+from ...strategies.telemetry.step_tracer import Category
+from ..messages.stop_request import Asked, Ending
+from .heartbeat import Heartbeat
+from .pending_trace import PendingTrace
+from .slowdown import Slowdown
+
+Phase = Literal[
+    "batch",
+    "gradients",
+    "snapshot",
+    "norm",
+    "checkpoint",
+    "clip",
+    "update",
+    "publish",
+    "trace",
+    "replica check",
+    "validation",
+    "copy of a snapshot",
+    "export",
+]
+
+#: As what a phase counts in a trace; others count as `other`.
+_CATEGORIES: Final[Mapping[Phase, Category]] = {
+    "batch": "data",
+    "gradients": "backward",
+    "norm": "optimizer",
+    "clip": "optimizer",
+    "update": "optimizer",
+    "publish": "optimizer",
+}
+#: Phases that are no part of a step: neither busy nor wait time.
+_EXCLUDED: Final[frozenset[Phase]] = frozenset({"trace", "replica check", "validation"})
+
+
+def _go_on() -> Ending:
+    return Ending.NO
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """`asked` gives what was requested of this rank so far: to go on, or how to stop."""
+
+    asked: Asked = _go_on
+    heartbeat: Heartbeat = field(default_factory=Heartbeat)
+    slowdown: Slowdown = field(default_factory=Slowdown)
+    pending_trace: PendingTrace = field(default_factory=PendingTrace)
+    telemetry: Telemetry = field(default_factory=Telemetry)
+
+    @contextmanager
+    def installed(self, device: torch.device) -> Iterator[None]:
+        """Within, strategies report to this telemetry, and the wait clock runs by the clock of `device`."""
+        with current.installed(self.telemetry), self.telemetry.clock.running(clock_of(device)):
+            yield
+
+    def phase(self, name: Phase, step: int | None = None) -> AbstractContextManager[None]:
+        """A part of the training thread's work: a span of a trace, and excluded from the wait clock if it is no part of a step.
+
+        With `step` also the heartbeat's phase; the one before continues after it, unless it fails.
+        """
+        if step is None and name not in _EXCLUDED:
+            return self._span(name)
+        return self._watched(name, step)
+
+    @contextmanager
+    def _watched(self, name: Phase, step: int | None) -> Iterator[None]:
+        heartbeat, excluded = self.heartbeat, name in _EXCLUDED
+        before = heartbeat.phase, heartbeat.step
+        if step is not None:
+            heartbeat.beat(name, step)
+        with self.telemetry.clock.excluded if excluded else nullcontext(), self._span(name):
+            yield
+        if step is not None:
+            heartbeat.beat(*before)
+
+    def _span(self, name: Phase) -> AbstractContextManager[None]:
+        return self.telemetry.tracer.span(_CATEGORIES.get(name, "other"), name)
