@@ -51,7 +51,7 @@ def _rank(rank: int, world: int, port: int, orders: str, enough_s: float) -> lis
     def asked() -> Ending:
         return switches[0]()
 
-    loop = assemble(built, lambda *_: None, Instruments(asked), SnapshotMemory(shared_memory.make()))
+    loop = assemble(built, lambda *_: None, Instruments(asked), SnapshotMemory(shared_memory.allocate()))
     switches.append(_switch(callback_of(loop, Snapshotting), seconds, enough_s))
     loop.run()
     return seconds

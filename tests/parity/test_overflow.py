@@ -93,7 +93,7 @@ def begun_twice(rank: int, world: int, port: int, text: str, from_memory: bool) 
     from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.trainer.restore import SnapshotMemory
 
-    run, device, fds = Run.model_validate_json(text), group(rank, world, port), shared_memory.make()
+    run, device, fds = Run.model_validate_json(text), group(rank, world, port), shared_memory.allocate()
     heartbeat = Heartbeat()
     instruments = Instruments(lambda: Ending.SAVE if heartbeat.step == BREAK else Ending.NO, heartbeat)
     first, second = (built_to_overflow(run, device, range(1, 100), heartbeat) for _ in range(2))

@@ -86,7 +86,7 @@ def repaired_from_memory(rank: int, world: int, port: int, orders: str) -> dict[
     from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.trainer.restore import SnapshotMemory
 
-    run, device, fds = Run.model_validate_json(orders), group(rank, world, port), shared_memory.make()
+    run, device, fds = Run.model_validate_json(orders), group(rank, world, port), shared_memory.allocate()
     losses: dict[int, float] = {}
 
     def note(kind: str, data: dict[str, Any]) -> None:

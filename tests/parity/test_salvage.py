@@ -29,14 +29,14 @@ TOLD = ("step", "checkpoint")
 
 
 def train_until_broken(rank: int, world: int, port: int, orders: str) -> list[bytes]:
-    """Train up to `LAST` with a snapshot of each step; returns the content of this rank's slots."""
+    """Train up to `LAST` with a snapshot of each step; returns the content of this rank's segments."""
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.trainer.assemble import assemble
     from shardyard.workers.trainer.build import build
     from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.trainer.restore import SnapshotMemory
 
-    run, asked, fds = Run.model_validate_json(orders), 0, shared_memory.make()
+    run, asked, fds = Run.model_validate_json(orders), 0, shared_memory.allocate()
 
     def stop_request() -> Ending:
         nonlocal asked
@@ -88,7 +88,9 @@ def lose(members: list[Member], *ranks: int, copied_to: int | None = None) -> No
     """These actors are gone; their snapshots too, unless another actor keeps copies of them."""
     for rank in ranks:
         if copied_to is not None:
-            members[copied_to].placed.actor.rank.store.replicas.slots[rank] = members[rank].placed.actor.rank.store.own
+            members[copied_to].placed.actor.rank.store.replicas.segments[rank] = members[
+                rank
+            ].placed.actor.rank.store.own
         members[rank].lost = True
 
 

@@ -89,7 +89,7 @@ def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) 
     from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.trainer.restore import SnapshotMemory
 
-    fds, events = shared_memory.make(), []
+    fds, events = shared_memory.allocate(), []
     built = built_for(rank, world, port, orders)
     assemble(built, lambda *_: None, Instruments(), SnapshotMemory(fds)).run()
     before = owned(built)

@@ -8,14 +8,14 @@ import hashlib
 import os
 from collections.abc import Sequence
 
-from ..snapshot.header import Stored
+from ..snapshot.header import StoredSlice
 from ..storage.folder import Folder
 from .manifest import File, Manifest, Rectangle, write
 from .retention import clear, folder, prune
 from .safetensors_header import dtype_name, header
 
 
-def write_file(path: Folder, name: str, fd: int, wanted: Sequence[Stored]) -> File:
+def write_file(path: Folder, name: str, fd: int, wanted: Sequence[StoredSlice]) -> File:
     """A rank's file of these rectangles of the snapshot in slot `fd`. Raises `OSError`, `CheckpointError`."""
     wanted = sorted(wanted, key=lambda one: -one.itemsize)
     begins, start = header((one.name, dtype_name(one.name, one.dtype), one.size, one.bytes) for one in wanted)

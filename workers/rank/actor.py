@@ -18,7 +18,7 @@ from ..forkserver.protocol import Request
 from ..messages.event_buffer import Event
 from ..messages.fault_request import Fault
 from ..messages.rendezvous import Reservation, SnapshotHandle
-from ..snapshot.header import Inventory, Stored
+from ..snapshot.header import SnapshotHeader, StoredSlice
 from ..snapshot.replication import Chunk
 from . import host
 from .fault_injector import FaultInjector
@@ -108,12 +108,12 @@ class Rank:
         self.lease.renew()
         return self.store.holds()
 
-    async def inventory(self, rank: int, step: int) -> Inventory | None:
+    async def inventory(self, rank: int, step: int) -> SnapshotHeader | None:
         """What a rank's state of `step` consists of."""
         self.lease.renew()
         return self.store.inventory(rank, step)
 
-    async def write_out(self, rank: int, step: int, wanted: Sequence[Stored], where: str, name: str) -> File:
+    async def write_out(self, rank: int, step: int, wanted: Sequence[StoredSlice], where: str, name: str) -> File:
         """Write these slices of a rank's state as its file of the checkpoint of `step` below `where`."""
         return await self.store.write_out(rank, step, wanted, where, name)
 
@@ -141,8 +141,8 @@ class Rank:
         if buddy is None:
             self.store.drop_replicas_except(keeps)
         else:
-            copying = self.store.replicate(self.trainer.bell, buddy.keep.remote, keeps, self.events.warn)
-            self.trainer.copying = self._spawn(copying)
+            copying = self.store.replicate(self.trainer.notifier, buddy.keep.remote, keeps, self.events.warn)
+            self.trainer.replication = self._spawn(copying)
         await self.trainer.send({"run": run, "coords": coords} | self.faults.inherited())
 
     async def pull(self, after: int, wait_s: float) -> list[Event]:

@@ -14,9 +14,9 @@ from ..checkpoint.manifest import File, Manifest
 from ..checkpoint.retention import folder
 from ..messages.rendezvous import SnapshotHandle
 from ..snapshot import shared_memory
-from ..snapshot.header import Inventory, Stored, slot_of
+from ..snapshot.header import SnapshotHeader, StoredSlice, segment_of
 from ..snapshot.header import read as read_inventory
-from ..snapshot.replication import Chunk, Copying, Give, Keeper, Stale, send
+from ..snapshot.replication import Chunk, Give, ReplicaStore, Replicator, Stale, send
 from ..storage.open_folder import folder_at
 from .host import node_id
 
@@ -28,19 +28,19 @@ class SnapshotStore:
         self.rank, self.generation = -1, 0
         self.own: list[int] = []
         self.guarded: dict[int, list[int]] = {}  # rank → its segments, held here too in case its actor dies
-        self.replicas = Keeper()  # of other nodes' snapshots
+        self.replicas = ReplicaStore()  # of other nodes' snapshots
 
     def reserve(self, rank: int, generation: int, handle: SnapshotHandle | None) -> None:
         """Have memory for a rank: what it has, else what `handle` names on this node, else new."""
         self.rank, self.generation = rank, generation
-        self.own = self.own or _adopt(handle) or shared_memory.make()
+        self.own = self.own or _adopt(handle) or shared_memory.allocate()
 
     def guard(self, rank: int, handle: SnapshotHandle) -> SnapshotHandle | None:
         """Hold the memory of another rank on this node; None where its actor is gone."""
         for fd in self.guarded.pop(rank, []):
             os.close(fd)
         with contextlib.suppress(OSError):
-            self.guarded[rank] = shared_memory.take_over(handle.pid, list(handle.fds))
+            self.guarded[rank] = shared_memory.adopt(handle.pid, list(handle.fds))
             return SnapshotHandle(node_id(), os.getpid(), tuple(self.guarded[rank]))
         return None
 
@@ -52,15 +52,15 @@ class SnapshotStore:
         """Empty this rank's own memory, and free the copies of others'."""
         for fd in self.own:
             shared_memory.empty(fd)
-        self.replicas.drop_all_but([])
+        self.replicas.drop_except([])
 
     async def write(self, chunk: Chunk) -> bool:
         """Write a part of another rank's snapshot, or of this rank's own; whether more of it is wanted. Raises `Stale`."""
         if chunk.generation < self.generation:
             raise Stale(f"rank {chunk.rank} is of generation {chunk.generation}, this is {self.generation}")
         if chunk.rank == self.rank:
-            return await asyncio.to_thread(self.replicas.write, chunk, self.own)
-        return await asyncio.to_thread(self.replicas.keep, chunk)
+            return await asyncio.to_thread(self.replicas.write_into, chunk, self.own)
+        return await asyncio.to_thread(self.replicas.write, chunk)
 
     def replicated(self, rank: int) -> list[int]:
         """Steps of which another rank's whole state is in this actor's memory."""
@@ -72,17 +72,17 @@ class SnapshotStore:
 
     def holds(self) -> dict[int, list[int]]:
         """Rank → steps of which its whole state is in this actor's memory."""
-        ranks = {self.rank, *self.guarded, *self.replicas.slots}
+        ranks = {self.rank, *self.guarded, *self.replicas.segments}
         return {rank: steps for rank in ranks if (steps := shared_memory.steps(self._held(rank)))}
 
-    def inventory(self, rank: int, step: int) -> Inventory | None:
+    def inventory(self, rank: int, step: int) -> SnapshotHeader | None:
         """What a rank's state of `step` consists of; None where it is not here."""
-        fd = slot_of(self._held(rank), step)
+        fd = segment_of(self._held(rank), step)
         return None if fd is None else read_inventory(fd)
 
-    async def write_out(self, rank: int, step: int, wanted: Sequence[Stored], where: str, name: str) -> File:
+    async def write_out(self, rank: int, step: int, wanted: Sequence[StoredSlice], where: str, name: str) -> File:
         """Write these slices of a rank's state as its file of the checkpoint of `step` below `where`."""
-        fd = slot_of(self._held(rank), step)
+        fd = segment_of(self._held(rank), step)
         assert fd is not None, "who asks has seen the inventory"
         path = folder(folder_at(where), step)
         return await asyncio.to_thread(from_snapshot.write_file, path, name, fd, wanted)
@@ -103,17 +103,17 @@ class SnapshotStore:
         self, end: socket.socket, give: Give, keeps: Collection[int], warn: Callable[[str], None]
     ) -> None:
         """Copy what the trainer at the other end seals, until it ends; drop older copies when all ranks have newer ones."""
-        replicator = Copying(end, self.own, self.rank, warn)
+        replicator = Replicator(end, self.own, self.rank, warn)
         with contextlib.suppress(OSError):
             await replicator.run(self.generation, give, lambda: self.drop_replicas_except(keeps))
 
     def drop_replicas_except(self, ranks: Collection[int]) -> None:
         """Free the copies of others than these ranks."""
-        self.replicas.drop_all_but(ranks)
+        self.replicas.drop_except(ranks)
 
 
 def _adopt(handle: SnapshotHandle | None) -> list[int]:
     if handle is not None and handle.node == node_id():
         with contextlib.suppress(OSError):
-            return shared_memory.take_over(handle.pid, list(handle.fds))
+            return shared_memory.adopt(handle.pid, list(handle.fds))
     return []

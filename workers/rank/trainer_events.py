@@ -56,9 +56,9 @@ class TrainerEvents:
         _, late = await asyncio.wait(readers, timeout=REST_S)
         for reader in late:
             reader.cancel()
-        if trainer.copying:
-            trainer.copying.cancel()
-            readers.append(trainer.copying)
+        if trainer.replication:
+            trainer.replication.cancel()
+            readers.append(trainer.replication)
         await asyncio.gather(*readers, return_exceptions=True)
         trainer.close()
         self.logs.report_dropped()

@@ -15,7 +15,7 @@ from ..forkserver.protocol import Request, kill
 from ..forkserver.protocol import request as ask
 from ..messages.rank_status import STACKS_SIGNAL
 from ..process_memory import Footprint, resident
-from ..snapshot.replication import bell
+from ..snapshot.replication import notifier_pair
 from .log_pipe import MAX_LINE, Lines
 
 #: A trainer has this long to answer what it does; after that it is asked by a signal, and writes its stacks to its log.
@@ -26,12 +26,12 @@ class TrainerProcess:
     """The actor's side of one trainer process: its control socket, its pipes, and the connection to the fork server that forked it."""
 
     def __init__(
-        self, fork: socket.socket, control: socket.socket, stdout: int, stderr: int, bell: socket.socket
+        self, fork: socket.socket, control: socket.socket, stdout: int, stderr: int, notifier: socket.socket
     ) -> None:
         self._fork = fork
         self._control = control
-        self.bell = bell
-        self.copying: asyncio.Task[None] | None = None
+        self.notifier = notifier
+        self.replication: asyncio.Task[None] | None = None
         self.replies = Lines(fork.fileno())
         self.messages = Lines(control.fileno())
         self.logs = {"stdout": Lines(stdout, MAX_LINE), "stderr": Lines(stderr, MAX_LINE)}
@@ -86,7 +86,7 @@ class TrainerProcess:
             os.close(lines.fd)
         self._control.close()
         self._fork.close()
-        self.bell.close()
+        self.notifier.close()
 
 
 def fork_trainer(root: Path, owner: int, request: Request, more: list[int]) -> TrainerProcess:
@@ -96,24 +96,24 @@ def fork_trainer(root: Path, owner: int, request: Request, more: list[int]) -> T
     """
     fork = connect(root, owner, dict(os.environ))
     ours, theirs = socket.socketpair()
-    hears, rings = bell()
+    notifier, trainers_end = notifier_pair()
     stdout, out = os.pipe()
     stderr, err = os.pipe()
     try:
-        ask(fork, request, [theirs.fileno(), out, err, rings.fileno(), *more])
+        ask(fork, request, [theirs.fileno(), out, err, trainers_end.fileno(), *more])
     except OSError:
         for fd in (stdout, stderr):
             os.close(fd)
         ours.close()
-        hears.close()
+        notifier.close()
         fork.close()
         raise
     finally:
         theirs.close()
-        rings.close()
+        trainers_end.close()
         os.close(out)
         os.close(err)
     fork.setblocking(False)
     ours.setblocking(False)
-    hears.setblocking(False)
-    return TrainerProcess(fork, ours, stdout, stderr, hears)
+    notifier.setblocking(False)
+    return TrainerProcess(fork, ours, stdout, stderr, notifier)

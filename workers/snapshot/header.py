@@ -1,7 +1,7 @@
-"""What lies in a complete slot, and where: a snapshot's facts and its rectangles. Imports no torch: rank actors read it.
+"""The header of a complete segment: a snapshot's facts, its slices, and where they lie. Imports no torch: rank actors read it.
 
 After the header's page come the facts as JSON, then the tensors, each from a multiple of `ALIGN` bytes on. Among the facts is the table of
-the rectangles (`pieces`): name, offset, size, type and whole shape of each, and the bytes of an element.
+the slices (`pieces`): name, offset, size, type and whole shape of each, and the bytes of an element.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from . import shared_memory
 
-#: A tensor begins at a multiple of so many bytes.
+#: A tensor begins at a multiple of this many bytes.
 ALIGN: Final = 64
 
 
@@ -22,8 +22,8 @@ def aligned(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Stored:
-    """One rectangle: `bytes` of it lie from byte `start` of the slot on."""
+class StoredSlice:
+    """One slice of a tensor: `bytes` of it lie from byte `start` of the segment on."""
 
     name: str
     offset: tuple[int, ...]
@@ -43,33 +43,33 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Inventory:
+class SnapshotHeader:
     """A snapshot but for its tensors' content."""
 
     step: int
     facts: dict[str, Any]
-    stored: tuple[Stored, ...]
+    slices: tuple[StoredSlice, ...]
 
 
-def slot_of(fds: Sequence[int], step: int) -> int | None:
-    """The slot that holds the snapshot of `step`, complete."""
+def segment_of(fds: Sequence[int], step: int) -> int | None:
+    """The segment that holds the snapshot of `step`, complete."""
     held = ((fd, shared_memory.read_header(fd)) for fd in fds)
     return next((fd for fd, header in held if header is not None and header.step == step), None)
 
 
-def read(fd: int) -> Inventory | None:
-    """What the slot holds; None where it is empty."""
+def read(fd: int) -> SnapshotHeader | None:
+    """What the segment holds; None where it is empty."""
     header = shared_memory.read_header(fd)
     if header is None:
         return None
     facts: dict[str, Any] = json.loads(os.pread(fd, header.facts, shared_memory.START))
-    return Inventory(header.step, facts, _stored(facts.pop("pieces"), aligned(shared_memory.START + header.facts)))
+    return SnapshotHeader(header.step, facts, _slices(facts.pop("pieces"), aligned(shared_memory.START + header.facts)))
 
 
-def _stored(table: Sequence[Sequence[Any]], start: int) -> tuple[Stored, ...]:
+def _slices(table: Sequence[Sequence[Any]], start: int) -> tuple[StoredSlice, ...]:
     found = []
     for name, offset, size, dtype, shape, itemsize in table:
         count = prod(size) * itemsize
-        found.append(Stored(name, tuple(offset), tuple(size), dtype, tuple(shape), start, count))
+        found.append(StoredSlice(name, tuple(offset), tuple(size), dtype, tuple(shape), start, count))
         start += aligned(count)
     return tuple(found)

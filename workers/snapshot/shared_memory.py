@@ -1,6 +1,6 @@
-"""Slots: memory of a rank's state that outlives its trainer. A slot is complete or empty, whenever its writer dies.
+"""Segments: memory of a rank's state that outlives its trainer. A segment is complete or empty, whenever its writer dies.
 
-A slot is an anonymous file in memory (memfd). The rank actor makes two and owns them, its trainers get them by descriptor, and a
+A segment is an anonymous file in memory (memfd). The rank actor allocates two and owns them, its trainers get them by descriptor, and a
 neighbour on the same node holds them too, so that they outlive the actor; when the last of them has died the kernel frees them. The
 header is emptied before the content changes and sealed after it. Imports no torch: the actor reads headers.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-#: Mark, step, bytes of the facts, bytes of the whole slot; and their checksum.
+#: Mark, step, bytes of the facts, bytes of the whole segment; and their checksum.
 _HEADER: Final = struct.Struct("<8sQQQ")
 _CHECK: Final = struct.Struct("<I")
 _MARK: Final = b"shardyrd"
@@ -27,7 +27,7 @@ COUNT: Final = 2
 
 @dataclass(frozen=True)
 class Header:
-    """What a complete slot holds: `facts` bytes of JSON at `START`, then tensors, `size` bytes in all."""
+    """What a complete segment holds: `facts` bytes of JSON at `START`, then tensors, `size` bytes in all."""
 
     step: int
     facts: int
@@ -38,21 +38,21 @@ class Header:
         return numbers + _CHECK.pack(zlib.crc32(numbers))
 
 
-def make() -> list[int]:
-    """New empty slots, as descriptors of this process."""
+def allocate() -> list[int]:
+    """New empty segments, as descriptors of this process."""
     return [os.memfd_create(_NAME, os.MFD_CLOEXEC) for _ in range(COUNT)]
 
 
-def take_over(pid: int, fds: list[int]) -> list[int]:
-    """The slots that process `pid` of this node and user holds as `fds`, as descriptors of this process. Raises OSError."""
+def adopt(pid: int, fds: list[int]) -> list[int]:
+    """The segments that process `pid` of this node and user holds as `fds`, as descriptors of this process. Raises OSError."""
     places = [Path("/proc", str(pid), "fd", str(fd)) for fd in fds]
     if any(not str(place.readlink()).startswith(f"/memfd:{_NAME}") for place in places):
-        raise FileNotFoundError(f"process {pid} is no longer the one that held the slots")
+        raise FileNotFoundError(f"process {pid} is no longer the one that held the segments")
     return [os.open(place, os.O_RDWR | os.O_CLOEXEC) for place in places]
 
 
 def read_header(fd: int) -> Header | None:
-    """None when the slot is empty, or was being written when its writer died."""
+    """None when the segment is empty, or was being written when its writer died."""
     data = os.pread(fd, _HEADER.size + _CHECK.size, 0)
     if len(data) < _HEADER.size + _CHECK.size:
         return None
@@ -62,12 +62,12 @@ def read_header(fd: int) -> Header | None:
 
 
 def steps(fds: list[int]) -> list[int]:
-    """Steps whose state is complete in these slots."""
+    """Steps whose state is complete in these segments."""
     return sorted({header.step for header in map(read_header, fds) if header})
 
 
 def oldest(fds: Sequence[int]) -> int:
-    """The slot to write into next: an empty one, else that of the older step."""
+    """The segment to write into next: an empty one, else that of the older step."""
 
     def age(fd: int) -> int:
         header = read_header(fd)
@@ -77,7 +77,7 @@ def oldest(fds: Sequence[int]) -> int:
 
 
 def empty(fd: int) -> None:
-    """From now on the slot holds nothing."""
+    """From now on the segment holds nothing."""
     if os.fstat(fd).st_size:
         os.pwrite(fd, bytes(_HEADER.size + _CHECK.size), 0)
 
@@ -87,12 +87,12 @@ def seal(fd: int, header: Header) -> None:
     os.pwrite(fd, header.pack(), 0)
 
 
-def stretch(fd: int, size: int) -> None:
-    """Give the slot at least `size` bytes of real memory. Raises OSError when there are none."""
+def reserve(fd: int, size: int) -> None:
+    """Give the segment at least `size` bytes of real memory. Raises OSError when there are none."""
     if os.fstat(fd).st_size < size:
         os.posix_fallocate(fd, 0, size)
 
 
 def mapped(fd: int) -> Any:
-    """The slot's bytes, shared with everybody who holds it."""
+    """The segment's bytes, shared with every process that holds it."""
     return mmap.mmap(fd, 0)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.manifest import Manifest, Tensor
 from ..checkpoint.safetensors_header import dtype_name
-from ..snapshot.header import Inventory, Stored
+from ..snapshot.header import SnapshotHeader, StoredSlice
 from .event_merger import EventMerger
 from .ranks.handles import RankHandle
 from .ranks.members import Member
@@ -77,16 +77,16 @@ async def save_from_memory(members: Sequence[Member], broken: BrokenGang) -> Eme
             raise CheckpointError(f"step {step} is saved already")
         found = {rank: actor for (rank, held), actor in holders.items() if held == step}
         inventories = await _inventories(found, step)
-        shares = divided({rank: one.stored for rank, one in inventories.items()})
+        shares = divided({rank: one.slices for rank, one in inventories.items()})
         reported = 0 in inventories or step <= broken.merger.newest_step
         if reported and shares is not None and broken.complete(inventories):
             return await _write(found, inventories, shares, broken, began)
     raise CheckpointError("no step is whole in the memory that is left")
 
 
-def divided(held: Mapping[int, Sequence[Stored]]) -> dict[int, list[Stored]] | None:
+def divided(held: Mapping[int, Sequence[StoredSlice]]) -> dict[int, list[StoredSlice]] | None:
     """Which rank writes which of the slices that it holds, each once; None where they do not make up their tensors."""
-    shares: dict[int, list[Stored]] = {}
+    shares: dict[int, list[StoredSlice]] = {}
     seen: set[tuple[str, tuple[int, ...], tuple[int, ...]]] = set()
     left: dict[str, int] = {}
     for rank, stored in sorted(held.items()):
@@ -129,7 +129,7 @@ async def _holders(members: Sequence[Member]) -> dict[tuple[int, int], RankHandl
     return found
 
 
-async def _inventories(found: Mapping[int, RankHandle], step: int) -> dict[int, Inventory]:
+async def _inventories(found: Mapping[int, RankHandle], step: int) -> dict[int, SnapshotHeader]:
     calls = (_answer(handle.snapshots.inventory(rank, step)) for rank, handle in found.items())
     answers = await asyncio.gather(*calls)
     return {rank: one for rank, one in zip(found, answers, strict=True) if one is not None}
@@ -147,8 +147,8 @@ async def _answer(call: Awaitable[T]) -> T | None:
 
 async def _write(
     found: Mapping[int, RankHandle],
-    inventories: Mapping[int, Inventory],
-    shares: Mapping[int, list[Stored]],
+    inventories: Mapping[int, SnapshotHeader],
+    shares: Mapping[int, list[StoredSlice]],
     broken: BrokenGang,
     began: float,
 ) -> EmergencyCheckpoint:
@@ -174,7 +174,7 @@ async def _write(
 
 
 def manifest_of(
-    leader: Inventory, shares: Iterable[Sequence[Stored]], files: Mapping[str, Any], run: Mapping[str, Any]
+    leader: SnapshotHeader, shares: Iterable[Sequence[StoredSlice]], files: Mapping[str, Any], run: Mapping[str, Any]
 ) -> Manifest:
     """The manifest of a trainer's checkpoint of that step, without its latest events, which the gang has emitted."""
     tensors = {one.name: Tensor(dtype_name(one.name, one.dtype), one.shape) for share in shares for one in share}

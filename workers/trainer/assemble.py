@@ -6,7 +6,7 @@ import torch
 
 from ...strategies.mesh import make_mesh
 from ..messages.rendezvous import Coords
-from ..snapshot.replication import Bell
+from ..snapshot.replication import SnapshotNotifier
 from ..spec import Run
 from .batches import Batches
 from .build import TrainerParts, build
@@ -52,7 +52,7 @@ def assemble(
     reporter = Reporter(parts, state, outbox.emit)
     batches = Batches(parts, state.position)
     pieces = [*parts.parallel.data.pieces, *optimizer_pieces(parts.parallel.data.pieces, parts.optimizer)]
-    bell = None if memory.bell is None else Bell(socket.socket(fileno=memory.bell))
+    bell = None if memory.bell is None else SnapshotNotifier(socket.socket(fileno=memory.bell))
     snapshots = Snapshots(memory.slots, parts.spec.snapshot.every, pieces, parts.mesh.device, instruments, bell)
     saved = SavedState(parts, state, outbox, reporter.is_first)
     checkpointing = Checkpointing(parts, pieces, state, saved.for_checkpoint, reporter, instruments)

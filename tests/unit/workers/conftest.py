@@ -12,8 +12,8 @@ from shardyard.workers.storage.open_folder import folder_at
 
 @pytest.fixture
 def fds() -> Iterator[list[int]]:
-    """Empty slots of snapshot memory."""
-    made = shared_memory.make()
+    """Empty segments of snapshot memory."""
+    made = shared_memory.allocate()
     yield made
     for fd in made:
         os.close(fd)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...checkpoint.manifest import File, Manifest
     from ...messages.event_buffer import Event
     from ...messages.rendezvous import Reservation, SnapshotHandle
-    from ...snapshot.header import Inventory, Stored
+    from ...snapshot.header import SnapshotHeader, StoredSlice
     from .members import Member
 
 T = TypeVar("T")
@@ -75,11 +75,11 @@ class SnapshotCalls:
         """Send the replica of a rank's state to the rank's new actor."""
         await within(TRANSFER_S, self._actor.hand_over.remote(rank, step, new.actor))
 
-    async def inventory(self, rank: int, step: int) -> "Inventory | None":
-        found: Inventory | None = await within(SNAPSHOTS_S, self._actor.inventory.remote(rank, step))
+    async def inventory(self, rank: int, step: int) -> "SnapshotHeader | None":
+        found: SnapshotHeader | None = await within(SNAPSHOTS_S, self._actor.inventory.remote(rank, step))
         return found
 
-    async def write_out(self, rank: int, step: int, wanted: Sequence["Stored"], where: str, name: str) -> "File":
+    async def write_out(self, rank: int, step: int, wanted: Sequence["StoredSlice"], where: str, name: str) -> "File":
         """Write these slices of a rank's state as a file of the checkpoint of `step`."""
         file: File = await within(WRITE_S, self._actor.write_out.remote(rank, step, wanted, where, name))
         return file

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...messages.rendezvous import Coords
-from ...snapshot.replication import buddies
+from ...snapshot.replication import replication_peers
 from .members import Member
 from .placement_group import Order
 
@@ -17,7 +17,7 @@ def neighbour(members: Sequence[Member], member: Member) -> Member | None:
 
 def choose_replica_holders(members: Sequence[Member]) -> list[str | None]:
     """For each rank the name of the actor that holds its replicas in the generation for which all have reserved."""
-    holders = buddies([member.node for member in members])
+    holders = replication_peers([member.node for member in members])
     return [None if holder is None else members[holder].name for holder in holders]
 
 

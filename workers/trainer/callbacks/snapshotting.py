@@ -21,7 +21,7 @@ import torch.distributed as dist
 from ....strategies.param_shard import Piece
 from ...snapshot import shared_memory
 from ...snapshot.header import aligned
-from ...snapshot.replication import Bell
+from ...snapshot.replication import SnapshotNotifier
 from ..event_outbox import EventOutbox
 from ..instruments import Instruments
 from .base import Callback, StepRecord, StepStats
@@ -84,7 +84,7 @@ class Snapshots:
         pieces: Sequence[Piece],
         device: torch.device,
         instruments: Instruments,
-        bell: Bell | None = None,
+        bell: SnapshotNotifier | None = None,
     ) -> None:
         """`every`: steps between two snapshots; 0: none; None: as often as they cost at most `COST` of the time.
 
@@ -179,7 +179,7 @@ class Snapshots:
 
     def _copied(self, step: int) -> None:
         if self._bell is not None:
-            self._bell.ring(step)
+            self._bell.notify(step)
             self._bell.wait()
 
     def _work_of(self, step_s: float) -> float:
@@ -200,7 +200,7 @@ class Snapshots:
         start = aligned(shared_memory.START + len(text))
         size = start + sum(aligned(piece.tensor.nbytes) for piece in self._pieces)
         shared_memory.empty(fd)
-        shared_memory.stretch(fd, size)
+        shared_memory.reserve(fd, size)
         memory = self._map(fd)
         memory[shared_memory.START : shared_memory.START + len(text)] = text
         self._copy(memory, start, ready)

@@ -11,7 +11,7 @@ async def test_a_trainer_that_its_fork_server_is_still_to_fork_is_no_hang() -> N
     """On a node that is new to a gang the import may take longer than `policy.hang_timeout_s`."""
     fork, server = socket.socketpair()
     control, _ = socket.socketpair()
-    with server, _, contextlib.closing(TrainerProcess(fork, control, *os.pipe(), bell=socket.socket())) as trainer:
+    with server, _, contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer:
         rank = Rank("cpu")
         rank.trainer = trainer
         found = Examination.of(0, await rank.examine())

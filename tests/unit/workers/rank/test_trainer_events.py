@@ -28,7 +28,7 @@ def test_a_rank_wakes_rarely_for_its_steps_and_tells_each_in_time(
         with (
             _server,
             trainer_end,
-            contextlib.closing(TrainerProcess(fork, control, *os.pipe(), bell=socket.socket())) as trainer,
+            contextlib.closing(TrainerProcess(fork, control, *os.pipe(), notifier=socket.socket())) as trainer,
         ):
             rank = Rank("cpu")
             rank.trainer = trainer

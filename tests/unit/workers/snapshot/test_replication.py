@@ -6,16 +6,25 @@ from collections.abc import Iterator
 import pytest
 
 from shardyard.workers.snapshot import replication, shared_memory
-from shardyard.workers.snapshot.replication import Bell, Chunk, Copying, Keeper, Stale, bell, buddies, send
+from shardyard.workers.snapshot.replication import (
+    Chunk,
+    ReplicaStore,
+    Replicator,
+    SnapshotNotifier,
+    Stale,
+    notifier_pair,
+    replication_peers,
+    send,
+)
 
 SIZE = shared_memory.START + 1000
 
 
 @pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    made = Keeper()
+def replicas() -> Iterator[ReplicaStore]:
+    made = ReplicaStore()
     yield made
-    made.drop_all_but([])
+    made.drop_except([])
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +33,10 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fill(fd: int, step: int, size: int = SIZE) -> bytes:
-    """A complete slot; returns its content."""
+    """A complete segment; returns its content."""
     content = os.urandom(size - shared_memory.START)
     shared_memory.empty(fd)
-    shared_memory.stretch(fd, size)
+    shared_memory.reserve(fd, size)
     os.pwrite(fd, content, shared_memory.START)
     shared_memory.seal(fd, shared_memory.Header(step, 10, size))
     return content
@@ -40,39 +49,39 @@ def content(fds: list[int], step: int) -> bytes:
     return os.pread(fd, header.size - shared_memory.START, shared_memory.START)
 
 
-async def test_a_copy_is_equal_and_complete_only_with_its_last_part(fds: list[int], keeper: Keeper) -> None:
+async def test_a_copy_is_equal_and_complete_only_with_its_last_part(fds: list[int], replicas: ReplicaStore) -> None:
     wanted, seen = fill(fds[0], 7), []
 
     async def give(chunk: Chunk) -> bool:
-        seen.append(shared_memory.steps(keeper.of(3)))
-        return keeper.keep(chunk)
+        seen.append(shared_memory.steps(replicas.of(3)))
+        return replicas.write(chunk)
 
     assert await send(fds[0], 3, 1, give)
-    assert seen == [[]] * 4 and content(keeper.of(3), 7) == wanted
-    assert not await send(fds[1], 3, 1, give), "an empty slot is nobody's copy"
+    assert seen == [[]] * 4 and content(replicas.of(3), 7) == wanted
+    assert not await send(fds[1], 3, 1, give), "an empty segment is no copy"
 
 
 async def test_the_two_newest_copies_stay_and_one_that_is_there_is_not_sent_again(
-    fds: list[int], keeper: Keeper
+    fds: list[int], replicas: ReplicaStore
 ) -> None:
     async def give(chunk: Chunk) -> bool:
         parts.append(chunk)
-        return keeper.keep(chunk)
+        return replicas.write(chunk)
 
     for step in (1, 2, 3):
         parts: list[Chunk] = []
         fill(fds[step % 2], step)
         await send(fds[step % 2], 0, 1, give)
-    assert shared_memory.steps(keeper.of(0)) == [2, 3]
+    assert shared_memory.steps(replicas.of(0)) == [2, 3]
     parts = []
     assert await send(fds[1], 0, 2, give) and len(parts) == 1
-    assert shared_memory.steps(keeper.of(0)) == [2, 3]
+    assert shared_memory.steps(replicas.of(0)) == [2, 3]
 
 
 @pytest.mark.parametrize("when", range(4))
-async def test_what_changes_while_it_is_read_is_never_a_copy(fds: list[int], keeper: Keeper, when: int) -> None:
+async def test_what_changes_while_it_is_read_is_never_a_copy(fds: list[int], replicas: ReplicaStore, when: int) -> None:
     fill(fds[0], 1)
-    await send(fds[0], 0, 1, _into(keeper))
+    await send(fds[0], 0, 1, _into(replicas))
     fill(fds[0], 2)
     count = 0
 
@@ -81,13 +90,13 @@ async def test_what_changes_while_it_is_read_is_never_a_copy(fds: list[int], kee
         if count == when:
             fill(fds[0], 4)
         count += 1
-        return keeper.keep(chunk)
+        return replicas.write(chunk)
 
     assert await send(fds[0], 0, 1, give) == (when == 3), "its last part had been read before"
-    assert shared_memory.steps(keeper.of(0)) == ([1, 2] if when == 3 else [1])
+    assert shared_memory.steps(replicas.of(0)) == ([1, 2] if when == 3 else [1])
 
 
-async def test_parts_that_do_not_follow_each_other_are_refused(fds: list[int], keeper: Keeper) -> None:
+async def test_parts_that_do_not_follow_each_other_are_refused(fds: list[int], replicas: ReplicaStore) -> None:
     fill(fds[0], 1)
     parts: list[Chunk] = []
 
@@ -97,28 +106,28 @@ async def test_parts_that_do_not_follow_each_other_are_refused(fds: list[int], k
 
     await send(fds[0], 0, 1, collect)
     with pytest.raises(Stale):
-        keeper.keep(parts[1])
-    keeper.keep(parts[0])
+        replicas.write(parts[1])
+    replicas.write(parts[0])
     with pytest.raises(Stale):
-        keeper.keep(parts[2])
-    assert shared_memory.steps(keeper.of(0)) == []
+        replicas.write(parts[2])
+    assert shared_memory.steps(replicas.of(0)) == []
 
 
-async def test_a_keeper_lets_go_of_what_it_need_not_keep(fds: list[int], keeper: Keeper) -> None:
+async def test_copies_of_other_ranks_are_freed(fds: list[int], replicas: ReplicaStore) -> None:
     fill(fds[0], 1)
     for rank in (0, 1, 2):
-        await send(fds[0], rank, 1, _into(keeper))
-    gone = keeper.of(1)
-    keeper.drop_all_but([0, 2, 5])
-    assert [shared_memory.steps(keeper.of(rank)) for rank in range(3)] == [[1], [], [1]]
+        await send(fds[0], rank, 1, _into(replicas))
+    gone = replicas.of(1)
+    replicas.drop_except([0, 2, 5])
+    assert [shared_memory.steps(replicas.of(rank)) for rank in range(3)] == [[1], [], [1]]
     for fd in gone:
         with pytest.raises(OSError):
             os.fstat(fd)
 
 
-def _into(keeper: Keeper) -> replication.Give:
+def _into(replicas: ReplicaStore) -> replication.Give:
     async def give(chunk: Chunk) -> bool:
-        return keeper.keep(chunk)
+        return replicas.write(chunk)
 
     return give
 
@@ -127,11 +136,11 @@ class Actor:
     """An actor's side in a thread of its own, as a trainer sees it: in another process."""
 
     def __init__(self, fds: list[int], give: replication.Give) -> None:
-        ours, theirs = bell()
+        ours, theirs = notifier_pair()
         ours.setblocking(False)
-        self.bell, self.met, self.warnings = Bell(theirs), 0, list[str]()
+        self.notifier, self.met, self.warnings = SnapshotNotifier(theirs), 0, list[str]()
         self._ends = (ours, theirs)
-        copying = Copying(ours, fds, 0, self.warnings.append)
+        copying = Replicator(ours, fds, 0, self.warnings.append)
         self._thread = threading.Thread(target=lambda: asyncio.run(copying.run(1, give, self._meet)))
         self._thread.start()
 
@@ -145,20 +154,20 @@ class Actor:
         self._ends[0].close()
 
 
-def test_a_trainer_waits_until_its_snapshot_is_copied(fds: list[int], keeper: Keeper) -> None:
-    actor = Actor(fds, _into(keeper))
+def test_a_trainer_waits_until_its_snapshot_is_copied(fds: list[int], replicas: ReplicaStore) -> None:
+    actor = Actor(fds, _into(replicas))
     for step in (1, 2, 3):
         fill(fds[step % 2], step)
-        actor.bell.ring(step)
-        actor.bell.wait()
-        assert step in shared_memory.steps(keeper.of(0))
-    actor.bell.wait()
-    assert actor.met == 2 and actor.bell.took_s > 0 and not actor.warnings
+        actor.notifier.notify(step)
+        actor.notifier.wait()
+        assert step in shared_memory.steps(replicas.of(0))
+    actor.notifier.wait()
+    assert actor.met == 2 and actor.notifier.took_s > 0 and not actor.warnings
     actor.end()
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_buddy_that_is_gone_stops_no_training(fds: list[int], monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
+def test_a_peer_that_is_gone_stops_no_training(fds: list[int], monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
     monkeypatch.setattr(replication, "CHUNK_S", 0.01)
     calls = 0
 
@@ -172,8 +181,8 @@ def test_a_buddy_that_is_gone_stops_no_training(fds: list[int], monkeypatch: pyt
     actor = Actor(fds, give)
     for step in (1, 2, 3):
         fill(fds[step % 2], step)
-        actor.bell.ring(step)
-        actor.bell.wait()
+        actor.notifier.notify(step)
+        actor.notifier.wait()
     assert calls == 1, "it is left alone for a while"
     assert len(actor.warnings) == 1 and "step 1 is not copied" in actor.warnings[0]
     actor.end()
@@ -181,12 +190,12 @@ def test_a_buddy_that_is_gone_stops_no_training(fds: list[int], monkeypatch: pyt
 
 def test_an_actor_that_does_not_answer_stops_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replication, "PATIENCE_S", 0.01)
-    ours, theirs = bell()
-    trainers = Bell(theirs)
-    trainers.ring(1)
+    ours, theirs = notifier_pair()
+    trainers = SnapshotNotifier(theirs)
+    trainers.notify(1)
     trainers.wait()
     ours.send(replication._NEWS.pack(1, 0.0))  # late, for a snapshot that is no longer waited for
-    trainers.ring(2)
+    trainers.notify(2)
     ours.send(replication._NEWS.pack(2, 4.0))
     trainers.wait()
     assert trainers.cost_s == 4.0
@@ -195,10 +204,10 @@ def test_an_actor_that_does_not_answer_stops_no_training(monkeypatch: pytest.Mon
 
 
 def test_buddies_sit_on_another_node_and_share_the_work() -> None:
-    assert buddies(["a"] * 4) == [None] * 4
-    assert buddies(["a", "a", "b", "b"]) == [2, 3, 0, 1]
+    assert replication_peers(["a"] * 4) == [None] * 4
+    assert replication_peers(["a", "a", "b", "b"]) == [2, 3, 0, 1]
     places = ["c", "a", "b", "a", "c", "a", "b"]
-    found = buddies(places)
+    found = replication_peers(places)
     assert all(other is not None and places[other] != places[rank] for rank, other in enumerate(found))
     most = [found.count(rank) for rank in range(len(places))]
     assert max(most) == 2, "three ranks on a node of two"

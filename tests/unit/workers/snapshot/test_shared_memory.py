@@ -5,16 +5,16 @@ import pytest
 from shardyard.workers.snapshot import shared_memory
 
 
-def test_new_slots_are_empty(fds: list[int]) -> None:
+def test_new_segments_are_empty(fds: list[int]) -> None:
     assert len(fds) == shared_memory.COUNT
     assert shared_memory.steps(fds) == []
 
 
-def test_a_slot_is_complete_from_its_seal_until_it_is_emptied(fds: list[int]) -> None:
-    shared_memory.stretch(fds[0], 3 * shared_memory.START)
+def test_a_segment_is_complete_from_its_seal_until_it_is_emptied(fds: list[int]) -> None:
+    shared_memory.reserve(fds[0], 3 * shared_memory.START)
     assert shared_memory.steps(fds) == []
     shared_memory.seal(fds[0], shared_memory.Header(7, 10, 3 * shared_memory.START))
-    shared_memory.stretch(fds[1], shared_memory.START)
+    shared_memory.reserve(fds[1], shared_memory.START)
     shared_memory.seal(fds[1], shared_memory.Header(9, 10, shared_memory.START))
     assert shared_memory.steps(fds) == [7, 9]
     shared_memory.empty(fds[0])
@@ -22,7 +22,7 @@ def test_a_slot_is_complete_from_its_seal_until_it_is_emptied(fds: list[int]) ->
 
 
 def test_half_a_header_is_none(fds: list[int]) -> None:
-    shared_memory.stretch(fds[0], shared_memory.START)
+    shared_memory.reserve(fds[0], shared_memory.START)
     whole = shared_memory.Header(7, 10, shared_memory.START).pack()
     for length in range(len(whole)):
         os.pwrite(fds[0], whole[:length] + bytes(len(whole) - length), 0)
@@ -32,7 +32,7 @@ def test_half_a_header_is_none(fds: list[int]) -> None:
 
 
 def test_every_flipped_bit_of_a_header_is_seen(fds: list[int]) -> None:
-    shared_memory.stretch(fds[0], shared_memory.START)
+    shared_memory.reserve(fds[0], shared_memory.START)
     whole = shared_memory.Header(7, 10, shared_memory.START).pack()
     for bit in range(8 * len(whole)):
         flipped = bytearray(whole)
@@ -42,16 +42,16 @@ def test_every_flipped_bit_of_a_header_is_seen(fds: list[int]) -> None:
 
 
 def test_a_header_that_promises_more_than_there_is_is_none(fds: list[int]) -> None:
-    shared_memory.stretch(fds[0], shared_memory.START)
+    shared_memory.reserve(fds[0], shared_memory.START)
     shared_memory.seal(fds[0], shared_memory.Header(7, 10, shared_memory.START + 1))
     assert shared_memory.read_header(fds[0]) is None
 
 
-def test_another_process_can_take_slots_over_and_they_outlive_their_maker() -> None:
-    made = shared_memory.make()
-    shared_memory.stretch(made[0], shared_memory.START)
+def test_another_process_can_take_segments_over_and_they_outlive_their_maker() -> None:
+    made = shared_memory.allocate()
+    shared_memory.reserve(made[0], shared_memory.START)
     shared_memory.seal(made[0], shared_memory.Header(3, 0, shared_memory.START))
-    taken = shared_memory.take_over(os.getpid(), made)
+    taken = shared_memory.adopt(os.getpid(), made)
     for fd in made:
         os.close(fd)
     assert shared_memory.steps(taken) == [3]
@@ -59,11 +59,11 @@ def test_another_process_can_take_slots_over_and_they_outlive_their_maker() -> N
         os.close(fd)
 
 
-def test_only_slots_are_taken_over() -> None:
+def test_only_segments_are_taken_over() -> None:
     reader, writer = os.pipe()
     with pytest.raises(FileNotFoundError, match="no longer"):
-        shared_memory.take_over(os.getpid(), [reader])
+        shared_memory.adopt(os.getpid(), [reader])
     os.close(reader)
     os.close(writer)
     with pytest.raises(FileNotFoundError):
-        shared_memory.take_over(os.getpid(), [reader])
+        shared_memory.adopt(os.getpid(), [reader])

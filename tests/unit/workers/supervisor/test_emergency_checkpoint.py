@@ -1,11 +1,11 @@
 from shardyard.workers.messages.event_buffer import Spool
-from shardyard.workers.snapshot.header import Stored
+from shardyard.workers.snapshot.header import StoredSlice
 from shardyard.workers.supervisor.emergency_checkpoint import BrokenGang, divided
 from shardyard.workers.supervisor.event_merger import EventMerger
 
 
-def stored(name: str, offset: int, size: int, whole: int = 8) -> Stored:
-    return Stored(name, (offset,), (size,), "torch.float32", (whole,), 4096, 4 * size)
+def stored(name: str, offset: int, size: int, whole: int = 8) -> StoredSlice:
+    return StoredSlice(name, (offset,), (size,), "torch.float32", (whole,), 4096, 4 * size)
 
 
 def test_each_rectangle_is_written_once_by_the_first_that_holds_it() -> None:

@@ -101,7 +101,7 @@ def test_memory_that_cannot_be_had_ends_the_snapshots_not_the_run(
     def none_left(fd: int, size: int) -> None:
         raise OSError(28, f"No space left on device for {size} bytes of {fd}")
 
-    monkeypatch.setattr(shared_memory, "stretch", none_left)
+    monkeypatch.setattr(shared_memory, "reserve", none_left)
     snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU, Instruments())
     followed = []
     for step in (1, 2, 3):
