@@ -18,14 +18,14 @@ MAX_FDS: Final = 8
 
 @dataclass(frozen=True)
 class Request:
-    """A trainer to fork. Beside it travel the descriptors of its control socket, stdout, stderr, bell, of its snapshot
-    memory (`slots` of them) and, for rank 0, of a listening socket.
+    """A trainer to fork. Beside it travel the descriptors of its control socket, stdout, stderr, notifier, of its snapshot
+    memory (`segments` of them) and, for rank 0, of a listening socket.
     """
 
     env: dict[str, str]  # the whole environment of the trainer
     cwd: str = "/"
     entry: str = ""  # `module:function` that trains; empty: this package's own loop
-    slots: int = 0
+    segments: int = 0
 
 
 def adopt(connection: socket.socket, owner: int) -> None:

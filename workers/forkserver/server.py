@@ -118,7 +118,7 @@ class Server:
             os.setsid()
             die_with_parent(server)
             self._let_go()
-            control, given = _take_descriptors(fds, order.slots)
+            control, given = _take_descriptors(fds, order.segments)
             os.environ.clear()
             os.environ.update(order.env)
             with contextlib.suppress(OSError):
@@ -188,9 +188,9 @@ class Server:
         os._exit(0)
 
 
-def _take_descriptors(fds: list[int], slots: int) -> tuple[socket.socket, dict[str, Any]]:
-    control, stdout, stderr, bell, *more = fds
-    memory, listening = more[:slots], more[slots:]
+def _take_descriptors(fds: list[int], segments: int) -> tuple[socket.socket, dict[str, Any]]:
+    control, stdout, stderr, notifier, *more = fds
+    memory, listening = more[:segments], more[segments:]
     with open(os.devnull, "rb") as null:  # noqa: PTH123
         os.dup2(null.fileno(), 0)
     os.dup2(stdout, 1)
@@ -199,5 +199,5 @@ def _take_descriptors(fds: list[int], slots: int) -> tuple[socket.socket, dict[s
     os.close(stderr)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    given = {"bell": bell, "slots": tuple(memory), "master_fd": listening[0] if listening else None}
+    given = {"notifier": notifier, "segments": tuple(memory), "master_fd": listening[0] if listening else None}
     return socket.socket(fileno=control), given

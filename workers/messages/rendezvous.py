@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 
 @dataclass(frozen=True)
-class Coords:
+class RankAssignment:
     """One rank's place in one generation of its gang."""
 
     rank: int
@@ -13,15 +13,15 @@ class Coords:
     local_rank: int  # among the gang's ranks on the same node
     master_host: str  # rank 0's address, where its TCPStore listens
     master_port: int
-    master_fd: int | None = None  # rank 0 only: the store's listening socket, open since before the port was told
+    master_fd: int | None = None  # rank 0 only: the store's listening socket, open since before the port was announced
     generation: int = 1
     interface: str | None = (
         None  # network interface for gloo and NCCL where the node's environment names none; None: their own choice
     )
     device: Literal["cpu", "cuda"] = "cpu"
     timeout_s: float = 600.0  # of every collective
-    slots: tuple[int, ...] = ()  # descriptors of the rank's snapshot memory (`shared_memory.py`)
-    bell: int | None = None  # descriptor of its end of the bell (`replication.py`)
+    segments: tuple[int, ...] = ()  # descriptors of the rank's snapshot memory (`shared_memory.py`)
+    notifier: int | None = None  # descriptor by which it announces sealed snapshots (`replication.py`)
     copied: bool = False  # whether its snapshots are copied to another node
     restore: int | None = None  # the snapshot's step from which all ranks go on; None: from a checkpoint, or the start
 
@@ -31,7 +31,7 @@ class Coords:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Raises TypeError for unknown or missing fields."""
-        return cls(**{**data, "slots": tuple(data.get("slots", ()))})
+        return cls(**{**data, "segments": tuple(data.get("segments", ()))})
 
 
 @dataclass(frozen=True)

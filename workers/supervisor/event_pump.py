@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..messages.event_buffer import Event, Ranks
-from ..messages.rendezvous import Coords
+from ..messages.rendezvous import RankAssignment
 from .event_merger import EventMerger
 from .journal.journal import GATHER_S, Journal
 from .policies.failures import Failure, brief, ending, raised
@@ -66,7 +66,7 @@ class EventPump:
         }
 
     async def follow(
-        self, members: Sequence[Member], member: Member, coords: Coords | None
+        self, members: Sequence[Member], member: Member, coords: RankAssignment | None
     ) -> AsyncGenerator[EventTaken | RankLost, None]:
         """Start the rank's trainer, unless `coords` is None, and pull its events until the trainer has ended.
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..messages.rendezvous import Coords, Reservation
+from ..messages.rendezvous import RankAssignment, Reservation
 from .emergency_checkpoint import BrokenGang, save_and_emit
 from .event_pump import EventTaken, RankLost
 from .gang import Gang
@@ -99,11 +99,11 @@ class Generations:
 
     # Its events.
 
-    def follow(self, member: Member, coords: Coords | None) -> None:
+    def follow(self, member: Member, coords: RankAssignment | None) -> None:
         """Take in a rank's events until its trainer has ended. `coords` None: it has its assignment."""
         member.reader = asyncio.get_running_loop().create_task(self._follow(member, coords))
 
-    async def _follow(self, member: Member, coords: Coords | None) -> None:
+    async def _follow(self, member: Member, coords: RankAssignment | None) -> None:
         try:
             async with contextlib.aclosing(self.gang.pump.follow(self.gang.members, member, coords)) as taken:
                 async for one in taken:

@@ -5,7 +5,7 @@ import socket
 import torch
 
 from ...strategies.mesh import make_mesh
-from ..messages.rendezvous import Coords
+from ..messages.rendezvous import RankAssignment
 from ..snapshot.replication import SnapshotNotifier
 from ..spec import Run
 from .batches import Batches
@@ -28,11 +28,11 @@ from .train_state import TrainState
 from .validation import Validation
 
 
-def train(run: Run, coords: Coords, emit: EmitEvent, instruments: Instruments) -> None:
+def train(run: Run, coords: RankAssignment, emit: EmitEvent, instruments: Instruments) -> None:
     """Train one rank of a gang, from forming its groups to its last event."""
     with formed(coords) as device:
-        bell = coords.bell if coords.copied else None
-        memory = SnapshotMemory(coords.slots, coords.restore, bell, again=coords.generation > 1)
+        bell = coords.notifier if coords.copied else None
+        memory = SnapshotMemory(coords.segments, coords.restore, bell, again=coords.generation > 1)
         train_on(run, device, log_and_emit(emit), instruments, memory)
 
 

@@ -23,14 +23,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ..messages.event import plain
-from ..messages.rendezvous import Coords
+from ..messages.rendezvous import RankAssignment
 from ..messages.stop_request import Ending
 from ..messages.trace_request import Trace
 from .event_outbox import EmitEvent
 from .heartbeat import listen_for_signals
 from .instruments import Instruments
 
-Train = Callable[[Any, Coords, EmitEvent, Instruments], None]
+Train = Callable[[Any, RankAssignment, EmitEvent, Instruments], None]
 
 MAX_TRACEBACK = 64 << 10
 
@@ -88,7 +88,7 @@ class Link:
 def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
     """Train one rank by the orders on `control`; returns the exit status.
 
-    `given`: what of its coordinates are descriptors: `slots`, `bell`, and rank 0's store socket as `master_fd`.
+    `given`: the descriptors among its assignment: `segments`, `notifier`, and rank 0's store socket as `master_fd`.
     """
     listen_for_signals()
     link = Link(control)
@@ -98,7 +98,7 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
         instruments.slowdown.begin(**slow)
     link.listen(instruments)
     try:
-        coords = Coords.from_json(orders["coords"] | given)
+        coords = RankAssignment.from_json(orders["coords"] | given)
         _train_function(entry)(_run(orders["run"], entry), coords, link.tell, instruments)
     except BaseException as error:
         text = traceback.format_exc()

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
-from ..messages.rendezvous import Coords
+from ..messages.rendezvous import RankAssignment
 
 #: Checkpoint plans travel as CPU objects, also where tensors travel by NCCL.
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
@@ -23,7 +23,7 @@ def name_interface(interface: str | None, env: MutableMapping[str, str]) -> None
 
 
 @contextmanager
-def formed(coords: Coords) -> Iterator[torch.device]:
+def formed(coords: RankAssignment) -> Iterator[torch.device]:
     """The world's process group for the coordinates that a gang gave; yields this rank's device."""
     name_interface(coords.interface, os.environ)
     timeout = timedelta(seconds=coords.timeout_s)

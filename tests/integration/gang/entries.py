@@ -9,10 +9,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from shardyard.workers.messages.rendezvous import Coords
+from shardyard.workers.messages.rendezvous import RankAssignment
 
 
-def work(run: dict[str, Any], coords: Coords, emit: Any, instruments: Any) -> None:
+def work(run: dict[str, Any], coords: RankAssignment, emit: Any, instruments: Any) -> None:
     """All-reduce the rank numbers `steps` times. `run` may hold: steps, pause, folder, misbehave {rank, step, how}."""
     reduce = _form_group(coords)
     if "folder" in run:
@@ -42,7 +42,7 @@ def _text(file: Path) -> str | None:
         return None
 
 
-def train(run: dict[str, Any], coords: Coords, emit: Any, instruments: Any) -> None:
+def train(run: dict[str, Any], coords: RankAssignment, emit: Any, instruments: Any) -> None:
     """The real training loop, which says in `folder` what its process is.
 
     What a test puts there happens before a step: while `{rank}.stuck` is there the rank is stuck, once this process has done as many steps
@@ -97,7 +97,7 @@ def _stick(while_there: Path) -> None:
         time.sleep(0.02)
 
 
-def _form_group(coords: Coords) -> Any:
+def _form_group(coords: RankAssignment) -> Any:
     import torch
     import torch.distributed as dist
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...messages.fault_request import Fault
-from ...messages.rendezvous import Coords
+from ...messages.rendezvous import RankAssignment
 from ...messages.trace_request import Trace
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class RankHandle:
         return reservation
 
     async def start(
-        self, run: Mapping[str, Any], coords: Coords, holder: "RankHandle | None", replicas: Sequence[int]
+        self, run: Mapping[str, Any], coords: RankAssignment, holder: "RankHandle | None", replicas: Sequence[int]
     ) -> None:
         """Give the trainer its run. `holder` takes replicas of its snapshots; it holds those of the ranks `replicas`."""
         actor = None if holder is None else holder.actor

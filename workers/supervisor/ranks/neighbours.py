@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ...messages.rendezvous import Coords
+from ...messages.rendezvous import RankAssignment
 from ...snapshot.replication import replication_peers
 from .members import Member
 from .placement_group import Order
@@ -32,7 +32,7 @@ def replicas_at(members: Sequence[Member], member: Member) -> list[int]:
     return [other.rank for other in members if other.replica_holder == member.name]
 
 
-def assignments(order: Order, members: Sequence[Member], restore: int | None) -> list[Coords]:
+def assignments(order: Order, members: Sequence[Member], restore: int | None) -> list[RankAssignment]:
     """Every rank's place in the generation for which all of them have reserved."""
     places: dict[str, int] = {}
     first = members[0].reservation
@@ -44,7 +44,7 @@ def assignments(order: Order, members: Sequence[Member], restore: int | None) ->
         local = places.get(here.node, 0)
         places[here.node] = local + 1
         found.append(
-            Coords(
+            RankAssignment(
                 rank=member.rank,
                 world_size=order.world_size,
                 local_rank=local,

@@ -14,7 +14,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.workers.forkserver.client import connect
 from shardyard.workers.forkserver.protocol import Request, kill, request
-from shardyard.workers.messages.rendezvous import Coords
+from shardyard.workers.messages.rendezvous import RankAssignment
 
 ENTRY = """
 import os, sys, time, threading, subprocess
@@ -85,7 +85,7 @@ class Run:
         self.pid = int(self.reply()["pid"])
 
     def __enter__(self) -> "Run":
-        orders = {"run": {"a": 1}, "coords": Coords(0, 1, 0, "127.0.0.1", 1).to_json()}
+        orders = {"run": {"a": 1}, "coords": RankAssignment(0, 1, 0, "127.0.0.1", 1).to_json()}
         self.control.sendall(json.dumps(orders).encode() + b"\n")
         return self
 

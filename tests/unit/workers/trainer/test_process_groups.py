@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from shardyard.workers.messages.rendezvous import Coords
+from shardyard.workers.messages.rendezvous import RankAssignment
 from shardyard.workers.trainer.process_groups import formed, name_interface
 
 NAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -34,7 +34,9 @@ def test_a_group_is_formed_over_the_operators_interface(monkeypatch: pytest.Monk
         monkeypatch.setenv(name, "lo")
     listener = socket.create_server(("127.0.0.1", 0))
     place: dict[str, Any] = {"master_host": "127.0.0.1", "master_port": listener.getsockname()[1]}
-    coords = Coords(0, 1, 0, **place, master_fd=listener.detach(), interface="no-such-interface", timeout_s=30.0)
+    coords = RankAssignment(
+        0, 1, 0, **place, master_fd=listener.detach(), interface="no-such-interface", timeout_s=30.0
+    )
     with formed(coords) as device:
         try:
             dist.all_reduce(tensor := torch.ones(1, device=device))
