@@ -24,7 +24,7 @@ def saved_model(root: Path, step: int, tokenizer: str = "bytes", seq_len: int = 
     import torch
 
     from shardyard.strategies.param_shard import Piece
-    from shardyard.workers.checkpoint.staging_buffer import Image
+    from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
     from shardyard.workers.models.registry import make
 
     numbers: dict[str, Any] = {**PRESETS["llama"]["nano"], "layers": 1, "vocab": 256}
@@ -34,11 +34,11 @@ def saved_model(root: Path, step: int, tokenizer: str = "bytes", seq_len: int = 
         Piece(name, tuple(value.shape), (0,) * value.dim(), value.detach(), frozenset())
         for name, value in make(arch).named_parameters()
     ]
-    image = Image(shares, torch.device("cpu"))
+    image = StagingBuffer(shares, torch.device("cpu"))
     image.take()
     content = bytes(image.content())
     LocalFolder(str(place(root, step))).write(FILE, memoryview(content))
-    file = File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.rectangles))
+    file = File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.slices))
     training = {"model": arch.model_dump(), "tokenizer": tokenizer, "data": {"seq_len": seq_len}}
     return _told(root, Manifest(step, training, image.tensors, {FILE: file}))
 

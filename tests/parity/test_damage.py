@@ -10,7 +10,7 @@ import torch
 from harness.ranks import train
 
 from shardyard.strategies.param_shard import Piece
-from shardyard.workers.checkpoint.errors import Damaged
+from shardyard.workers.checkpoint.errors import CheckpointCorrupt
 from shardyard.workers.checkpoint.manifest import Manifest, read
 from shardyard.workers.checkpoint.reader import fill
 from shardyard.workers.checkpoint.staging_buffer import DTYPES
@@ -44,7 +44,7 @@ def test_a_thousand_changes_are_noticed_or_harmless(checkpoint: Path) -> None:
         drawn[victim] += 1
         try:
             assert same(loaded(place), saved)
-        except Damaged as error:
+        except CheckpointCorrupt as error:
             assert victim.name in str(error)
             noticed[victim] += 1
         finally:

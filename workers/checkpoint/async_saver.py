@@ -18,7 +18,7 @@ from ...strategies.mesh import Mesh
 from ...strategies.param_shard import Piece
 from ..messages.rank_status import BACKGROUND
 from ..storage.folder import Folder
-from .staging_buffer import Image
+from .staging_buffer import StagingBuffer
 from .writer import Order, Writer
 
 THREAD: Final = f"{BACKGROUND} checkpoint"
@@ -46,7 +46,7 @@ class Saver:
         self._root, self._keep = root, keep
         self._pieces = [piece for piece in pieces if piece.owned(mesh)]
         self._device = mesh.device
-        self._image: Image | None = None
+        self._buffer: StagingBuffer | None = None
         self._writer: Writer | None = None
         self._thread: threading.Thread | None = None
         self._ended: queue.SimpleQueue[Saved | Exception] = queue.SimpleQueue()
@@ -54,9 +54,9 @@ class Saver:
     def save(self, step: int, training: Mapping[str, Any], tries: int = 1) -> None:
         """Begin to save the state as it is now. All ranks call it alike; the first time it is collective."""
         began = time.monotonic()
-        image, writer = self._prepared()
+        buffer, writer = self._prepared()
         self.wait()
-        image.take()
+        buffer.take()
         held_s = time.monotonic() - began
         arguments = (writer, Order(step, training, tries), began, held_s)
         self._thread = threading.Thread(target=self._write, args=arguments, name=THREAD, daemon=True)
@@ -64,8 +64,8 @@ class Saver:
 
     def settle(self) -> None:
         """The state is about to change: let the copy come first."""
-        if self._image is not None:
-            self._image.settle()
+        if self._buffer is not None:
+            self._buffer.settle()
 
     def wait(self) -> None:
         """Until nothing is being written."""
@@ -91,12 +91,12 @@ class Saver:
         except Exception as error:
             self._ended.put(error)
 
-    def _prepared(self) -> tuple[Image, Writer]:
+    def _prepared(self) -> tuple[StagingBuffer, Writer]:
         """What all saves of a run share: this rank's memory, the writers' group, and a mark in the names of its files."""
-        if self._image is None or self._writer is None:
+        if self._buffer is None or self._writer is None:
             edition = [uuid.uuid4().hex[:8]]
             dist.broadcast_object_list(edition, src=0)
             group = dist.new_group(backend="gloo", timeout=WRITE, group_desc=BACKGROUND)
-            self._image = Image(self._pieces, self._device)
-            self._writer = Writer(self._root, self._keep, self._image, edition[0], group)
-        return self._image, self._writer
+            self._buffer = StagingBuffer(self._pieces, self._device)
+            self._writer = Writer(self._root, self._keep, self._buffer, edition[0], group)
+        return self._buffer, self._writer

@@ -7,7 +7,7 @@ class CheckpointError(ValueError):
     code = "checkpoint_unusable"
 
 
-class Damaged(CheckpointError):
-    """A checkpoint whose content is not what was saved: an older one may be whole."""
+class CheckpointCorrupt(CheckpointError):
+    """A checkpoint whose content is not what was saved: an older one may be valid."""
 
     code = "checkpoint_damaged"

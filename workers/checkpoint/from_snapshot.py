@@ -1,6 +1,6 @@
 """A checkpoint's files made of snapshots in memory, when no trainer is left to write them. Imports no torch: rank actors do it.
 
-The same files as the trainers' (`staging_buffer.py`, `writer.py`), which nobody can tell apart.
+The same files as the trainers' (`staging_buffer.py`, `writer.py`): no reader can see a difference.
 """
 
 import contextlib
@@ -10,24 +10,24 @@ from collections.abc import Sequence
 
 from ..snapshot.header import StoredSlice
 from ..storage.folder import Folder
-from .manifest import File, Manifest, Rectangle, write
+from .manifest import File, Manifest, TensorSlice, write
 from .retention import clear, folder, prune
 from .safetensors_header import dtype_name, header
 
 
 def write_file(path: Folder, name: str, fd: int, wanted: Sequence[StoredSlice]) -> File:
-    """A rank's file of these rectangles of the snapshot in slot `fd`. Raises `OSError`, `CheckpointError`."""
+    """A rank's file of these slices of the snapshot in segment `fd`. Raises `OSError`, `CheckpointError`."""
     wanted = sorted(wanted, key=lambda one: -one.itemsize)
     begins, start = header((one.name, dtype_name(one.name, one.dtype), one.size, one.bytes) for one in wanted)
     content = bytearray(start + sum(one.bytes for one in wanted))
     content[:start] = begins
-    rectangles = []
+    slices = []
     for one in wanted:
         _read_into(memoryview(content)[start : start + one.bytes], fd, one.start)
-        rectangles.append(Rectangle(one.name, one.offset, one.size, start))
+        slices.append(TensorSlice(one.name, one.offset, one.size, start))
         start += one.bytes
     path.write(name, memoryview(content))
-    return File(len(content), hashlib.sha256(content).hexdigest(), tuple(rectangles))
+    return File(len(content), hashlib.sha256(content).hexdigest(), tuple(slices))
 
 
 def commit(root: Folder, keep: int, manifest: Manifest) -> tuple[int, ...] | None:

@@ -6,7 +6,7 @@ from ...strategies.layout import Refusal
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from ..storage.open_folder import folder_at
-from .errors import CheckpointError, Damaged
+from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import MANIFEST, read
 
 
@@ -31,7 +31,7 @@ def fate(path: str, *, verify: bool) -> Fate:
     """Whatever storage does is an answer: nothing is raised. Without `verify` no file is read."""
     try:
         return _fate(folder_at(path), verify)
-    except Damaged as error:
+    except CheckpointCorrupt as error:
         return Fate("damaged", str(error), (MANIFEST,))
     except (CheckpointError, StorageError) as error:
         return Fate("unseen", str(error), code=error.code)

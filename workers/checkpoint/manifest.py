@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointError, Damaged
+from .errors import CheckpointCorrupt, CheckpointError
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 3
 
 
-class Rectangle(NamedTuple):
+class TensorSlice(NamedTuple):
     """The part of the tensor `name` that begins at `offset` and is `size` large; it lies from byte `start` of a file on."""
 
     name: str
@@ -37,11 +37,11 @@ class Tensor:
 
 @dataclass(frozen=True)
 class File:
-    """One rank's file and the rectangles in it."""
+    """One rank's file and the slices in it."""
 
     bytes: int
     sha256: str
-    pieces: tuple[Rectangle, ...]
+    pieces: tuple[TensorSlice, ...]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def write(folder: Folder, manifest: Manifest) -> None:
 
 
 def read(path: Folder) -> Manifest:
-    """The manifest of the checkpoint in the folder `path`. Raises `CheckpointError` (`Damaged`: it was changed), `StorageError`."""
+    """The manifest of the checkpoint in the folder `path`. Raises `CheckpointCorrupt`, `CheckpointError`, `StorageError`."""
     try:
         content = path.read(MANIFEST)
     except StorageError:
@@ -89,7 +89,9 @@ def read(path: Folder) -> Manifest:
             f"{path} holds no complete checkpoint ({MANIFEST} is missing); name a step-… folder that has one."
         ) from None
     except OSError as error:
-        raise Damaged(f"{path} is damaged: {MANIFEST} cannot be read ({error}); use an older checkpoint.") from error
+        raise CheckpointCorrupt(
+            f"{path} is damaged: {MANIFEST} cannot be read ({error}); use an older checkpoint."
+        ) from error
     return _manifest(_body(content, path))
 
 
@@ -103,7 +105,7 @@ def _body(content: bytes, path: Folder) -> dict[str, Any]:
     if isinstance(body, dict) and told is None and body.get("format") == 1:
         raise _other_format(path, 1)
     if not isinstance(body, dict) or told != digest(body):
-        raise Damaged(f"{path} is damaged: {MANIFEST} does not match its checksum; use an older checkpoint.")
+        raise CheckpointCorrupt(f"{path} is damaged: {MANIFEST} does not match its checksum; use an older checkpoint.")
     if body.get("format") != FORMAT:
         raise _other_format(path, body.get("format"))
     return body
@@ -123,5 +125,5 @@ def _manifest(body: Mapping[str, Any]) -> Manifest:
 
 
 def _file(said: Mapping[str, Any]) -> File:
-    pieces = [Rectangle(name, tuple(offset), tuple(size), start) for name, offset, size, start in said["pieces"]]
+    pieces = [TensorSlice(name, tuple(offset), tuple(size), start) for name, offset, size, start in said["pieces"]]
     return File(said["bytes"], said["sha256"], tuple(pieces))

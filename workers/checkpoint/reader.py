@@ -1,4 +1,4 @@
-"""Reading: pieces of any layout are filled from rectangles of any other; only their overlaps are read, and nothing is unpickled."""
+"""Reading: pieces of any layout are filled from slices of any other; only their overlaps are read, and nothing is unpickled."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ import torch
 from ...strategies.param_shard import Piece, narrow
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointError, Damaged
-from .manifest import Manifest, Rectangle
+from .errors import CheckpointCorrupt, CheckpointError
+from .manifest import Manifest, TensorSlice
 from .staging_buffer import DTYPES
 
-#: First coordinates and lengths of a rectangle.
+#: First coordinates and lengths of a slice.
 Region = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -23,7 +23,7 @@ class _Part:
     """What a file holds of a piece."""
 
     file: str
-    rectangle: Rectangle
+    saved: TensorSlice
     piece: Piece
     region: Region
 
@@ -54,11 +54,11 @@ def _check(piece: Piece, manifest: Manifest) -> None:
 
 def _parts(manifest: Manifest, wanted: dict[str, list[Piece]]) -> Iterator[_Part]:
     for name, file in manifest.files.items():
-        for rectangle in file.pieces:
-            for piece in wanted.get(rectangle.name, ()):
-                region = _overlap(rectangle, piece)
+        for saved in file.pieces:
+            for piece in wanted.get(saved.name, ()):
+                region = _overlap(saved, piece)
                 if region is not None:
-                    yield _Part(name, rectangle, piece, region)
+                    yield _Part(name, saved, piece, region)
 
 
 @torch.no_grad()
@@ -70,25 +70,27 @@ def _fill_from(path: Folder, manifest: Manifest, part: _Part) -> None:
     except StorageError:
         raise
     except OSError as error:
-        raise Damaged(f"{path} is damaged: {part.file} cannot be read ({error}); use an older checkpoint.") from error
+        raise CheckpointCorrupt(
+            f"{path} is damaged: {part.file} cannot be read ({error}); use an older checkpoint."
+        ) from error
     narrow(piece.tensor.detach(), _less(offset, piece.offset), size).copy_(source)
 
 
-def _overlap(rectangle: Rectangle, piece: Piece) -> Region | None:
+def _overlap(saved: TensorSlice, piece: Piece) -> Region | None:
     """What the two have in common, in the whole tensor's coordinates."""
-    low = tuple(map(max, rectangle.offset, piece.offset))
-    ends = zip(rectangle.offset, rectangle.size, piece.offset, piece.tensor.shape, strict=True)
+    low = tuple(map(max, saved.offset, piece.offset))
+    ends = zip(saved.offset, saved.size, piece.offset, piece.tensor.shape, strict=True)
     high = tuple(min(a + m, b + n) for a, m, b, n in ends)
     size = _less(high, low)
     return (low, size) if all(length > 0 for length in size) else None
 
 
 def _read(path: Folder, part: _Part, dtype: torch.dtype) -> torch.Tensor:
-    """A part of a saved rectangle. Whole rows are read, since they lie together in the file, then cut."""
-    rectangle = part.rectangle
-    offset, size = _less(part.region[0], rectangle.offset), part.region[1]
-    rows = torch.empty((size[0], *rectangle.size[1:]), dtype=dtype)
-    start = rectangle.start + offset[0] * math.prod(rectangle.size[1:]) * dtype.itemsize
+    """A part of a saved slice. Whole rows are read, since they lie together in the file, then cut."""
+    saved = part.saved
+    offset, size = _less(part.region[0], saved.offset), part.region[1]
+    rows = torch.empty((size[0], *saved.size[1:]), dtype=dtype)
+    start = saved.start + offset[0] * math.prod(saved.size[1:]) * dtype.itemsize
     path.read_into(part.file, start, rows.flatten().view(torch.uint8).numpy().data)
     return narrow(rows, (0, *offset[1:]), size)
 

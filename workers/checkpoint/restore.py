@@ -13,7 +13,7 @@ import torch.distributed as dist
 from ...strategies.param_shard import Piece
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import Damaged
+from .errors import CheckpointCorrupt
 from .manifest import Manifest
 from .reader import fill
 from .retention import complete, newest, step_of
@@ -67,7 +67,7 @@ def _patiently(ask: Callable[[], T], warn: Warn) -> T:
 
 def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Manifest, bool] | None:
     """A checkpoint, and whether it is the job's own."""
-    damaged: list[tuple[Folder, Damaged]] = []
+    damaged: list[tuple[Folder, CheckpointCorrupt]] = []
     found = _newest_whole(root, damaged)
     instead = str(found[0]) if found else str(resume) if resume else "the start"
     for path, error in damaged:
@@ -78,12 +78,12 @@ def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Man
     return None if found is None else (*found, True)
 
 
-def _newest_whole(root: Folder, damaged: list[tuple[Folder, Damaged]]) -> tuple[Folder, Manifest] | None:
+def _newest_whole(root: Folder, damaged: list[tuple[Folder, CheckpointCorrupt]]) -> tuple[Folder, Manifest] | None:
     """The newest checkpoint of which every file is whole; newer ones that are not are added to `damaged`."""
     for path in _as_first_rank_sees(root, lambda: complete(root)):
         try:
             return path, verify_together(path)
-        except Damaged as error:
+        except CheckpointCorrupt as error:
             damaged.append((path, error))
     return None
 

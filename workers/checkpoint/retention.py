@@ -1,4 +1,4 @@
-"""The shelf: a job's checkpoints, a folder `step-NNNNNNNN` each. One without a manifest was cut off: ignored, and overwritten.
+"""Lists and prunes a job's checkpoints, a folder `step-NNNNNNNN` each. One without a manifest was cut off: ignored, and overwritten.
 
 Making room never takes the checkpoint that was saved last: whatever has become of the others, that one was just written.
 """

@@ -41,7 +41,7 @@ def header(entries: Iterable[tuple[str, str, tuple[int, ...], int]]) -> tuple[by
     end = 0
     for name, dtype, shape, size in entries:
         if name in table:
-            raise CheckpointError(f"this rank owns two rectangles of {name}")
+            raise CheckpointError(f"this rank owns two slices of {name}")
         begin, end = end, end + size
         table[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
     said = json.dumps(table, separators=(",", ":")).encode()

@@ -11,14 +11,14 @@ import torch
 
 from ...strategies.param_shard import Piece
 from . import safetensors_header
-from .manifest import Rectangle, Tensor
+from .manifest import Tensor, TensorSlice
 
 #: safetensors' names of types.
 DTYPES: Final = {name: getattr(torch, said) for name, said in safetensors_header.DTYPES.items()}
 
 
-class Image:
-    """`content()` is the file after `take()`; `rectangles` and `tensors` are what the manifest says of it."""
+class StagingBuffer:
+    """`content()` is the file after `take()`; `slices` and `tensors` are what the manifest says of it."""
 
     def __init__(self, pieces: Sequence[Piece], device: torch.device) -> None:
         self._pieces = sorted((piece for piece in pieces if piece.tensor.numel()), key=lambda p: -p.tensor.itemsize)
@@ -26,7 +26,7 @@ class Image:
             (p.name, _dtype(p), tuple(p.tensor.shape), p.tensor.nbytes) for p in self._pieces
         )
         self.tensors = {piece.name: Tensor(_dtype(piece), piece.shape) for piece in self._pieces}
-        self.rectangles: list[Rectangle] = []
+        self.slices: list[TensorSlice] = []
         cuda = device.type == "cuda"
         size = start + sum(piece.tensor.nbytes for piece in self._pieces)
         self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=cuda)
@@ -37,7 +37,7 @@ class Image:
         for piece in self._pieces:
             end = start + piece.tensor.nbytes
             self._places.append(self._memory[start:end].view(piece.tensor.dtype).view(piece.tensor.shape))
-            self.rectangles.append(Rectangle(piece.name, piece.offset, tuple(piece.tensor.shape), start))
+            self.slices.append(TensorSlice(piece.name, piece.offset, tuple(piece.tensor.shape), start))
             start = end
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
-from .errors import CheckpointError, Damaged
+from .errors import CheckpointCorrupt, CheckpointError
 from .manifest import MANIFEST, Manifest, read, text
 
 
@@ -22,7 +22,7 @@ class _Finding:
 
 
 def verify(path: Folder, manifest: Manifest) -> None:
-    """Check all files, in one process. Raises `Damaged`."""
+    """Check all files, in one process. Raises `CheckpointCorrupt`."""
     _refuse(path, compare(path, manifest))
 
 
@@ -44,7 +44,7 @@ def verify_together(path: Folder) -> Manifest:
             raise finding.error
     _refuse(path, [name for finding in findings for name in finding.damaged])
     if len({finding.manifest for finding in findings}) > 1:
-        raise Damaged(f"{path} is damaged: not all ranks read the same {MANIFEST}; use an older checkpoint.")
+        raise CheckpointCorrupt(f"{path} is damaged: not all ranks read the same {MANIFEST}; use an older checkpoint.")
     assert manifest is not None
     return manifest
 
@@ -63,7 +63,7 @@ def _look(path: Folder) -> tuple[Manifest | None, _Finding]:
 def _refuse(path: Folder, damaged: list[str]) -> None:
     if damaged:
         named = ", ".join(damaged)
-        raise Damaged(f"{path} is damaged: {named} does not match its checksum; use an older checkpoint.")
+        raise CheckpointCorrupt(f"{path} is damaged: {named} does not match its checksum; use an older checkpoint.")
 
 
 def _damaged(path: Folder, manifest: Manifest, names: Iterable[str]) -> list[str]:

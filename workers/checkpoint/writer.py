@@ -18,7 +18,7 @@ from ..storage.folder import Folder
 from .errors import CheckpointError
 from .manifest import MANIFEST, File, Manifest, Tensor, read, write
 from .retention import clear, folder, prune
-from .staging_buffer import Image
+from .staging_buffer import StagingBuffer
 
 #: Seconds before the second and the third try of a checkpoint that must be saved.
 BACK_OFF_S: Final = (1.0, 2.0)
@@ -26,7 +26,7 @@ BACK_OFF_S: Final = (1.0, 2.0)
 
 @dataclass(frozen=True)
 class Order:
-    """What to save: the training state of `step` beside the image; `tries` is how often at most."""
+    """What to save: the training state of `step` beside the buffer; `tries` is how often at most."""
 
     step: int
     training: Mapping[str, Any]
@@ -53,11 +53,11 @@ class _Part:
 
 
 class Writer:
-    """Writes `image` below `root`, of whose checkpoints the newest `keep` stay. `edition` marks this run's files."""
+    """Writes `buffer` below `root`, of whose checkpoints the newest `keep` stay. `edition` marks this run's files."""
 
-    def __init__(self, root: Folder, keep: int, image: Image, edition: str, group: dist.ProcessGroup) -> None:
+    def __init__(self, root: Folder, keep: int, buffer: StagingBuffer, edition: str, group: dist.ProcessGroup) -> None:
         self._root, self._keep = root, keep
-        self._image, self._group = image, group
+        self._buffer, self._group = buffer, group
         self._rank = dist.get_rank()
         self._edition = edition
         self._name = f"rank-{self._rank:05d}-{edition}.safetensors"
@@ -75,7 +75,7 @@ class Writer:
     def _try(self, order: Order) -> Written:
         path = folder(self._root, order.step)
         try:
-            part = _Part(self._image.tensors, self._write_own(path), None)
+            part = _Part(self._buffer.tensors, self._write_own(path), None)
         except OSError as error:
             part = _Part({}, {}, f"rank {self._rank}: {error}")
         parts: list[Any] | None = [None] * dist.get_world_size() if self._rank == 0 else None
@@ -86,12 +86,12 @@ class Writer:
 
     def _write_own(self, path: Folder) -> dict[str, File]:
         """This rank's file, by name; none where it owns nothing."""
-        if not self._image.rectangles:
+        if not self._buffer.slices:
             return {}
-        content = self._image.content()
+        content = self._buffer.content()
         path.write(self._name, content)
         checksum = hashlib.sha256(content).hexdigest()
-        return {self._name: File(len(content), checksum, tuple(self._image.rectangles))}
+        return {self._name: File(len(content), checksum, tuple(self._buffer.slices))}
 
     def _remove_own(self, path: Folder) -> None:
         """Rank 0 also takes back a manifest of this run's, of which it was not known whether it arrived."""

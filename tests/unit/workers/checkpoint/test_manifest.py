@@ -6,12 +6,22 @@ from typing import Any
 
 import pytest
 
-from shardyard.workers.checkpoint.errors import CheckpointError, Damaged
-from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, Rectangle, Tensor, digest, read, text, write
+from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
+from shardyard.workers.checkpoint.manifest import (
+    MANIFEST,
+    File,
+    Manifest,
+    Tensor,
+    TensorSlice,
+    digest,
+    read,
+    text,
+    write,
+)
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 
-PIECE = Rectangle("weight", (2, 0), (2, 3), 8)
+PIECE = TensorSlice("weight", (2, 0), (2, 3), 8)
 MADE = Manifest(
     7,
     {"loss_scale": [65536.0, 1e-07], "tokenizer": "ä\n"},
@@ -33,14 +43,14 @@ def test_every_change_of_every_byte_is_seen_or_means_the_same(tmp_path: Path) ->
             (tmp_path / MANIFEST).write_bytes(content[:at] + bytes([other]) + content[at + 1 :])
             assert seen_or_same(tmp_path)
         (tmp_path / MANIFEST).write_bytes(content[:at])
-        with pytest.raises(Damaged):
+        with pytest.raises(CheckpointCorrupt):
             read(LocalFolder(str(tmp_path)))
 
 
 def seen_or_same(path: Path) -> bool:
     try:
         return read(LocalFolder(str(path))) == MADE
-    except Damaged:
+    except CheckpointCorrupt:
         return True
 
 
@@ -56,13 +66,13 @@ def test_other_formats_are_no_damage(tmp_path: Path, body: dict[str, Any], said:
     (tmp_path / MANIFEST).write_text(json.dumps(body))
     with pytest.raises(CheckpointError, match=said) as caught:
         read(LocalFolder(str(tmp_path)))
-    assert not isinstance(caught.value, Damaged)
+    assert not isinstance(caught.value, CheckpointCorrupt)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"[" * 100_000, b"\xff"])
 def test_what_is_no_manifest_is_damaged(root: Folder, content: bytes) -> None:
     root.publish(MANIFEST, content)
-    with pytest.raises(Damaged):
+    with pytest.raises(CheckpointCorrupt):
         read(root)
 
 

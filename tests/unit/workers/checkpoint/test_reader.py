@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from shardyard.strategies.param_shard import Piece, narrow
-from shardyard.workers.checkpoint.errors import CheckpointError, Damaged
+from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from shardyard.workers.checkpoint.manifest import File, Manifest
 from shardyard.workers.checkpoint.reader import fill
-from shardyard.workers.checkpoint.staging_buffer import Image
+from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.local_folder import LocalFolder
 
@@ -29,11 +29,11 @@ def stored(folder: Folder, wholes: dict[str, torch.Tensor], cut: Rectangles) -> 
             Piece(name, tuple(whole.shape), offset, narrow(whole, offset, size), frozenset())
             for name, whole in wholes.items()
         ]
-        image = Image(pieces, torch.device("cpu"))
+        image = StagingBuffer(pieces, torch.device("cpu"))
         image.take()
         folder.write(f"{number}", image.content())
         tensors |= image.tensors
-        files[f"{number}"] = File(len(image.content()), "", tuple(image.rectangles))
+        files[f"{number}"] = File(len(image.content()), "", tuple(image.slices))
     return Manifest(1, {}, tensors, files)
 
 
@@ -93,5 +93,5 @@ def test_what_is_not_there_is_said(root: Folder) -> None:
     with pytest.raises(CheckpointError, match="another model"):
         fill(root, manifest, [replace(whole, shape=(8, 2))])
     root.publish("1", root.read("1")[:-1])
-    with pytest.raises(Damaged, match="1 cannot be read"):
+    with pytest.raises(CheckpointCorrupt, match="1 cannot be read"):
         fill(root, manifest, [whole])

@@ -15,11 +15,11 @@ from harness.bucket import Buckets, Door
 
 from shardyard.strategies.param_shard import Piece
 from shardyard.workers.checkpoint import restore
-from shardyard.workers.checkpoint.errors import Damaged
+from shardyard.workers.checkpoint.errors import CheckpointCorrupt
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, read, write
 from shardyard.workers.checkpoint.reader import fill
 from shardyard.workers.checkpoint.retention import complete, folder
-from shardyard.workers.checkpoint.staging_buffer import Image
+from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.checkpoint.verify import verify
 from shardyard.workers.storage import s3_folder
 from shardyard.workers.storage.errors import StorageDenied, StorageError, StorageUnreachable
@@ -39,11 +39,11 @@ def save(path: Folder, values: torch.Tensor, step: int) -> Manifest:
     halves, files, tensors = torch.chunk(values, 2), {}, {}
     for rank, half in enumerate(halves):
         part = Piece("weight", tuple(values.shape), (rank * len(halves[0]), 0), half, frozenset())
-        image = Image([part], torch.device("cpu"))
+        image = StagingBuffer([part], torch.device("cpu"))
         image.take()
         content = image.content()
         path.write(f"rank-{rank}", content)
-        files[f"rank-{rank}"] = File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.rectangles))
+        files[f"rank-{rank}"] = File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.slices))
         tensors |= image.tensors
     manifest = Manifest(step, {"step": step}, tensors, files)
     write(path, manifest)
@@ -108,12 +108,12 @@ def test_changes_of_stored_files_are_noticed_or_harmless(prefix: str) -> None:
         path.publish(name, content[:at] if random_.random() < 0.5 else flipped)
         try:
             assert torch.equal(loaded(path, values), values) and name == MANIFEST
-        except Damaged as error:
+        except CheckpointCorrupt as error:
             assert name in str(error)
         finally:
             path.publish(name, content)
     path.remove("rank-1")
-    with pytest.raises(Damaged, match="rank-1"):
+    with pytest.raises(CheckpointCorrupt, match="rank-1"):
         loaded(path, values)
 
 
@@ -205,7 +205,7 @@ def test_a_bucket_that_stays_away_is_neither_empty_nor_damaged(
     for ask in (lambda: complete(root), lambda: read(root), lambda: root.write("a", memoryview(b"a"))):
         with pytest.raises(StorageUnreachable) as caught:
             ask()
-        assert caught.value.passing and not isinstance(caught.value, Damaged)
+        assert caught.value.passing and not isinstance(caught.value, CheckpointCorrupt)
     with pytest.raises(StorageUnreachable):
         restore.restore(root, None, [piece(values)], nothing, nothing)
 
