@@ -1,4 +1,4 @@
-"""What has become of a checkpoint that a job told of, as far as its storage can be read from here."""
+"""Finds out whether a checkpoint is still there and valid, as far as its storage can be read from here."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from .manifest import MANIFEST, read
 
 
 @dataclass(frozen=True)
-class Fate:
+class Inspection:
     """`verdict`: `whole`, `damaged`, `removed`; `there`, where nothing was compared; `unseen`, where nothing is known of it from here.
 
     `damaged` names files, `why` is a sentence about what is not as it should be, of what is `unseen` with a `code`.
@@ -27,29 +27,31 @@ class Fate:
     code: str = StorageError.code
 
 
-def fate(path: str, *, verify: bool) -> Fate:
-    """Whatever storage does is an answer: nothing is raised. Without `verify` no file is read."""
+def inspect_checkpoint(path: str, *, verify: bool) -> Inspection:
+    """What is found at this address. Raises nothing: a fault of the storage is a verdict. Without `verify` no file is read."""
     try:
-        return _fate(folder_at(path), verify)
+        return _inspect(folder_at(path), verify)
     except CheckpointCorrupt as error:
-        return Fate("damaged", str(error), (MANIFEST,))
+        return Inspection("damaged", str(error), (MANIFEST,))
     except (CheckpointError, StorageError) as error:
-        return Fate("unseen", str(error), code=error.code)
+        return Inspection("unseen", str(error), code=error.code)
     except (Refusal, OSError) as error:
-        return Fate("unseen", str(error))
+        return Inspection("unseen", str(error))
 
 
-def _fate(folder: Folder, verify: bool) -> Fate:
-    shelf = folder_at(folder.where.rpartition("/")[0])
+def _inspect(folder: Folder, verify: bool) -> Inspection:
+    root = folder_at(folder.where.rpartition("/")[0])
     if not folder.has(MANIFEST):
-        return Fate("removed") if shelf.folders() else Fate("unseen", f"Nothing of {shelf} can be seen from here.")
+        if root.folders():
+            return Inspection("removed")
+        return Inspection("unseen", f"Nothing of {root} can be seen from here.")
     if not verify:
-        return Fate("there")
+        return Inspection("there")
     from .verify import compare  # needs torch
 
     manifest = read(folder)
     wrong = compare(folder, manifest)
     if not wrong:
-        return Fate("whole", None, (), len(manifest.files), manifest.bytes)
+        return Inspection("whole", None, (), len(manifest.files), manifest.bytes)
     why = f"{folder} is damaged: {', '.join(wrong)} does not match its checksum; use an older checkpoint."
-    return Fate("damaged", why, tuple(wrong), len(manifest.files), manifest.bytes)
+    return Inspection("damaged", why, tuple(wrong), len(manifest.files), manifest.bytes)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from ..checkpoint.errors import CheckpointError
-from ..checkpoint.inspect import Fate, fate
+from ..checkpoint.inspect import Inspection, inspect_checkpoint
 from ..storage.errors import StorageError
 from ..storage.open_folder import folder_at
 
@@ -79,7 +79,7 @@ def failed(code: str, message: str) -> Outcome:
 
 
 def _verify(operation: Operation) -> dict[str, Any]:
-    found = fate(operation.path, verify=True)
+    found = inspect_checkpoint(operation.path, verify=True)
     if found.verdict == "unseen":
         raise _Failed(found.code, str(found.why))
     why = None if found.why is None else found.why[:LONGEST]
@@ -98,7 +98,7 @@ def _export(operation: Operation) -> dict[str, Any]:
     try:
         made = exported(out, operation.dtype)
         if made is None:
-            _refuse(fate(operation.path, verify=False), operation.path)
+            _refuse(inspect_checkpoint(operation.path, verify=False), operation.path)
             out.discard_partial(CONFIG)
             made = export(folder_at(operation.path), out, operation.dtype)
     except (CheckpointError, StorageError):
@@ -110,7 +110,7 @@ def _export(operation: Operation) -> dict[str, Any]:
     return asdict(made) | {"dtype": operation.dtype}
 
 
-def _refuse(found: Fate, path: str) -> None:
+def _refuse(found: Inspection, path: str) -> None:
     if found.verdict == "removed":
         raise _Failed("checkpoint_removed", f"{path} was removed to make room, or by hand.")
     if found.verdict == "unseen":

@@ -7,7 +7,7 @@ import typer
 
 from ....service.schemas.checkpoint import Checkpoint
 from ....service.schemas.operation import Operation
-from ....workers.checkpoint.inspect import Fate, fate
+from ....workers.checkpoint.inspect import Inspection, inspect_checkpoint
 from ....workers.storage.uri import is_bucket
 from ...client import Client
 from ..exit_codes import ExitCode
@@ -38,10 +38,10 @@ def checkpoints(
     screen = Screen()
     with Client(url) as client:
         page = client.checkpoints(job, before=before, limit=limit)
-        fates = _asked(client, job, page.items) if on_cluster else [_seen(one, verify) for one in page.items]
-    told = [(one, found.verdict, found.why) for one, found in zip(page.items, fates, strict=True)]
+        findings = _asked(client, job, page.items) if on_cluster else [_seen(one, verify) for one in page.items]
+    told = [(one, found.verdict, found.why) for one, found in zip(page.items, findings, strict=True)]
     if json:
-        items = [{**one.model_dump(mode="json"), "fate": what, "message": why} for one, what, why in told]
+        items = [{**one.model_dump(mode="json"), "verdict": what, "message": why} for one, what, why in told]
         screen.json({"items": items, "next": page.next})
     else:
         columns = ("STEP", "TOLD", "SIZE", "TOOK", "TRAINING HELD", "STATE", "PATH")
@@ -53,34 +53,34 @@ def checkpoints(
         raise typer.Exit(ExitCode.ERROR)
 
 
-def seen(path: str, *, verify: bool) -> Fate:
+def seen(path: str, *, verify: bool) -> Inspection:
     """The state of a checkpoint as seen from here. Without `verify` a bucket is not read."""
-    return Fate("unseen") if is_bucket(path) and not verify else fate(path, verify=verify)
+    return Inspection("unseen") if is_bucket(path) and not verify else inspect_checkpoint(path, verify=verify)
 
 
-def _seen(one: Checkpoint, verify: bool) -> Fate:
+def _seen(one: Checkpoint, verify: bool) -> Inspection:
     """The state as seen from here; without `verify`, the service's state unless a worse one is seen."""
     found = seen(one.path, verify=verify)
     if found.verdict == "there" or (found.verdict == "unseen" and (not verify or one.state != "present")):
-        return Fate(one.state)
+        return Inspection(one.state)
     return found
 
 
-def _asked(client: Client, job: str, items: Sequence[Checkpoint]) -> list[Fate]:
+def _asked(client: Client, job: str, items: Sequence[Checkpoint]) -> list[Inspection]:
     """The states that the cluster finds, several at a time. Corrupt and deleted checkpoints are not checked again."""
     present = [one for one in items if one.state == "present"]
     found: dict[int, Operation] = {}
     for at in range(0, len(present), _AT_ONCE):
         asked = {one.n: client.verify_checkpoint(job, one.n) for one in present[at : at + _AT_ONCE]}
         found |= {n: client.finished(one) for n, one in asked.items()}
-    return [_fate(found[one.n]) if one.n in found else Fate(one.state) for one in items]
+    return [_inspection(found[one.n]) if one.n in found else Inspection(one.state) for one in items]
 
 
-def _fate(ended: Operation) -> Fate:
+def _inspection(ended: Operation) -> Inspection:
     if ended.verified is not None:
-        return Fate(ended.verified.verdict, ended.verified.message)
+        return Inspection(ended.verified.verdict, ended.verified.message)
     why = f"{ended.error.message} {ended.error.remedy}" if ended.error else None
-    return Fate("unseen", why)
+    return Inspection("unseen", why)
 
 
 def _row(one: Checkpoint, what: str) -> tuple[str, ...]:

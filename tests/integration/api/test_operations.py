@@ -137,7 +137,7 @@ def test_the_command_line_has_the_cluster_verify_and_export(
     job, folder = shelf
     assert run(["checkpoints", job, "--on-cluster", "--json"]) == 1
     items = json.loads(capsys.readouterr().out)["items"]
-    assert [(one["step"], one["fate"]) for one in items] == [
+    assert [(one["step"], one["verdict"]) for one in items] == [
         (40, "removed"),
         (30, "damaged"),
         (20, "whole"),

@@ -100,7 +100,7 @@ def test_verify_finds_the_damaged_one(told: tuple[str, Path], capsys: pytest.Cap
     assert "does not match its checksum" in captured.err
     assert run(["checkpoints", job, "--verify", "--json", "--limit", "1"]) == 0
     (only,) = json.loads(capsys.readouterr().out)["items"]
-    assert (only["step"], only["fate"], only["message"]) == (30, "whole", None)
+    assert (only["step"], only["verdict"], only["message"]) == (30, "whole", None)
 
 
 def test_storage_that_cannot_be_seen_from_here_is_no_damage(
@@ -110,6 +110,6 @@ def test_storage_that_cannot_be_seen_from_here_is_no_damage(
     elsewhere = {"step": 5, "bytes": None, "seconds": None, "held_s": None}
     paths = [str(tmp_path / "nowhere" / "step-00000005"), "s3://bucket/x/step-00000005"]
     Gang(plane, job.id).tell(*(("checkpoint", {**elsewhere, "path": path}) for path in paths))
-    for verify, fate in ([], "present"), (["--verify"], "unseen"):
+    for verify, verdict in ([], "present"), (["--verify"], "unseen"):
         assert run(["checkpoints", job.id, "--json", *verify]) == 0
-        assert [item["fate"] for item in json.loads(capsys.readouterr().out)["items"]] == [fate, fate]
+        assert [item["verdict"] for item in json.loads(capsys.readouterr().out)["items"]] == [verdict, verdict]

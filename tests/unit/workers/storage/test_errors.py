@@ -10,7 +10,7 @@ from shardyard.api.cli.commands import models
 from shardyard.service.errors import UnknownCheckpoint
 from shardyard.service.jobs.resume import newest_checkpoint
 from shardyard.workers.checkpoint.errors import CheckpointError
-from shardyard.workers.checkpoint.inspect import fate
+from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import Manifest, write
 from shardyard.workers.checkpoint.verify import verify_together
 from shardyard.workers.storage import s3_folder
@@ -46,7 +46,7 @@ def test_storage_lies_below_checkpoints() -> None:
 
 @pytest.mark.parametrize("verify", [False, True])
 def test_nothing_is_known_of_a_checkpoint(away: str, verify: bool) -> None:
-    found = fate(away, verify=verify)
+    found = inspect_checkpoint(away, verify=verify)
     assert (found.verdict, found.code) == ("unseen", "storage_unreachable")
     assert found.why and "bucket" in found.why
 
