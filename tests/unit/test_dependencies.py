@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("api", "service", "workers", "strategies")
 #: Modules whose users install the extra; all others run without it.
 OF_EXTRA = {
-    "s3": {"workers/storage/s3_folder.py"},
+    "s3": {"workers/storage/s3_bucket.py"},
     "fp8": {"strategies/fp8.py"},
     "pandas": {"service/schemas/dataframes.py"},
     "postgres": set[str](),

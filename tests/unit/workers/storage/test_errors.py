@@ -13,7 +13,7 @@ from shardyard.workers.checkpoint.errors import CheckpointError
 from shardyard.workers.checkpoint.inspect import inspect_checkpoint
 from shardyard.workers.checkpoint.manifest import Manifest, write
 from shardyard.workers.checkpoint.verify import verify_together
-from shardyard.workers.storage import s3_folder
+from shardyard.workers.storage import s3_bucket
 from shardyard.workers.storage.errors import StorageDenied, StorageError, StorageUnreachable
 from shardyard.workers.storage.open_folder import folder_at
 from shardyard.workers.tasks.checkpoint_task import Operation, perform
@@ -33,8 +33,8 @@ def away(monkeypatch: pytest.MonkeyPatch) -> str:
     """A checkpoint in a bucket whose server does not listen."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(s3_folder, "TRIES", 1)
-    monkeypatch.setattr(s3_folder, "READ_TRIES", 1)
+    monkeypatch.setattr(s3_bucket, "TRIES", 1)
+    monkeypatch.setattr(s3_bucket, "READ_TRIES", 1)
     return AWAY
 
 
@@ -73,7 +73,7 @@ def test_the_command_line_names_the_storage(away: str, tmp_path: Path) -> None:
 def _verify(rank: int, world: int, port: int, path: str) -> str:
     """Rank 0 has a valid checkpoint; the bucket of rank 1 does not answer."""
     group(rank, world, port)
-    s3_folder.TRIES = s3_folder.READ_TRIES = 1
+    s3_bucket.TRIES = s3_bucket.READ_TRIES = 1
     os.environ |= CREDENTIALS
     folder = folder_at(path if rank == 0 else AWAY)
     if rank == 0:

@@ -21,7 +21,7 @@ from shardyard.workers.checkpoint.reader import fill
 from shardyard.workers.checkpoint.retention import complete, folder
 from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
 from shardyard.workers.checkpoint.verify import verify
-from shardyard.workers.storage import s3_folder
+from shardyard.workers.storage import s3_bucket
 from shardyard.workers.storage.errors import StorageDenied, StorageError, StorageUnreachable
 from shardyard.workers.storage.folder import Folder
 from shardyard.workers.storage.open_folder import folder_at
@@ -64,12 +64,12 @@ def loaded(path: Folder, like: torch.Tensor) -> torch.Tensor:
 
 def uploads(path: Folder) -> list[str]:
     assert isinstance(path, BucketFolder)
-    found = path._call("list_multipart_uploads", Prefix=path._key(""))
+    found = path._bucket.call("list_multipart_uploads", Prefix=path._key(""))
     return [upload["Key"] for upload in found.get("Uploads", ())]
 
 
 def test_a_large_file_goes_and_comes_in_parts(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_folder, "BLOCK_BYTES", 5 << 20)  # S3 takes no smaller parts
+    monkeypatch.setattr(s3_bucket, "BLOCK_BYTES", 5 << 20)  # S3 takes no smaller parts
     content = os.urandom((11 << 20) + 3)
     root = folder_at(prefix)
     root.write("large", memoryview(content))
@@ -89,8 +89,8 @@ def test_what_a_dead_writer_has_uploaded_is_no_file_and_is_freed(prefix: str) ->
     root = folder_at(prefix)
     path, values = folder(root, 4), torch.randn(8, 3)
     assert isinstance(path, BucketFolder)
-    began = path._call("create_multipart_upload", Key=path._key("rank-0"))["UploadId"]
-    path._put_part(path._key("rank-0"), began, memoryview(b"half"), 4, 0)
+    began = path._bucket.call("create_multipart_upload", Key=path._key("rank-0"))["UploadId"]
+    path._bucket._put_part(path._key("rank-0"), began, memoryview(b"half"), 4, 0)
     assert path.files() == {} and complete(root) == [] and len(uploads(root)) == 1
     save(path, values, 4)
     root.sweep()
@@ -186,8 +186,8 @@ def test_a_bucket_that_comes_back_is_waited_for(
 def test_a_manifest_counts_when_its_answer_alone_was_lost(
     prefix: str, door: Door, buckets: Buckets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_folder, "TRIES", 1)
-    monkeypatch.setattr(s3_folder, "READ_TRIES", 1)
+    monkeypatch.setattr(s3_bucket, "TRIES", 1)
+    monkeypatch.setattr(s3_bucket, "READ_TRIES", 1)
     root = folder_at(prefix)
     door.server, door.loses = buckets.port, 1
     root.publish(MANIFEST, b"{}")
@@ -211,7 +211,7 @@ def test_a_bucket_that_stays_away_is_neither_empty_nor_damaged(
 
 
 def test_a_server_that_never_answers_is_given_up(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_folder, "READ_S", 0.2)
+    monkeypatch.setattr(s3_bucket, "READ_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(StorageUnreachable):

@@ -1,0 +1,43 @@
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from shardyard.workers.rank import host
+
+
+def test_a_trainer_gets_no_variable_of_ray_and_no_device_that_it_was_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("COLOUR", "blue")
+    env = host.trainer_environment("cpu")
+    assert (env["COLOUR"], env["CUDA_VISIBLE_DEVICES"], env["OMP_NUM_THREADS"]) == ("blue", "", "1")
+    assert not [name for name in env if name.startswith("RAY_")]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_port_that_is_listened_on_belongs_to_no_other_process(address: str) -> None:
+    try:
+        listener = host.listen(address)
+    except OSError:
+        pytest.skip(f"this machine has no {address}")
+    with listener, socket.socket(listener.family) as other:
+        assert listener.getsockname()[0] == address
+        with pytest.raises(OSError):
+            other.bind(listener.getsockname()[:2])
+
+
+def test_the_interface_of_an_address() -> None:
+    assert host.network_interface("127.0.0.1") == "lo"
+    assert host.network_interface("192.0.2.1") is None
+
+
+def test_fork_servers_lie_in_the_heads_folder_else_in_one_of_user_and_raylet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(host.NODE_FOLDER, str(tmp_path))
+    assert host.fork_root() == tmp_path
+    monkeypatch.delenv(host.NODE_FOLDER)
+    monkeypatch.setenv("RAY_RAYLET_PID", "7")
+    assert host.fork_root().name == f"shardyard-{os.getuid()}-7"

@@ -1,0 +1,88 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardyard.workers.messages.rendezvous import SnapshotHandle
+from shardyard.workers.rank import snapshot_store
+from shardyard.workers.rank.snapshot_store import SnapshotStore
+from shardyard.workers.snapshot import shared_memory
+from shardyard.workers.snapshot.replication import Chunk, Stale
+
+SIZE = shared_memory.START + 100
+
+
+def fill(fd: int, step: int) -> None:
+    shared_memory.reserve(fd, SIZE)
+    shared_memory.seal(fd, shared_memory.Header(step, 0, SIZE))
+
+
+@pytest.fixture
+def stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SnapshotStore, SnapshotStore]]:
+    """Ranks 0 and 1 of node `a`, in generation 2."""
+    monkeypatch.setattr(snapshot_store, "node_id", lambda: "a")
+    made = SnapshotStore(), SnapshotStore()
+    for rank, store in enumerate(made):
+        store.reserve(rank, 2, None)
+    yield made
+    for store in made:
+        store.replicas.drop_except([])
+        for fd in [*store.own, *(fd for fds in store.guarded.values() for fd in fds)]:
+            os.close(fd)
+
+
+def handle(store: SnapshotStore, node: str = "a") -> SnapshotHandle:
+    return SnapshotHandle(node, os.getpid(), tuple(store.own))
+
+
+def test_memory_outlives_its_actor_where_a_neighbour_holds_it(stores: tuple[SnapshotStore, SnapshotStore]) -> None:
+    first, second = stores
+    fill(first.own[0], 7)
+    held = second.guard(0, handle(first))
+    assert held is not None and second.holds() == {0: [7]}
+    for fd in first.own:
+        os.close(fd)
+    first.own = []
+    first.reserve(0, 3, held)
+    assert first.steps() == [7] and first.generation == 3
+
+
+def test_memory_of_a_process_that_is_gone_is_not_held(stores: tuple[SnapshotStore, SnapshotStore]) -> None:
+    _, second = stores
+    with Path(os.devnull).open("rb") as other:
+        assert second.guard(0, SnapshotHandle("a", os.getpid(), (other.fileno(),))) is None
+    assert second.holds() == {}
+
+
+def test_a_new_generation_keeps_what_is_in_memory(stores: tuple[SnapshotStore, SnapshotStore]) -> None:
+    first, second = stores
+    fill(first.own[1], 5)
+    first.reserve(0, 3, handle(second))
+    assert first.steps() == [5]
+    first.forget()
+    assert first.steps() == [] and first.holds() == {}
+
+
+def test_memory_on_another_node_is_not_adopted(stores: tuple[SnapshotStore, SnapshotStore]) -> None:
+    first, _ = stores
+    fill(first.own[0], 7)
+    moved = SnapshotStore()
+    moved.reserve(0, 3, handle(first, node="b"))
+    assert moved.steps() == []
+    for fd in moved.own:
+        os.close(fd)
+
+
+async def test_a_copy_of_an_earlier_generation_is_refused(stores: tuple[SnapshotStore, SnapshotStore]) -> None:
+    first, _ = stores
+    header = shared_memory.Header(4, 0, SIZE)
+    content = bytes(SIZE - shared_memory.START)
+    with pytest.raises(Stale):
+        await first.write(Chunk(1, 1, header, shared_memory.START, content))
+    assert not await first.write(Chunk(1, 2, header, shared_memory.START, content)), "that was all of it"
+    assert first.replicated(1) == [4] and first.holds() == {1: [4]}
+    assert not await first.write(Chunk(0, 2, header, shared_memory.START, content))
+    assert first.steps() == [4]
+    first.drop_replicas_except([])
+    assert first.holds() == {0: [4]}

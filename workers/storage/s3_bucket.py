@@ -1,0 +1,147 @@
+"""Requests to an S3 bucket, by s3fs. Every one ends: connecting, and each wait for bytes, has a time-out; tries are bounded.
+
+An answer that says nothing about a file raises `StorageError`, never `FileNotFoundError`.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import aiohttp
+import s3fs
+from botocore.exceptions import BotoCoreError, NoCredentialsError, PartialCredentialsError
+
+from .errors import StorageDenied, StorageUnreachable
+from .uri import BUCKET
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Requests of one rank at once, and bytes of a file in each: a rank holds at most their product in memory beside its files.
+AT_ONCE: Final = 8
+BLOCK_BYTES: Final = 16 << 20
+#: S3 takes no upload of more parts.
+MOST_PARTS: Final = 10_000
+CONNECT_S: Final = 10
+READ_S: Final = 30
+#: Tries of a request by botocore, which waits longer each time; and, around that, by s3fs, which also reads broken content again.
+TRIES: Final = 2
+READ_TRIES: Final = 2
+
+#: What botocore and aiohttp raise beside `OSError`.
+_FAULTS: Final = (BotoCoreError, aiohttp.ClientError, TimeoutError)
+_NOT_ALLOWED: Final = (PermissionError, NoCredentialsError, PartialCredentialsError)
+
+
+def open_bucket(name: str) -> "Bucket":
+    """The bucket of this name. Sends no request yet."""
+    config = {
+        "connect_timeout": CONNECT_S,
+        "read_timeout": READ_S,
+        "max_pool_connections": AT_ONCE,
+        "retries": {"mode": "standard", "total_max_attempts": TRIES},
+        # Not every S3-compatible server knows the newer checksums; the manifest has its own.
+        "request_checksum_calculation": "when_required",
+        "response_checksum_validation": "when_required",
+    }
+    system = s3fs.S3FileSystem(config_kwargs=config, use_listings_cache=False, skip_instance_cache=True)
+    system.retries = READ_TRIES
+    return Bucket(name, system)
+
+
+class Bucket:
+    """One bucket."""
+
+    def __init__(self, name: str, system: s3fs.S3FileSystem) -> None:
+        self.name = name
+        self._system = system
+
+    def call(self, method: str, **arguments: Any) -> Any:
+        """S3's own request of this name. Raises `FileNotFoundError`, `StorageError`."""
+        return self._ask(self._system.call_s3, method, Bucket=self.name, **arguments)
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """An object's bytes from `start` to `end`."""
+        content: bytes = self._ask(
+            self._system.cat_file, f"{BUCKET}{self.name}/{key}", start=start, end=end, max_concurrency=1
+        )
+        return content
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write an object in one request: it is there whole or not at all."""
+        self.call("put_object", Key=key, Body=content)
+
+    def listed(self, prefix: str) -> list[dict[str, Any]]:
+        """What lies below a prefix, but not below its folders. Raises `FileNotFoundError`, `StorageError`."""
+        found: list[dict[str, Any]] = self._ask(
+            self._system.ls, f"{BUCKET}{self.name}/{prefix}".rstrip("/"), detail=True, refresh=True
+        )
+        return found
+
+    def upload(self, key: str, content: memoryview) -> None:
+        """Write a large object in parts: it is there when all are."""
+        upload = self.call("create_multipart_upload", Key=key)["UploadId"]
+        try:
+            size = max(BLOCK_BYTES, -(-content.nbytes // MOST_PARTS))
+            firsts = range(0, content.nbytes, size)
+            put = partial(self._put_part, key, upload, content, size)
+            parts = {"Parts": list(ahead(put, firsts))}
+            self.call("complete_multipart_upload", Key=key, UploadId=upload, MultipartUpload=parts)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.abort(key, upload)
+            raise
+
+    def _put_part(self, key: str, upload: str, content: memoryview, size: int, first: int) -> dict[str, Any]:
+        number, body = 1 + first // size, bytes(content[first : first + size])
+        put = self.call("upload_part", Key=key, UploadId=upload, PartNumber=number, Body=body)
+        return {"PartNumber": number, "ETag": put["ETag"]}
+
+    def abort(self, key: str, upload: str) -> None:
+        """End an upload, if it has not ended, and free its parts."""
+        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+            self.call("abort_multipart_upload", Key=key, UploadId=upload)
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Raises `FileNotFoundError`, or `StorageError`."""
+        try:
+            return call(*arguments, **named)
+        except FileNotFoundError as error:
+            if _code(error) != "NoSuchBucket":
+                raise
+            raise StorageDenied(f"{BUCKET}{self.name} does not exist; make it, or name another.") from error
+        except (OSError, *_FAULTS) as error:
+            if _code(error) == "InvalidRange":
+                raise  # the file ends before
+            said = f"{BUCKET}{self.name}: {error or type(error).__name__}"
+            if isinstance(error, _NOT_ALLOWED):
+                raise StorageDenied(
+                    f"{said}; give the workers credentials that may read, write, list and delete."
+                ) from error
+            raise StorageUnreachable(said) from error
+
+
+def ahead(do: Callable[[T], R], things: Iterable[T]) -> Iterator[R]:
+    """`do` it with each, in order, a few ahead of what was taken. Nothing more begins once one has failed."""
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket") as pool:
+        begun: deque[Future[R]] = deque()
+        try:
+            for thing in things:
+                begun.append(pool.submit(do, thing))
+                if len(begun) == AT_ONCE:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
+        finally:
+            for future in begun:
+                future.cancel()
+
+
+def _code(error: BaseException) -> str | None:
+    """S3's own word for an error that s3fs has translated."""
+    response = getattr(error.__cause__, "response", None) or {}
+    code: str | None = response.get("Error", {}).get("Code")
+    return code
