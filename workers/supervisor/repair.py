@@ -84,9 +84,13 @@ class Generations:
     def watch_over(self) -> None:
         """While a generation trains: have its snapshots held by neighbours, and watch for a hang."""
         loop = asyncio.get_running_loop()
-        self._holding = loop.create_task(self.gang.placement.hold_snapshots(self.gang.members))
+        self._holding = loop.create_task(self._hold_snapshots())
         self.gang.watch.progress.began()
         self._watchdog = loop.create_task(self._watch_for_a_hang())
+
+    async def _hold_snapshots(self) -> None:
+        async for member, held in self.gang.placement.hold_snapshots(self.gang.members):
+            member.snapshots = held
 
     async def _watch_for_a_hang(self) -> None:
         gang = self.gang

@@ -7,7 +7,7 @@ rank is a hot spare where one may be, else it runs in the dead one's bundle, whi
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -135,18 +135,21 @@ class Placement:
             created.append(RankReplaced(rank, RankHandle(actor), name, bundle))
         return created
 
-    async def hold_snapshots(self, members: Sequence[Member]) -> None:
-        """Have each rank's snapshots held by the next rank of its node, so that they outlive its actor."""
+    async def hold_snapshots(self, members: Sequence[Member]) -> AsyncIterator[tuple[Member, SnapshotHandle | None]]:
+        """Have each rank's snapshots held by the next rank of its node, so that they outlive its actor. Yields each one's as held.
+
+        None: no other rank is on the node. Skips a rank whose neighbour does not answer.
+        """
         from ray.exceptions import RayError
 
         for member in members:
             holder, here = neighbour(members, member), member.reservation
             if holder is None or holder.handle is None or here is None:
-                member.snapshots = None
+                yield member, None
                 continue
             mine = SnapshotHandle(here.node, here.pid, here.slots)
             with contextlib.suppress(RayError, TimeoutError):
-                member.snapshots = await holder.handle.snapshots.hold(member.rank, mine)
+                yield member, await holder.handle.snapshots.hold(member.rank, mine)
 
     async def remove(self, members: Sequence[Member]) -> None:
         """Kill the rank actors (their trainers end with them) and give the devices back."""
