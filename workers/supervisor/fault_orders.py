@@ -59,10 +59,11 @@ class FaultOrders:
         member, fault = self.members[pending.fault.rank or 0], pending.fault
         if pending.at and pending.at != member.name:
             return "the rank's actor died before it could say that it was done"
+        if member.handle is None:
+            return None
         await self._write_ahead(pending, member.name)
-        (answer,) = await asyncio.gather(
-            member.placed.inject(fault, self.order.run.get("checkpoints")), return_exceptions=True
-        )
+        injecting = member.handle.inject(fault, self.order.run.get("checkpoints"))
+        (answer,) = await asyncio.gather(injecting, return_exceptions=True)
         if isinstance(answer, str):
             return answer
         if answer is None:

@@ -211,7 +211,7 @@ class Generations:
         )  # a supervisor that has a successor must not end the trainers of that one's generation
         try:
             await self._end(gang.repair)
-            if not await self.open():
+            if gang.stopping or not await self.open():
                 return False
         except NoRoom as error:
             gang.failures = [await self._yield_devices(str(error))]

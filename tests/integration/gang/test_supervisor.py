@@ -9,6 +9,7 @@ import pytest
 
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.supervisor.gang_state import JournalUnreadable
 from shardyard.workers.supervisor.journal import fencing, kv_store
 from shardyard.workers.supervisor.journal.journal import GATHER_S, Journal
 
@@ -124,6 +125,20 @@ async def test_a_journal_is_recalled_without_what_its_state_does_not_count(clust
     assert not first._put(b"of one that was cut off", spool.newer(0)), "it has a successor"
     assert await Journal(gang, Spool(1 << 20), bytes).recall() == b"state"
     await second.close()
+    assert not written(gang)
+
+
+async def test_a_journal_of_an_older_layout_is_found_and_refused(cluster: Cluster) -> None:
+    """Its fencing epochs stood elsewhere, and its state was pickled."""
+    gang = "shardyard-diary-3"
+    kv_store.put(f"{gang}/000000004/state", (JOURNALS / "pickled").read_bytes())
+    journal = Journal(gang, Spool(1 << 20), bytes)
+    with pytest.raises(JournalUnreadable, match="names no version"):
+        await journal.recall()
+    assert fencing.is_current(gang, 5)
+    await journal.settled()
+    assert await Journal(gang, Spool(1 << 20), bytes).recall() == b"", "its successor reads what it wrote"
+    await journal.close()
     assert not written(gang)
 
 

@@ -15,8 +15,8 @@ WIDTH: Final = 9
 
 
 def acquire_epoch(gang: str) -> int:
-    """A number that is higher than that of every predecessor."""
-    epoch = max(_epochs(gang), default=0) + 1
+    """A number that is higher than that of every predecessor, also of one that wrote its epochs elsewhere."""
+    epoch = max([*_epochs(gang), *_written(gang)], default=0) + 1
     while not kv_store.put_new(_key(gang, epoch)):
         epoch += 1
     return epoch
@@ -34,6 +34,11 @@ def exit_process() -> NoReturn:
 
 def _epochs(gang: str) -> list[int]:
     return [int(key.rpartition("/")[2]) for key in kv_store.keys(f"{gang}/epoch/")]
+
+
+def _written(gang: str) -> list[int]:
+    """The epochs below which something is written."""
+    return [int(key.removeprefix(f"{gang}/").partition("/")[0]) for key in kv_store.keys(f"{gang}/0")]
 
 
 def _key(gang: str, epoch: int) -> str:
