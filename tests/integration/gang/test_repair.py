@@ -1,4 +1,4 @@
-"""A gang that loses a rank goes on in place, and nobody sees it in the numbers."""
+"""A gang that loses a rank is repaired in place, and its numbers do not change."""
 
 import asyncio
 import os
@@ -66,8 +66,8 @@ def gate(folder: Path, steps: int) -> Path:
 
 
 def curve(events: list[Event]) -> list[tuple[int, float, float]]:
-    told = [event["data"] for event in events if event["kind"] == "step"]
-    return [(step["step"], step["loss"], step["grad_norm"]) for step in told]
+    steps = [event["data"] for event in events if event["kind"] == "step"]
+    return [(step["step"], step["loss"], step["grad_norm"]) for step in steps]
 
 
 def facts(events: list[Event], kind: str) -> list[tuple[int, Any]]:
@@ -82,7 +82,7 @@ def parameters(folder: Path) -> dict[str, bytes]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Event], Path]:
-    """A run of the first layout that nothing happens to: what it told, and its folder."""
+    """A run of the first layout without a fault: its events, and its folder."""
     folder = tmp_path_factory.mktemp("whole")
     return await unbroken(cluster, "whole", folder, LAYOUTS[0]), folder
 
@@ -101,9 +101,9 @@ async def test_a_killed_trainer_and_a_killed_actor_cost_no_step_and_no_bit(
     cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path, layout: dict[str, Any]
 ) -> None:
     name = "-".join(f"{key}{value}" for key, value in layout.items())
-    told, kept = whole
+    reference, kept = whole
     if layout != LAYOUTS[0]:
-        told, kept = await unbroken(cluster, f"whole-{name}", tmp_path / "whole", layout), tmp_path / "whole"
+        reference, kept = await unbroken(cluster, f"whole-{name}", tmp_path / "whole", layout), tmp_path / "whole"
     folder = tmp_path / "broken"
     broken = train_order(f"broken-{name}", folder, layout)
     held = gate(folder, 5)
@@ -119,22 +119,22 @@ async def test_a_killed_trainer_and_a_killed_actor_cost_no_step_and_no_bit(
 
     assert states(events) == ["starting", "running", *["recovering", "running"] * 2, "succeeded"]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
-    assert curve(events) == curve(told) and len(curve(told)) == STEPS
-    assert facts(events, "eval") == facts(told, "eval")
+    assert curve(events) == curve(reference) and len(curve(reference)) == STEPS
+    assert facts(events, "eval") == facts(reference, "eval")
     assert parameters(folder) == parameters(kept)
     repairs = [event["data"] for event in events if event["kind"] == "repair"]
     assert [(r["cause"], r["rank"], r["generation"]) for r in repairs] == [("rank_lost", 1, 2), ("rank_lost", 0, 3)]
-    assert_no_told_step_was_lost(events)
+    assert_no_step_was_lost(events)
     await closed(cluster, broken.name, pids(folder))
 
 
-def assert_no_told_step_was_lost(events: list[Event]) -> None:
-    """Each repair goes on from memory, at or after the newest step that was told when its incident was."""
+def assert_no_step_was_lost(events: list[Event]) -> None:
+    """Each repair goes on from memory, at or after the newest step before its incident."""
     incidents = [event["data"] for event in events if event["kind"] == "incident"]
-    told = [incident["step"] for incident in incidents if incident["cause"] != "supervisor_lost"]
+    reached = [incident["step"] for incident in incidents if incident["cause"] != "supervisor_lost"]
     restored = [event["data"]["restored"] for event in events if event["kind"] == "repair"]
     assert restored and None not in restored, restored
-    assert all(had <= got for had, got in zip(told, restored, strict=True)), (told, restored)
+    assert all(had <= got for had, got in zip(reached, restored, strict=True)), (reached, restored)
 
 
 def is_running(event: Event) -> bool:
@@ -161,7 +161,7 @@ async def test_a_killed_actor_is_replaced_and_its_memory_is_not_lost(
     assert states(events) == ["starting", "running", "recovering", "running", "succeeded"], events[-1]
     assert curve(events) == curve(whole[0])
     assert parameters(tmp_path / "broken") == parameters(whole[1])
-    assert_no_told_step_was_lost(events)
+    assert_no_step_was_lost(events)
     await closed(cluster, broken.name, pids(tmp_path / "broken"))
 
 
@@ -189,7 +189,7 @@ async def test_a_spare_takes_over_and_another_one_its_place(
     assert parameters(tmp_path / "run") == parameters(whole[1])
     repairs = [event["data"] for event in events if event["kind"] == "repair"]
     assert [(repair["rank"], repair["spares"]) for repair in repairs] == [(1, [1]), (0, [0])]
-    assert_no_told_step_was_lost(events)
+    assert_no_step_was_lost(events)
     await closed(cluster, gang.name, pids(tmp_path / "run"))
 
 

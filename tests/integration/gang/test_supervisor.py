@@ -1,4 +1,4 @@
-"""A supervisor that dies is started again, and whoever reads the story cannot tell, but for the incident."""
+"""A supervisor that dies is started again, and its gang's events do not show it, but for the incident."""
 
 import asyncio
 import json
@@ -28,10 +28,10 @@ def is_state(state: str) -> Any:
     return lambda event: event["kind"] == "state" and event["data"]["state"] == state
 
 
-def assert_told_once(events: list[Event], steps: int) -> None:
+def assert_each_once(events: list[Event], steps: int) -> None:
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
-    told = [event["data"] for event in events if event["kind"] == "step"]
-    assert [step["step"] for step in told] == list(range(1, steps + 1))
+    emitted = [event["data"] for event in events if event["kind"] == "step"]
+    assert [step["step"] for step in emitted] == list(range(1, steps + 1))
     kinds = [event["kind"] for event in events]
     assert kinds.count("plan") == kinds.count("summary") == 1 and is_final(events[-1])
 
@@ -46,7 +46,7 @@ async def test_it_may_die_at_every_turn(cluster: Cluster, tmp_path: Path) -> Non
         await kill_supervisor(gang.name)
         events += await follow(cluster, gang.name, after=len(events), until=turn)
 
-    assert_told_once(events, 60)
+    assert_each_once(events, 60)
     assert states(events) == ["starting", "running", "succeeded"]
     causes = [event["data"]["cause"] for event in events if event["kind"] == "incident"]
     assert set(causes) == {"supervisor_lost"}
@@ -170,7 +170,7 @@ async def test_one_that_finds_a_successor_leaves_before_it_acts(cluster: Cluster
     events = await follow(cluster, gang.name, until=is_step(10))
     assert fencing.acquire_epoch(gang.name) == 2
     events += await follow(cluster, gang.name, after=len(events))
-    assert_told_once(events, 60)
+    assert_each_once(events, 60)
     assert states(events) == ["starting", "running", "succeeded"]
     assert [event["data"]["cause"] for event in events if event["kind"] == "incident"] == ["supervisor_lost"]
     assert fencing.acquire_epoch(gang.name) == 4

@@ -37,5 +37,5 @@ def test_what_rank_0_could_not_deliver_is_emitted_from_its_snapshot_once() -> No
     known = [("step", {"step": n, "step_s": 0.1, "loss": 2.0 / n}) for n in (1, 2)]
     for _ in range(2):
         merger.replay([*known, ("eval", {"step": 2, "loss": 1.5}), ("stopped", {"step": 2})])
-    told = [(event["kind"], event["data"].get("step")) for event in merger.spool.take(0) if event["kind"] != "state"]
-    assert told == [("step", 1), ("step", 2), ("eval", 2)]
+    emitted = [(event["kind"], event["data"].get("step")) for event in merger.spool.take(0) if event["kind"] != "state"]
+    assert emitted == [("step", 1), ("step", 2), ("eval", 2)]

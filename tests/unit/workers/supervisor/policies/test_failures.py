@@ -14,7 +14,7 @@ def test_a_failure_says_rank_and_traceback() -> None:
     ("error", "blamed"), [(StorageUnreachable("away"), True), (StorageDenied("no such bucket"), False)]
 )
 def test_storage_that_is_away_is_no_fault_of_the_training_code(error: StorageError, blamed: bool) -> None:
-    told = {"type": type(error).__name__, "message": str(error), "traceback": "", "facts": error.facts}
-    failure = raised(told, 0, None)
+    data = {"type": type(error).__name__, "message": str(error), "traceback": "", "facts": error.facts}
+    failure = raised(data, 0, None)
     assert (failure.cause in INFRASTRUCTURE) == blamed
     assert failure.cause == ("storage_unreachable" if blamed else "exception")
