@@ -12,8 +12,8 @@ from harness.patience import PATIENCE_S
 
 from shardyard.service.cluster import ray_cluster
 from shardyard.service.cluster.ray_cluster import Cluster
-from shardyard.service.cluster.ray_head import idle_workers
-from shardyard.service.policies.warm_workers import Workers, count_workers
+from shardyard.service.cluster.ray_head import count_workers, idle_workers
+from shardyard.service.policies.warm_workers import Workers
 from shardyard.service.settings import Settings
 
 from .conftest import embedded
