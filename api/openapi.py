@@ -16,6 +16,7 @@ from ..service.schemas.job import LayoutChange
 from ..service.schemas.problem import Problem
 from ..service.schemas.session import SignIn
 from ..service.spec import JobSpec
+from .http.stream_schema import stream_components
 
 _TOKEN = {
     "type": "http",
@@ -35,6 +36,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             described = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas |= described.pop("$defs", {})
             schemas[model.__name__] = described
+        schemas |= stream_components()
         made["components"]["securitySchemes"] = {"token": _TOKEN}
         made["security"] = [{"token": []}]
         app.openapi_schema = made

@@ -16,6 +16,7 @@ from shardyard.api.cli.exit_codes import in_words
 from shardyard.api.cli.main import app
 from shardyard.api.http.validation_errors import job_schema
 from shardyard.service.settings import Settings
+from shardyard.workers.messages.event import KINDS, VERSION, adapter
 
 ROOT = Path(__file__).parents[1]
 
@@ -165,9 +166,65 @@ def _command(name: str, command: Any) -> list[str]:
     return [*lines, ""]
 
 
+def events() -> str:
+    """Every kind of event with its fields."""
+    about = "A field that equals its default is left out."
+    lines = ["# Events", "", f"The data of each kind of event, in version {VERSION}. {about}", ""]
+    lines += ["[How events are numbered and delivered](../design/events.md).", ""]
+    parts: dict[str, Schema] = {}
+    for kind, event_type in KINDS.items():
+        schema = adapter(event_type).json_schema(mode="serialization")
+        parts |= schema.get("$defs", {})
+        lines += [f"## `{kind}`", "", *_described(schema), f"Stored in {STORED.get(kind, '`events`')}.", ""]
+        lines += _fields(schema["properties"], schema.get("required", []))
+    for name, part in sorted(parts.items()):
+        lines += [f"## {name}", "", *_described(part), *_fields(part["properties"], part.get("required", []))]
+    return "\n".join(lines) + "\n"
+
+
+def _fields(properties: Schema, required: list[str]) -> list[str]:
+    lines = ["| field | type | default | |", "|---|---|---|---|"]
+    for name, field in properties.items():
+        default = "" if name in required else f"`{_yaml(field.get('default'))}`"
+        lines.append(f"| `{name}` | {_event_type(field)} | {default} | {_prose(field.get('description', ''))} |")
+    return [*lines, ""]
+
+
+def _event_type(field: Schema) -> str:
+    """A field's type in words, with links to the objects below."""
+    branches = _branches(field)
+    if len(branches) > 1:
+        return " or ".join(_event_type(branch) for branch in branches)
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if "prefixItems" in field:
+        return f"list of {len(field['prefixItems'])} values"
+    if field.get("type") == "array":
+        return f"list of {_event_type(field['items'])}"
+    if "additionalProperties" in field:
+        return f"object of {_event_type(field['additionalProperties'])}"
+    return str(field.get("type", "any"))
+
+
+#: Where the service stores a kind, if not in the table `events`.
+STORED = {
+    "state": "`events`, as a move of the job",
+    "step": "`steps`",
+    "rank_metrics": "`rank_samples`, at most 2,000 of a job",
+    "log": "`logs`",
+    "trace": "`trace_parts`, never streamed",
+    "fault": "`events`; settles its row of `faults`",
+    "trace_finished": "`events`; settles its row of `traces`",
+    "summary": "`events`, and with the job",
+}
+
 PAGES: dict[str, Callable[[], str]] = {
     "changelog.md": changelog,
     "reference/spec.md": spec,
     "reference/cli.md": commands,
     "reference/settings.md": settings,
+    "reference/events.md": events,
 }

@@ -10,6 +10,7 @@ from ...service.jobs import submit
 from ...service.schemas.cursor import Cursor
 from ..http.dependencies import In
 from ..http.problems import describe
+from ..http.stream_schema import stream_union
 from ..http.watch_hub import EventStream
 from .logs import Rank
 
@@ -20,7 +21,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "`state`, `plan`, `step`, `eval`, `checkpoint`, `export`, "
         "`incident`, `repair`, `trace_finished`, `summary`, `log`, `rank_metrics`; last `end`.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _SENT}},
+        "content": {"text/event-stream": {"schema": stream_union(), "example": _SENT}},
     },
     **describe("job_not_found", "invalid_cursor", "invalid_request"),
 }

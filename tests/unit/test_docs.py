@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from shardyard.api.http.problems import CODES
 from shardyard.service.errors import DataFolderOpen, DataFolderUnusable, InvalidSetting
 from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.service.queries.incidents import HAPPENED
+from shardyard.workers.messages.event import KINDS
 from shardyard.workers.tasks.checkpoint_task import REMEDIES
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +42,14 @@ def test_the_reference_names_every_field_of_a_spec(site: Path) -> None:
     for name in ("elastic_grace_s", "micro_batch", "resume_from", "label_smoothing", "straggler"):
         assert f"<code>{name}</code>" in page
     assert 'href="#trainlayout"' in page and 'id="trainlayout"' in page
+
+
+def test_the_reference_names_every_kind_and_field_of_events(site: Path) -> None:
+    page = (site / "reference" / "events.html").read_text()
+    for kind, event_type in KINDS.items():
+        assert f'<h2 id="{kind}"><code>{kind}</code>' in page
+        for field in fields(event_type):
+            assert f"<code>{field.name}</code>" in page, (kind, field.name)
 
 
 def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:

@@ -1,0 +1,44 @@
+"""What a job's stream sends, for the API's description: one component per kind of event, made from the types of events."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...workers.messages.event import KINDS, LogEvent, RankMetricsEvent, StepEvent, TraceEvent, adapter
+
+Schema = dict[str, Any]
+
+_REF: Final = "#/components/schemas/"
+#: Kinds that are streamed from a table of their own, as the API's own models have them.
+_MODELS: Final[Mapping[str, str]] = {
+    StepEvent.kind: "Step",
+    LogEvent.kind: "LogLine",
+    RankMetricsEvent.kind: "RankSample",
+}
+_TS: Final = {"type": "number", "description": "When it happened, in unix seconds."}
+
+
+def stream_components() -> dict[str, Schema]:
+    """Schemas by name: one for each streamed kind that has no model, and `JobEvents`, which maps each kind to its schema."""
+    found: dict[str, Schema] = {}
+    for kind, event_type in KINDS.items():
+        if kind not in _MODELS and kind != TraceEvent.kind:
+            schema = adapter(event_type).json_schema(mode="serialization", ref_template=_REF + "{model}")
+            found |= schema.pop("$defs", {})
+            schema["properties"] = {**schema["properties"], "ts": _TS}
+            schema["required"] = [*schema.get("required", []), "ts"]
+            found[event_type.__name__] = schema
+    names = {kind: {"$ref": _REF + name} for kind, name in _names().items()}
+    about = "The data of each kind of event in a job's stream, by the name of the event."
+    found["JobEvents"] = {"type": "object", "description": about, "properties": names, "required": sorted(names)}
+    return found
+
+
+def stream_union() -> Schema:
+    """Any event's data. The stream's `event` field names the kind."""
+    return {"oneOf": [{"$ref": _REF + name} for name in _names().values()]}
+
+
+def _names() -> dict[str, str]:
+    """Kind → name of its component."""
+    streamed = {kind: event_type.__name__ for kind, event_type in KINDS.items() if kind != TraceEvent.kind}
+    return {**streamed, **_MODELS}
