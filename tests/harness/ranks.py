@@ -50,7 +50,7 @@ def train(
     return {
         "events": events,
         "losses": [data["loss"] for kind, data in events if kind == "step"],
-        "norms": [data["grad_norm"] for kind, data in events if kind == "step"],
+        "norms": [data.get("grad_norm") for kind, data in events if kind == "step"],
         "parameters": _assemble([piece for result in results for piece in result["pieces"]]),
     }
 

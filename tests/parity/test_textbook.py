@@ -83,7 +83,7 @@ def ours(spec: dict[str, Any], root: Path, name: str, resume: str | None = None)
     return Record(
         rates=[data["lr"] for data in by_kind["step"]],
         losses=[data["loss"] for data in by_kind["step"]],
-        norms=[data["grad_norm"] for data in by_kind["step"]],
+        norms=[data.get("grad_norm") for data in by_kind["step"]],
         validations={data["step"]: data["loss"] for data in by_kind["eval"]},
         parameters=_exported(by_kind["checkpoint"][-1]["path"]),
     )

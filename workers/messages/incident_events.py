@@ -194,17 +194,17 @@ class TraceEvent(Event):
     """Begin of the step in unix seconds, on the gang's common clock."""
     seconds: float
     """Seconds of the step."""
-    error_s: float = 0.0
+    error_s: float
     """Seconds by which the rank's clock may be off."""
     sums: Mapping[str, float]
     """Seconds by category. They add up to the step."""
-    spans: tuple[TraceSpan, ...] = ()
+    spans: tuple[TraceSpan, ...]
     """Lane, category, name, start and length in µs after `began`, micro-batch, stage."""
-    lanes: tuple[str, ...] = ()
+    lanes: tuple[str, ...]
     """Names of the lanes: the training thread and mesh axes."""
-    dropped: int = 0
+    dropped: int
     """Number of spans left out, the shortest ones."""
-    pipeline: TracePipeline | None = None
+    pipeline: TracePipeline | None
     """The rank's part of the pipeline. Null without one."""
 
 

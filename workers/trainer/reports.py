@@ -3,13 +3,16 @@
 import math
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from ..messages.event import EvalEvent, Event, IncidentEvent, PlanEvent, SummaryEvent, to_json
 from ..messages.event_text import in_words
+from ..messages.rank_event import RankStepEvent, StoppedEvent
 from ..models.flops import flops_per_token
 from ..process_memory import Footprint
 from .build import TrainerParts
@@ -29,93 +32,105 @@ class Reporter:
         self._throughput = _throughput(parts)
         self._memory = Footprint(partial(_allocated, parts.mesh.device))
 
-    def of_job(self, kind: str, data: dict[str, Any]) -> None:
+    def emit(self, event: Event) -> None:
+        """What is true of this rank."""
+        self._emit(event.kind, to_json(event))
+
+    def of_job(self, event: Event) -> None:
         """What is true of the whole job: rank 0 alone emits it."""
         if self.is_first:
-            self._emit(kind, data)
+            self.emit(event)
 
     def plan(self) -> None:
         """What is about to be trained."""
         parts = self._parts
-        self.of_job(
-            "plan",
-            {
-                "layout": str(parts.spec.layout),
-                "world_size": parts.spec.layout.world_size,
-                "parameters": parts.parameters,
-                "batch": str(parts.batch),
-                "tokens_per_step": self._step_tokens,
-                "device": parts.run.device,
-                "train_tokens": parts.tokens.train_tokens,
-                "validation_tokens": parts.tokens.validation_tokens,
-                "unigram_loss": parts.tokens.unigram_loss,
-                **parts.parallel.runner.plan(),
-            },
+        plan = PlanEvent(
+            layout=str(parts.spec.layout),
+            world_size=parts.spec.layout.world_size,
+            parameters=parts.parameters,
+            batch=str(parts.batch),
+            tokens_per_step=self._step_tokens,
+            device=parts.run.device,
+            train_tokens=parts.tokens.train_tokens,
+            validation_tokens=parts.tokens.validation_tokens,
+            unigram_loss=parts.tokens.unigram_loss,
         )
+        self.of_job(replace(plan, **parts.parallel.runner.plan()))
 
     def step(self, record: StepRecord) -> None:
         """One step, by every rank: its own times and memory, and on rank 0 the job's numbers."""
         stats = record.stats
-        data: dict[str, Any] = {
-            "step": record.step,
-            "step_s": record.seconds,
-            "busy_s": stats.timing.busy_s,
-            "wait_s": stats.timing.wait_s,
-            "part": self._parts.mesh.part,
-        }
-        if (size := self._memory.due()) is not None:
-            data["allocated"] = size
-        if self.is_first:
-            norm = stats.grad_norm if math.isfinite(stats.grad_norm) else None
-            data |= {"loss": stats.loss, "lr": record.lr, "grad_norm": norm}
-            data |= {"loss_scale": stats.loss_scale, "skipped": stats.skipped}
-            data |= {"tokens": self._state.position.tokens(record.step)}
-            data |= self._throughput.of(self._step_tokens, record.seconds)
-        self._emit("step", data)
-
-    def validation(self, step: int, batches: int, routing: Mapping[str, Any]) -> None:
-        """The validation loss after `step`, of so many batches, and how experts were used meanwhile."""
-        self.of_job(
-            "eval",
-            {
-                "step": step,
-                "loss": self._state.progress.validation_loss,
-                "unigram_loss": self._parts.tokens.unigram_loss,
-                "tokens": batches * self._step_tokens,
-                **routing,
-            },
+        event = RankStepEvent(
+            step=record.step,
+            step_s=record.seconds,
+            busy_s=stats.timing.busy_s,
+            wait_s=stats.timing.wait_s,
+            part=self._parts.mesh.part,
+            allocated=self._memory.due(),
         )
+        self.emit(self._with_job(event, record) if self.is_first else event)
+
+    def _with_job(self, event: RankStepEvent, record: StepRecord) -> RankStepEvent:
+        """Rank 0's event, with the numbers that are true of the whole job."""
+        stats = record.stats
+        speed = self._throughput.of(self._step_tokens, record.seconds)
+        return replace(
+            event,
+            loss=stats.loss,
+            lr=record.lr,
+            grad_norm=stats.grad_norm if math.isfinite(stats.grad_norm) else None,
+            loss_scale=stats.loss_scale,
+            skipped=stats.skipped,
+            tokens=self._state.position.tokens(record.step),
+            tokens_per_s=speed["tokens_per_s"],
+            tokens_per_s_device=speed["tokens_per_s_device"],
+            mfu=speed["mfu"],
+        )
+
+    def validation(self, step: int, batches: int, routing: Mapping[str, float]) -> None:
+        """The validation loss after `step`, of so many batches, and how experts were used meanwhile."""
+        event = EvalEvent(
+            step=step,
+            loss=self._state.progress.validation_loss,
+            unigram_loss=self._parts.tokens.unigram_loss,
+            tokens=batches * self._step_tokens,
+            balance_loss=routing.get("balance_loss"),
+            router_z_loss=routing.get("router_z_loss"),
+            dropped=routing.get("dropped"),
+        )
+        self.of_job(event)
 
     def stopped(self, step: int) -> None:
         """The run stops early. Every rank reports it, so that the supervisor does not take the job for completed."""
-        self._emit("stopped", {"step": step})
+        self.emit(StoppedEvent(step=step))
 
     def incident(self, cause: str, message: str, step: int | None = None) -> None:
         """Something failed though training goes on."""
-        self.of_job("incident", {"cause": cause, "rank": None, "message": message, "step": step})
+        self.of_job(IncidentEvent(cause=cause, message=message, step=step))
 
     def summary(self) -> None:
         """The whole run."""
         progress, last_step = self._state.progress, self._parts.spec.steps
         steps = last_step - (progress.began_at or 1) + 1
         losses = progress.last_losses
-        self.of_job(
-            "summary",
-            {
-                "first_loss": progress.first_loss,
-                "last_loss": statistics.fmean(losses) if losses else None,
-                "last_steps": len(losses),
-                "validation_loss": progress.validation_loss,
-                "unigram_loss": self._parts.tokens.unigram_loss,
-                "steps": steps,
-                "tokens": steps * self._step_tokens,
-                **self._throughput.of(steps * self._step_tokens, progress.trained_s),
-                "mfu_formula": MFU_FORMULA,
-                "time_to_first_step_s": progress.first_step_s,
-                "checkpoint": self._state.newest_checkpoint,
-                "export": self._state.exported,
-            },
+        speed = self._throughput.of(steps * self._step_tokens, progress.trained_s)
+        event = SummaryEvent(
+            steps=steps,
+            tokens=steps * self._step_tokens,
+            first_loss=progress.first_loss,
+            last_loss=statistics.fmean(losses) if losses else None,
+            last_steps=len(losses),
+            validation_loss=progress.validation_loss,
+            unigram_loss=self._parts.tokens.unigram_loss,
+            tokens_per_s=speed["tokens_per_s"],
+            tokens_per_s_device=speed["tokens_per_s_device"],
+            mfu=speed["mfu"],
+            mfu_formula=MFU_FORMULA,
+            time_to_first_step_s=progress.first_step_s,
+            checkpoint=self._state.newest_checkpoint,
+            export=self._state.exported,
         )
+        self.of_job(event)
 
 
 def log_and_emit(emit: EmitEvent) -> EmitEvent:

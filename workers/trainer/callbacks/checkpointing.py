@@ -13,6 +13,7 @@ from ....strategies.param_shard import Piece
 from ...checkpoint.async_saver import Saved, Saver
 from ...checkpoint.errors import CheckpointError
 from ...huggingface.export import export
+from ...messages.event import CheckpointEvent, ExportEvent
 from ...messages.stop_request import Ending
 from ...storage.open_folder import folder_at
 from ..build import TrainerParts
@@ -104,9 +105,15 @@ class Checkpointing(Callback):
 
     def _report_saved(self, saved: Saved) -> None:
         self._state.newest_checkpoint = saved.path
-        data = {"step": saved.step, "path": saved.path, "bytes": saved.bytes}
-        kept = None if saved.kept is None else list(saved.kept)
-        self._reporter.of_job("checkpoint", data | {"seconds": saved.seconds, "held_s": saved.held_s, "kept": kept})
+        event = CheckpointEvent(
+            step=saved.step,
+            path=saved.path,
+            bytes=saved.bytes,
+            seconds=saved.seconds,
+            held_s=saved.held_s,
+            kept=None if saved.kept is None else tuple(saved.kept),
+        )
+        self._reporter.of_job(event)
 
     def _export(self) -> None:
         """The last checkpoint as a Hugging Face folder; a failure costs the folder, not the job."""
@@ -121,8 +128,15 @@ class Checkpointing(Callback):
             )
             return
         self._state.exported = str(out)
-        data = {"step": self._last, "path": str(out), "files": made.files, "parameters": made.parameters}
-        self._reporter.of_job("export", data | {"bytes": made.bytes, "seconds": time.monotonic() - began})
+        event = ExportEvent(
+            step=self._last,
+            path=str(out),
+            files=made.files,
+            parameters=made.parameters,
+            bytes=made.bytes,
+            seconds=time.monotonic() - began,
+        )
+        self._reporter.of_job(event)
 
 
 def about_model(parts: TrainerParts) -> dict[str, Any]:

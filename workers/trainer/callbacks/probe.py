@@ -19,6 +19,7 @@ from ....strategies.pipeline_parallel.bubble import Bubble
 from ....strategies.telemetry.comm_counter import Traffic, axes_of, total
 from ....strategies.telemetry.current import wait_on
 from ....strategies.telemetry.wait_time import StepTiming
+from ...messages.event import ProbeEvent, read
 from ..build import TrainerParts
 from ..instruments import Instruments
 from ..reports import Reporter
@@ -63,7 +64,7 @@ class StepProbe(Callback):
     def after_step(self, record: StepRecord) -> None:
         if self._probe:
             probe, self._probe = self._probe, None
-            self._reporter.of_job("probe", {"step": record.step, **probe.record(record.stats.timing)})
+            self._reporter.of_job(read(ProbeEvent, {"step": record.step, **probe.record(record.stats.timing)}))
 
     def close(self) -> None:
         self._timing.pop_all()  # not left: that is collective, and another rank may have failed

@@ -17,6 +17,8 @@ from ....strategies.telemetry.clock_sync import Aligned, Offset, offset_to_first
 from ....strategies.telemetry.comm_counter import axes_of
 from ....strategies.telemetry.device_clock import clock_of
 from ....strategies.telemetry.step_tracer import TRAINING, Recorded, Span
+from ...messages.event import TraceEvent, read, to_json
+from ...messages.rank_event import RankTraceFinishedEvent
 from ...messages.trace_request import Trace, traced_ranks
 from ..build import TrainerParts
 from ..event_outbox import EmitEvent
@@ -88,9 +90,11 @@ class StepTrace(Callback):
         most = min(MOST_SPANS, MOST_IN_ALL // (len(ranks) * len(running.steps)))
         for (step, recorded), replay in zip(running.steps, replays, strict=True):
             about = {"id": running.trace.id, "rank": self._rank, "step": step}
-            self._emit("trace", about | trace_event(recorded, clock, replay, most))
+            part = read(TraceEvent, about | trace_event(recorded, clock, replay, most))
+            self._emit(part.kind, to_json(part))
         numbers = [step for step, _ in running.steps]
-        self._emit("trace_finished", {"id": running.trace.id, "rank": self._rank, "steps": [numbers[0], numbers[-1]]})
+        finished = RankTraceFinishedEvent(id=running.trace.id, rank=self._rank, steps=(numbers[0], numbers[-1]))
+        self._emit(finished.kind, to_json(finished))
 
 
 def trace_event(

@@ -22,7 +22,19 @@ STEP = StepEvent(
     slowest_rank=1,
 )
 SPAN = (0, "forward", "a", 1.0, 2.0, None, 3)
-TRACE = TraceEvent(id="t", rank=0, step=1, began=1.5, seconds=2.0, sums={"forward": 1.0}, spans=(SPAN,))
+TRACE = TraceEvent(
+    id="t",
+    rank=0,
+    step=1,
+    began=1.5,
+    seconds=2.0,
+    error_s=0.0,
+    sums={"forward": 1.0},
+    spans=(SPAN,),
+    lanes=("training",),
+    dropped=0,
+    pipeline=None,
+)
 
 
 @pytest.mark.parametrize("event", [STEP, TRACE], ids=["step", "trace"])
