@@ -420,7 +420,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Trace a running job's next steps
-         * @description Record what every rank does in the next steps, on one clock. The event `traced` says when it is done, or why it is not.
+         * @description Record what every rank does in the next steps, on one clock. The event `trace_finished` says when it is done, or why it is not.
          */
         readonly post: operations["traceJob"];
         readonly delete?: never;
@@ -1520,7 +1520,7 @@ export interface components {
             readonly ts: number;
             /**
              * Kind
-             * @description `incident`, `repair` or `relayout`.
+             * @description `incident`, `repair` or `reshard`.
              */
             readonly kind: string;
             /** Attempt */
@@ -1879,15 +1879,15 @@ export interface components {
              */
             readonly step_s: readonly (number | null)[];
             /**
-             * Own S
+             * Busy S
              * @description Of those, the rank's own work.
              */
-            readonly own_s: readonly (number | null)[];
+            readonly busy_s: readonly (number | null)[];
             /**
-             * Waited S
+             * Wait S
              * @description Of those, waiting for other ranks.
              */
-            readonly waited_s: readonly (number | null)[];
+            readonly wait_s: readonly (number | null)[];
             /**
              * Memory
              * @description Bytes.
@@ -2107,10 +2107,10 @@ export interface components {
             /** Rank */
             readonly rank: number;
             /**
-             * Own S
+             * Busy S
              * @description Seconds of own work in each step.
              */
-            readonly own_s: number;
+            readonly busy_s: number;
             /**
              * Usual S
              * @description The median of its peers: ranks with an equal share of the work.
@@ -2246,7 +2246,7 @@ export interface components {
              * Kind
              * @enum {string}
              */
-            readonly kind: "state" | "checkpoint" | "incident" | "repair" | "relayout" | "fault";
+            readonly kind: "state" | "checkpoint" | "incident" | "repair" | "reshard" | "fault";
             /**
              * Data
              * @description What the event tells; of an incident, not its stacks and last lines.
@@ -2350,7 +2350,7 @@ export interface components {
         };
         /**
          * Trace
-         * @description A trace of a job's steps that was asked for. The event `traced` tells its end.
+         * @description A trace of a job's steps that was asked for. The event `trace_finished` reports its end.
          */
         readonly Trace: {
             /** Id */
@@ -2481,12 +2481,12 @@ export interface components {
                 readonly [key: string]: number;
             };
             /**
-             * Own S
+             * Busy S
              * @description What it did not wait for others (`send`, `receive`, `collective`).
              */
-            readonly own_s: number;
-            /** Waited S */
-            readonly waited_s: number;
+            readonly busy_s: number;
+            /** Wait S */
+            readonly wait_s: number;
             /**
              * Bubble Measured
              * @description Share of the schedule's time.
@@ -3547,6 +3547,835 @@ export interface components {
             /** Errors */
             readonly errors?: readonly components["schemas"]["FieldError"][];
         };
+        /**
+         * StateEvent
+         * @description The job enters a state. The last event of a gang is a final state.
+         */
+        readonly StateEvent: {
+            /**
+             * State
+             * @description The new state. A gang sends `starting`, `running`, `recovering`, `succeeded`, `failed` or `cancelled`.
+             */
+            readonly state: string;
+            /**
+             * Reason
+             * @description Code of the reason.
+             */
+            readonly reason: string | null;
+            /**
+             * Message
+             * @description The reason in words.
+             */
+            readonly message: string | null;
+            /**
+             * Attempt
+             * @description Number of the attempt. The service sets it.
+             * @default null
+             */
+            readonly attempt: number | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * PlanEvent
+         * @description What the gang is about to train.
+         */
+        readonly PlanEvent: {
+            /**
+             * Layout
+             * @description The layout in words.
+             */
+            readonly layout: string;
+            /**
+             * World Size
+             * @description Number of ranks.
+             */
+            readonly world_size: number;
+            /**
+             * Parameters
+             * @description Number of the model's parameters.
+             */
+            readonly parameters: number;
+            /**
+             * Batch
+             * @description The global batch as a product of its parts, in words.
+             */
+            readonly batch: string;
+            /**
+             * Tokens Per Step
+             * @description Tokens of one step.
+             */
+            readonly tokens_per_step: number;
+            /**
+             * Device
+             * @description `cpu` or `cuda`.
+             */
+            readonly device: string;
+            /**
+             * Train Tokens
+             * @description Tokens of the training split.
+             */
+            readonly train_tokens: number;
+            /**
+             * Validation Tokens
+             * @description Tokens of the validation split.
+             */
+            readonly validation_tokens: number;
+            /**
+             * Unigram Loss
+             * @description Validation loss of a model that knows only token frequencies, in nats per token.
+             */
+            readonly unigram_loss: number;
+            /**
+             * Stage Blocks
+             * @description First block and one past the last block of each pipeline stage.
+             * @default null
+             */
+            readonly stage_blocks: readonly (readonly [
+                number,
+                number
+            ])[] | null;
+            /**
+             * Bubble Simulated
+             * @description Share of the step (0 to 1) that the pipeline schedule leaves idle, with free messages.
+             * @default null
+             */
+            readonly bubble_simulated: number | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * ByteRange
+         * @description Peak bytes of one kind of memory, over all ranks.
+         */
+        readonly ByteRange: {
+            /**
+             * Min
+             * @description Bytes on the rank with the smallest peak.
+             */
+            readonly min: number;
+            /**
+             * Max
+             * @description Bytes on the rank with the largest peak.
+             */
+            readonly max: number;
+        };
+        /**
+         * CollectiveTraffic
+         * @description What one rank sends by one collective over one mesh axis in a step.
+         */
+        readonly CollectiveTraffic: {
+            /**
+             * Calls
+             * @description How often the collective ran.
+             */
+            readonly calls: number;
+            /**
+             * Elements
+             * @description Elements that the algorithm moves out of the rank, on any backend.
+             */
+            readonly elements: number;
+            /**
+             * Bytes
+             * @description Bytes that the algorithm moves out of the rank, on any backend.
+             */
+            readonly bytes: number;
+        };
+        /**
+         * ShareSpread
+         * @description A share of time (0 to 1), over all ranks.
+         */
+        readonly ShareSpread: {
+            /**
+             * Min
+             * @description Smallest share of any rank.
+             */
+            readonly min: number;
+            /**
+             * Mean
+             * @description Mean share of all ranks.
+             */
+            readonly mean: number;
+            /**
+             * Max
+             * @description Largest share of any rank.
+             */
+            readonly max: number;
+        };
+        /**
+         * ProbeEvent
+         * @description Traffic and memory of one step, measured.
+         */
+        readonly ProbeEvent: {
+            /**
+             * Step
+             * @description The measured step.
+             */
+            readonly step: number;
+            /**
+             * Traffic
+             * @description What rank 0 sends, by mesh axis and collective.
+             */
+            readonly traffic: {
+                readonly [key: string]: {
+                    readonly [key: string]: components["schemas"]["CollectiveTraffic"];
+                };
+            };
+            /**
+             * Traffic Sum
+             * @description What all ranks send together, by mesh axis and collective.
+             */
+            readonly traffic_sum: {
+                readonly [key: string]: {
+                    readonly [key: string]: components["schemas"]["CollectiveTraffic"];
+                };
+            };
+            /**
+             * Memory
+             * @description Peak memory by kind: `parameters`, `gradients`, `optimizer`, `activations`, on CUDA `allocated`.
+             */
+            readonly memory: {
+                readonly [key: string]: components["schemas"]["ByteRange"];
+            };
+            /**
+             * Busy S
+             * @description Seconds in which each rank worked, by rank.
+             */
+            readonly busy_s: readonly number[];
+            /**
+             * Wait S
+             * @description Seconds in which each rank waited for other ranks, by rank.
+             */
+            readonly wait_s: readonly number[];
+            /**
+             * @description Share of the schedule's time that ranks waited for other pipeline stages.
+             * @default null
+             */
+            readonly bubble_measured: components["schemas"]["ShareSpread"] | null;
+            /**
+             * Bubble Simulated
+             * @description The same share in the simulated schedule, where messages take no time.
+             * @default null
+             */
+            readonly bubble_simulated: number | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * EvalEvent
+         * @description The loss on the validation split.
+         */
+        readonly EvalEvent: {
+            /**
+             * Step
+             * @description The step after which the model was validated.
+             */
+            readonly step: number;
+            /**
+             * Loss
+             * @description Validation loss, in nats per token.
+             */
+            readonly loss: number | null;
+            /**
+             * Unigram Loss
+             * @description Validation loss of a model that knows only token frequencies, in nats per token.
+             */
+            readonly unigram_loss: number;
+            /**
+             * Tokens
+             * @description Number of validation tokens.
+             */
+            readonly tokens: number;
+            /**
+             * Balance Loss
+             * @description Load imbalance of the experts, mean over layers and tokens; 1 is even. Only of a mixture of experts.
+             * @default null
+             */
+            readonly balance_loss: number | null;
+            /**
+             * Router Z Loss
+             * @description Router z-loss, mean over layers and tokens. Only of a mixture of experts.
+             * @default null
+             */
+            readonly router_z_loss: number | null;
+            /**
+             * Dropped
+             * @description Share of tokens (0 to 1) that experts dropped. Only of a mixture of experts.
+             * @default null
+             */
+            readonly dropped: number | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * CheckpointEvent
+         * @description A checkpoint is complete.
+         */
+        readonly CheckpointEvent: {
+            /**
+             * Step
+             * @description The step whose state was saved.
+             */
+            readonly step: number;
+            /**
+             * Path
+             * @description Folder of the checkpoint.
+             */
+            readonly path: string;
+            /**
+             * Bytes
+             * @description Size of the checkpoint.
+             */
+            readonly bytes: number;
+            /**
+             * Seconds
+             * @description Seconds from the begin of the save until it was complete.
+             */
+            readonly seconds: number;
+            /**
+             * Held S
+             * @description Seconds of the save in which training stood still.
+             */
+            readonly held_s: number;
+            /**
+             * Kept
+             * @description Steps of all complete checkpoints of the job after the save. Null if they are not known.
+             */
+            readonly kept: readonly number[] | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * ExportEvent
+         * @description The final checkpoint was exported as a Hugging Face model.
+         */
+        readonly ExportEvent: {
+            /**
+             * Step
+             * @description Step of the exported checkpoint.
+             */
+            readonly step: number;
+            /**
+             * Path
+             * @description Folder of the model.
+             */
+            readonly path: string;
+            /**
+             * Files
+             * @description Number of weight files.
+             */
+            readonly files: number;
+            /**
+             * Parameters
+             * @description Number of parameters.
+             */
+            readonly parameters: number;
+            /**
+             * Bytes
+             * @description Size of the weights.
+             */
+            readonly bytes: number;
+            /**
+             * Seconds
+             * @description Seconds of the export.
+             */
+            readonly seconds: number;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * CollectiveWait
+         * @description A collective that ranks have entered and that has not completed.
+         */
+        readonly CollectiveWait: {
+            /**
+             * Group
+             * @description Name of the process group: a mesh axis or `world`.
+             */
+            readonly group: string;
+            /**
+             * Members
+             * @description All ranks of the group.
+             */
+            readonly members: readonly number[];
+            /**
+             * Seq
+             * @description Sequence number of the collective in its group.
+             */
+            readonly seq: number;
+            /**
+             * Op
+             * @description Name of the collective, such as `all_reduce`.
+             */
+            readonly op: string;
+            /**
+             * Ranks
+             * @description Ranks that wait in it.
+             */
+            readonly ranks: readonly number[];
+            /**
+             * Seconds
+             * @description Seconds that the first of them has waited.
+             */
+            readonly seconds: number;
+        };
+        /**
+         * RankStacks
+         * @description The stacks of ranks that stand at the same place.
+         */
+        readonly RankStacks: {
+            /**
+             * Ranks
+             * @description Ranks with these stacks.
+             */
+            readonly ranks: readonly number[];
+            /**
+             * Stack
+             * @description All threads with their frames as text, the innermost frame last.
+             */
+            readonly stack: string;
+        };
+        /**
+         * IncidentEvent
+         * @description Something went wrong. Fields after `log` belong to certain causes.
+         */
+        readonly IncidentEvent: {
+            /**
+             * Cause
+             * @description Code of the cause.
+             */
+            readonly cause: string;
+            /**
+             * Message
+             * @description What happened, in words.
+             */
+            readonly message: string;
+            /**
+             * Rank
+             * @description The rank to blame.
+             * @default null
+             */
+            readonly rank: number | null;
+            /**
+             * Node
+             * @description Id of the rank's node.
+             * @default null
+             */
+            readonly node: string | null;
+            /**
+             * Traceback
+             * @description Python traceback of the rank's exception.
+             * @default null
+             */
+            readonly traceback: string | null;
+            /**
+             * Generation
+             * @description Generation of the gang: 1, and one more after each repair.
+             * @default null
+             */
+            readonly generation: number | null;
+            /**
+             * Step
+             * @description The newest reported step. Of a checkpoint or an export that failed: its step.
+             * @default null
+             */
+            readonly step: number | null;
+            /**
+             * Log
+             * @description The rank's last log lines.
+             * @default []
+             */
+            readonly log: readonly string[];
+            /**
+             * Raised In
+             * @description Of an `exception`: the step in which it was raised.
+             * @default null
+             */
+            readonly raised_in: number | null;
+            /**
+             * Since
+             * @description Of a `straggler`: the first slow step.
+             * @default null
+             */
+            readonly since: number | null;
+            /**
+             * Busy S
+             * @description Of a `straggler`: its busy seconds in a step, median.
+             * @default null
+             */
+            readonly busy_s: number | null;
+            /**
+             * Usual S
+             * @description Of a `straggler`: the usual busy seconds in a step.
+             * @default null
+             */
+            readonly usual_s: number | null;
+            /**
+             * Peers
+             * @description Of a `straggler`: ranks with the same work. Empty if it was compared with its own past.
+             * @default null
+             */
+            readonly peers: readonly number[] | null;
+            /**
+             * Loss
+             * @description Of a `loss_spike`: the step's loss.
+             * @default null
+             */
+            readonly loss: number | null;
+            /**
+             * Usual
+             * @description Of a `loss_spike`: median loss of the steps before.
+             * @default null
+             */
+            readonly usual: number | null;
+            /**
+             * Ranks
+             * @description Of a `replica_mismatch`: ranks in the minority. Of a `node_lost`: the node's ranks. Of a divergence: ranks where it began.
+             * @default null
+             */
+            readonly ranks: readonly number[] | null;
+            /**
+             * Parameters
+             * @description Of a `replica_mismatch`: names of parameters that differ, at most three.
+             * @default null
+             */
+            readonly parameters: readonly string[] | null;
+            /**
+             * Parameter
+             * @description Of a divergence: the first parameter whose gradient is not finite.
+             * @default null
+             */
+            readonly parameter: string | null;
+            /**
+             * Agreed
+             * @description Of a `replica_mismatch`: the last step after which all replicas were equal.
+             * @default null
+             */
+            readonly agreed: number | null;
+            /**
+             * Stacks
+             * @description Of a `hang`: stacks of the ranks.
+             * @default null
+             */
+            readonly stacks: readonly components["schemas"]["RankStacks"][] | null;
+            /**
+             * Waiting
+             * @description Of a `hang`: collectives in which ranks wait.
+             * @default null
+             */
+            readonly waiting: readonly components["schemas"]["CollectiveWait"][] | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * RepairEvent
+         * @description The gang was repaired and has trained a step again.
+         */
+        readonly RepairEvent: {
+            /**
+             * Cause
+             * @description Cause of the incident.
+             */
+            readonly cause: string;
+            /**
+             * Rank
+             * @description The rank to blame.
+             * @default null
+             */
+            readonly rank: number | null;
+            /**
+             * Generation
+             * @description The new generation.
+             */
+            readonly generation: number;
+            /**
+             * Spares
+             * @description Ranks that spares took over.
+             * @default []
+             */
+            readonly spares: readonly number[];
+            /**
+             * Restored
+             * @description Step of the snapshots that were restored. Null: from a checkpoint or from the start.
+             */
+            readonly restored: number | null;
+            /**
+             * Step
+             * @description The first step of the new generation.
+             */
+            readonly step: number;
+            /**
+             * Seconds
+             * @description Seconds from the incident to the end of that step.
+             */
+            readonly seconds: number;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * FaultEvent
+         * @description A fault that a user asked for was injected, or could not be.
+         */
+        readonly FaultEvent: {
+            /**
+             * Id
+             * @description Id of the fault.
+             */
+            readonly id: string;
+            /**
+             * Fault
+             * @description Kind of the fault, such as `kill-rank`.
+             */
+            readonly fault: string;
+            /**
+             * Rank
+             * @description The rank that was meant.
+             * @default null
+             */
+            readonly rank: number | null;
+            /**
+             * By Ms
+             * @description Of `slow-rank`: milliseconds by which each step is slower.
+             * @default null
+             */
+            readonly by_ms: number | null;
+            /**
+             * For S
+             * @description Of `slow-rank`: seconds that the rank stays slow.
+             * @default null
+             */
+            readonly for_s: number | null;
+            /**
+             * Done
+             * @description False if the fault was not injected before the attempt ended.
+             */
+            readonly done: boolean;
+            /**
+             * Message
+             * @description What was done, in words.
+             */
+            readonly message: string;
+            /**
+             * Step
+             * @description The newest reported step.
+             * @default null
+             */
+            readonly step: number | null;
+            /**
+             * Asked By
+             * @description Who asked for the fault. The service sets it.
+             * @default null
+             */
+            readonly asked_by: string | null;
+            /**
+             * Asked At
+             * @description When the fault was asked for, in unix seconds. The service sets it.
+             * @default null
+             */
+            readonly asked_at: number | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * TraceFinishedEvent
+         * @description A step trace has ended.
+         */
+        readonly TraceFinishedEvent: {
+            /**
+             * Id
+             * @description Id of the trace.
+             */
+            readonly id: string;
+            /**
+             * Done
+             * @description True if every traced rank has sent all steps.
+             */
+            readonly done: boolean;
+            /**
+             * Message
+             * @description Why the trace failed, or why it has fewer steps than asked for.
+             */
+            readonly message: string | null;
+            /**
+             * Steps
+             * @description First and last traced step. Null if there is none.
+             */
+            readonly steps: readonly [
+                number,
+                number
+            ] | null;
+            /**
+             * Asked By
+             * @description Who asked for the trace. The service sets it.
+             * @default null
+             */
+            readonly asked_by: string | null;
+            /**
+             * Asked At
+             * @description When the trace was asked for, in unix seconds. The service sets it.
+             * @default null
+             */
+            readonly asked_at: number | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * SummaryEvent
+         * @description The result of the training.
+         */
+        readonly SummaryEvent: {
+            /**
+             * Steps
+             * @description Number of steps that this attempt trained.
+             */
+            readonly steps: number;
+            /**
+             * Tokens
+             * @description Tokens that this attempt trained on.
+             * @default null
+             */
+            readonly tokens: number | null;
+            /**
+             * First Loss
+             * @description Loss of the first step.
+             * @default null
+             */
+            readonly first_loss: number | null;
+            /**
+             * Last Loss
+             * @description Mean loss of the last `last_steps` steps.
+             * @default null
+             */
+            readonly last_loss: number | null;
+            /**
+             * Last Steps
+             * @description Number of steps in `last_loss`.
+             * @default null
+             */
+            readonly last_steps: number | null;
+            /**
+             * Validation Loss
+             * @description The last validation loss.
+             * @default null
+             */
+            readonly validation_loss: number | null;
+            /**
+             * Unigram Loss
+             * @description Validation loss of a model that knows only token frequencies, in nats per token.
+             * @default null
+             */
+            readonly unigram_loss: number | null;
+            /**
+             * Tokens Per S
+             * @description Tokens per second of the whole gang, mean over all steps.
+             * @default null
+             */
+            readonly tokens_per_s: number | null;
+            /**
+             * Tokens Per S Device
+             * @description Tokens per second and device, mean over all steps.
+             * @default null
+             */
+            readonly tokens_per_s_device: number | null;
+            /**
+             * Mfu
+             * @description Model FLOPs utilisation, 0 to 1, mean over all steps. Null on CPUs.
+             * @default null
+             */
+            readonly mfu: number | null;
+            /**
+             * Mfu Formula
+             * @description The formula of `mfu`.
+             * @default null
+             */
+            readonly mfu_formula: string | null;
+            /**
+             * Time To First Step S
+             * @description Seconds from the job's creation to the end of its first step.
+             * @default null
+             */
+            readonly time_to_first_step_s: number | null;
+            /**
+             * Checkpoint
+             * @description Folder of the newest checkpoint.
+             * @default null
+             */
+            readonly checkpoint: string | null;
+            /**
+             * Export
+             * @description Folder of the Hugging Face model.
+             * @default null
+             */
+            readonly export: string | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * ReshardEvent
+         * @description The job gets another layout.
+         */
+        readonly ReshardEvent: {
+            /**
+             * Before
+             * @description Layout before, in words.
+             */
+            readonly before: string;
+            /**
+             * After
+             * @description Layout after, in words.
+             */
+            readonly after: string;
+            /**
+             * Reason
+             * @description Why the service changed the layout of an elastic job. Null if a user did.
+             * @default null
+             */
+            readonly reason: ("no_room" | "devices_free") | null;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /**
+         * CordonEvent
+         * @description The service keeps new gangs away from a node that had too many incidents.
+         */
+        readonly CordonEvent: {
+            /**
+             * Node
+             * @description Id of the node.
+             */
+            readonly node: string;
+            /**
+             * Until
+             * @description End of the cordon in unix seconds. Null: the node stays in use, because it is the last of its kind.
+             */
+            readonly until: number | null;
+            /**
+             * Message
+             * @description The incidents, in words.
+             */
+            readonly message: string;
+            /** @description When it happened, in unix seconds. */
+            readonly ts: number;
+        };
+        /** @description The data of each kind of event in a job's stream, by the name of the event. */
+        readonly JobEvents: {
+            readonly state: components["schemas"]["StateEvent"];
+            readonly plan: components["schemas"]["PlanEvent"];
+            readonly step: components["schemas"]["Step"];
+            readonly rank_metrics: components["schemas"]["RankSample"];
+            readonly probe: components["schemas"]["ProbeEvent"];
+            readonly eval: components["schemas"]["EvalEvent"];
+            readonly checkpoint: components["schemas"]["CheckpointEvent"];
+            readonly export: components["schemas"]["ExportEvent"];
+            readonly log: components["schemas"]["LogLine"];
+            readonly incident: components["schemas"]["IncidentEvent"];
+            readonly repair: components["schemas"]["RepairEvent"];
+            readonly fault: components["schemas"]["FaultEvent"];
+            readonly trace_finished: components["schemas"]["TraceFinishedEvent"];
+            readonly summary: components["schemas"]["SummaryEvent"];
+            readonly reshard: components["schemas"]["ReshardEvent"];
+            readonly cordon: components["schemas"]["CordonEvent"];
+        };
     };
     responses: never;
     parameters: never;
@@ -4182,7 +5011,7 @@ export interface operations {
                 readonly logs?: boolean;
                 /** @description Only lines of this rank. */
                 readonly rank?: number | null;
-                /** @description Also `ranks` events: the newest sample of what each rank does. */
+                /** @description Also `rank_metrics` events: the newest sample of what each rank does. */
                 readonly ranks?: boolean;
             };
             readonly header?: {
@@ -4196,7 +5025,7 @@ export interface operations {
         };
         readonly requestBody?: never;
         readonly responses: {
-            /** @description `state`, `plan`, `step`, `eval`, `checkpoint`, `export`, `incident`, `repair`, `traced`, `summary`, `log`, `ranks`; last `end`. */
+            /** @description `state`, `plan`, `step`, `eval`, `checkpoint`, `export`, `incident`, `repair`, `trace_finished`, `summary`, `log`, `rank_metrics`; last `end`. */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4207,7 +5036,7 @@ export interface operations {
                      *     data: {"step": 1, "loss": 5.55}
                      *     id: 3.1.0
                      */
-                    readonly "text/event-stream": string;
+                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankSample"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
                 };
             };
             /** @description `invalid_cursor`: unknown cursor */
