@@ -1,1 +1,1 @@
-"""The training engine's strategies: how a model is spread over ranks. Knows torch, and nothing of Ray, HTTP or databases."""
+"""The training engine's strategies: how a model is distributed over ranks. Imports torch, but not Ray, HTTP or databases."""

@@ -1,7 +1,7 @@
-"""Collectives as the strategies need them, one place per backend.
+"""Collectives as the strategies need them, with one implementation per backend.
 
-gloo's `reduce_scatter_tensor` is an all-reduce inside and moves twice the bytes; an all-to-all and a local sum move the right number,
-and sum in rank order, which makes the result the same on every run.
+gloo's `reduce_scatter_tensor` is an all-reduce inside and moves twice the bytes. An all-to-all and a local sum move the right
+number, and sum in rank order, so that the result is the same on every run.
 """
 
 from collections.abc import Callable
@@ -29,10 +29,10 @@ def all_reduce(flat: torch.Tensor, group: dist.ProcessGroup) -> Pending:
 
 
 def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup, into: torch.Tensor | None = None) -> Pending:
-    """Start to sum `rows` [N, n] over `group`; the result [n] (`into` where it is given) is this rank's row. n·(N−1) elements leave each.
+    """Start to sum `rows` [N, n] over `group`. The result [n] (in `into`, if given) is this rank's row. n·(N−1) elements leave each rank.
 
-    Half precision is summed in fp32, which the result then is without `into`: its rounding does not grow with N. `into` may be this rank's
-    row itself.
+    Half precision is summed in fp32, so that the rounding error does not grow with N; without `into` the result is fp32. `into` may be
+    this rank's row itself.
     """
     half, since = rows.dtype.itemsize == 2, now()
     if half or dist.get_backend(group) == "gloo":
@@ -59,7 +59,7 @@ def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup, into: torch.Ten
 
 
 def all_gather(mine: torch.Tensor, group: dist.ProcessGroup, into: torch.Tensor | None = None) -> Pending:
-    """Start to gather every rank's `mine` [n]; the result is [N, n], `into` where it is given. n·(N−1) elements leave each rank."""
+    """Start to gather every rank's `mine` [n]. The result is [N, n] (`into`, if given). n·(N−1) elements leave each rank."""
     rows = mine.new_empty(dist.get_world_size(group), mine.numel()) if into is None else into
     since = now()
     work = dist.all_gather_single(rows.view(-1), mine, group=group, async_op=True)
@@ -72,9 +72,9 @@ def all_gather(mine: torch.Tensor, group: dist.ProcessGroup, into: torch.Tensor 
 
 
 def shift(tensor: torch.Tensor, group: dist.ProcessGroup) -> Pending:
-    """Start to send `tensor` to the next rank of `group`, around in a ring; the result is the previous rank's, of the same shape.
+    """Start to send `tensor` to the next rank of `group`, in a ring. The result is the previous rank's tensor, of the same shape.
 
-    `tensor` must be contiguous and stay as it is until the result is there.
+    `tensor` must be contiguous and must not change until the result has arrived.
     """
     received = torch.empty_like(tensor)
     rank, size = group.rank(), group.size()

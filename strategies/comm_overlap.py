@@ -1,10 +1,10 @@
-"""Overlap: how communication is cut and how far it runs ahead of computing, as a value. Imports no torch."""
+"""Overlap: the bucket size and prefetch depth of communication, as a value. Imports no torch."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class Overlap(BaseModel):
-    """Bucket size and prefetch depth. More of either hides more and holds more memory: up to 2 × `prefetch` buckets at a time."""
+    """Bucket size and prefetch depth. More of either hides more communication and uses more memory: at most 2 × `prefetch` buckets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -13,13 +13,13 @@ class Overlap(BaseModel):
         gt=0,
         le=4096,
         allow_inf_nan=False,
-        description="Gradients that travel together, in MiB (ZeRO-0 to 2; a parameter of half of that travels alone, uncopied).",
+        description="Size of a gradient bucket in MiB (ZeRO-0 to 2). A parameter of at least half of that is sent alone, without a copy.",
     )
     prefetch: int = Field(
         2,
         ge=1,
         le=64,
-        description="Buckets on their way at a time (ZeRO-1 and 2), or blocks gathered ahead and gradients sent behind (ZeRO-3).",
+        description="Buckets in transit at a time (ZeRO-1 and 2), or blocks gathered ahead and gradients sent behind (ZeRO-3).",
     )
 
     @property

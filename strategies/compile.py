@@ -1,9 +1,10 @@
-"""Compile: each block's forward pass by torch.compile, one block at a time, so that equal blocks share their code.
+"""Compiles each block's forward pass with torch.compile, one block at a time, so that equal blocks share their code.
 
-The instance's `forward` is replaced in place: parameter names, hooks of data strategies and checkpoints stay as they are. It comes
-after recompute, which the compiler must see, and before data parallelism, whose hooks it must not. Off by default: every start pays for
-it (tens of seconds on a CPU), a CPU needs a C++ compiler on each node, and the gain there is small. Memory: what a block keeps is the
-compiler's choice. Traffic: unchanged.
+Replaces the instance's `forward` in place: parameter names, hooks of data strategies and checkpoints do not change. It is applied
+after recompute, which the compiler must see, and before data parallelism, whose hooks it must not see.
+
+Off by default: every start takes longer (tens of seconds on a CPU), a CPU needs a C++ compiler on each node, and the gain there is
+small. Memory: the compiler chooses what a block keeps. Traffic: unchanged.
 """
 
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from .layout import Refusal
 
 
 def apply_compile(blocks: Iterable[nn.Module], device: torch.device) -> None:
-    """Compile every block at its first use. Raises `Refusal` where the machine has no compiler."""
+    """Compile every block at its first use. Raises `Refusal` if the machine has no compiler."""
     if device.type == "cpu":
         _use_whole_compiler()
     for block in blocks:
@@ -25,7 +26,7 @@ def apply_compile(blocks: Iterable[nn.Module], device: torch.device) -> None:
 
 
 def _use_whole_compiler() -> None:
-    """Inductor's compiler from now on, of this process."""
+    """Make this process use Inductor's compiler through `cxx_compiler.py` from now on."""
     from torch._inductor import config
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
@@ -33,7 +34,7 @@ def _use_whole_compiler() -> None:
     if found is None:
         raise Refusal(
             "compile",
-            "compiling for a CPU needs a C++ compiler on every node, and this one has none.",
+            "compiling for a CPU needs a C++ compiler on every node, and this node has none.",
             "Install g++, or set compile to false.",
         )
     if not Path(found).name.startswith("whole-"):

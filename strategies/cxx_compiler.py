@@ -1,9 +1,9 @@
-"""The C++ compiler that torch.compile is given: what it writes appears whole under its name, or not at all.
+"""A C++ compiler for torch.compile whose output file appears complete under its name, or not at all.
 
-Inductor lets the compiler write a library at the very path by which every process of the node looks for it. A trainer that is killed
-meanwhile frees the lock that hid it, and its successor would load half a library. So the compiler is called through a script of a few
-lines, which has it write beside the wanted path, and renames. The script is named after the compiler, since Inductor tells GCC and
-Clang by their names.
+Inductor lets the compiler write a library directly to the path at which every process of the node looks for it. If a trainer is
+killed during that, the lock that hid the file is released, and its successor would load half a library. So the compiler is called
+through a short script. The script lets the compiler write beside the requested path, then renames. The script is named after the
+compiler, since Inductor recognises GCC and Clang by their names.
 """
 
 import os
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-#: Where Inductor looks for one, in this order, if nothing else is said (`CXX`).
+#: Compilers that Inductor looks for, in this order, if `CXX` is not set.
 COMPILERS: Final = ("g++", "clang++", "c++")
 
 _SCRIPT: Final = """\
@@ -36,12 +36,12 @@ exit "$status"
 
 
 def found() -> str | None:
-    """The compiler's path: `CXX` where it is set, else the first of `COMPILERS` that this machine has."""
+    """The compiler's path: `CXX` if it is set, else the first of `COMPILERS` that this machine has."""
     return next((path for name in (os.environ.get("CXX"), *COMPILERS) if name and (path := shutil.which(name))), None)
 
 
 def whole(compiler: str, folder: Path) -> Path:
-    """A script in `folder` that calls `compiler` and lets only whole results appear."""
+    """Write a script into `folder` that calls `compiler` and renames only complete results into place. Returns the script's path."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / f"whole-{Path(compiler).name}"
     text = _SCRIPT.format(compiler=compiler.replace("'", "'\\''"))

@@ -1,6 +1,6 @@
-"""Data parallel: every rank holds the whole state, gradients are summed over the data axis in buckets (Li et al., 2006.15704).
+"""Data parallelism: every rank holds the whole state, gradients are summed over the data axis in buckets (Li et al., 2006.15704).
 
-Memory per rank in mixed precision: 18Ψ bytes, 16Ψ with gradients in the dtype that computes. Traffic per step: 2Ψ(N−1)/N elements of
+Memory per rank in mixed precision: 18Ψ bytes, 16Ψ with gradients in the compute dtype. Traffic per step: 2Ψ(N−1)/N elements of
 gradients, whatever the number of micro-batches: only the last one's backward pass sends.
 """
 
@@ -19,7 +19,7 @@ from .precision import Precision
 
 
 class DataStrategy(Protocol):
-    """What the loop asks of a data strategy, in this order each step."""
+    """The methods of a data strategy that the training loop calls, in this order each step."""
 
     pieces: list[Piece]
     gradient_peak: int  # most bytes of gradients held so far on this rank; may be set to 0
@@ -28,19 +28,19 @@ class DataStrategy(Protocol):
         """Called before each micro-batch's backward pass; `last` on the last one."""
 
     def collect(self) -> None:
-        """Called after a pass of a pipeline's schedule that made gradients without telling the parameters' hooks."""
+        """Called after a pass of a pipeline's schedule that set gradients without calling the parameters' hooks."""
 
     def reduce(self) -> None:
-        """After the last backward pass: give every piece its reduced gradient in `piece.tensor.grad`."""
+        """After the last backward pass: set every param shard's reduced gradient as `piece.tensor.grad`."""
 
     def publish(self) -> None:
-        """After the optimizer: let the model compute with the updated pieces, and drop all gradients."""
+        """After the optimizer: let the model compute with the updated param shards, and drop all gradients."""
 
     def settle(self) -> None:
         """Wait until every parameter has its new value."""
 
     def after_validation(self) -> None:
-        """After forward passes without a backward pass."""
+        """Called after forward passes that no backward pass follows."""
 
 
 class Replicated:
@@ -50,8 +50,8 @@ class Replicated:
         self, parameters: Sequence[Parameter], mesh: Mesh, precision: Precision, overlap: Overlap, masters: Masters
     ) -> None:
         self._mesh, self._precision = mesh, precision
-        # Where gradients are wider than what computes, each micro-batch's is added to its bucket. Else they may be added up where they are
-        # made: under a pipeline until `reduce`, and those that nobody shares.
+        # If gradients are wider than the compute dtype, each micro-batch's is added to its bucket. Otherwise they are added up in the
+        # parameters' own gradients: under a pipeline until `reduce`, and always for gradients that are not shared.
         wide = precision.gradients != precision.compute
         packed = [p for p in parameters if wide or mesh.size(p.replicas) > 1]
         loose = [p for p in parameters if not wide and mesh.size(p.replicas) == 1]
@@ -90,7 +90,7 @@ class Replicated:
                 master.grad = part.view_as(master)
             bucket.clear()
         self._pending.clear()
-        for parameter, master in masters:  # those that are in no bucket
+        for parameter, master in masters:  # parameters that are in no bucket
             grad = parameter.gradient()
             master.grad = torch.zeros_like(master) if grad is None else grad.to(master.dtype)
 
@@ -101,7 +101,7 @@ class Replicated:
             parameter.value.grad = master.grad = None
 
     def settle(self) -> None:
-        """Nothing is on its way."""
+        """Does nothing: no bucket is in transit."""
 
     def after_validation(self) -> None:
-        """Nothing was gathered."""
+        """Does nothing: nothing was gathered."""

@@ -1,6 +1,6 @@
-"""Elastic layouts: between which degrees of data parallelism a job may train. The engine knows one degree, that of the attempt.
+"""Elastic layouts: the degrees of data parallelism between which a job may train. The engine sees only one degree, that of the attempt.
 
-A layout written as `data: {min: 1, max: 4}` is `data: 4` with the range beside it: what builds and trains never meets a range.
+A layout with `data: {min: 1, max: 4}` becomes `data: 4` with the range beside it: the code that builds and trains never sees a range.
 """
 
 from collections.abc import Mapping
@@ -8,17 +8,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-#: More replicas than that are a slip of the pen.
+#: More replicas than that are taken for a typing error.
 MOST = 65_536
 
 
 class DataRange(BaseModel):
-    """The fewest and the most replicas with which a job may train."""
+    """The smallest and the largest number of replicas with which a job may train."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    min: int = Field(ge=1, le=MOST, description="The fewest replicas with which the job goes on.")
-    max: int = Field(ge=1, le=MOST, description="The replicas that it takes when there are devices for them.")
+    min: int = Field(ge=1, le=MOST, description="The smallest number of replicas with which the job continues.")
+    max: int = Field(ge=1, le=MOST, description="The number of replicas that the job uses if there are enough devices.")
 
     @field_validator("max")
     @classmethod
@@ -35,13 +35,16 @@ class DataRange(BaseModel):
 
 
 class _Written(BaseModel):
-    """So that what is wrong in a range is told of `data`, where it was written."""
+    """Makes a validation error of a range name `data`, the field that was written."""
 
     data: DataRange
 
 
 def beside_the_degree(layout: Any) -> Any:
-    """A layout whose `data` may be a range, as one with a degree, the largest, and the range beside it."""
+    """Replace a range in the layout's `data` by its largest degree, and put the range beside it as `elastic`.
+
+    Other layouts are unchanged.
+    """
     if not isinstance(layout, Mapping) or not isinstance(layout.get("data"), Mapping):
         return layout
     given = _Written(data=layout["data"]).data
@@ -49,7 +52,7 @@ def beside_the_degree(layout: Any) -> Any:
 
 
 def schema_of_data(schema: dict[str, Any]) -> None:
-    """In the JSON Schema, `data` is a number or a range."""
+    """Change the JSON Schema in place so that `data` is a number or a range."""
     number = {name: schema.pop(name) for name in ("type", "minimum", "maximum")}
     ends = {name: dict(number) for name in ("min", "max")}
     a_range = {"type": "object", "required": ["min", "max"], "additionalProperties": False, "properties": ends}

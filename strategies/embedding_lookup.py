@@ -1,7 +1,7 @@
-"""Rows of a table by number, whose gradient is summed in fp32 and rounded once, whatever computes.
+"""Embedding lookup whose gradient is summed in fp32 and rounded once, whatever the compute dtype.
 
-torch's kernel for CPUs adds a row's gradients up in the table's dtype, token by token. bf16 loses tens of per cent of a row that thousands
-of tokens name, such as a space's. For CUDA torch sums in fp32.
+torch's kernel for CPUs adds up a row's gradients in the table's dtype, token by token. bf16 then loses tens of per cent of a row
+that thousands of tokens use, such as that of a space. For CUDA torch sums in fp32.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 
 class Embedding(nn.Embedding):
-    """torch's, with that gradient."""
+    """torch's `Embedding` with this gradient."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens [...] int64 → [..., dim]."""
@@ -22,7 +22,7 @@ class Embedding(nn.Embedding):
 
 
 def lookup(tokens: Tensor, table: Tensor) -> Tensor:
-    """The rows of `table` [rows, dim] that `tokens` [...] name: [..., dim]. A DTensor's table may be cut by columns."""
+    """The rows of `table` [rows, dim] that `tokens` [...] select: [..., dim]. A DTensor's table may be sharded by columns."""
     if table.device.type != "cpu" or table.dtype.itemsize > 2:
         return F.embedding(tokens, table)
     if isinstance(table, DTensor):
@@ -44,7 +44,7 @@ class _Lookup(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
         (tokens,), grad = ctx.saved_tensors, grads[0].flatten(0, -2)
-        # Only rows that are used need fp32: of a large vocabulary a micro-batch names few.
+        # Only the rows in use need fp32: a micro-batch uses few rows of a large vocabulary.
         used, place = tokens.flatten().unique(return_inverse=True)
         sums = torch.zeros(len(used), grad.shape[-1]).index_add_(0, place, grad.float())
         whole = grad.new_zeros(ctx.rows, grad.shape[-1])

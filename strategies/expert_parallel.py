@@ -1,10 +1,12 @@
-"""Expert parallelism: the experts of each layer are spread over a group of neighbouring replicas (GShard, 2006.16668, section 3).
+"""Expert parallelism: the experts of each layer are distributed over a group of neighbouring replicas (GShard, 2006.16668, section 3).
 
-Each rank routes its own tokens, sends every row to the rank that holds its expert, and gets the result back: two uneven all-to-alls
-per layer in the forward pass and two in the backward pass, each of k·n·dim·(E−1)/E elements out of a rank with n tokens (when they
-are spread evenly), beside the row counts (experts integers). Memory per rank: expert parameters, gradients and optimizer state ÷ E,
-to begin with. What a rank's experts learn is summed over its group's tokens by the exchange itself, so their gradients are summed
-over the expert replicas only. Nothing is approximated: every row meets the same expert as on one process.
+Each rank routes its own tokens, sends every row to the rank that holds its expert, and gets the result back. That is two uneven
+all-to-alls per layer in the forward pass and two in the backward pass, each of k·n·dim·(E−1)/E elements out of a rank with n tokens
+(when they are distributed evenly), beside the row counts (experts integers).
+
+Memory per rank: expert parameters, gradients and optimizer state ÷ E, before ZeRO. The exchange itself sums an expert's gradient
+over its group's tokens, so it is summed over the expert replicas only. Nothing is approximated: every row goes to the same expert
+as on one process.
 """
 
 import functools
@@ -29,10 +31,13 @@ Compute = Callable[[Tensor, Tensor], Tensor]
 class Mixture(Protocol):
     """A layer of experts: the own parameters of `experts` are stacked [experts, …].
 
-    It passes rows to `experts` through `exchange`, weighs its auxiliary losses by `share()` (they are sums over tokens), adds up
-    counts of a sequence's tokens by `over_sequence`, over the `sequence_ranks` that share each sequence, decides on whole sequences by
-    `on_whole` (this rank's tokens [batch, seq, …] int64, decision) → its part of the decision, and tells `tally` of
-    every forward pass without gradients.
+    The layer uses these attributes:
+
+    - `exchange` passes rows to `experts`.
+    - `share()` is the weight of its auxiliary losses, which are sums over tokens.
+    - `over_sequence` adds up counts of a sequence's tokens over the `sequence_ranks` that share each sequence.
+    - `on_whole` decides on whole sequences: (this rank's tokens [batch, seq, …] int64, decision) → this rank's part of the decision.
+    - `tally` is called after every forward pass without gradients.
     """
 
     experts: nn.Module
@@ -49,15 +54,15 @@ class Tally:
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
-        self.layers = 0  # that tell
+        self.layers = 0  # layers that report to this tally
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was told so far, such as by a schedule that tries shapes out."""
+        """Reset the sums, for example after a schedule that tries out shapes."""
         self._sums = torch.zeros(4, dtype=torch.float64, device=self._mesh.device)
 
     def __call__(self, sums: Tensor) -> None:
-        """`sums` [4]: balance loss, z-loss, dropped choices ÷ top_k, tokens; of one layer."""
+        """Add `sums` [4] of one layer: balance loss, z-loss, dropped choices ÷ top_k, tokens."""
         self._sums += sums
 
     def means(self) -> dict[str, float]:
@@ -72,7 +77,7 @@ class Tally:
 
 
 def apply_experts(part: nn.Module, mesh: Mesh, share: Callable[[], float], tally: Tally) -> None:
-    """Spread the experts of `part` over the expert axis. `share()` is what a token's loss is multiplied by in a backward pass."""
+    """Distribute the experts of `part` over the expert axis. `share()` is the factor of a token's loss in a backward pass."""
     for module in part.modules():
         if not isinstance(module, Mixture):
             continue
@@ -103,9 +108,10 @@ def _summed(group: dist.ProcessGroup) -> Callable[[Tensor], Tensor]:
 
 
 def on_whole(mine: Tensor, decide: Callable[[Tensor], Tensor], mesh: Mesh) -> Tensor:
-    """`decide` on whole sequences of which this context rank has `mine` [batch, seq/C, k] (integers below 2³¹); its part of the result.
+    """This rank's part of `decide` on whole sequences, of which it has `mine` [batch, seq/C, k] (integers below 2³¹).
 
-    Every rank of the C decides the same: (C−1)·k 4-byte integers per token of its own come in, few beside a token's dim numbers.
+    All C context ranks decide the same. A rank receives (C−1)·k 4-byte integers per token of its own, which is little beside a token's
+    dim numbers.
     """
     ranks, layout = mesh.size("context"), mesh.layout
     parts = all_gather(mine.int().flatten(), mesh.group("context"))().view(ranks, *mine.shape)
@@ -117,7 +123,7 @@ def on_whole(mine: Tensor, decide: Callable[[Tensor], Tensor], mesh: Mesh) -> Te
 
 
 class Exchange:
-    """Rows to the ranks of their experts and back. Rank r of the group holds the experts r·m … (r+1)·m−1."""
+    """Sends rows to the ranks of their experts and back. Rank r of the group holds the experts r·m … (r+1)·m−1."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group, self._ranks = group, dist.get_world_size(group)
@@ -136,7 +142,10 @@ class Exchange:
 
 
 def _by_expert(arriving: Tensor) -> Tensor:
-    """The order that sorts by expert what arrived sorted by rank and then by expert, `arriving` [ranks, experts] of them."""
+    """The permutation that sorts rows by expert.
+
+    They arrived sorted by rank and then by expert, in numbers `arriving` [ranks, experts].
+    """
     expert = torch.arange(arriving.shape[1], device=arriving.device).repeat(arriving.shape[0])
     return expert.repeat_interleave(arriving.flatten()).argsort(stable=True)
 
@@ -148,7 +157,7 @@ def all_to_all(rows: Tensor, out: list[int], into: list[int], group: dist.Proces
 
 
 class _AllToAll(torch.autograd.Function):
-    """Its gradient goes back the way that the rows came."""
+    """The all-to-all whose backward pass sends gradients back to the rows' senders."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup) -> Tensor:

@@ -1,11 +1,13 @@
-"""fp8: the blocks' linear layers multiply in 8 bits (Micikevicius et al., 2209.05433), by torchao's kernels on CUDA.
+"""fp8: the blocks' linear layers multiply in 8 bits (Micikevicius et al., 2209.05433), with torchao's kernels on CUDA.
 
-Inputs and weights are rounded to e4m3, gradients to e5m2, each tensor by a scale of its own maximum, found when it is used; weights, their
-masters, what is kept for the backward pass, reduction and optimizer are those of bf16, and so are memory and traffic. Embedding, head,
-norms and attention stay in bf16, and so do layers of which a side is no multiple of 16, which the kernels cannot take.
+Inputs and weights are rounded to e4m3, gradients to e5m2, each tensor by a scale of its own maximum, computed when it is used.
+Weights, their masters, what is kept for the backward pass, reduction and optimizer are those of bf16, and so are memory and
+traffic. Embedding, head, norms and attention stay in bf16. So do layers with a side that is not a multiple of 16, which the kernels
+do not support.
 
-A scale is that of a rank's micro-batch: the same micro-batches on any layout give the same numbers, other micro-batches others, within
-rounding. Layouts in which a rank holds a part of a layer or of a sequence would scale by parts: `savings.check_fp8` refuses them.
+A scale is computed from a rank's micro-batch: the same micro-batches give the same numbers on any layout, and other micro-batches
+differ within rounding. In layouts in which a rank holds a part of a layer or of a sequence, scales would be those of parts:
+`check_fp8` in `memory_options.py` refuses them.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +25,10 @@ OLDEST = (8, 9)
 
 
 def apply_fp8(blocks: Sequence[nn.Module], precision: Precision, device: torch.device) -> None:
-    """Convert the linear layers of `blocks` in place; names and parameters stay. Raises `Refusal` where they cannot multiply in fp8."""
+    """Convert the linear layers of `blocks` in place; names and parameters do not change.
+
+    Raises `Refusal` if they cannot multiply in fp8.
+    """
     if not precision.fp8:
         return
     if not precision.emulated:
@@ -34,13 +39,13 @@ def apply_fp8(blocks: Sequence[nn.Module], precision: Precision, device: torch.d
             raise Refusal(
                 "precision",
                 f"{type(block).__name__} has no linear layer whose sides are multiples of {FP8_STEP}.",
-                "Set precision to bf16, or use widths that are.",
+                "Set precision to bf16, or use widths that are multiples of it.",
             )
         convert(block)
 
 
 def fits(module: nn.Module) -> bool:
-    """Whether the kernels can take this layer."""
+    """Whether the kernels support this layer."""
     return isinstance(module, nn.Linear) and module.in_features % FP8_STEP == 0 and module.out_features % FP8_STEP == 0
 
 

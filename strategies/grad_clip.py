@@ -1,4 +1,4 @@
-"""Gradient norm and clipping over every mesh axis: each rectangle of each parameter counts exactly once (Pascanu et al., 1211.5063)."""
+"""Gradient norm and clipping over every mesh axis: each slice of each parameter counts exactly once (Pascanu et al., 1211.5063)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,9 +17,9 @@ _EPSILON: Final = 1e-6
 def sum_over_ranks(
     pieces: Sequence[Piece], loss: torch.Tensor, counts_loss: bool, mesh: Mesh, *more: float
 ) -> tuple[float, ...]:
-    """The global loss, the squared gradient norm, and the sums of `more`: one all-reduce of so many numbers over the world.
+    """The global loss, the squared gradient norm, and the sums of `more`, in one all-reduce of 2 + len(`more`) numbers over the world.
 
-    `loss` is this rank's share of the loss; it counts where `counts_loss` (one tensor rank of the last pipeline stage).
+    `loss` is this rank's share of the loss; it counts if `counts_loss` is set (one tensor rank of the last pipeline stage).
     """
     numbers = torch.tensor([0.0, 0.0, *more], dtype=torch.float64, device=mesh.device)
     if counts_loss:
@@ -35,13 +35,13 @@ def sum_over_ranks(
 def _square_sum(gradients: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
     if not gradients:
         return torch.zeros((), dtype=torch.float64, device=device)
-    # Offloaded parameters leave their gradients on the host.
+    # Offloaded parameters have their gradients on the host.
     norms = torch.stack([norm.to(device) for norm in torch._foreach_norm(list(gradients), 2)])
     return norms.double().square().sum()
 
 
 def clip_factor(norm: float, limit: float | None) -> float:
-    """What gradients of this global norm are multiplied by, so that it becomes at most `limit` (None: none), as in `clip_grad_norm_`."""
+    """The factor for gradients of this global norm so that it becomes at most `limit` (None: no limit), as in `clip_grad_norm_`."""
     return 1.0 if limit is None else min(1.0, limit / (norm + _EPSILON))
 
 

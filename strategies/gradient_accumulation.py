@@ -24,18 +24,18 @@ class Accumulate:
         self._model, self._data, self._microbatches, self._loss = model, data, microbatches, loss
 
     def plan(self) -> dict[str, Any]:
-        """Nothing to add to the `plan` event."""
+        """Empty: adds nothing to the `plan` event."""
         return {}
 
     def timed(self) -> AbstractContextManager[None]:
-        """Nothing to time: no rank waits for another stage."""
+        """Does nothing: no rank waits for another stage."""
         return nullcontext()
 
     def bubble(self) -> None:
-        """Without a pipeline there is none."""
+        """None: there is no bubble without a pipeline."""
 
     def replay(self, steps: Sequence[Recorded], clock: Aligned) -> list[None]:  # noqa: ARG002
-        """Nothing to simulate."""
+        """None for each step: there is nothing to simulate."""
         return [None] * len(steps)
 
     def train(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

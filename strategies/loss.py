@@ -1,12 +1,12 @@
-"""The token loss: summed over tokens, divided once by the step's global token count, whole or with the vocabulary cut.
+"""The token loss: summed over tokens, divided once by the step's global token count, with a whole or a sharded vocabulary.
 
-Per token with logits x [V], target y and log Z = log Σ exp x:  (1 − ε)(log Z − x_y) + ε(log Z − mean x) + ζ·log²Z, with label smoothing
-ε (1512.00567, section 7) and z-loss ζ (2204.02311, section 5).
+Per token with logits x [V], target y and log Z = log Σ exp x:  (1 − ε)(log Z − x_y) + ε(log Z − mean x) + ζ·log²Z, with label
+smoothing ε (1512.00567, section 7) and z-loss ζ (2204.02311, section 5).
 
-Where a model's head leaves its output cut over the tensor axis (a DTensor with Shard(-1)), whole logits never exist: two all-reduces,
-of one and of two (with smoothing three) numbers per token, find max, Σ exp, x_y and Σ x (Megatron-LM, 1909.08053, section 3). The
-backward pass sends nothing. Memory: ⌈V/t⌉ instead of V numbers per token, of the logits and of what the backward pass keeps. The
-vocabulary is cut as `torch.chunk` cuts, without padding: the last ranks have fewer columns, or none.
+If a model's head leaves its output sharded over the tensor axis (a DTensor with Shard(-1)), whole logits never exist: two
+all-reduces, of one and of two (with smoothing three) numbers per token, compute max, Σ exp, x_y and Σ x (Megatron-LM, 1909.08053,
+section 3). The backward pass sends nothing. Memory: ⌈V/t⌉ instead of V numbers per token, for the logits and for what the backward
+pass keeps. The vocabulary is split as by `torch.chunk`, without padding: the last ranks have fewer columns, or none.
 """
 
 from typing import Any
@@ -22,9 +22,9 @@ from .telemetry.current import wait_on
 
 
 class TokenLoss:
-    """The loss of a micro-batch as its share of the step's, times the loss scale where there is one.
+    """The loss of a micro-batch as its share of the step's, times the loss scale if there is one.
 
-    Without gradients (validation) it is the cross-entropy alone, which compares between runs and with the unigram loss.
+    Without gradients (validation) it is only the cross-entropy, which compares between runs and with the unigram loss.
     """
 
     def __init__(
@@ -38,11 +38,13 @@ class TokenLoss:
         return 1.0 if self.scale is None else self.scale.scale
 
     def share(self) -> float:
-        """What one token's loss is multiplied by."""
+        """The factor of one token's loss."""
         return self.factor / self.tokens
 
     def __call__(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """`logits` [batch, seq, vocab], `targets` [batch, seq] int64 → scalar in fp32 (fp64 for fp64 logits), alike on all tensor ranks."""
+        """`logits` [batch, seq, vocab], `targets` [batch, seq] int64 → scalar in fp32 (fp64 for fp64 logits), the same on all tensor
+        ranks.
+        """
         if logits.dim() != 3 or logits.shape[:2] != targets.shape:
             raise ValueError(
                 f"the model returned {tuple(logits.shape)}; logits must be [batch, seq, vocab] for targets {tuple(targets.shape)}"
@@ -60,14 +62,14 @@ def sum_whole(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, z_l
 
 
 def sum_cut(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, z_loss: float) -> torch.Tensor:
-    """The summed loss of `logits` [batch, seq, V], a DTensor on one mesh axis that is cut by vocabulary. Collective over that axis."""
+    """The summed loss of `logits` [batch, seq, V], a DTensor on one mesh axis, sharded by vocabulary. Collective over that axis."""
     assert isinstance(logits, DTensor)
     (placement,) = logits.placements
     if placement not in (Shard(logits.dim() - 1), Shard(-1)):
         return sum_whole(wait_on(logits.full_tensor, "all_gather", "tensor"), targets, smoothing, z_loss)
     mesh = logits.device_mesh
     vocab = logits.shape[-1]
-    start = -(-vocab // mesh.size()) * mesh.get_local_rank()  # as torch.chunk cuts
+    start = -(-vocab // mesh.size()) * mesh.get_local_rank()  # as torch.chunk splits
     own = logits.to_local().flatten(0, 1)
     total: torch.Tensor = _CutCrossEntropy.apply(  # type: ignore[no-untyped-call]
         own, targets.flatten() - start, vocab, (smoothing, z_loss), mesh.get_group()
@@ -80,7 +82,7 @@ def _wide(logits: torch.Tensor) -> torch.Tensor:
 
 
 class _CutCrossEntropy(torch.autograd.Function):
-    """Forward keeps the softmax of the own columns; backward is softmax·(1 + 2ζ·log Z) − (1 − ε)·onehot − ε/V, all of it local."""
+    """Forward keeps the softmax of the own columns. Backward is softmax·(1 + 2ζ·log Z) − (1 − ε)·onehot − ε/V, without communication."""
 
     @staticmethod
     def forward(
@@ -91,11 +93,11 @@ class _CutCrossEntropy(torch.autograd.Function):
         terms: tuple[float, float],
         group: dist.ProcessGroup,
     ) -> torch.Tensor:
-        """`logits` [n, own], `targets` [n] counted from the first own column (outside 0…own−1: another rank's)."""
+        """`logits` [n, own], `targets` [n] counted from the first own column (outside 0…own−1: on another rank)."""
         smoothing, z_loss = terms
         own = logits.shape[-1]
         shifted = _wide(logits)
-        if not own:  # a column that no exponential sees, for maximum and indices
+        if not own:  # a column that adds nothing to Σ exp, so that maximum and indices exist
             shifted = functional.pad(shifted, (0, 1), value=-torch.inf)
         highest = shifted.amax(-1)
         wait_on(lambda: dist.all_reduce(highest, dist.ReduceOp.MAX, group=group), "all_reduce", group)

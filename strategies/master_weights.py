@@ -1,6 +1,6 @@
-"""Masters: the values that the optimizer updates. They are taken before the model's own are rounded to the dtype that computes.
+"""Master weights: the values that the optimizer updates, taken before the model's own are rounded to the compute dtype.
 
-bf16 keeps 8 bits of a number: a master that is made from a rounded value is up to 0.4% off, and another one than its file's.
+bf16 keeps 8 bits of a number: a master made from a rounded value would be up to 0.4% off, and differ from the one in its file.
 """
 
 import torch
@@ -12,9 +12,9 @@ from .precision import Precision
 
 
 class Masters:
-    """This rank's masters by parameter name, between `keep`, which is called where values come in, and `take`.
+    """This rank's masters by parameter name, from `keep`, called when values are loaded, to `take`.
 
-    With `cut` a rank keeps its own chunk of dimension 0 alone: no whole model in the wider dtype ever exists.
+    With `cut` a rank keeps only its own chunk of dimension 0: a whole model in the wider dtype never exists.
     """
 
     def __init__(self, mesh: Mesh, precision: Precision, cut: bool = False) -> None:
@@ -22,13 +22,13 @@ class Masters:
         self._kept: dict[str, torch.Tensor] = {}
 
     def keep(self, parameter: Parameter, values: torch.Tensor) -> None:
-        """Note the unrounded `values` of `parameter`, in the shape of its local tensor."""
+        """Keep the unrounded `values` of `parameter`, in the shape of its local tensor."""
         if self._precision.mixed:
             own = self._own(parameter, values).to(self._mesh.device, self._precision.master, copy=True)
             self._kept[parameter.name] = own.contiguous()  # files may hold a matrix transposed
 
     def take(self, parameter: Parameter) -> torch.Tensor:
-        """The master of `parameter`, once. Where one dtype does both, the parameter's memory itself."""
+        """The master of `parameter`; may be called once. If one dtype does both, it is the parameter's memory itself."""
         return self._kept.pop(parameter.name) if self._precision.mixed else self._own(parameter, parameter.local)
 
     def _own(self, parameter: Parameter, values: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
-"""Savings: what a run trades for memory and time, as values that check themselves. Imports no torch.
+"""Memory options: what a run trades for memory and time, as values that check themselves. Imports no torch.
 
-Time buys memory (`Recompute`), traffic to the host buys it (`Offload`), compiling buys time back, and fp8 buys it with accuracy. What does
-not go together is refused here from numbers alone, like everything in `layout.py`.
+Recompute saves memory and costs time, offload saves memory and costs traffic to the host, compiling saves time, and fp8 saves time
+and costs accuracy. Combinations that do not work are refused here from numbers alone, like everything in `layout.py`.
 """
 
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from .layout import Batch, Layout, ModelFacts, Refusal
 
 Mode = Literal["none", "full", "selective"]
 
-#: Schedules that run a block's backward pass in two halves: gradients of inputs first, of weights later.
+#: Schedules that split a block's backward pass: gradients of inputs first, of weights later.
 SPLIT_BACKWARD = ("zbv", "interleaved-zb", "dualpipev")
 
 
@@ -22,35 +22,35 @@ class _Part(BaseModel):
 
 
 class Recompute(_Part):
-    """Which activations a block does not keep. Reads plain words too: `none`, `full`, `selective`, `every-3` (full, each third)."""
+    """Which activations a block does not keep. Also reads a word: `none`, `full`, `selective`, `every-3` (full, each third)."""
 
     mode: Mode = Field(
         "none",
         description="`none` keeps all; `full` keeps a block's input; `selective` keeps the results of linear layers, fused attention "
         "and communication, and computes the rest again.",
     )
-    every: int = Field(1, ge=1, le=1024, description="Recompute every so many blocks; the others keep all.")
+    every: int = Field(1, ge=1, le=1024, description="Recompute every Nth block; the others keep everything.")
 
 
 class Offload(_Part):
-    """What lies in the host's memory instead of the device's."""
+    """What is kept in host memory instead of device memory."""
 
     optimizer: float = Field(
         0.0,
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="Share of the parameters whose optimizer state and step are the host's.",
+        description="Share of the parameters whose optimizer state and step are on the host.",
     )
     parameters: bool = Field(
         False, description="Parameters, gradients and the whole optimizer on the host (ZeRO-3 only)."
     )
-    activations: bool = Field(False, description="What blocks keep for the backward pass.")
+    activations: bool = Field(False, description="Keep on the host what blocks save for the backward pass.")
 
 
 @dataclass(frozen=True)
 class Savings:
-    """All that a run saves on, and whether its blocks are compiled."""
+    """All memory options of a run, and whether its blocks are compiled."""
 
     recompute: Recompute = field(default_factory=Recompute)
     offload: Offload = field(default_factory=Offload)
@@ -58,7 +58,7 @@ class Savings:
 
 
 def read_recompute(given: Any) -> Any:
-    """The object that a plain word stands for; anything else as it is."""
+    """The object for a word such as `full`; anything else unchanged."""
     if not isinstance(given, str):
         return given
     word, _, number = given.partition("-")
@@ -74,7 +74,7 @@ RecomputeChoice = Annotated[
 
 
 def check_savings(layout: Layout, savings: Savings) -> None:
-    """Refuse what does not go together. Raises `Refusal` with the nearest thing that works."""
+    """Refuse combinations that do not work. Raises `Refusal`, whose remedy is the nearest combination that works."""
     recompute, offload, compiled = savings.recompute, savings.offload, savings.compile
     split = layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD
     if compiled and split:
@@ -86,13 +86,13 @@ def check_savings(layout: Layout, savings: Savings) -> None:
     if compiled and offload.activations:
         raise Refusal(
             "compile",
-            "a compiled block chooses by itself what it keeps, out of offload.activations' sight.",
+            "a compiled block chooses by itself what it keeps, and offload.activations cannot move it.",
             "Set compile or offload.activations to false.",
         )
     if recompute.mode == "selective" and split:
         raise Refusal(
             "recompute",
-            f"the {layout.schedule} schedule goes back through a block twice, selectively kept results can be used once.",
+            f"the {layout.schedule} schedule runs a block's backward pass twice, selectively kept results can be used once.",
             "Set recompute to full or none, or layout.schedule to interleaved or 1f1b.",
         )
     if recompute.mode == "selective" and offload.activations:
@@ -121,18 +121,18 @@ def _check_offload(layout: Layout, offload: Offload) -> None:
         )
 
 
-#: fp8 kernels multiply over multiples of so many tokens and channels.
+#: fp8 kernels multiply over multiples of this number of tokens and channels.
 FP8_STEP = 16
 
 
 def check_fp8(layout: Layout, facts: ModelFacts, batch: Batch, seq_len: int) -> None:
-    """Refuse what fp8 does not go together with. Raises `Refusal`."""
+    """Refuse combinations with fp8 that do not work. Raises `Refusal`."""
     cut = next((axis for axis in ("tensor", "context") if layout.degrees[axis] > 1), None)
     if cut is not None:
         what = "layer" if cut == "tensor" else "sequence"
         raise Refusal(
             f"layout.{cut}",
-            f"fp8 scales a tensor by its maximum, and a rank would know that of its part of a {what} alone.",
+            f"fp8 scales a tensor by its maximum, and a rank would have only that of its part of a {what}.",
             f"Set layout.{cut} to 1, or precision to bf16.",
         )
     if facts.experts is not None:
@@ -140,13 +140,13 @@ def check_fp8(layout: Layout, facts: ModelFacts, batch: Batch, seq_len: int) -> 
     if layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD:
         raise Refusal(
             "layout.schedule",
-            f"{layout.schedule} splits the backward pass, and an fp8 layer's runs as a whole: it would run twice.",
+            f"{layout.schedule} splits the backward pass, and an fp8 layer cannot split its own: it would run twice.",
             "Set layout.schedule to interleaved or 1f1b, or precision to bf16.",
         )
     tokens = batch.micro_batch * seq_len
     if tokens % FP8_STEP:
         raise Refusal(
             "data.seq_len",
-            f"fp8 kernels take multiples of {FP8_STEP} tokens, a micro-batch has {batch.micro_batch} × {seq_len}.",
+            f"fp8 kernels need multiples of {FP8_STEP} tokens, a micro-batch has {batch.micro_batch} × {seq_len}.",
             f"Use a multiple of {FP8_STEP}, for example {-(-seq_len // FP8_STEP) * FP8_STEP}, or precision bf16.",
         )

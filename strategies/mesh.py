@@ -1,12 +1,15 @@
-"""The mesh: every rank's place on the axes, with a process group per axis.
+"""The mesh: every rank's coordinates on the axes, with a process group per axis.
 
 Ranks of one tensor group are neighbours, then those of one context group, then of one data group:
 `rank = ((pipeline · D + data) · C + context) · T + tensor`. Gradients are summed over *replicas*, the data and context axes together.
-The context axis is `context = ring · U + ulysses`: Ulysses' all-to-all stays among neighbours, the ring goes outside.
-Experts divide the replicas once more: neighbouring replicas form an expert group, among which a layer's experts are spread, and
-`replica = expert replica · E + expert`; an expert's gradient is summed over its expert replicas only. In groups that shard (HSDP) the
-neighbouring replicas of a group cut what they hold alike, and groups sum: `replica = group · S + place`. Of a group's S replicas S/E
-hold the same experts (at least one), and cut them.
+
+The context axis is `context = ring · U + ulysses`: Ulysses' all-to-all stays among neighbours, the ring connects the groups.
+
+Experts divide the replicas once more: neighbouring replicas form an expert group, over which a layer's experts are distributed, and
+`replica = expert replica · E + expert`. An expert's gradient is summed over its expert replicas only.
+
+With sharding groups (HSDP) the neighbouring replicas of a group shard what they would hold in common, and groups sum: `replica =
+group · S + place`. Of a group's S replicas S/E hold the same experts (at least one), and shard them.
 """
 
 from collections.abc import Mapping
@@ -22,11 +25,11 @@ from .layout import Layout
 REPLICA = "replica"
 #: The ranks that hold the same experts: replicas ÷ expert.
 EXPERT_REPLICA = "expert_replica"
-#: HSDP: replicas among which parameters are cut (neighbours), and those of different groups that hold the same cut.
+#: HSDP: replicas among which parameters are sharded (neighbours), and replicas of different groups that hold the same shard.
 SHARD, SHARD_REPLICA = "shard", "shard_replica"
-#: The same of experts that are spread.
+#: The same for distributed experts.
 EXPERT_SHARD, EXPERT_SHARD_REPLICA = "expert_shard", "expert_shard_replica"
-#: Axis over which a parameter is replicated → the two that groups that shard make of it: among groups, and inside.
+#: Axis over which a parameter is replicated → the two axes that sharding groups make of it: among groups, and inside.
 GROUPS = {REPLICA: (SHARD_REPLICA, SHARD), EXPERT_REPLICA: (EXPERT_SHARD_REPLICA, EXPERT_SHARD)}
 
 
@@ -39,7 +42,7 @@ class Mesh:
     axes: Mapping[str, DeviceMesh]
     hybrid: Mapping[str, DeviceMesh] = field(
         default_factory=dict
-    )  # axis → its `GROUPS`, where the layout has groups that shard
+    )  # axis → its `GROUPS`, if the layout has sharding groups
 
     def size(self, axis: str) -> int:
         return self.axes[axis].size()
@@ -50,7 +53,7 @@ class Mesh:
 
     @property
     def part(self) -> int:
-        """Number of this rank's share of a step's work: ranks with the same do equal work, if on other tokens or other columns."""
+        """Number of this rank's share of a step's work: ranks with the same number do equal work, though on other tokens or columns."""
         experts = self.layout.expert
         return self.index("pipeline") * experts + (self.index("expert") if experts > 1 else 0)
 
@@ -62,10 +65,10 @@ class Mesh:
 
 
 def make_mesh(layout: Layout, device: torch.device) -> Mesh:
-    """Form the groups of every axis. Collective over the world, whose size must be the layout's."""
+    """Form the groups of every axis. Collective over the world; raises `ValueError` if its size is not the layout's."""
     if dist.get_world_size() != layout.world_size:
         raise ValueError(
-            f"layout {layout} needs {layout.world_size} ranks, the process group has {dist.get_world_size()}"
+            f"layout {layout} needs {layout.world_size} ranks, but the process group has {dist.get_world_size()}"
         )
     outer = {"pipeline": layout.pipeline, REPLICA: layout.data * layout.context, "tensor": layout.tensor}
     axes = _axes(outer, device)
@@ -77,19 +80,19 @@ def make_mesh(layout: Layout, device: torch.device) -> Mesh:
     if layout.shard is None:
         return Mesh(layout, device, axes)
     parents = _parents_of_groups(layout, layout.shard, device)
-    # DTensors of the tensor axis need the mesh that cuts them further to have the same parent.
+    # DTensors of the tensor axis need the same parent mesh as the axes that shard them further.
     axes |= {name: parents[REPLICA][name] for name in ("pipeline", *GROUPS[REPLICA], "tensor")}
     axes |= {name: parents[axis][name] for axis in parents for name in GROUPS[axis]}
     return Mesh(layout, device, axes, {axis: parent[GROUPS[axis]] for axis, parent in parents.items()})
 
 
 def _parents_of_groups(layout: Layout, shard: int, device: torch.device) -> dict[str, DeviceMesh]:
-    """Axis over which parameters are replicated → the mesh of the world that holds the two axes of its `GROUPS`."""
+    """Axis over which parameters are replicated → the mesh of the world that has the two axes of its `GROUPS`."""
     groups = layout.data * layout.context // shard
     spread = {"pipeline": layout.pipeline, SHARD_REPLICA: groups, SHARD: shard, "tensor": layout.tensor}
     parents = {REPLICA: _mesh(spread, device)}
     if layout.expert > 1:
-        alike = max(1, shard // layout.expert)  # of a group's ranks
+        alike = max(1, shard // layout.expert)  # ranks of a group that hold the same experts
         between = layout.data * layout.context // layout.expert // alike
         inner = {"expert": layout.expert, "tensor": layout.tensor}
         spread = {"pipeline": layout.pipeline, EXPERT_SHARD_REPLICA: between, EXPERT_SHARD: alike, **inner}
@@ -106,7 +109,7 @@ def _expert_axes(layout: Layout, device: torch.device) -> dict[str, DeviceMesh]:
 
 
 def _context_axes(layout: Layout, device: torch.device) -> dict[str, DeviceMesh]:
-    """The axes inside the replicas: data and context, and the two that divide context."""
+    """The axes inside the replicas: data and context, and the two that make up context."""
     outer = layout.pipeline * layout.data
     halves = {"outer": outer, "context": layout.context, "inner": layout.tensor}
     around = {"outer": layout.pipeline, "data": layout.data, "inner": layout.context * layout.tensor}

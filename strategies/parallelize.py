@@ -1,11 +1,15 @@
-"""The order in which strategies are applied, once, with its reasons.
+"""The order in which strategies are applied, and the reasons for it.
 
 pipeline split → tensor → context → experts → fp8 → recompute → compile → activation offload → materialise → data/ZeRO → schedule.
-The split comes first so that the rest sees only this rank's modules; tensor, context and experts before recompute, whose wrapped forward
-must contain their communication; fp8, which exchanges linear layers, before the same wrapping; recompute before compile, which must see
-what is kept; activation offload around both, so that a block that recomputes moves its input alone; values come in before data parallelism,
-which keeps them unrounded (stage 3 takes them block by block, so that no rank ever holds the whole model) and whose hooks lie outside all
-wrapped forwards: parameters are there when a block runs, and when it runs again.
+
+- The split comes first so that the rest sees only this rank's modules.
+- Tensor, context and experts come before recompute, whose wrapped forward must contain their communication.
+- fp8, which replaces linear layers, comes before the same wrapping.
+- Recompute comes before compile, which must see what is kept.
+- Activation offload wraps both, so that a block that recomputes moves only its input.
+- Values are loaded before data parallelism, which keeps them unrounded (stage 3 takes them block by block, so that no rank ever
+  holds the whole model). Its hooks are outside all wrapped forwards, so that parameters are there when a block runs, and when it
+  runs again.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +42,7 @@ from .pipeline_parallel.tied_embeddings import over_both_ends, share
 from .precision import Precision
 from .tensor_parallel.apply import apply_tensor
 
-#: (parameter name, whole shape, offset, size) → the initial values of that rectangle, on the CPU.
+#: (parameter name, whole shape, offset, size) → the initial values of that slice, on the CPU.
 Initial = Callable[[str, torch.Size, Sequence[int], Sequence[int]], torch.Tensor]
 #: Called with a parameter and this rank's part of its initial values, in the dtype in which they come.
 Keep = Callable[[Parameter, torch.Tensor], None]
@@ -56,7 +60,7 @@ class Parallel:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to spread: `build()` gives the whole model (on the meta device where `initial` will give its values)."""
+    """What to distribute: `build()` returns the whole model (on the meta device if `initial` provides its values)."""
 
     build: Callable[[], nn.Module]
     initial: Initial | None
@@ -65,12 +69,12 @@ class Recipe:
     savings: Savings
     loss: Loss
     overlap: Overlap
-    share: Callable[[], float]  # what a token's loss is multiplied by in a backward pass
-    costs: ModuleCosts | None = None  # work per module, by which a pipeline is split; default: by parameters
+    share: Callable[[], float]  # the factor of a token's loss in a backward pass
+    costs: ModuleCosts | None = None  # work per module, by which a pipeline is split; default: by number of parameters
 
 
 def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
-    """Apply the mesh's layout to the model. Raises `Refusal` for what the model cannot do."""
+    """Apply the mesh's layout to the model. Raises `Refusal` for what the model does not support."""
     stages = mesh.layout.stages_of(mesh.index("pipeline"))
     costs = recipe.costs or (module_costs(recipe.build()) if mesh.layout.stages > 1 else None)
     parts = [recipe.build() if costs is None else split(recipe.build(), stage, mesh.layout, costs) for stage in stages]
@@ -81,7 +85,7 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         apply_experts(part, mesh, recipe.share, tally)
         apply_fp8(list(blocks(part)), recipe.precision, mesh.device)
         _apply_savings(list(blocks(part)), recipe.savings, mesh)
-    if mesh.layout.zero < 3:  # stage 3 cuts each part by itself
+    if mesh.layout.zero < 3:  # stage 3 shards each part by itself
         share(parts)
     data = over_both_ends(_apply_data(parts, recipe, mesh), parts, mesh)
     if mesh.layout.stages > 1:
@@ -93,7 +97,7 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
 
 
 def _apply_savings(blocks: Sequence[nn.Module], savings: Savings, mesh: Mesh) -> None:
-    """What memory is saved on, block by block."""
+    """Apply recompute, compile and activation offload, block by block."""
     apply_recompute(blocks, savings.recompute)
     if savings.compile:
         apply_compile(blocks, mesh.device)
@@ -118,7 +122,8 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
 def _filler(
     parts: list[nn.Module], recipe: Recipe, mesh: Mesh, dtype: torch.dtype, keep: Keep
 ) -> Callable[[nn.Module], None]:
-    """What gives a module's parameters their memory on this rank's device, in `dtype`, and this rank's part of the initial values.
+    """A function that allocates a module's parameters on this rank's device, in `dtype`, and fills them with this rank's part of the
+    initial values.
 
     `keep` is called with each parameter's values before they are rounded to `dtype`.
     """

@@ -1,7 +1,7 @@
-"""A piece: this rank's rectangle of one named parameter, whatever the layout. Everything after the backward pass knows pieces only.
+"""A param shard: this rank's slice of one named parameter, for any layout. Everything after the backward pass uses only param shards.
 
-The optimizer, clipping and checkpoints see plain tensors with a name, the whole parameter's shape and an offset into it, so that none
-of them asks which strategy cut the parameter.
+The optimizer, clipping and checkpoints see plain tensors with a name, the whole parameter's shape and an offset into it, so that
+none of them depends on the strategy that sharded the parameter.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from .telemetry.current import wait_on
 
 @dataclass(frozen=True)
 class Cut:
-    """One division of a parameter: dimension `dim` into `parts` chunks as `torch.chunk` cuts them, of which this rank has `index`."""
+    """One division of a parameter: dimension `dim` into `parts` chunks as by `torch.chunk`, of which this rank has `index`."""
 
     axis: str
     dim: int
@@ -28,9 +28,9 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """`tensor` is the rectangle at `offset` of the parameter `name`, whose whole shape is `shape`.
+    """`tensor` is the slice at `offset` of the parameter `name`, whose whole shape is `shape`.
 
-    The parameter is cut over the mesh `axes` and replicated over the others; `replicas` is the axis of its data strategy.
+    The parameter is sharded over the mesh `axes` and replicated over the others; `replicas` is the axis of its data strategy.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Piece:
     tensor: torch.Tensor
     axes: frozenset[str]
     replicas: str = REPLICA
-    borrowed: bool = False  # another pipeline rank's piece of the same name owns the rectangle
+    borrowed: bool = False  # another pipeline rank's param shard of the same name owns the slice
 
     @property
     def is_matrix(self) -> bool:
@@ -47,11 +47,11 @@ class Piece:
         return len(self.shape) > 1
 
     def like(self, name: str, tensor: torch.Tensor) -> "Piece":
-        """Another tensor of the same rectangle, such as an optimizer moment."""
+        """Another tensor of the same slice, such as an optimizer moment."""
         return replace(self, name=name, tensor=tensor)
 
     def owned(self, mesh: Mesh) -> bool:
-        """True on exactly one rank of those that hold the same rectangle."""
+        """True on exactly one of the ranks that hold the same slice."""
         between, inside = GROUPS[self.replicas]
         replicas = between if inside in self.axes else self.replicas
         first = all(mesh.index(axis) == 0 for axis in (replicas, "tensor") if axis not in self.axes)
@@ -60,10 +60,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of this rank's model part with the cuts that tensor and expert parallelism made.
+    """A parameter of this rank's model part, with the dimensions that tensor and expert parallelism sharded.
 
-    `replicas` is the mesh axis over which it is replicated: its gradient is summed over that axis, which ZeRO cuts. Only
-    experts that are spread over ranks have another one than the rest.
+    `replicas` is the mesh axis over which it is replicated: its gradient is summed over that axis, which ZeRO shards. Only experts that
+    are distributed over ranks have another axis than the rest.
     """
 
     name: str
@@ -80,11 +80,11 @@ class Parameter:
         return _at_least_1d(data.to_local() if isinstance(data, DTensor) else data)
 
     def gradient(self) -> torch.Tensor | None:
-        """The plain local gradient; what is still partial over the tensor axis is reduced here."""
+        """The plain local gradient. If it is still partial over the tensor axis, it is reduced here."""
         return None if self.value.grad is None else self.plain(self.value.grad)
 
     def plain(self, grad: torch.Tensor) -> torch.Tensor:
-        """`grad`, of this parameter, as `gradient` gives it."""
+        """`grad`, a gradient of this parameter, in the form that `gradient` returns."""
         if isinstance(grad, DTensor):
             assert isinstance(self.value, DTensor)
             whole = wait_on(partial(grad.redistribute, placements=self.value.placements), "redistribute", "tensor")
@@ -92,7 +92,7 @@ class Parameter:
         return _at_least_1d(grad)
 
     def piece(self, tensor: torch.Tensor, *more: Cut) -> Piece:
-        """The piece that `tensor` is after the further cuts `more`."""
+        """The param shard that `tensor` is after the further divisions `more`."""
         cuts = (*self.cuts, *more)
         offset, size = rectangle(self.shape, cuts)
         assert tuple(tensor.shape) == size, (self.name, tuple(tensor.shape), size)
@@ -119,14 +119,14 @@ def parameters(modules: Sequence[nn.Module], mesh: Mesh) -> list[Parameter]:
 
 
 def tied_names(part: nn.Module) -> dict[str, str]:
-    """Names in `part` of weights that the first and the last pipeline stage share → the weight's one name; set by the split."""
+    """Names in `part` of weights that the first and the last pipeline stage share → the weight's canonical name. Set by the split."""
     found: dict[str, str] = getattr(part, "tied_names", {})
     return found
 
 
 @dataclass(frozen=True)
 class Placed:
-    """What `cut_by_hand` did to a parameter: its whole shape, its cuts, and the axis over which it is now replicated."""
+    """What `cut_by_hand` did to a parameter: its whole shape, its divisions, and the axis over which it is now replicated."""
 
     shape: tuple[int, ...]
     cuts: tuple[Cut, ...]
@@ -143,9 +143,9 @@ def noted_by_hand(module: nn.Module) -> dict[str, Placed]:
 
 
 def cut_by_hand(owner: nn.Module, name: str, cut: Cut, replicas: str = REPLICA) -> None:
-    """Leave this rank's part of the module's own parameter `name`, and note it in `owner.cut_by_hand` for `parameters`.
+    """Keep only this rank's part of the module's own parameter `name`, and record it in `owner.cut_by_hand` for `parameters`.
 
-    The parameter stays a plain tensor: no DTensor stands on an axis of experts, whose mesh shares no parent with the others.
+    The parameter stays a plain tensor: no DTensor is used on an axis of experts, whose mesh shares no parent with the others.
     """
     whole = owner.get_parameter(name)
     notes: dict[str, Placed] = owner.__dict__.setdefault("cut_by_hand", {})
@@ -176,7 +176,7 @@ def rectangle(shape: Sequence[int], cuts: Sequence[Cut]) -> tuple[tuple[int, ...
 
 
 def narrow(whole: torch.Tensor, offset: Sequence[int], size: Sequence[int]) -> torch.Tensor:
-    """The rectangle of `whole` as a view."""
+    """The slice of `whole` at `offset` with `size`, as a view."""
     for dim, (start, length) in enumerate(zip(offset, size, strict=True)):
         whole = whole.narrow(dim, start, length)
     return whole

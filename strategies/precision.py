@@ -1,9 +1,9 @@
-"""Precision: which dtype computes, which one is kept, and the dynamic loss scale of fp16.
+"""Precision: the compute dtype, the dtype that is kept, and the dynamic loss scale of fp16.
 
 Weights and optimizer state are kept in fp32 (fp64 for proofs); bf16 and fp16 compute with a copy (Micikevicius et al., 1710.03740).
-A micro-batch's gradient has the dtype that computes. Sums of them are made in fp32: bf16 keeps 8 bits, and a sum of n summands of like
-size loses the last log2(n) bits of each, which at 1,024 micro-batches is a fifth of the gradient.
-fp8 is bf16 in which the blocks' linear layers multiply in 8 bits (`fp8.py`).
+A micro-batch's gradient has the compute dtype. Sums of them are made in fp32: bf16 keeps 8 bits, and a sum of n summands of similar
+size loses the last log2(n) bits of each, which at 1,024 micro-batches is a fifth of the gradient. fp8 is bf16 in which the blocks'
+linear layers multiply in 8 bits (`fp8.py`).
 """
 
 from dataclasses import asdict, dataclass
@@ -11,16 +11,16 @@ from typing import Final
 
 import torch
 
-#: From the highest loss scale 24 halvings lead to the lowest. Gradients that still overflow 16 batches later do so whatever the scale is.
+#: From the highest loss scale 24 halvings lead to the lowest. If gradients still overflow 16 batches later, no loss scale helps.
 MAX_SKIPPED: Final = 40
 
 
 @dataclass(frozen=True)
 class Precision:
-    """`compute`: dtype of the model's weights and activations. `master`: dtype of the optimizer. `wide_gradients`: gradients are summed
-    over micro-batches and ranks in the master's dtype, else in the one that computes.
+    """`compute`: dtype of the model's weights and activations. `master`: dtype of the optimizer.
 
-    `fp8`: linear layers of blocks multiply in 8 bits; `emulated`: in 8-bit values by fp32 arithmetic, on any device (for proofs).
+    `wide_gradients`: gradients are summed over micro-batches and ranks in the master's dtype, else in the compute dtype. `fp8`: linear
+    layers of blocks multiply in 8 bits; `emulated`: in 8-bit values by fp32 arithmetic, on any device (for proofs).
     """
 
     name: str
@@ -32,7 +32,7 @@ class Precision:
 
     @property
     def gradients(self) -> torch.dtype:
-        """In which gradients are summed."""
+        """The dtype in which gradients are summed."""
         return self.master if self.wide_gradients else self.compute
 
     @property
@@ -84,11 +84,11 @@ class LossScale:
         return asdict(self)
 
     def restore(self, state: dict[str, float]) -> None:
-        """Continue from what `state` gave."""
+        """Continue from a result of `state`."""
         self.scale = float(state["scale"])
         self.good_steps, self.skipped = int(state["good_steps"]), int(state["skipped"])
 
 
 def loss_scale_for(precision: Precision) -> LossScale | None:
-    """Only fp16's narrow exponent needs a loss scale."""
+    """The loss scale for fp16, whose exponent is narrow; None for other precisions."""
     return LossScale() if precision.name == "fp16" else None

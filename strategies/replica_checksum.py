@@ -1,10 +1,11 @@
-"""What ranks hold alike, to the bit: replicas of parameters and of optimizer state, and what tensor parallelism leaves whole.
+"""Compares state that ranks must hold identically: replicas of parameters and of optimizer state, and what tensor parallelism
+leaves whole.
 
-Nothing in training compares them: a bit that flips in one replica's memory stays, and spreads with its gradients. So each rank adds up
-the words of every rectangle that others hold too (a change of any one word changes the sum), and compares the sums with theirs.
+Nothing else in training compares them: a bit that flips in one replica's memory stays, and spreads with its gradients. So each rank
+adds up the words of every slice that others hold too (a change of any one word changes the sum), and compares the sums with theirs.
 
-Time: each byte is read once. Traffic per axis: two 8-byte numbers per rectangle, all-reduced (their largest and their smallest); then one
-number over the world, since all ranks must know. Only where something differs do ranks exchange more.
+Time: each byte is read once. Traffic per axis: two 8-byte numbers per slice, all-reduced (their largest and their smallest); then
+one number over the world, since all ranks must have the result. Ranks exchange more only if something differs.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +21,7 @@ from .mesh import GROUPS, Mesh
 from .param_shard import Parameter, Piece, parameters, rectangle
 from .telemetry.current import wait_on
 
-#: A rectangle's place: name, kind of number, offset and size.
+#: Identifies a slice: name, kind of number, offset and size.
 Place = tuple[str, str, tuple[int, ...], tuple[int, ...]]
 _WORDS: Final = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
 
@@ -36,7 +37,7 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Difference:
-    """Parts of the training state that ranks should hold alike and do not. `ranks`: the minority; all that differ where there is none."""
+    """Parts of the training state that differ between ranks, but must not. `ranks`: the minority, or all that differ if there is none."""
 
     names: tuple[str, ...]
     ranks: tuple[int, ...]
@@ -44,9 +45,9 @@ class Difference:
 
 
 def held_alike(parts: Sequence[nn.Module], pieces: Sequence[Piece], mesh: Mesh) -> list[Rectangle]:
-    """Every rectangle of this rank's state that others hold too, in the same order on all that do."""
+    """Every slice of this rank's state that other ranks hold too, in the same order on all of them."""
     found = [_of_piece(piece, mesh) for piece in pieces]
-    if mesh.layout.zero < 3:  # there the pieces are the parameters
+    if mesh.layout.zero < 3:  # in stage 3 the param shards are the parameters
         found += [_of_parameter(parameter, mesh) for parameter in parameters(parts, mesh)]
     once = {(r.tensor.data_ptr(), r.place): r for r in found if r.axes and r.tensor.numel()}
     return list(once.values())
@@ -72,7 +73,7 @@ def _shared(axes: Sequence[str], cut: frozenset[str], mesh: Mesh) -> tuple[str, 
 
 @torch.no_grad()
 def difference(rectangles: Sequence[Rectangle], mesh: Mesh) -> Difference | None:
-    """Where ranks hold different bits, if any do; the same answer on all ranks. Collective over the world."""
+    """The parts in which ranks hold different bits, or None; the same answer on all ranks. Collective over the world."""
     sums = torch.stack([checksum(r.tensor) for r in rectangles]) if rectangles else torch.empty(0, dtype=torch.int64)
     sums = sums.to(mesh.device)
     odd = torch.zeros(len(rectangles), dtype=torch.bool, device=mesh.device)
@@ -92,14 +93,14 @@ def difference(rectangles: Sequence[Rectangle], mesh: Mesh) -> Difference | None
 
 
 def _differs(sums: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """Which of `sums` the ranks of `group` do not share: their largest is not their smallest."""
-    extremes = torch.stack([sums, ~sums])  # ~x = −x − 1 turns the order around, and overflows nowhere
+    """For each of `sums` whether it differs within `group`: the largest is not the smallest."""
+    extremes = torch.stack([sums, ~sums])  # ~x = −x − 1 reverses the order, and never overflows
     wait_on(lambda: dist.all_reduce(extremes, dist.ReduceOp.MAX, group=group), "all_reduce", group)
     return extremes[0] != ~extremes[1]
 
 
 def checksum(tensor: torch.Tensor) -> torch.Tensor:
-    """The sum of the tensor's 8-byte words (of smaller ones where it has no whole number of those), modulo 2⁶⁴."""
+    """The sum of the tensor's 8-byte words modulo 2⁶⁴; of its elements' own words if its size is no multiple of 8 bytes."""
     flat = tensor.detach().reshape(-1)
     if flat.nbytes % 8:
         return flat.view(_WORDS[flat.element_size()]).sum(dtype=torch.int64)
@@ -109,9 +110,9 @@ def checksum(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def named(everyone: Sequence[dict[Place, int]]) -> Difference:
-    """Who differs in what: `everyone` holds by rank the sums of what somebody holds otherwise.
+    """Which ranks differ in which parts: `everyone` holds, by rank, the sums of the parts that differ on some rank.
 
-    The minority are those who differ from what most hold of some rectangle; without a majority anywhere, all of them.
+    The minority are the ranks that differ from the majority in some slice. If no slice has a majority, all of them are returned.
     """
     votes: dict[Place, dict[int, int]] = defaultdict(dict)
     for rank, sums in enumerate(everyone):

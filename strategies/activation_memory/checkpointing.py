@@ -1,12 +1,16 @@
-"""Activation recompute: what a block does not keep for its backward pass, it computes again there.
+"""Activation recompute: a block drops some of its activations and computes them again in its backward pass.
 
-Per block, token and unit of width, in elements (llama: width d, feed-forward h, key/value width k; fused attention):
-`none` keeps everything, 8d + 4h; `full` (Chen et al., 1604.06174) keeps the block's input, d, for one more forward pass; `selective` (by
-op, after Korthikanti et al., 2205.05198, section 5) keeps the input and the results of linear layers, fused attention and collectives,
-4d + 2k + 2h, and computes norms, rotations, activations, products and unfused attention scores again, which costs bytes moved and next
-to no FLOPs, and no traffic. `selective.py` says what of that need not be kept. With tensor and sequence parallelism all of it is divided
-by t. `cost/activations.py` derives the formulas, tests/parity/test_activations.py counts. Recomputing every n-th block weighs one against
-the other.
+Elements that a block keeps, per token (llama: width d, feed-forward h, key/value width k; fused attention):
+
+- `none` keeps everything: 8d + 4h.
+- `full` (Chen et al., 1604.06174) keeps the block's input, d, and costs one more forward pass.
+- `selective` (per operator, after Korthikanti et al., 2205.05198, section 5) keeps the input and the results of linear layers,
+  fused attention and collectives: 4d + 2k + 2h. It computes norms, rotations, activations, products and unfused attention scores
+  again, which costs bytes moved, almost no FLOPs and no traffic.
+
+`selective.py` lists which of these results need not be kept. Tensor plus sequence parallelism divides all of it by t.
+`cost/activations.py` derives the formulas, tests/parity/test_activations.py counts the elements. Recomputing every n-th block is a
+compromise between two modes.
 """
 
 import functools
@@ -20,7 +24,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from ..memory_options import Recompute
 from .selective import COLLECTIVES, contexts
 
-#: Matrix products with weights and fused attention, by operator name. Products of activations alone (`bmm`) are computed again.
+#: Matrix products with weights and fused attention, by operator name. Products of activations alone (`bmm`) are recomputed.
 KEPT = frozenset(
     {
         "aten::mm",
@@ -35,7 +39,7 @@ KEPT = frozenset(
 
 
 def apply_recompute(blocks: Sequence[nn.Module], recompute: Recompute) -> None:
-    """Recompute every `recompute.every`-th block. The instance's `forward` is wrapped: parameter names and hooks stay as they are."""
+    """Recompute every `recompute.every`-th block. Wraps the instance's `forward`; parameter names and hooks do not change."""
     if recompute.mode == "none":
         return
     more: dict[str, Any] = {"context_fn": _selective} if recompute.mode == "selective" else {}
@@ -46,7 +50,7 @@ def apply_recompute(blocks: Sequence[nn.Module], recompute: Recompute) -> None:
 
 
 def _selective() -> tuple[Any, Any]:
-    """A compiler wants torch's own way of naming what is kept, and sees by itself what is not needed."""
+    """The context function for selective recompute. The compiler needs torch's own policy, and finds unneeded results by itself."""
     return create_selective_checkpoint_contexts(_policy) if torch.compiler.is_compiling() else contexts(kept)
 
 
@@ -56,7 +60,7 @@ def _policy(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:  # 
 
 
 def kept(name: str) -> bool:
-    """Whether results of the operator of that name are kept. A collective's are, whose recompute would be traffic; but those that write
-    into buffers (`c10d`: ring, experts) must run again: a result that is kept is not written.
+    """Whether the results of the operator `name` are kept. Those of collectives are, because recomputing them would be traffic.
+    Collectives that write into buffers (`c10d`: ring, experts) must run again: if a result is kept, the buffer is not written.
     """
     return name in KEPT or (name.startswith(COLLECTIVES) and not name.endswith("wait_tensor"))

@@ -1,9 +1,15 @@
-"""Offload: what lies in the host's memory instead of the device's (ZeRO-Offload, 2101.06840).
+"""Offload: keeps optimizer state, activations or parameters in host memory instead of device memory (ZeRO-Offload, 2101.06840).
 
-Optimizer: a share r of the pieces' elements P has its state and its step on the host: 8·r·P bytes of AdamW's moments leave the device,
-which keeps the pieces themselves; per step 4·r·P bytes of gradients and 4·r·P of values come and 4·r·P go, in chunks. Activations: what
-a block keeps for its backward pass is moved during its forward pass and fetched when needed, twice its bytes per micro-batch; parameters
-stay. Parameters: see `fsdp.py`. The path is the same where the device is a CPU: there a copy costs memory and gains none.
+Optimizer: for a share r of the P elements, state and step are on the host. 8·r·P bytes of AdamW's moments leave the device, which
+keeps the param shards themselves. Per step, 4·r·P bytes of gradients and 4·r·P of values are copied to the host and 4·r·P back, in
+chunks.
+
+Activations: what a block keeps for its backward pass is moved to the host during its forward pass and fetched when needed: twice
+its bytes per micro-batch. Parameters stay on the device.
+
+Parameters: see `fsdp.py`.
+
+If the device is a CPU, the path is the same: the copy then costs memory and frees none.
 """
 
 import functools
@@ -22,9 +28,10 @@ HOST = torch.device("cpu")
 
 
 class HostOptimizer(Optimizer):
-    """An optimizer over `pieces` of which a `share` (0 to 1, of the elements) is updated on the host.
+    """An optimizer over `pieces` that updates a `share` (0 to 1, of the elements) of them on the host.
 
-    `make` gives the optimizer of some pieces. What others read stays as they know it: `state` by piece, `param_groups` of all.
+    `make` returns the optimizer for a list of param shards. The attributes that other code reads keep their meaning: `state` by
+    shard, `param_groups` of all.
     """
 
     def __init__(
@@ -58,7 +65,10 @@ class HostOptimizer(Optimizer):
 
 
 class _Chunk:
-    """Some pieces with their twins on the host. The piece is what counts (a checkpoint fills it): its twin is filled anew each step."""
+    """Some param shards with their copies on the host.
+
+    The device's shard is authoritative (a checkpoint fills it): each step refills the copy.
+    """
 
     def __init__(self, pieces: Sequence[Piece], make: Callable[[Sequence[Piece]], Optimizer]) -> None:
         self.pieces = list(pieces)
@@ -81,12 +91,12 @@ class _Chunk:
 
 
 def _twin(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same shape and dtype on the host; pinned where that speeds up copies."""
+    """A tensor of the same shape and dtype on the host; pinned if that speeds up copies."""
     return torch.empty_like(tensor, device=HOST, pin_memory=tensor.is_cuda, requires_grad=False)
 
 
 def pick(pieces: Sequence[Piece], share: float) -> set[int]:
-    """Numbers of the pieces that go to the host: in order, as many as fit in `share` of all elements."""
+    """Indices of the param shards that go to the host: in order, as many as fit in `share` of all elements."""
     room = share * sum(piece.tensor.numel() for piece in pieces)
     picked = set()
     for number, piece in enumerate(pieces):
@@ -109,13 +119,13 @@ def _chunks(pieces: Sequence[Piece], limit: int) -> list[list[Piece]]:
 
 
 def offload_activations(blocks: Iterable[nn.Module]) -> None:
-    """Let every block keep what its backward pass needs on the host. The instance's `forward` is wrapped; names and hooks stay."""
+    """Let each block keep on the host what its backward pass needs. Wraps the instance's `forward`; names and hooks do not change."""
     for block in blocks:
         block.forward = functools.partial(_forward, block, block.forward)
 
 
 def _forward(block: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    # Asked at each call: ZeRO-3 puts gathered parameters in place just before.
+    # Evaluated at each call: ZeRO-3 puts gathered parameters in place just before it.
     resident = {_storage(value) for value in block.parameters()}
     with torch.autograd.graph.saved_tensors_hooks(functools.partial(_pack, resident), _unpack):
         return forward(*args, **kwargs)
@@ -127,7 +137,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def _pack(resident: set[int], tensor: torch.Tensor) -> Any:
-    """A tensor on the host and how to bring it back; parameters and single numbers as they are."""
+    """The tensor on the host and how to bring it back. Parameters and scalars are returned unchanged."""
     with torch.no_grad():
         if not tensor.dim() or _storage(tensor) in resident:
             return tensor

@@ -1,8 +1,10 @@
-"""Selective recompute: results of chosen operators are kept in the forward pass and given again, in order, in the second one.
+"""Selective recompute: keeps results of chosen operators in the forward pass and returns them, in order, in the recomputation.
 
-Two kinds are not kept that a list of operators alone would keep: what only leads to another kept result (`only_for_kept`: partial
-sums before their reduction, the gathered input of linear layers), which the second pass does not compute either; and results after
-which nothing was saved for the backward pass (a block's last layer), since the second pass ends before them.
+Two kinds of result are on the operator list but are not kept:
+
+- a result that only leads to another kept result (`only_for_kept`: partial sums before their reduction, the gathered input of
+  linear layers); the recomputation does not compute it either;
+- results after which nothing was saved for the backward pass (a block's last layer), because the recomputation ends before them.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +31,7 @@ COLLECTIVES = "_c10d_functional::"
 
 @contextmanager
 def only_for_kept() -> Iterator[None]:
-    """What is computed within is used by nothing but results that are kept: it need not be."""
+    """Inside, results are used only by results that are kept, so they need not be kept themselves."""
     token = _ONLY_FOR_KEPT.set(True)
     try:
         yield
@@ -39,7 +41,7 @@ def only_for_kept() -> Iterator[None]:
 
 @contextmanager
 def watched(keep: Callable[[Tensor], Any]) -> Iterator[None]:
-    """Call `keep` with each tensor that is kept within; what it returns lives as long as the tensor is kept."""
+    """Call `keep` with each tensor that autograd saves inside. What `keep` returns lives as long as the saved tensor."""
     token = _WATCHED.set(keep)
     try:
         yield
@@ -49,7 +51,7 @@ def watched(keep: Callable[[Tensor], Any]) -> Iterator[None]:
 
 @dataclass
 class _Kept:
-    """What `op` gave; of what only leads to kept results the shape alone, in a storage of one element."""
+    """The result of `op`. If it only leads to kept results, just its shape, in a storage of one element."""
 
     op: Any
     result: Any
@@ -58,13 +60,13 @@ class _Kept:
 
 
 def contexts(chosen: Chosen) -> tuple[TorchDispatchMode, TorchDispatchMode]:
-    """Both passes of one call, for the `context_fn` of `torch.utils.checkpoint`."""
+    """The modes for both passes of one call, for the `context_fn` of `torch.utils.checkpoint`."""
     kept: list[_Kept] = []
     return _First(chosen, kept), _Second(chosen, kept)
 
 
 class _First(TorchDispatchMode):
-    """Keeps a result as soon as the second pass is sure to come so far."""
+    """Keeps a result as soon as it is certain that the recomputation reaches it."""
 
     def __init__(self, chosen: Chosen, kept: list[_Kept]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -74,7 +76,7 @@ class _First(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = _name(func)
         if name not in QUIET and not name.startswith(COLLECTIVES):
-            self._settle()  # `func` saves its inputs, for all that is known here
+            self._settle()  # `func` may save its inputs
         result = func(*args, **(kwargs or {}))
         if self._chosen(name):
             self._last.append(_noted(func, result))
@@ -94,7 +96,7 @@ class _First(TorchDispatchMode):
 
 
 class _Second(TorchDispatchMode):
-    """Gives what was kept. What was not, it computes."""
+    """Returns the kept results, and computes the others."""
 
     def __init__(self, chosen: Chosen, kept: list[_Kept]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -110,17 +112,17 @@ class _Second(TorchDispatchMode):
         entry = self._kept[self._next]
         self._next += 1
         if entry.op is not func:
-            raise RuntimeError(f"a block ran {func} when it was run again, where it first ran {entry.op}")
+            raise RuntimeError(f"a block ran {func} when it was recomputed, but {entry.op} in its forward pass")
         if entry.versions and entry.versions != _versions(entry.result):
             raise RuntimeError(f"the kept result of {func} was changed in place")
         return tree_map_only(Tensor, Tensor.detach if entry.versions else torch.empty_like, entry.result)
 
 
 def _noted(op: Any, result: Any) -> _Kept:
-    """`result` without its graph, or its shape."""
+    """`result` without its graph, or only its shape."""
     if _ONLY_FOR_KEPT.get():
         return _Kept(op, tree_map_only(Tensor, lambda t: t.new_empty(()).expand(t.shape), result), [])
-    # Beneath autograd only this lets a view share the version that tells of changes in place.
+    # Below autograd only this lets a view share the version counter that reveals in-place changes.
     with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
         kept = tree_map_only(Tensor, Tensor.detach, result)
     return _Kept(op, kept, _versions(kept))

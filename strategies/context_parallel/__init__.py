@@ -1,1 +1,1 @@
-"""Attention over a sequence that is cut over ranks."""
+"""Attention over a sequence that is sharded over ranks."""

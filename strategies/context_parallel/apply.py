@@ -1,12 +1,12 @@
-"""Context parallelism: each rank holds some positions of every sequence; attention alone needs the others'.
+"""Context parallelism: each rank holds some positions of every sequence; only attention needs the other ranks' positions.
 
-The degree is a product: neighbours exchange heads for positions (Ulysses, inside), and keys travel around a ring of such groups (outside).
-Ring rank r of R has chunks r and 2R−1−r of 2R (`ring_attention.py` says why), of which Ulysses rank u of U has the u-th part. Whatever else
-a model does is done token by token, with its positions as they are in the whole sequence.
+The degree is a product: neighbouring ranks exchange heads for positions (Ulysses, inside), and keys travel around a ring of such
+groups (outside). Ring rank r of R has chunks r and 2R−1−r of 2R (see `ring_attention.py` for the reason); of these Ulysses rank u
+of U has the u-th part. Everything else in a model works per token, with the token's position in the whole sequence.
 
-Memory: activations ÷ C; parameters, gradients and optimizer state as with data parallelism, whose ZeRO stages cut over data × context.
-Traffic per rank, layer and micro-batch: that of `ulysses.py` for sequence · U/C tokens,
-and that of `ring_attention.py` with 1/U of the heads.
+Memory: activations ÷ C; parameters, gradients and optimizer state as with data parallelism, whose ZeRO stages shard over data × context.
+Traffic per rank, layer and micro-batch: that of `ulysses.py` for sequence · U/C tokens, and that of `ring_attention.py` with 1/U of
+the heads.
 """
 
 import functools
@@ -27,21 +27,21 @@ Positions = Callable[[int, torch.device], Tensor]
 
 @runtime_checkable
 class ContextSpread(Protocol):
-    """A model that lets its attention be replaced and be told its tokens' positions."""
+    """A model that lets its attention and its tokens' positions be replaced."""
 
     def spread_context(self, spread: Callable[[Attend], Attend], positions: Positions) -> None:
-        """Attend with `spread(attend)` wherever it did with `attend`, and count positions with `positions`."""
+        """Replace every `attend` with `spread(attend)`, and compute positions with `positions`."""
 
 
 def apply_context(part: nn.Module, mesh: Mesh) -> None:
-    """Spread `part`'s attention over the context axis. Raises `Refusal` for a model that has no `spread_context`."""
+    """Distribute `part`'s attention over the context axis. Raises `Refusal` for a model without `spread_context`."""
     if mesh.layout.context == 1:
         return
     if not isinstance(part, ContextSpread):
         raise Refusal(
             "layout.context",
-            f"{type(part).__name__} gives no spread_context(spread, positions), so its attention cannot be replaced.",
-            "Set layout.context to 1, or let the module give it.",
+            f"{type(part).__name__} has no spread_context(spread, positions), so its attention cannot be replaced.",
+            "Set layout.context to 1, or add that method to the module.",
         )
     layout, index = mesh.layout, mesh.index("context")
 

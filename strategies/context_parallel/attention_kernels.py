@@ -1,11 +1,11 @@
-"""Attention kernels that also give the log-sum-exp of their scores, which is what blocks of one softmax are merged by.
+"""Attention kernels that also return the log-sum-exp of their scores, which is needed to merge blocks of one softmax.
 
-A block is softmax(q·kᵀ/√size)·v over some of the keys. Torch's public attention keeps its log-sum-exp to itself, so the fused kernels are
-called by their operators, in this file alone and only for the versions of torch that were tried; `MATH` says the same in plain
-tensor operations, holds all scores of a block at once, and serves everywhere else.
+A block is softmax(q·kᵀ/√size)·v over some of the keys. Torch's public attention does not return its log-sum-exp. This file
+therefore calls the fused kernels by their operators, and is the only one that does, only for the versions of torch that were
+tested. `MATH` computes the same with plain tensor operations, holds all scores of a block at once, and is used everywhere else.
 
-Shapes: q, out [batch, heads, queries, size]; k, v [batch, key heads, keys, size], where key heads divide heads and neighbours share one;
-log-sum-exp [batch, heads, queries] in fp32 (fp64 for fp64). A causal block has as many queries as keys.
+Shapes: q, out [batch, heads, queries, size]; k, v [batch, key heads, keys, size], where key heads divide heads and neighbouring
+heads share one; log-sum-exp [batch, heads, queries] in fp32 (fp64 for fp64). A causal block has as many queries as keys.
 """
 
 import math
@@ -25,8 +25,8 @@ _HALVES = (torch.bfloat16, torch.float16)
 class Kernel:
     """`forward(q, k, v, causal)` → out, log-sum-exp; `backward(grad, q, k, v, out, lse, causal)` → gradients of q, k and v.
 
-    `out` and `lse` of the backward pass may be those of a softmax over more keys than the block's: the gradients are then the
-    block's share (Dao, 2307.08691, algorithm 2).
+    `out` and `lse` of the backward pass may come from a softmax over more keys than the block's: the gradients are then the block's
+    share (Dao, 2307.08691, algorithm 2).
     """
 
     forward: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
@@ -34,7 +34,7 @@ class Kernel:
 
 
 def kernel_for(q: Tensor) -> Kernel:
-    """The fastest kernel that is known to be right for q's device and dtype."""
+    """The fastest kernel that is known to be correct for q's device and dtype."""
     if not torch.__version__.startswith(_TRIED):
         return MATH
     if q.device.type == "cpu":
@@ -62,7 +62,7 @@ def _math_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, l
 
 
 def _scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
-    """q·kᵀ/√size [batch, heads, queries, keys], at least fp32; −∞ where a query comes before its key."""
+    """q·kᵀ/√size [batch, heads, queries, keys], at least fp32; −∞ if a query comes before its key."""
     wide = torch.promote_types(q.dtype, torch.float32)
     scores: Tensor = q.to(wide) @ _shared(k, q).to(wide).mT / math.sqrt(q.shape[-1])
     if not causal:
@@ -72,12 +72,12 @@ def _scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
 
 
 def _shared(k: Tensor, q: Tensor) -> Tensor:
-    """k with a head for each of q's."""
+    """k repeated so that each head of q has its own."""
     return k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
 
 
 def _summed(gradient: Tensor, k: Tensor) -> Tensor:
-    """The gradients of the copies that `_shared` made, summed for each of k's heads."""
+    """The gradients of the copies that `_shared` made, summed for each head of k."""
     summed: Tensor = gradient.unflatten(1, (k.shape[1], -1)).sum(2)
     return summed
 
@@ -100,7 +100,7 @@ def _cuda_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor
 
 def _cuda_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool) -> Gradients:
     backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
-    # Of a dense batch there are no cumulative lengths, and without dropout the random state is not read.
+    # A dense batch has no cumulative lengths; without dropout the random state is not read.
     unread = torch.zeros(2, dtype=torch.uint64, device=q.device)
     lengths = (None, None, q.shape[2], k.shape[2], 0.0, causal, unread, unread[0])
     of_q, of_k, of_v = backward(grad, q, k, v, out, lse.contiguous(), *lengths)

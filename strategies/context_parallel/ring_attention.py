@@ -1,13 +1,13 @@
 """Ring attention: keys and values travel around the ranks that share a sequence, and every query meets each of them once (2310.01889).
 
-Exact and causal. The sequence is cut into 2R chunks and rank r holds chunks r and 2R−1−r (zigzag), so that all ranks have the
-same work at each step: first their own tokens under the causal mask; then, of an earlier rank's keys, the first chunk against all own
-queries, or, of a later rank's keys, both chunks against the own second chunk; neither needs a mask. Blocks are merged by the log-sum-exp
-of their scores (online softmax, 2205.14135). The next keys are on their way while a block is computed.
+Exact and causal. The sequence is split into 2R chunks and rank r holds chunks r and 2R−1−r (zigzag), so that all ranks have the
+same work at each step. Step 0: the rank's own tokens under the causal mask. Then, for an earlier rank's keys, the first chunk
+against all own queries; for a later rank's keys, both chunks against the own second chunk. Neither needs a mask. Blocks are merged
+by the log-sum-exp of their scores (online softmax, 2205.14135). The next keys are in transit while a block is computed.
 
 Memory per rank and layer: 1/R of the sequence's activations, and two blocks of keys and values.
-Traffic per rank, layer and micro-batch, with n = batch · sequence/R · key heads · head size: 2n(R−1) elements forward; backward 2n(R−1)
-again and as many gradients, in fp32 or wider, which travel along with their keys and go on home.
+Traffic per rank, layer and micro-batch, with n = batch · sequence/R · key heads · head size: 2n(R−1) elements forward. Backward
+2n(R−1) again and as many gradients, in fp32 or wider, which travel along with their keys and on to the keys' owner.
 """
 
 from typing import Any
@@ -23,8 +23,8 @@ from .attention_kernels import Kernel, kernel_for
 def ring_attention(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, kernel: Kernel | None = None) -> Tensor:
     """This rank's rows of softmax(q·kᵀ/√size)·v under the causal mask of the whole sequence.
 
-    q [batch, heads, sequence/R, size], k and v with a divisor of its heads; in zigzag order over the ranks of `group`. `kernel` computes
-    the blocks; by default the fastest.
+    q [batch, heads, sequence/R, size]; k and v with a number of heads that divides q's; in zigzag order over the ranks of `group`.
+    `kernel` computes the blocks; the default is the fastest.
     """
     out: Tensor = _RingAttention.apply(q, k, v, group, kernel or kernel_for(q))  # type: ignore[no-untyped-call]
     return out
@@ -55,7 +55,7 @@ class _RingAttention(torch.autograd.Function):
         group: dist.ProcessGroup = ctx.group
         of_q = torch.zeros(q.shape, dtype=lse.dtype, device=q.device)
         held = torch.stack((k, v))
-        # The gradient of the keys that are held now, as far as the ranks that held them before have summed it.
+        # The gradient of the keys that this rank holds now, summed over the ranks that held them before.
         summed: Pending | None = None
         own = torch.zeros(held.shape, dtype=lse.dtype, device=q.device)
         for step in range(group.size()):
@@ -77,12 +77,12 @@ class _RingAttention(torch.autograd.Function):
 
 
 def _next(held: Tensor, step: int, group: dist.ProcessGroup) -> Pending:
-    """Start to hand `held` on, but in the last step."""
+    """Start to pass `held` to the next rank, except in the last step."""
     return shift(held, group) if step < group.size() - 1 else lambda: held
 
 
 def _meeting(step: int, rank: int, length: int) -> tuple[slice, slice]:
-    """Which own queries meet which of the keys that came `step` ranks far. Only step 0 needs the causal mask."""
+    """Which of the own queries attend to which of the keys that came from `step` ranks away. Only step 0 needs the causal mask."""
     whole, half = slice(0, length), length // 2
     if step == 0:
         return whole, whole
@@ -90,7 +90,7 @@ def _meeting(step: int, rank: int, length: int) -> tuple[slice, slice]:
 
 
 def _merge(out: Tensor, lse: Tensor, block: Tensor, block_lse: Tensor) -> None:
-    """Take a block into `out` and `lse`, in place: each is weighted by its share of the common denominator."""
+    """Merge a block into `out` and `lse`, in place: each is weighted by its share of the common denominator."""
     both = torch.logaddexp(lse, block_lse)
     out.mul_((lse - both).exp().unsqueeze(-1)).add_(block * (block_lse - both).exp().unsqueeze(-1))
     lse.copy_(both)

@@ -1,11 +1,11 @@
 """Ulysses: ranks exchange heads for positions around attention, so that each attends with some heads over all positions (2309.14509).
 
-Each of U ranks holds 1/U of the positions with all heads; an all-to-all makes that all positions with 1/U of the heads, attention
-runs as on one rank, and another all-to-all goes back. Heads and key/value heads must be multiples of U; rank u takes the u-th part of
-both, so that groups of query heads stay with their key head.
+Each of U ranks holds 1/U of the positions with all heads. An all-to-all turns that into all positions with 1/U of the heads,
+attention runs as on one rank, and another all-to-all reverts it. Heads and key/value heads must be multiples of U. Rank u takes the
+u-th part of both, so that groups of query heads stay with their key head.
 
 Traffic per rank, layer and micro-batch, with n = batch · sequence/U · head size · (2·heads + 2·key heads): n(U−1)/U elements
-forward and as many backward. It falls with U, where a ring's keys do not. Memory: as on one rank, ÷ U.
+forward and as many backward. It falls with U, while a ring's traffic does not. Memory: as on one rank, ÷ U.
 """
 
 from collections.abc import Callable
@@ -18,19 +18,23 @@ from torch import Tensor
 from ..layout import Refusal
 from ..telemetry.current import wait_on
 
-#: q [batch, heads, queries, size], k and v with a divisor of its heads → causal attention's output, of q's shape.
+#: q [batch, heads, queries, size]; k and v with a number of heads that divides q's → causal attention's output, of q's shape.
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def ulysses_attention(q: Tensor, k: Tensor, v: Tensor, group: dist.ProcessGroup, attend: Attend) -> Tensor:
     """`attend` over the positions of all ranks of `group`, which hold consecutive parts of them.
 
-    q [batch, heads, sequence/U, size], k and v with a divisor of its heads; returns q's shape.
+    q [batch, heads, sequence/U, size]; k and v with a number of heads that divides q's. Returns q's shape.
     """
     parts = group.size()
     for number in (q.shape[1], k.shape[1]):
         if number % parts:
-            raise Refusal("layout.ulysses", f"{number} heads are not divisible by {parts}.", "Use a divisor of them.")
+            raise Refusal(
+                "layout.ulysses",
+                f"{number} heads are not divisible by {parts}.",
+                "Use a divisor of the number of heads.",
+            )
     # One exchange for all three: the u-th part of each, side by side.
     packed = torch.cat([x.unflatten(1, (parts, -1)) for x in (q, k, v)], dim=2).flatten(1, 2)
     heads = [x.shape[1] // parts for x in (q, k, v)]
@@ -46,13 +50,13 @@ def to_heads(x: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def to_positions(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """[batch, heads/U, sequence, size] → [batch, heads, sequence/U, size]: `to_heads` undone."""
+    """[batch, heads/U, sequence, size] → [batch, heads, sequence/U, size]: the inverse of `to_heads`."""
     rows = x.unflatten(2, (group.size(), -1)).movedim(2, 0)
     return _exchange(rows, group).movedim(0, 1).flatten(1, 2)
 
 
 def _exchange(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Row r of the result is what rank r held in this rank's row."""
+    """Row r of the result is rank r's row for this rank."""
     received = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device)
     rows = rows.contiguous()
     wait_on(lambda: dist.all_to_all_single(received, rows, group=group), "all_to_all", group)

@@ -1,22 +1,22 @@
-"""What is kept for the backward pass, in elements per token: table 2 of Korthikanti et al. (2205.05198), term by term. Imports no torch.
+"""Elements per token that are kept for the backward pass: table 2 of Korthikanti et al. (2205.05198), term by term. Imports no torch.
 
-Their GPT block keeps (theirs are bytes: 2 each at 16 bits, 1 per dropout mask), for width d, feed-forward h = 4d, a heads, s tokens and
-t tensor ranks:
+Their GPT block keeps the following, for width d, feed-forward h = 4d, a heads, s tokens and t tensor ranks. Their numbers are
+bytes: 2 per element at 16 bits, 1 per dropout mask.
 
-- outside the cut layers: 2 inputs of norms and 2 inputs of column-cut layers, 4d; and 2 dropout masks, which ours has not: the 10 of
-  their "tensor" row is 2 · 4 + 2. Sequence parallelism divides it by t; that it can divide the inputs of column-cut layers too is
-  their extra all-gather in the backward pass.
-- inside, over t: q, k and v 3d; input of o d; around the activation 2h: their 24 is 2 · (4 + 8).
-- the core of attention, over t: 5as/h bytes are softmax (2), a mask (1) and what it leaves (2). Without dropout one of them is left,
-  a·s elements; fused attention keeps the log-sum-exp alone, a.
+- Outside the sharded layers: 2 inputs of norms and 2 inputs of column-sharded layers, 4d; and 2 dropout masks, which our blocks do
+  not have: the 10 of their "tensor" row is 2 · 4 + 2. Sequence parallelism divides it by t. It can divide the inputs of
+  column-sharded layers too because of their extra all-gather in the backward pass.
+- Inside, over t: q, k and v 3d; input of o d; around the activation 2h: their 24 is 2 · (4 + 8).
+- The core of attention, over t: the 5as/h bytes are the softmax (2), a dropout mask (1) and its result (2). Without dropout only
+  one of them remains, a·s elements; fused attention keeps only the log-sum-exp, a.
 
-Llama differs in one term: SwiGLU keeps gate, silu(gate), up and their product, 4h. Key and value heads are repeated to all heads where the
-kernel does not know grouped ones, as on CPUs in fp32.
+Llama differs in one term: SwiGLU keeps gate, silu(gate), up and their product, 4h. If the kernel does not support grouped heads, as
+on CPUs in fp32, key and value heads are repeated to all heads.
 
-Full recompute keeps the block's input, d elements, uncut as in their table; with sequence parallelism d/t. Selective recompute keeps no
-more than theirs, which is all but the core; ours computes norms, activations and rotations again as well, and keeps results instead of
-inputs: the block's input and the result of o, 2d (outside); q, k, v at their own widths q + 2k, and the results of gate and up 2h or of up
-h (inside); and, where fused, the core's own output and log-sum-exp, q + a (inside).
+Full recompute keeps the block's input, d elements, not sharded, as in their table; with sequence parallelism d/t. Selective
+recompute keeps no more than theirs, which is all but the core. Ours also recomputes norms, activations and rotations, and keeps
+results instead of inputs: the block's input and the result of o, 2d (outside); q, k, v at their own widths q + 2k, and the results
+of gate and up 2h or of up h (inside); and, if attention is fused, the core's own output and log-sum-exp, q + a (inside).
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Widths:
-    """Of one block, in elements per token. `repeated`: attention's kernel wants key and value heads for each query head."""
+    """The widths of one block, in elements per token. `repeated`: attention's kernel needs key and value heads for each query head."""
 
     dim: int
     query: int
@@ -33,12 +33,12 @@ class Widths:
     hidden: int
     gated: bool
     repeated: bool
-    scores: int | None = None  # tokens that each one attends to, where attention is not fused
+    scores: int | None = None  # tokens that each token attends to, if attention is not fused
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Elements per token: outside of what tensor parallelism cuts, inside, and of attention's core."""
+    """Elements per token: outside the layers that tensor parallelism shards, inside them, and of attention's core."""
 
     outside: float
     inside: float

@@ -1,23 +1,26 @@
 """Elements and bytes that rank 0 sends in a step per mesh axis and collective, by formula. Imports no torch.
 
-With Ψ parameters on the rank, N replicas, m micro-batches, B rows of s tokens on a replica, width d, L blocks, n = B·s·d elements of hidden
-state (÷ C under context parallelism) and f = (t−1)/t:
+With Ψ parameters on the rank, N replicas, m micro-batches, B rows of s tokens on a replica, width d, L blocks, n = B·s·d elements
+of hidden state (÷ C under context parallelism) and f = (t−1)/t:
 
-- data: 2Ψ(N−1)/N elements for ZeRO-0, 1 and 2, of which stage 2 repeats the reduce-scatter per micro-batch; 3Ψ(N−1)/N per micro-batch for
-  ZeRO-3, which under a pipeline gathers and reduces once (1910.02054, section 7). Gradients travel in the dtype in which they are summed;
-  where stage 2 sends each micro-batch's, in the one that computes. From stage 1 on each parameter is cut by its rows, and
-  N·⌈rows/N⌉ of them travel. In groups of S that shard S stands for N, and 2(Ψ/S)(G−1)/G are all-reduced between G groups.
-- tensor: a block all-reduces its two outputs forward and their inputs' gradients backward, 4 times 2nf; the head its input's gradient, 2nf.
-  The embedding is cut by columns: its output is gathered, nf, and each rank takes its own columns of the gradient; a tied one is cut by
-  rows, as its head is: its output is all-reduced, 2nf. The loss all-reduces 1 and then 2 numbers per token (3 with label smoothing).
-- with sequence parallelism a block gathers its two inputs forward, again backward, and its two outputs' gradients, 6nf, and reduce-scatters
-  its outputs and its inputs' gradients, 4nf; the head gathers twice and reduce-scatters once; the embedding's output is gathered (gloo has
-  no all-to-all between shards), and so is its gradient; a tied one's output is reduce-scattered, and its gradient gathered. Norms see a
-  part of the tokens: 2L + 1 gradients of d are all-reduced, by ZeRO-2 and 3 with each micro-batch.
+- data: 2Ψ(N−1)/N elements for ZeRO-0, 1 and 2; stage 2 repeats the reduce-scatter per micro-batch. ZeRO-3 needs 3Ψ(N−1)/N per
+  micro-batch; under a pipeline it gathers and reduces once (1910.02054, section 7). Gradients travel in the dtype in which they are
+  summed; if stage 2 sends each micro-batch's, in the compute dtype. From stage 1 on each parameter is sharded by its rows, and
+  N·⌈rows/N⌉ of them travel. With sharding groups (HSDP) of S ranks, S replaces N, and 2(Ψ/S)(G−1)/G are all-reduced between G
+  groups.
+- tensor: a block all-reduces its two outputs forward and their inputs' gradients backward, 4 times 2nf; the head its input's
+  gradient, 2nf. The embedding is sharded by columns: its output is gathered, nf, and each rank takes its own columns of the
+  gradient. A tied embedding is sharded by rows, like its head: its output is all-reduced, 2nf. The loss all-reduces 1 and then 2
+  numbers per token (3 with label smoothing).
+- with sequence parallelism a block gathers its two inputs forward, again backward, and its two outputs' gradients, 6nf, and
+  reduce-scatters its outputs and its inputs' gradients, 4nf. The head gathers twice and reduce-scatters once. The embedding's
+  output is gathered (gloo has no all-to-all between shards), and so is its gradient; a tied one's output is reduce-scattered, and
+  its gradient gathered. Norms see a part of the tokens: 2L + 1 gradients of d are all-reduced, by ZeRO-2 and 3 with each
+  micro-batch.
 - full recompute repeats what a block sends before its last reduction: two gathers and one reduction, or one all-reduce.
 - Ulysses: U ranks exchange q, k, v and the output, n = B·s/C·head size·(2·heads + 2·key heads), forward and backward.
-- ring: R ranks pass keys and values, n = B·s/C·head size·key heads each, R − 1 times forward (2n), and backward with their gradients in
-  fp32 or wider (2n + 2n).
+- ring: R ranks pass keys and values, n = B·s/C·head size·key heads each, R − 1 times forward (2n), and backward with their
+  gradients in fp32 or wider (2n + 2n).
 - pipeline: each boundary between ranks carries n forward and n back; with sequence parallelism a rank's part of it.
 """
 
@@ -33,7 +36,7 @@ Flow = tuple[str, str]
 
 @dataclass(frozen=True)
 class Moved:
-    """What rank 0 sends of one kind on one axis in a step."""
+    """What rank 0 sends by one collective on one axis in a step."""
 
     words: str
     elements: float
@@ -46,14 +49,14 @@ class Moved:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What is known, and of axes that are not why."""
+    """The traffic of the axes that have a formula; for the others the reason why they have none."""
 
     moved: dict[Flow, Moved]
     unknown: dict[str, str]
 
 
 def traffic(setting: Setting) -> Traffic:
-    """By the names under which a probe counts."""
+    """The traffic under the names that a probe counts by."""
     names = axis_names(setting.layout)
     parts = {
         **_replicas(setting),
@@ -82,7 +85,7 @@ def _held(setting: Setting) -> list[Weight]:
 
 
 def _replicas(setting: Setting) -> dict[str, tuple[str | None, Callable[[], "Sent"]]]:
-    """Gradients and parameters: over the replicas, or in groups that shard and between them."""
+    """Gradients and parameters: over all replicas, or inside and between sharding groups."""
     reason = "The two ends of a pipeline share the tied embedding." if setting.tied_ends else None
     if setting.layout.shard is None:
         return {"replica": (reason, lambda: _data(setting))}
@@ -118,14 +121,14 @@ def _between(setting: Setting) -> Sent:
 
 
 def _why_not_tensor(setting: Setting) -> str | None:
-    """Where what crosses the tensor axis is not counted here."""
+    """Why there is no formula for the traffic of the tensor axis, if there is none."""
     layout = setting.layout
     reasons = {
         "There is no formula for biases, learned positions and norms of heads over the tensor axis.": not setting.decoder.plain,
         "On GPUs the embedding exchanges columns for positions; there is no formula for that.": (
             layout.sequence and setting.device == "cuda" and not setting.decoder.tied
         ),
-        "There is no formula for compiled blocks, whose messages are not seen.": setting.savings.compile,
+        "There is no formula for compiled blocks, whose messages cannot be counted.": setting.savings.compile,
         "There is no formula for ZeRO-3 with tensor parallelism in a pipeline.": layout.zero == 3
         and layout.pipeline > 1,
         "There is no formula for recompute under this schedule.": (
@@ -162,13 +165,13 @@ def _tensor(setting: Setting) -> Sent:
 
 
 def _recomputed(setting: Setting, blocks: int) -> int:
-    """Blocks that run a second time with what they send."""
+    """The number of blocks that run a second time including their messages."""
     recompute = setting.savings.recompute
     return -(-blocks // recompute.every) if recompute.mode == "full" else 0
 
 
 def _heads(setting: Setting) -> tuple[float, float]:
-    """Elements of queries and of keys of rank 0 in a step and block."""
+    """Elements of queries and of keys of rank 0 per step and block."""
     tokens = setting.tokens * setting.batch.microbatches
     return tokens * setting.decoder.query / setting.layout.tensor, tokens * setting.decoder.key / setting.layout.tensor
 

@@ -1,4 +1,7 @@
-"""What a formula says: a number, or between which it lies, in words too; or why there is none. Never a guess. Imports no torch."""
+"""The answer of a formula: a number or its bounds, with the formula as text; or the reason why there is none. Never a guess.
+
+Imports no torch.
+"""
 
 from dataclasses import dataclass
 
@@ -9,7 +12,7 @@ from .model_shape import Decoder
 
 @dataclass(frozen=True)
 class Formula:
-    """Bytes of one rank, least and most over ranks, or where the formula gives bounds; `words` is the formula."""
+    """Bytes of one rank: least and most over ranks, or the formula's bounds; `words` is the formula."""
 
     words: str
     low: float
@@ -18,15 +21,16 @@ class Formula:
 
 @dataclass(frozen=True)
 class Unknown:
-    """No formula."""
+    """There is no formula, and why."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the formulas ask of a run. `compute`, `master` and `gradients`: bytes of an element that computes, of one that is kept, and of a
-    sum of gradients.
+    """The facts about a run that the formulas need.
+
+    `compute`, `master` and `gradients`: bytes per element of the compute dtype, of the kept values, and of a sum of gradients.
     """
 
     layout: Layout
@@ -38,7 +42,7 @@ class Setting:
     master: int
     gradients: int
     moments: int  # of the optimizer, per parameter
-    counted: bool  # whether it counts its updates of each parameter
+    counted: bool  # whether the optimizer counts its updates per parameter
     savings: Savings
     smoothing: bool
     z_loss: bool
@@ -53,17 +57,17 @@ class Setting:
 
     @property
     def cut(self) -> int:
-        """Ranks over which ZeRO cuts."""
+        """Ranks over which ZeRO shards."""
         return self.layout.shard or self.replicas
 
     @property
     def tokens(self) -> int:
-        """Tokens of one micro-batch that one rank sees."""
+        """Tokens of one micro-batch that one rank processes."""
         return self.batch.micro_batch * self.seq_len // self.layout.context
 
     @property
     def each_microbatch(self) -> bool:
-        """Whether each micro-batch's gradients are sent at once, in the dtype that computes (ZeRO-2)."""
+        """Whether each micro-batch's gradients are sent at once, in the compute dtype (ZeRO-2)."""
         return self.layout.zero == 2 and self.layout.pipeline == 1
 
     @property
@@ -72,14 +76,15 @@ class Setting:
         return self.decoder.tied and self.layout.pipeline > 1
 
 
-#: bytes of an element that computes, and of one that is kept, by precision.
+#: Bytes of an element in the compute dtype, and of one that is kept, by precision.
 ELEMENT_BYTES = {"fp64": (8, 8), "fp32": (4, 4), "bf16": (2, 4), "fp16": (2, 4), "fp8": (2, 4)}
 
 
 def axis_names(layout: Layout) -> dict[str, str]:
-    """Mesh axis → the name under which what it moves is counted: axes with the same ranks have one, which a spec uses where one does.
+    """Mesh axis → the name under which its traffic is counted.
 
-    Axes of one rank move nothing, and have none.
+    Axes with the same ranks share one name: the one that a spec uses, if a spec uses one of them. Axes of one rank send nothing and
+    have no name.
     """
     names: dict[tuple[int, ...], str] = {}
     groups = _groups(layout)
@@ -90,7 +95,7 @@ def axis_names(layout: Layout) -> dict[str, str]:
 
 
 def _groups(layout: Layout) -> dict[str, tuple[int, ...]]:
-    """Axis → the ranks that rank 0 shares it with; in the order in which `strategies/mesh.py` makes them."""
+    """Axis → the ranks that rank 0 shares it with, in the order in which `strategies/mesh.py` makes them."""
     t, c, d = layout.tensor, layout.context, layout.degrees["data"]
     strides = {"pipeline": (layout.pipeline, d * c * t), "replica": (d * c, t), "tensor": (t, 1), "data": (d, c * t)}
     strides |= {"context": (c, t), "ring": (layout.ring, layout.ulysses * t), "ulysses": (layout.ulysses, t)}

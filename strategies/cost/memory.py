@@ -1,22 +1,22 @@
 """Bytes that one rank holds, by formula: parameters, gradients, optimizer state, activations. Imports no torch.
 
-Ψ is the number of parameters that the rank has a part of (its stages, its cut over the tensor axis), N the replicas over which ZeRO
-cuts, c the bytes of an element that computes (2 in mixed precision), m of one that is kept (4), and g of a sum of gradients (m or c).
-Rows that N does not divide are padded to equal chunks. The tensor axis pads nothing: of a vocabulary V that its degree t does not divide
-the last rank has fewer rows.
+Ψ is the number of parameters that the rank has a part of (its stages, its shard over the tensor axis), N the replicas over which
+ZeRO shards, c the bytes of an element in the compute dtype (2 in mixed precision), m of one that is kept (4), and g of a sum of
+gradients (m or c). Rows that N does not divide are padded to equal chunks. The tensor axis pads nothing: if its degree t does not
+divide the vocabulary V, the last rank has fewer rows.
 
 | stage | parameters | gradients | optimizer |
 |---|---|---|---|
-| 0 | cΨ | gΨ | 2mΨ, and mΨ of values where c ≠ m |
+| 0 | cΨ | gΨ | 2mΨ, and mΨ of values if c ≠ m |
 | 1 | cΨ | gΨ | 3mΨ/N |
-| 2 | cΨ | gΨ/N and the buckets on their way | 3mΨ/N |
+| 2 | cΨ | gΨ/N and the buckets in transit | 3mΨ/N |
 | 3 | mΨ/N | mΨ/N | 2mΨ/N |
 
-Activations are those that wait for the backward pass (`activations.py`), at its beginning; what a block that recomputes keeps for a moment
-comes on top. Tables and scales of a few bytes per token are left out.
+Activations are those kept at the beginning of the backward pass (`activations.py`); what a recomputed block keeps temporarily is
+extra. Tables and scales of a few bytes per token are left out.
 
-With c = g = 2 and m = 4 these are the 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N of Rajbhandari et al. (1910.02054, section 5); with g = 4,
-the default, 18Ψ, 6Ψ + 12Ψ/N, 2Ψ + 16Ψ/N and 16Ψ/N.
+With c = g = 2 and m = 4 these are the 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N of Rajbhandari et al. (1910.02054, section 5); with g =
+4, the default, 18Ψ, 6Ψ + 12Ψ/N, 2Ψ + 16Ψ/N and 16Ψ/N.
 """
 
 from collections.abc import Callable
@@ -53,8 +53,10 @@ def state_bytes(stage: int, parameters: int, replicas: int, gradients: int = 4) 
 
 
 def _over_ranks(setting: Setting, words: str, most: Size, least: Size | None = None) -> Formula:
-    """The formula on each pipeline and tensor rank: of those that ZeRO cuts alike the largest, and the smallest where that differs."""
-    layout, tensor = setting.layout, sorted({0, setting.layout.tensor - 1})  # who has the most, and the least
+    """The formula on each pipeline and tensor rank: the largest of the ranks with the same ZeRO shard size, and the smallest if it
+    differs.
+    """
+    layout, tensor = setting.layout, sorted({0, setting.layout.tensor - 1})  # tensor ranks with the most and the least
     held = [setting.decoder.held(layout, rank, part) for rank in range(layout.pipeline) for part in tensor]
     return Formula(words + _of_what(setting), min(map(least or most, held)), max(map(most, held)))
 
@@ -67,7 +69,7 @@ def _of_what(setting: Setting) -> str:
 
 def _parameters(setting: Setting) -> Answer:
     if setting.savings.offload.parameters:
-        return Unknown("Parameters lie in the host's memory.")
+        return Unknown("Parameters are in host memory.")
     c, m, n = setting.compute, setting.master, setting.cut
     if setting.layout.zero == 3:
         return _over_ranks(setting, f"{m}Ψ/{n}", lambda held: m * chunks(held, n))
@@ -84,20 +86,20 @@ def _gradients(setting: Setting) -> Answer:
     if zero == 0:
         return _over_ranks(setting, f"{g}Ψ", lambda held: g * elements(held))
     if setting.layout.pipeline > 1 and g == c:
-        return Unknown(f"ZeRO-{zero} takes gradients into buckets one after the other when the pipeline has run.")
+        return Unknown(f"ZeRO-{zero} fills buckets with gradients one after the other when the pipeline has run.")
     if not setting.each_microbatch:
         return _over_ranks(setting, f"{g}Ψ", lambda held: g * n * chunks(held, n))
     own = _over_ranks(setting, "", lambda held: g * chunks(held, n))
     whole = _over_ranks(setting, "", lambda held: c * n * chunks(held, n))
     largest = max(weight.chunk(n) * n * c for weight in setting.decoder.held(setting.layout, 0))
     on_the_way = (setting.prefetch + 1) * max(setting.bucket_bytes, largest)
-    words = f"{g}Ψ/{n}, and at most {setting.prefetch + 1} buckets on their way{_of_what(setting)}"
+    words = f"{g}Ψ/{n}, and at most {setting.prefetch + 1} buckets in transit{_of_what(setting)}"
     return Formula(words, own.low, min(own.high + on_the_way, own.high + whole.high))
 
 
 def _optimizer(setting: Setting) -> Answer:
     if setting.savings.offload.optimizer or setting.savings.offload.parameters:
-        return Unknown("Optimizer state lies in the host's memory, in part or whole.")
+        return Unknown("Optimizer state is in host memory, in part or whole.")
     m, n, zero = setting.master, setting.cut, setting.layout.zero
     values = m if zero in (1, 2) or (zero == 0 and setting.compute != m) else 0
     moments = setting.moments * m
@@ -110,7 +112,7 @@ def _optimizer(setting: Setting) -> Answer:
 
 
 def _counts(setting: Setting, held: list[Weight]) -> int:
-    """A number of updates per parameter."""
+    """Bytes of the update counters: one number per parameter."""
     return 4 * len(held) if setting.counted else 0
 
 
@@ -129,18 +131,18 @@ def _activations(setting: Setting) -> Answer:
 def _why_not_activations(setting: Setting) -> str | None:
     layout, savings = setting.layout, setting.savings
     reasons = {
-        "A pipeline's schedule says how many micro-batches are kept at a time.": layout.pipeline > 1,
+        "The pipeline's schedule determines how many micro-batches are kept at a time.": layout.pipeline > 1,
         "Gathered parameters count among what ZeRO-3 keeps.": layout.zero == 3,
         "There is no formula under context parallelism.": layout.context > 1,
         "A compiled block chooses by itself what it keeps.": savings.compile,
-        "What blocks keep lies in the host's memory.": savings.offload.activations,
+        "What blocks keep is in host memory.": savings.offload.activations,
         "There is no formula for fp8, which keeps scaled copies.": setting.precision == "fp8",
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _block_bytes(setting: Setting, mode: str) -> float:
-    """Per token on one rank."""
+    """Bytes per token on one rank."""
     of, layout = setting.decoder, setting.layout
     repeated = setting.compute > 2
     found = kept(mode, Widths(of.dim, of.query, of.key, of.heads, of.hidden, of.gated, repeated))
@@ -148,9 +150,9 @@ def _block_bytes(setting: Setting, mode: str) -> float:
 
 
 def _end_bytes(setting: Setting, tensor_rank: int) -> float:
-    """Per token on a tensor rank: the inputs of the last norm and of the head, and the loss's softmax in fp32 or wider."""
+    """Bytes per token on a tensor rank: the inputs of the last norm and of the head, and the loss's softmax in fp32 or wider."""
     layout, t = setting.layout, setting.layout.tensor
     wide = max(_WIDE, setting.compute)
     outside = setting.compute * 2 * setting.decoder.dim / (t if layout.sequence else 1)
-    logits = 2 if setting.z_loss and t == 1 else 1  # log Z of the z-loss is of logits, not of their softmax
+    logits = 2 if setting.z_loss and t == 1 else 1  # the z-loss needs log Z of the logits, not of their softmax
     return outside + logits * wide * share(setting.decoder.vocab, t, tensor_rank)

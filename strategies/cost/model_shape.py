@@ -9,14 +9,14 @@ from .stage_balance import ModuleCosts, stage_blocks
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter [rows, columns] (vectors: one column). Tensor parallelism cuts its rows (0), its columns (1), or nothing (None)."""
+    """A parameter [rows, columns] (vectors: one column). Tensor parallelism shards its rows (0), its columns (1), or nothing (None)."""
 
     rows: int
     columns: int = 1
     cut: int | None = None
 
     def of_rank(self, tensor: int, rank: int = 0) -> "Weight":
-        """What tensor rank `rank` of `tensor` holds of it: the first has the most, the last the least."""
+        """The part of this parameter on tensor rank `rank` of `tensor`: the first has the most, the last the least."""
         if self.cut is None:
             return self
         if self.cut == 0:
@@ -28,17 +28,17 @@ class Weight:
         return self.rows * self.columns
 
     def chunk(self, parts: int) -> int:
-        """Elements of the largest of so many chunks of rows; all chunks are padded to it where they travel."""
+        """Elements of the largest of `parts` chunks of rows. All chunks are padded to it when they travel."""
         return -(-self.rows // parts) * self.columns
 
     def last_chunk(self, parts: int) -> int:
-        """Elements of the smallest."""
+        """Elements of the smallest of `parts` chunks of rows."""
         return max(0, self.rows - (parts - 1) * -(-self.rows // parts)) * self.columns
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Embedding, equal blocks, and the end (last norm and head). Widths in elements per token; `costs`: by which a pipeline is split."""
+    """Embedding, equal blocks, and the end (last norm and head). Widths in elements per token; a pipeline is split by `costs`."""
 
     layers: int
     dim: int
@@ -47,8 +47,8 @@ class Decoder:
     heads: int
     hidden: int
     vocab: int
-    gated: bool  # the feed-forward has two columns before its row, whose product is a third
-    plain: bool  # of a kind whose exchanges over the tensor axis are counted: no biases, no norms of heads, no learned positions
+    gated: bool  # the feed-forward has two column-sharded layers before its row-sharded one, and keeps their product as a third
+    plain: bool  # the formulas count its exchanges over the tensor axis: no biases, no norms of heads, no learned positions
     tied: bool
     embed: tuple[Weight, ...]
     block: tuple[Weight, ...]
@@ -56,12 +56,12 @@ class Decoder:
     costs: ModuleCosts
 
     def stages(self, layout: Layout, pipeline_rank: int) -> list[tuple[int, int]]:
-        """(Stage, its number of blocks) of those that a pipeline rank holds."""
+        """(Stage, its number of blocks) for each stage of a pipeline rank."""
         blocks = stage_blocks(layout, self.costs)
         return [(stage, len(blocks[stage])) for stage in layout.stages_of(pipeline_rank)]
 
     def held(self, layout: Layout, pipeline_rank: int, tensor_rank: int = 0) -> list[Weight]:
-        """The parameters of a pipeline rank, as a tensor rank holds them."""
+        """The parameters of a pipeline rank, as the given tensor rank holds them."""
         weights: list[Weight] = []
         for stage, blocks in self.stages(layout, pipeline_rank):
             weights += self.embed if stage == 0 else ()
@@ -71,7 +71,7 @@ class Decoder:
 
 
 def share(number: int, parts: int, index: int) -> int:
-    """Rows in part `index` of `number`, as `torch.chunk` cuts them into `parts`: the last parts may be smaller, or empty."""
+    """Rows in part `index` of `number`, as `torch.chunk` splits them into `parts`: the last parts may be smaller, or empty."""
     size = -(-number // parts)
     return max(0, min(size, number - index * size))
 
@@ -81,10 +81,10 @@ def elements(weights: Iterable[Weight]) -> int:
 
 
 def last_chunks(weights: Iterable[Weight], parts: int) -> int:
-    """Elements of the smallest chunk of each, together."""
+    """The sum of the elements of each weight's smallest chunk."""
     return sum(weight.last_chunk(parts) for weight in weights)
 
 
 def chunks(weights: Iterable[Weight], parts: int) -> int:
-    """Elements of the largest chunk of each, together."""
+    """The sum of the elements of each weight's largest chunk."""
     return sum(weight.chunk(parts) for weight in weights)

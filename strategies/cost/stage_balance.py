@@ -1,8 +1,8 @@
-"""Which blocks go to which pipeline stage, so that the slowest rank is as fast as it can be. Imports no torch, and is deterministic.
+"""Assigns blocks to pipeline stages so that the slowest rank is as fast as possible. Deterministic. Imports no torch.
 
-A step lasts about as long as the busiest rank works, so the largest sum over a rank's stages is made small: embedding and head count,
-and for loops and V schedules a rank's stages count together. With equal blocks the answer is the best there is; with unequal ones it is
-the best for one stage per rank, and a local minimum (no boundary can be moved by one block) for several.
+A step takes about as long as the busiest rank works, so the largest sum over a rank's stages is minimised. Embedding and head
+count, and for loops and V schedules a rank's stages count together. With equal blocks the answer is optimal. With unequal ones it
+is optimal for one stage per rank, and a local minimum (moving any boundary by one block does not improve it) for several.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class ModuleCosts:
 
 
 def stage_blocks(layout: Layout, costs: ModuleCosts) -> tuple[range, ...]:
-    """The blocks of each stage, in order. Every inner stage has one at least; an end may have none beside its embedding or head."""
+    """The blocks of each stage, in order. Every inner stage has at least one; an end may have none beside its embedding or head."""
     stages = layout.stages
     if stages == 1:
         return (range(len(costs.blocks)),)
@@ -57,7 +57,10 @@ def _ranges(counts: Sequence[int]) -> tuple[range, ...]:
 
 
 def _equal_blocks(layout: Layout, costs: ModuleCosts) -> list[int]:
-    """Block after block to the rank with the least work, the last of equals (whose activations live shortest); best for equal blocks."""
+    """Give each block to the rank with the least work, and to the last of equal ranks (its activations live shortest).
+
+    Optimal for equal blocks.
+    """
     stages, size = layout.stages, costs.blocks[0]
     counts = [0, *[1] * (stages - 2), 0]
     owner = {stage: rank for rank in range(layout.pipeline) for stage in layout.stages_of(rank)}
@@ -74,7 +77,7 @@ def _equal_blocks(layout: Layout, costs: ModuleCosts) -> list[int]:
 
 
 def _one_stage_per_rank(stages: int, costs: ModuleCosts) -> list[int]:
-    """The smallest bound that every stage can keep, by bisection; stages are filled up to it from the last to the first."""
+    """The smallest bound that every stage can keep, found by bisection; stages are filled up to it from the last to the first."""
     low, high = 0, costs.embed + sum(costs.blocks) + costs.head
     while low < high:
         middle = (low + high) // 2
@@ -103,7 +106,7 @@ def _filled(stages: int, costs: ModuleCosts, bound: int) -> list[int] | None:
 
 
 def _improved(layout: Layout, costs: ModuleCosts, counts: list[int]) -> list[int]:
-    """Move one block over one boundary as long as that helps the ranks, the slowest first, then the stages."""
+    """Move one block over one boundary as long as that helps the ranks (slowest first), then the stages."""
     stages = layout.stages
 
     def score(tried: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -1,9 +1,9 @@
 """Gradient buckets: parameters grouped in the order in which backward finishes them, so that sending overlaps with computing.
 
-A bucket is sent when all of its gradients are there, and buckets are always sent in the same order: ranks never disagree on which
-collective comes next (Li et al., 2006.15704, section 3.2). A gradient moves into its bucket, in the bucket's dtype, as soon as
-backward has made it, and is dropped: no second copy of all gradients ever lives. A large parameter travels alone, and its new value
-arrives in its own memory; in the dtype that computes its gradient is not copied at all: it is the bucket.
+A bucket is sent when all of its gradients have arrived, and buckets are always sent in the same order: ranks never disagree on
+which collective comes next (Li et al., 2006.15704, section 3.2). As soon as backward has made a gradient, it is copied into its
+bucket, in the bucket's dtype, and dropped: a second copy of all gradients never exists. A large parameter has its own bucket, and
+its new value arrives in its own memory. In the compute dtype its gradient is not copied at all: it is the bucket.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ from ..param_shard import Parameter
 def fill_buckets(parameters: Sequence[Parameter], element_bytes: int, limit: int) -> list[list[Parameter]]:
     """Group parameters, last used first, into buckets of at most `limit` bytes, in the order in which backward completes them.
 
-    A parameter of half the limit or more has its own. The parameters of a bucket have the same `replicas`: it is one message on
-    that axis.
+    A parameter of half the limit or more has its own bucket. The parameters of a bucket have the same `replicas`, because a bucket is
+    one message on that axis.
     """
     buckets: list[list[int]] = []
     filling: dict[str, list[int]] = {}
@@ -39,7 +39,7 @@ def fill_buckets(parameters: Sequence[Parameter], element_bytes: int, limit: int
 
 
 def chunk(tensor: torch.Tensor, parts: int, index: int) -> tuple[int, int, int]:
-    """Rows per chunk, and first row and number of rows of chunk `index`, as `torch.chunk` cuts dimension 0."""
+    """Rows per chunk, and first row and number of rows of chunk `index`, as `torch.chunk` splits dimension 0."""
     rows = tensor.shape[0]
     size = -(-rows // parts)
     start = min(index * size, rows)
@@ -49,9 +49,9 @@ def chunk(tensor: torch.Tensor, parts: int, index: int) -> tuple[int, int, int]:
 class Bucket:
     """A matrix [parts, width] whose row r is the concatenation of every parameter's chunk r, padded to equal size.
 
-    `rows` holds gradients between the first that arrives and `clear`. Of a single parameter that needs no padding they are the gradient
-    itself, if it has their `dtype` (default: the parameters'); other rows stay allocated where gradients may `stay`: memory that is asked
-    for anew costs a page fault per 4 KiB.
+    `rows` holds gradients from the first arrival until `clear`. For a single parameter that needs no padding, `rows` is the gradient
+    itself, if it has their `dtype` (default: the parameters'). Other rows stay allocated if gradients may `stay`: newly allocated
+    memory costs a page fault per 4 KiB.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Bucket:
         self._locals = [p.local for p in self.parameters]
         self._dtype = dtype or self._locals[0].dtype
         self._wide = self._dtype != self._locals[0].dtype
-        self._partial: dict[int, DTensor] = {}  # sums over micro-batches that no tensor rank has whole
+        self._partial: dict[int, DTensor] = {}  # sums over micro-batches, still partial over the tensor axis
         self.widths = [chunk(t, parts, 0)[0] * (t.numel() // max(1, t.shape[0])) for t in self._locals]
         self.width = sum(self.widths)
         self._starts = [sum(self.widths[:i]) for i in range(len(self.widths))]
@@ -79,10 +79,13 @@ class Bucket:
 
     @property
     def landing(self) -> torch.Tensor | None:
-        """Where gathered values may arrive: in the bucket's only parameter, or between steps in rows that stay. None: nowhere yet."""
+        """The memory into which gathered values may be received: the bucket's only parameter, or between steps the rows that stay.
+
+        None if there is none.
+        """
         if self._whole is not None or self.rows is None:
             return self._whole
-        values = self.rows.view(-1).view(self._locals[0].dtype)  # no more of it than values need
+        values = self.rows.view(-1).view(self._locals[0].dtype)  # only as many bytes as the values need
         return values[: self.rows.numel()].view(self.rows.shape)
 
     @property
@@ -91,7 +94,10 @@ class Bucket:
         return partial if self.rows is None else self.rows.nbytes + partial
 
     def take(self, number: int, last: bool) -> None:
-        """Move gradient `number` in, or add it. One that is still partial over the tensor axis waits for its last micro-batch."""
+        """Move gradient `number` in, or add it.
+
+        If it is still partial over the tensor axis, it is kept aside until the last micro-batch.
+        """
         parameter = self.parameters[number]
         grad = parameter.value.grad
         if self._wide and (number in self._partial or _is_partial(parameter, grad)):
@@ -141,7 +147,7 @@ class Bucket:
         return self.rows.narrow(1, self._starts[number], self.widths[number])
 
     def finish(self) -> torch.Tensor:
-        """All gradients of the bucket, zeros for those that had no part in the loss."""
+        """All gradients of the bucket; zeros for parameters that had no part in the loss."""
         for number in range(len(self.parameters)):
             self.take(number, last=True)
             if not self._filled[number]:
@@ -155,7 +161,7 @@ class Bucket:
             self.rows = None
 
     def spread(self, rows: torch.Tensor) -> None:
-        """Give every parameter its new values from the gathered `rows`; nothing to do where they arrived in the parameter."""
+        """Copy the new values from the gathered `rows` into every parameter. Does nothing if they were received in the parameter."""
         if rows is self._whole:
             return
         for local, start, width in zip(self._locals, self._starts, self.widths, strict=True):
@@ -167,7 +173,7 @@ class Bucket:
 
 
 def own_bytes(grad: torch.Tensor) -> int:
-    """What this rank holds of a gradient, which the tensor axis may cut."""
+    """Bytes that this rank holds of a gradient, which may be sharded over the tensor axis."""
     plain = grad.to_local() if isinstance(grad, DTensor) else grad
     return plain.numel() * plain.element_size()
 
@@ -182,7 +188,8 @@ def _is_partial(parameter: Parameter, grad: torch.Tensor | None) -> bool:
 class BucketOrder:
     """Fills buckets as backward makes gradients, and calls `send(i)` for bucket 0, 1, … as they complete.
 
-    `flush` sends what no hook announced. With `always` every backward pass fills, also those before which `arm` is not called.
+    `flush` sends the gradients that no hook announced. With `always`, every backward pass fills buckets, even without a call of `arm`
+    before it.
     """
 
     def __init__(self, buckets: Sequence[Bucket], send: Callable[[int], None], always: bool = False) -> None:
@@ -214,7 +221,7 @@ class BucketOrder:
             self._next += 1
 
     def arm(self, sending: bool) -> None:
-        """Let the next backward pass fill, and send."""
+        """Let the next backward pass fill buckets, and send them if `sending`."""
         self._armed, self.sending, self._next = True, sending, 0
         self._waiting = [len(bucket.parameters) for bucket in self._buckets]
 
@@ -228,7 +235,7 @@ class BucketOrder:
 
     @torch.no_grad()
     def collect(self) -> None:
-        """After a pass that bypasses hooks: fill with what lies with the parameters, if every pass is to fill."""
+        """After a pass that bypasses hooks: fill buckets from the parameters' gradients, if every pass is to fill."""
         if not self._always:
             return
         for bucket in self._buckets:

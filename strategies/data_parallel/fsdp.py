@@ -1,15 +1,17 @@
-"""ZeRO stage 3: parameters, gradients and optimizer state cut over the data axis by torch's `fully_shard` (1910.02054, section 5.3).
+"""ZeRO stage 3: parameters, gradients and optimizer state sharded over the data axis by torch's `fully_shard` (1910.02054, section 5.3).
 
-Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetch` more, in the backward pass one more and the gradients of
-`prefetch` blocks on their way. Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered elements. On CPUs
-`fsdp_comm.py` lets them overlap. Gathered values have the dtype that computes, gradients are always reduced in the master's dtype,
-which is that of the shards. Under a pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), as a schedule
-comes back to them soon. Scalars, which cannot be cut, are replicated; parts without a row are left alone. Where one rank holds both ends
-of a pipeline, a tied embedding and its head are cut and gathered each in its own part; the embedding's shard takes both gradients, the
+Memory per rank: 16Ψ/N bytes and a gathered block; in the forward pass `prefetch` more blocks, in the backward pass one more and the
+gradients of `prefetch` blocks in transit. Traffic per step and micro-batch: 2Ψ(N−1)/N gathered and Ψ(N−1)/N reduce-scattered
+elements. On CPUs `fsdp_comm.py` lets them overlap.
+
+Gathered values have the compute dtype. Gradients are always reduced in the master's dtype, which is that of the shards. Under a
+pipeline, blocks stay gathered between forward and backward (pytorch issue 164756), because a schedule soon returns to them.
+Scalars, which cannot be sharded, are replicated. Parts without a row are not passed to `fully_shard`. If one rank holds both ends
+of a pipeline, a tied embedding and its head are sharded and gathered separately; the embedding's shard takes both gradients, the
 head's is a copy.
 
-In groups that shard (HSDP; `layout.shard` = S of N replicas) the same with S for N, and 2(Ψ/S)(N/S−1)/(N/S) all-reduced between groups, for
-16Ψ/S bytes. Experts that E ranks share are there Ψ/E on N/E replicas, of which max(1, S/E) in each group cut them once more.
+With sharding groups (HSDP; `layout.shard` = S of N replicas) S replaces N, and 2(Ψ/S)(N/S−1)/(N/S) are all-reduced between groups,
+for 16Ψ/S bytes. If E ranks share the experts, they are Ψ/E on N/E replicas, of which max(1, S/E) in each group shard them further.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,10 +33,10 @@ from .fsdp_comm import GlooAllGather, GlooReduceScatter
 
 
 class FullyShard:
-    """Shards each block, then what is left of its part.
+    """Shards each block, then the rest of its part.
 
-    `fill(module)` gives a module its values just before it is cut, so that no rank ever holds the whole model. With `on_host`, shards and
-    their gradients lie in the host's memory, and the optimizer with them: the device holds one gathered block.
+    `fill(module)` writes a module's values just before it is sharded, so that no rank ever holds the whole model. With `on_host`,
+    shards, their gradients and the optimizer are in host memory: the device holds one gathered block.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class FullyShard:
     ) -> None:
         whole = parameters(parts, mesh)
         uncut = {p.name for p in whole if not _can_be_cut(p.value)}
-        # Between groups that shard, torch sums on as soon as it has a group's sum.
+        # With sharding groups, torch all-reduces between groups as soon as a group has its own sum.
         self._mesh, self._begun = mesh, False
         self._sums = GlooReduceScatter(overlap.prefetch, at_once=bool(mesh.hybrid))
         self._sharded = [
@@ -72,14 +74,14 @@ class FullyShard:
         self.pieces += self._scalars.pieces
 
     def before_backward(self, last: bool) -> None:
-        """Every micro-batch is reduced at once: whole gradients never exist, but for scalars."""
+        """Every micro-batch is reduced at once: whole gradients never exist, except for scalars."""
         self._scalars.before_backward(last)
         self._sums.settle()
-        self._sums.at_once |= self._begun  # torch adds to what the micro-batch before has left
+        self._sums.at_once |= self._begun  # torch adds to what the previous micro-batch has left
         self._begun = True
 
     def collect(self) -> None:
-        """A gradient waits with its shard, and has its dtype."""
+        """Does nothing: a gradient stays with its shard, and has its dtype."""
 
     def reduce(self) -> None:
         self._scalars.reduce()
@@ -105,13 +107,13 @@ class FullyShard:
         """Each block gathers its parameters when it needs them."""
 
     def after_validation(self) -> None:
-        """Drop gathered parameters, which only a backward pass would drop: they would be stale after the next update."""
+        """Drop gathered parameters, which otherwise only a backward pass drops: they would be stale after the next update."""
         for module in self._sharded:
             module.reshard()
 
 
 def _now(whole: Sequence[Parameter], parts: Sequence[nn.Module]) -> list[Parameter]:
-    """The parameters `whole` with the values that `fully_shard` has put in their places."""
+    """The parameters `whole` with the values by which `fully_shard` has replaced theirs."""
     values: dict[tuple[str, bool], nn.Parameter] = {}
     for part in parts:
         tied = tied_names(part)
@@ -120,13 +122,13 @@ def _now(whole: Sequence[Parameter], parts: Sequence[nn.Module]) -> list[Paramet
 
 
 def _can_be_cut(value: nn.Parameter) -> bool:
-    """No scalar, and not empty: of a few rows the tensor axis may leave some ranks none."""
+    """Whether the value is neither a scalar nor empty: the tensor axis may leave some ranks none of a few rows."""
     own = value.to_local() if isinstance(value, DTensor) else value
     return value.dim() > 0 and own.numel() > 0
 
 
 def _round_the_empty(module: nn.Module, dtype: torch.dtype) -> None:
-    """Give parts without a row the dtype that computes: torch casts what it gathers alone."""
+    """Give parts without a row the compute dtype: torch casts only what it gathers."""
     for owner in module.modules():
         for key, value in list(owner.named_parameters(recurse=False)):
             if value.dim() and not _can_be_cut(value):
@@ -146,7 +148,7 @@ def _cut(replicas: str, mesh: Mesh) -> Cut:
 
 
 def _cut_by_hand(part: nn.Module, mesh: Mesh) -> Iterator[nn.Module]:
-    """Modules whose parameters have replicas of their own: experts that are spread. They are cut apart from their block."""
+    """Modules whose parameters have replicas of their own: distributed experts. They are sharded apart from their block."""
     if mesh.layout.expert > 1:
         yield from (module for module in part.modules() if hasattr(module, "cut_by_hand"))
 
@@ -188,7 +190,7 @@ def _shard(
 
 
 def _prefetch(part: nn.Module, depth: int) -> None:
-    """Let each block, and the part itself, ask for the `depth` blocks after it, before it computes; in the backward pass one."""
+    """Let each block, and the part itself, request the `depth` blocks after it before it computes; in the backward pass one block."""
     order: list[FSDPModule] = [module for module in (part, *blocks(part)) if isinstance(module, FSDPModule)]
     for number, module in enumerate(order, start=1):
         module.set_modules_to_forward_prefetch(order[number : number + depth])

@@ -1,12 +1,12 @@
-"""What `fully_shard` sends on CPUs: as much as it computes with, and while it computes.
+"""Collectives of `fully_shard` on CPUs: sent in the compute dtype's size, and while the rank computes.
 
-Without streams torch waits for every collective where it starts it. Its hooks for custom collectives may start one and come back:
+Without streams torch waits for every collective where it starts it. Its hooks for custom collectives may start one and return:
 
-- an all-gather returns its `Work`, for which `fully_shard` waits where it copies the parameters out: blocks that it asks for ahead
-  (`set_modules_to_forward_prefetch`, and one in the backward pass) arrive while others compute;
-- a reduce-scatter's result becomes the shard's gradient as it is (a view, no copy, when it is summed in the shard's dtype), and nobody
-  reads it before `settle`. Two things would: a gradient that is there already, to which `fully_shard` adds at once, and HSDP's all-reduce.
-  For them `at_once` is set.
+- An all-gather returns its `Work`. `fully_shard` waits for it when it copies the parameters out: blocks that it requests ahead
+  (`set_modules_to_forward_prefetch`, and one in the backward pass) arrive while others compute.
+- A reduce-scatter's result becomes the shard's gradient as it is (a view, no copy, when it is summed in the shard's dtype), and is
+  not read before `settle`. There are two exceptions: if a gradient is already there, `fully_shard` adds to it at once, and so does
+  HSDP's all-reduce. For them `at_once` is set.
 
 gloo's own reduce-scatter is an all-reduce inside: see `collectives.py`.
 """
@@ -22,7 +22,7 @@ from ..telemetry.current import WaitedWork, now
 
 
 class Allocate:
-    """Memory for messages, asked for anew each time."""
+    """Allocates memory for messages, new for each message."""
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -38,14 +38,14 @@ class GlooAllGather(Allocate):
         group: dist.ProcessGroup,
         async_op: bool = False,  # noqa: ARG002  (torch's signature)
     ) -> dist.Work | None:
-        """Start to gather `input_tensor` [n], which lies in `output_tensor` [N·n]."""
+        """Start to gather `input_tensor` [n], which is a part of `output_tensor` [N·n]."""
         since = now()
         work: dist.Work | None = dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=True)
         return work and WaitedWork(work, "all_gather", group, since)
 
 
 class GlooReduceScatter(Allocate):
-    """For `set_custom_reduce_scatter`, one for all modules: at most `depth` sums are on their way."""
+    """For `set_custom_reduce_scatter`, one for all modules: at most `depth` sums are in transit."""
 
     def __init__(self, depth: int, at_once: bool = False) -> None:
         self._depth, self.at_once = depth, at_once
@@ -59,12 +59,12 @@ class GlooReduceScatter(Allocate):
         op: object,  # noqa: ARG002
         async_op: bool = False,  # noqa: ARG002
     ) -> None:
-        """Start to sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is a sum: see `fsdp.py`."""
+        """Start to sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is always a sum: see `fsdp.py`."""
         rows = input_tensor.view(dist.get_world_size(group), -1)
         self._pending.append(reduce_scatter(rows, group, output_tensor))
         self.settle(0 if self.at_once else self._depth)
 
     def settle(self, left: int = 0) -> None:
-        """Wait until no more than `left` sums are on their way."""
+        """Wait until at most `left` sums are in transit."""
         while len(self._pending) > left:
             self._pending.popleft()()

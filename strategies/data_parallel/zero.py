@@ -1,24 +1,25 @@
-"""ZeRO stages 1 and 2: optimizer state, and gradients, cut over the data axis (Rajbhandari et al., 1910.02054, sections 5.1 and 5.2).
+"""ZeRO stages 1 and 2: optimizer state, and gradients, sharded over the data axis (Rajbhandari et al., 1910.02054, sections 5.1 and 5.2).
 
-Each rank updates its chunk of every parameter (dimension 0 cut as `torch.chunk` does) and gathers the others'.
+Each rank updates its chunk of every parameter (dimension 0 split as by `torch.chunk`) and gathers the others'.
 
-Traffic per step: Ψ(N−1)/N reduce-scattered and Ψ(N−1)/N gathered elements. Stage 1 adds micro-batches up where they are made and sends
-once; stage 2 reduces each micro-batch's at once and keeps its own chunk only, so its reduce-scatter repeats per micro-batch. Under a
-pipeline both reduce after the last micro-batch: a schedule interleaves micro-batches, and whole gradients must exist until then.
+Traffic per step: Ψ(N−1)/N reduce-scattered and Ψ(N−1)/N gathered elements. Stage 1 adds micro-batches up locally and sends once.
+Stage 2 reduces each micro-batch's gradients at once and keeps its own chunk only, so its reduce-scatter repeats per micro-batch.
+Under a pipeline both reduce after the last micro-batch: a schedule interleaves micro-batches, and whole gradients must exist until
+then.
 
 Memory in mixed precision (K = 12: fp32 values and two moments): stage 1 holds 6Ψ + 12Ψ/N bytes, stage 2 2Ψ + 16Ψ/N, and at most
-`prefetch` buckets on their way. Gradients are summed in fp32 over micro-batches and ranks. Stage 1 therefore sends fp32; what stage 2
-sends is one micro-batch's gradient, which has the dtype that computes and loses nothing by travelling so; it is summed in fp32 where it
-arrives. Values are gathered in the dtype that computes.
+`prefetch` buckets in transit. Gradients are summed in fp32 over micro-batches and ranks. Stage 1 therefore sends fp32. Stage 2
+sends one micro-batch's gradient, which already has the compute dtype, so that sending in it loses nothing; the receiver sums it in
+fp32. Values are gathered in the compute dtype.
 
-With gradients in the dtype that computes it is 4Ψ + 12Ψ/N and 2Ψ + 14Ψ/N bytes, as the paper counts them: then they travel and lie in
-it; the sum over ranks is made in fp32 and rounded once, the one over micro-batches is rounded with each. The optimizer's step sees the
-own chunk's gradient in fp32: 4Ψ/N bytes more that live from `reduce` to `publish`.
+With gradients in the compute dtype it is 4Ψ + 12Ψ/N and 2Ψ + 14Ψ/N bytes, as the paper counts them: they are then sent and stored
+in it. The sum over ranks is computed in fp32 and rounded once, the sum over micro-batches is rounded with each. The optimizer's
+step reads the own chunk's gradient in fp32: 4Ψ/N bytes more, from `reduce` to `publish`.
 
-Stage 1's buckets stay allocated from step to step: gradients are summed where they lay, and updated parameters arrive in the same memory.
+Stage 1's buckets stay allocated from step to step: gradients are summed in the same memory, and updated parameters are received in it.
 
-Reduction overlaps with the backward pass. Gathering overlaps with the next forward pass: a block waits for its own parameters when it is
-called. A model of another shape than embed → blocks → norm → head waits for all of them at its start.
+Reduction overlaps with the backward pass. Gathering overlaps with the next forward pass: a block waits for its own parameters when
+it is called. A model of another shape than embed → blocks → norm → head waits for all of them at its start.
 """
 
 from collections import deque
@@ -37,7 +38,7 @@ from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 
 
 class ShardedOptimizer:
-    """Buckets of gradients on their way out during backward, buckets of parameters on their way in during forward."""
+    """Sends buckets of gradients during backward, and receives buckets of parameters during forward."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class ShardedOptimizer:
         sent = precision.compute if self._each_microbatch else precision.gradients
         wide = sent != precision.compute
         filled = fill_buckets(parameters(parts, mesh), sent.itemsize, overlap.bucket_bytes)
-        # Under a pipeline gradients that need not be wider lie with their parameters until `reduce`.
+        # Under a pipeline, gradients that need not be wider stay with their parameters until `reduce`.
         self._stay = stage == 1 and (wide or mesh.size("pipeline") == 1)
         self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas), self._stay, sent) for bucket in filled]
         self._masters = [self._master(bucket) for bucket in self._buckets]
@@ -87,7 +88,7 @@ class ShardedOptimizer:
 
     def before_backward(self, last: bool) -> None:
         self.settle()
-        if self._order.sending:  # the micro-batch before
+        if self._order.sending:  # the previous micro-batch
             self._order.flush()
             self._receive_all()
         self._order.arm(sending=last or self._each_microbatch)
@@ -102,7 +103,7 @@ class ShardedOptimizer:
         self._sent.append((number, reduce_scatter(rows, self._mesh.group(bucket.replicas), into)))
 
     def _receive(self) -> None:
-        """Wait for the oldest bucket on its way and add it to this rank's sums."""
+        """Wait for the oldest bucket in transit and add it to this rank's sums."""
         number, wait = self._sent.popleft()
         arrived, so_far = wait(), self._sums[number]
         self._sums[number] = arrived.to(self._precision.gradients) if so_far is None else so_far.add_(arrived)
@@ -186,17 +187,17 @@ class ShardedOptimizer:
         return hook
 
     def after_validation(self) -> None:
-        """Nothing was gathered for it alone."""
+        """Does nothing: no values were gathered for validation only."""
 
 
 def _left_on(buckets: Sequence[Bucket]) -> int:
-    """Bytes of gradients that no bucket has taken yet."""
+    """Bytes of gradients that are not in a bucket yet."""
     grads = [p.value.grad for bucket in buckets for p in bucket.parameters]
     return sum(own_bytes(grad) for grad in grads if grad is not None)
 
 
 def _callers(parts: Sequence[nn.Module]) -> list[nn.Module]:
-    """The modules that wait for their parameters, in order of use: each part, then its blocks, where it surely calls them."""
+    """The modules that wait for their parameters, in order of use: each part, then its blocks, if it is certain to call them."""
     found: list[nn.Module] = []
     for part in parts:
         blocks = getattr(part, "blocks", None)
@@ -205,7 +206,9 @@ def _callers(parts: Sequence[nn.Module]) -> list[nn.Module]:
 
 
 def _uses(parts: Sequence[nn.Module]) -> dict[nn.Parameter, int]:
-    """Parameter → which of `_callers` waits for it: its block, or the part if it is in none (or in several)."""
+    """Parameter → the index in `_callers` of the module that waits for it: its block, or the part if it is in no block (or in
+    several).
+    """
     uses: dict[nn.Parameter, int] = {}
     turn = 0
     for part in parts:

@@ -1,14 +1,15 @@
-"""How long each action of one step takes, and how much of the step a rank computes nothing: the measured bubble.
+"""Measures how long each action of one step takes, and the share of the step in which a rank computes nothing: the bubble.
 
-    bubble_measured of a rank = 1 − (time within its forward and backward passes) / (time of the schedule)
+bubble_measured of a rank = 1 − (time within its forward and backward passes) / (time of the schedule)
 
-The time of the schedule runs from the moment when all ranks of the pipeline are about to begin to the moment when all have ended: a
-barrier before and after makes it one time, the makespan, on clocks that know nothing of each other. An action's time is that of torch's
-`forward_one_chunk`, `backward_one_chunk` or `backward_weight_one_chunk`, the last stage's loss counted to its forward pass. Collectives of
-other axes within it are work; waiting for the pipeline's neighbours is bubble, and so is what the schedule itself takes. CPUs are read by
-`perf_counter`, CUDA by events on the stream, without a synchronisation between the two barriers.
+The time of the schedule runs from the moment when all ranks of the pipeline are about to begin to the moment when all have ended. A
+barrier before and after makes it one time, the makespan, though the ranks' clocks are not synchronised. An action's time is that of
+torch's `forward_one_chunk`, `backward_one_chunk` or `backward_weight_one_chunk`; the last stage's loss is added to its forward
+pass. Collectives of other axes inside an action are work. Waiting for the pipeline's neighbours is bubble, and so is the overhead
+of the schedule itself. CPU time is read with `perf_counter`, CUDA time with events on the stream, without a synchronisation between
+the two barriers.
 
-Only a step that is watched pays: the stages' methods are replaced for its duration.
+Only a measured step has this cost: the stages' methods are replaced for its duration.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from .simulator import simulate
 
 @dataclass(frozen=True)
 class Bubble:
-    """Shares of the step: this rank's as it was, and its whole pipeline's, had messages and the schedule itself taken no time."""
+    """Idle shares of the step: this rank's as measured, and its whole pipeline's if messages and the schedule itself took no time."""
 
     measured: float
     simulated: float
@@ -36,7 +37,7 @@ class Bubble:
 
 @dataclass(frozen=True)
 class Measured:
-    """Durations in seconds, each action's own, for a simulation without communication."""
+    """Durations in seconds, one per action, for a simulation without communication."""
 
     seconds: Mapping[Action, float]
     communication: float = 0.0
@@ -55,7 +56,7 @@ class Stopwatch:
 
     @contextmanager
     def running(self, stages: Sequence[Any], mesh: Mesh) -> Iterator[None]:
-        """Time what is called on `stages` within; collective over the pipeline."""
+        """Time the passes of `stages` inside. Collective over the pipeline."""
         with ExitStack() as stack:
             for stage in stages:
                 for name, timed in self._timed(stage).items():
@@ -68,7 +69,7 @@ class Stopwatch:
             self.whole = (start, self.clock.now())
 
     def loss(self, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        """`loss`, its time counted to the forward pass before it."""
+        """`loss`, with its time added to the forward pass before it."""
 
         def timed(*args: Any) -> torch.Tensor:
             return self._lap(self.laps[-1][0], loss, *args) if self.laps else loss(*args)
@@ -121,7 +122,7 @@ class Stopwatch:
 
 
 def _meet(mesh: Mesh) -> None:
-    """Wait for the pipeline's other ranks; a barrier is no traffic to those who count it."""
+    """Wait for the pipeline's other ranks. Communication counters do not count this barrier."""
     cuda = mesh.device.type == "cuda"
     group, devices = mesh.group("pipeline"), [mesh.device.index] if cuda else None
     wait_on(lambda: dist.barrier(group, device_ids=devices), "barrier", group)

@@ -1,7 +1,7 @@
-"""Forward only through a pipeline: each stage takes its micro-batches in order and hands them on.
+"""Forward passes through a pipeline: each stage takes its micro-batches in order and passes them on.
 
-The naive twin of a schedule, used for validation: torch's ZBV and DualPipeV cannot run without a backward pass
-(`can't steal_bwd_input if this stage doesn't have backward`, torch 2.13).
+The naive twin of a schedule, used for validation: torch's ZBV and DualPipeV cannot run without a backward pass (`can't
+steal_bwd_input if this stage doesn't have backward`, torch 2.13).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from ..mesh import Mesh
 
 
 class Relay:
-    """The stages of this rank and who holds the neighbours'. Works for any map of stages to ranks."""
+    """The stages of this rank and the ranks of the neighbouring stages. Works for any map of stages to ranks."""
 
     def __init__(self, parts: Sequence[nn.Module], mesh: Mesh, microbatches: int) -> None:
         layout = mesh.layout
@@ -43,7 +43,7 @@ class Relay:
         self._sent.clear()
 
     def _send(self, tensor: torch.Tensor, stage: int) -> None:
-        """A header of three sizes and the dtype, then [batch, seq, dim]; sent tensors are kept until they have left."""
+        """Send a header of three sizes and the dtype, then [batch, seq, dim]. Sent tensors are kept until they have left."""
         header = torch.tensor([*tensor.shape, _DTYPES.index(tensor.dtype)], device=self._device)
         for message in (header, tensor.contiguous()):
             work = dist.isend(message, group=self._group, group_dst=self._owners[stage])

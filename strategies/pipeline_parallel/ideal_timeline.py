@@ -1,9 +1,9 @@
-"""A traced step's pipeline beside the ideal one: the same passes, each as long as it was, simulated with messages that take no time.
+"""Compares a traced step's pipeline with the ideal one: the same passes, each with its measured duration, and messages that take no time.
 
-    bubble_measured of a rank = 1 − (time within its passes) / (last rank's end − first rank's begin of the schedule)
+bubble_measured of a rank = 1 − (time within its passes) / (last rank's end − first rank's begin of the schedule)
 
-on the gang's common clock, so that no barrier disturbs the step. The makespan may be wrong by two ranks' clock errors, which are far
-below a millisecond. The simulation begins where the first rank began.
+The times are on the gang's common clock, so that no barrier disturbs the step. The makespan may be wrong by two ranks' clock
+errors, which are far below a millisecond. The simulation begins when the first rank began.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from .bubble import Bubble, Measured
 from .schedule_order import COMPUTES, Action, Kind, Order
 from .simulator import Timed, simulate
 
-#: Names of spans: the whole schedule, a stage's passes, and the loss, which counts to the forward pass before it.
+#: Names of spans: the whole schedule, a stage's passes, and the loss, which is added to the forward pass before it.
 SCHEDULE: Final = "schedule"
 FORWARD, BACKWARD, BACKWARD_INPUT, WEIGHT = "forward", "backward", "backward of inputs", "backward of weights"
 LOSS: Final = "loss"
@@ -34,7 +34,7 @@ class Passes:
 
 @dataclass(frozen=True)
 class Replay:
-    """`place` within the pipeline; `ideal`: this rank's passes as simulated, in seconds of the common clock."""
+    """`place` is the rank's index in the pipeline; `ideal`: this rank's passes as simulated, in seconds of the common clock."""
 
     place: int
     bubble: Bubble
@@ -42,7 +42,7 @@ class Replay:
 
 
 def passes_of(recorded: Recorded, clock: Aligned) -> Passes:
-    """What a rank that recorded a pipeline's step did in it."""
+    """The passes and the schedule's begin and end, from one rank's recording of a step."""
     seconds: dict[Action, float] = {}
     began = ended = clock.common(recorded.began)
     newest: Action | None = None
@@ -60,7 +60,7 @@ def passes_of(recorded: Recorded, clock: Aligned) -> Passes:
 
 
 def replay(order: Order, everyone: Sequence[Passes], place: int) -> Replay:
-    """One step of the pipeline whose ranks did `everyone`, as rank `place` of it tells it."""
+    """Compare one step, in which the pipeline's ranks ran the passes `everyone`, with the ideal one, for rank `place` of the pipeline."""
     began, ended = min(each.began for each in everyone), max(each.ended for each in everyone)
     seconds = {action: length for each in everyone for action, length in each.seconds.items()}
     timeline = simulate(order, Measured(seconds))

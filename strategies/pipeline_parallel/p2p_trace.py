@@ -1,10 +1,10 @@
-"""Messages between stages in a trace: what a schedule waits for, and how long messages were on their way.
+"""Traces messages between stages: how long a schedule waits for them, and how long they were in transit.
 
-Torch's schedules start messages by `_batch_p2p` and wait by `_wait_batch_p2p`. While a step is traced both are replaced by ones that say so
-to `step_tracer.py`; other steps pay nothing. GPipe and 1F1B send and receive in one batch, which counts as receiving: that
-is what takes long. A
-message is seen to have arrived when somebody has waited for it; one that was sent is waited for at the schedule's end only, and so
-has no time of its own. Where torch has these functions no more, such waits count as `other`.
+Torch's schedules start messages by `_batch_p2p` and wait by `_wait_batch_p2p`. While a step is traced, both are replaced by
+functions that also record to `step_tracer.py`; other steps have no overhead. GPipe and 1F1B send and receive in one batch, which
+counts as receiving, because that takes long. A message is recorded as arrived when a wait for it returned. A sent message is waited
+for only at the schedule's end, and so has no duration of its own. If a version of torch lacks these functions, such waits count as
+`other`.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ LANE: Final = "pipeline"
 
 
 class Batch(list[dist.Work]):
-    """Works that were started together at `since`."""
+    """Work handles that were started together at `since`."""
 
     category: Category = "send"
     since: Any = None
@@ -29,7 +29,7 @@ class Batch(list[dist.Work]):
 
 @contextmanager
 def seen() -> Iterator[None]:
-    """Record the messages of the schedule that runs within."""
+    """Record the messages of the schedule that runs inside."""
     start = getattr(schedules, "_batch_p2p", None)
     wait = getattr(schedules, "_wait_batch_p2p", None)
     if start is None or wait is None:
@@ -48,7 +48,7 @@ def seen() -> Iterator[None]:
         return batch
 
     def waited_for(works: list[dist.Work]) -> None:
-        if not isinstance(works, Batch):  # nothing: a schedule begins with an empty list
+        if not isinstance(works, Batch):  # an empty list: a schedule begins with one
             wait(works)
             return
         if not works:
@@ -57,7 +57,7 @@ def seen() -> Iterator[None]:
             wait(works)
         current().tracer.record_async(LANE, works.category, works.category, works.since)
 
-    setattr(schedules, "_batch_p2p", started)  # noqa: B010  (mypy knows them not)
+    setattr(schedules, "_batch_p2p", started)  # noqa: B010  (mypy has no types for them)
     setattr(schedules, "_wait_batch_p2p", waited_for)  # noqa: B010
     try:
         yield

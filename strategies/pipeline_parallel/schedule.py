@@ -61,9 +61,9 @@ _SCHEDULES: dict[str, Any] = {
 
 
 class OwnStage(PipelineStage):
-    """A stage whose passes are its rank's own time, where the schedule around them waits for neighbours.
+    """A stage whose passes count as its rank's busy time, while the schedule around them waits for neighbours.
 
-    `collect` is called after passes that set gradients of weights out of their hooks' sight.
+    `collect` is called after passes that set gradients of weights without calling hooks.
     """
 
     collect: Callable[[], None]
@@ -114,11 +114,11 @@ class Pipeline:
 
     @property
     def order(self) -> Order:
-        """What every rank of the pipeline does in a step, from the schedule that does it."""
+        """The actions of every rank of the pipeline in a step, read from the schedule that runs them."""
         return order_of(self._schedule, self._layout.schedule, self._layout.pipeline, self._microbatches)
 
     def timeline(self) -> Timeline:
-        """The order simulated with each stage's work, messages taking no time."""
+        """The order simulated with each stage's work; messages take no time."""
         return simulate(self.order, evenly(stage_costs(self._costs, stage_blocks(self._layout, self._costs))))
 
     def plan(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Pipeline:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Time every action of the step within, for `bubble`; collective over the pipeline."""
+        """Time every action of the step inside, for `bubble`. Collective over the pipeline."""
         loss, self._stopwatch = self._loss, Stopwatch(clock_of(self._mesh.device))
         self._loss = self._stopwatch.loss(loss)
         try:
@@ -141,11 +141,11 @@ class Pipeline:
             self._loss = loss
 
     def bubble(self) -> Bubble | None:
-        """The bubble of the step that was timed last, None when there was none; collective over the pipeline."""
+        """The bubble of the last timed step, None if there was none. Collective over the pipeline."""
         return None if self._stopwatch is None else self._stopwatch.bubble(self.order, self._mesh)
 
     def replay(self, steps: Sequence[Recorded], clock: Aligned) -> list[Replay | None]:
-        """Traced steps beside the simulation of what all stages took for their passes; collective over the pipeline."""
+        """Traced steps beside a simulation with the measured duration of every stage's passes. Collective over the pipeline."""
         mine = [passes_of(step, clock) for step in steps]
         everyone = [mine] * self._mesh.size("pipeline")
         dist.all_gather_object(everyone, mine, group=self._mesh.group("pipeline"))
@@ -158,14 +158,15 @@ class Pipeline:
         given = (inputs,) if self._first else ()
         wanted = {"target": targets, "losses": losses} if self.last else {}
         traced = seen() if current().tracer.on else nullcontext()
-        with current().clock.waiting, current().tracer.span("other", SCHEDULE), traced:  # but for what the stages do
+        # The stages' own passes are timed as busy inside.
+        with current().clock.waiting, current().tracer.span("other", SCHEDULE), traced:
             self._schedule.step(*given, **wanted, return_outputs=False)
         if not self.last:
             return torch.zeros((), device=inputs.device)
         return torch.stack([loss.detach() for loss in losses]).sum()
 
     def _loss_of(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """The loss as it is now: timed or not."""
+        """The loss function at this moment: timed or not."""
         with current().clock.busy, current().tracer.span("forward", LOSS):
             return self._loss(output, target)
 
@@ -186,7 +187,7 @@ def _make(layout: Layout, stages: Sequence[Any], microbatches: int, loss: Loss) 
 
 @dataclass
 class _Place:
-    """All that a schedule must know of a stage to make its order, without ranks and without a model."""
+    """The attributes of a stage that a schedule needs to make its order, without ranks and without a model."""
 
     stage_index: int
     num_stages: int
@@ -197,7 +198,7 @@ class _Place:
 
 
 def planned_order(layout: Layout, microbatches: int) -> Order:
-    """The order that `layout` will run with so many micro-batches, before there are any ranks. Raises `ValueError` for too few."""
+    """The order that `layout` runs with `microbatches`, computed without ranks. Raises `ValueError` for too few micro-batches."""
     rank, nothing = 0, nn.Identity()
     places = [_Place(s, layout.stages, layout.pipeline, rank, nothing) for s in layout.stages_of(rank)]
     schedule = _make(layout, places, microbatches, lambda output, _: output)

@@ -1,8 +1,8 @@
-"""The order in which a pipeline's ranks act, taken from the very schedule that runs. Imports no torch.
+"""The order in which a pipeline's ranks act, read from the schedule object that runs. Imports no torch.
 
-Torch's schedules of several stages per rank interpret a list of actions, which is read here. GPipe and 1F1B are loops in torch's code
-(and the list that torch gives for 1F1B is not what it runs: its last rank lacks the first forward); theirs is derived. A test records
-real ranks and finds the same orders, for all schedules.
+Torch's schedules of several stages per rank interpret a list of actions, which is read here. GPipe and 1F1B are loops in torch's
+code; their orders are derived. (Torch has a list for 1F1B, but does not run it: its last rank lacks the first forward.) A test
+records real ranks and finds the same orders, for all schedules.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,14 +12,14 @@ from typing import Any, Literal, get_args
 #: B is a whole backward pass; I and W are its two halves: gradient of the input, gradient of the weights.
 Kind = Literal["F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B"]
 
-#: Kinds that keep a rank busy; sending and receiving go on beside them.
+#: Kinds that keep a rank busy; sending and receiving continue beside them.
 COMPUTES: tuple[Kind, ...] = ("F", "B", "I", "W")
 _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing that a rank does; reads as `2F0`: forward of micro-batch 0 through stage 2."""
+    """One action of a rank, written as `2F0`: forward of micro-batch 0 through stage 2."""
 
     kind: Kind
     stage: int
@@ -29,12 +29,12 @@ class Action:
         return f"{self.stage}{self.kind}{self.microbatch}"
 
 
-#: For each pipeline rank what it does, one after the other.
+#: For each pipeline rank its actions, in order.
 Order = tuple[tuple[Action, ...], ...]
 
 
 def order_of(schedule: Any, name: str, ranks: int, microbatches: int) -> Order:
-    """The order of a schedule object of torch's, called `name` in layouts."""
+    """The order of torch's schedule object `schedule`, called `name` in layouts."""
     if name == "gpipe":
         return tuple(tuple(_gpipe(rank, ranks, microbatches)) for rank in range(ranks))
     if name == "1f1b":
@@ -44,7 +44,9 @@ def order_of(schedule: Any, name: str, ranks: int, microbatches: int) -> Order:
 
 
 def peaks(order: Order) -> list[int]:
-    """For each rank the most (stage, micro-batch) pairs whose activations it holds at once: from a forward to the end of its backward."""
+    """For each rank the maximum number of (stage, micro-batch) pairs whose activations it holds at once: from a forward to the end of
+    its backward.
+    """
     return [_peak(actions) for actions in order]
 
 
@@ -57,7 +59,7 @@ def _peak(actions: Sequence[Action]) -> int:
 
 
 def _read(listed: Sequence[Any]) -> Iterator[Action]:
-    """Torch's actions less those that gather and reduce parameters; an overlapped pair is run one after the other."""
+    """Torch's actions without those that gather and reduce parameters. An overlapped pair is run one after the other."""
     for action in listed:
         for part in action.sub_actions or (action,):
             kind = _KINDS.get(part.computation_type.value)

@@ -1,8 +1,8 @@
-"""What a pipeline's order costs: start and end of every action, the makespan and the bubble. Pure, without torch.
+"""Simulates a pipeline's order: start and end of every action, the makespan and the bubble. Pure functions without torch.
 
-A rank computes one thing at a time, in its order. A message leaves at its place in that order (which may be behind the next computation:
-torch sends after both halves of DualPipeV's pairs) and takes `communication`; it keeps no rank busy, and the action that needs it waits
-for it. Between two stages of one rank nothing is sent.
+A rank computes one action at a time, in its order. A message leaves at its place in that order (which may be after the next
+computation: torch sends after both halves of DualPipeV's pairs) and takes `communication`. It keeps no rank busy, and the action
+that needs it waits for it. Nothing is sent between two stages of one rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,17 +76,17 @@ class Timeline:
 
 
 class Stuck(ValueError):
-    """An order in which ranks wait for each other for ever; the message names the actions that wait."""
+    """An order in which ranks wait for each other forever. The message names the actions that wait."""
 
 
 def evenly(work: Sequence[float]) -> Durations:
-    """Durations of stages with that much work: a forward pass and either half of a backward pass each take a third of it."""
+    """Durations of stages with this work: a forward pass and either half of a backward pass each take a third of it."""
     third = [share / 3 for share in work]
     return Durations(third, third, third)
 
 
 def simulate(order: Order, durations: Times) -> Timeline:
-    """Run `order`. Raises `Stuck` where it cannot come to its end."""
+    """Run `order`. Raises `Stuck` if it cannot complete."""
     owners = {action.stage: rank for rank, actions in enumerate(order) for action in actions if action.kind == "F"}
     waiting = [[action for action in actions if not action.kind.startswith("RECV")] for actions in order]
     position, clock = [0] * len(order), [0.0] * len(order)
@@ -111,7 +111,8 @@ def simulate(order: Order, durations: Times) -> Timeline:
     return Timeline(tuple(tuple(_timed(action, times) for action in actions) for actions in order))
 
 
-#: What an action finishes: (kind, stage, micro-batch). The gradient of the input counts as the backward pass to those who wait.
+#: What an action finishes: (kind, stage, micro-batch). For the actions that wait for it, the gradient of the input counts as the backward
+#: pass.
 _Done = tuple[str, int, int]
 
 
@@ -120,7 +121,7 @@ def _done(action: Action) -> _Done:
 
 
 def _source(action: Action, owners: Mapping[int, int]) -> _Done | None:
-    """What of another stage `action` needs: its result, or the message that brings it from another rank."""
+    """What `action` needs from another stage: that stage's result, or the message that carries it from another rank."""
     kind = {"F": "F", "B": "B", "I": "B"}.get(action.kind)
     stage = action.stage + (-1 if kind == "F" else 1)
     if kind is None or stage not in owners:
@@ -129,7 +130,7 @@ def _source(action: Action, owners: Mapping[int, int]) -> _Done | None:
 
 
 def _arrival(action: Action, times: Mapping[_Done, Timed], owners: Mapping[int, int]) -> float | None:
-    """When `action` has what it needs, or None while that is not known."""
+    """When `action` has what it needs, or None if that is not known yet."""
     own: _Done | None = None
     if action.kind in ("B", "I", "W"):
         own = ("F" if action.kind != "W" else "B", action.stage, action.microbatch)
@@ -140,7 +141,7 @@ def _arrival(action: Action, times: Mapping[_Done, Timed], owners: Mapping[int, 
 
 
 def _timed(action: Action, times: Mapping[_Done, Timed]) -> Timed:
-    """A receive lasts as long as its message is on its way."""
+    """`action` with its start and end. A receive lasts as long as its message is in transit."""
     if not action.kind.startswith("RECV_"):
         return times[_done(action)]
     kind, stage = action.kind.removeprefix("RECV_"), action.stage + (-1 if action.kind == "RECV_F" else 1)

@@ -9,13 +9,13 @@ from ..layout import Layout, Refusal
 
 
 def module_costs(model: nn.Module) -> ModuleCosts:
-    """Work by number of parameters, for a model that tells no FLOPs: 6 per token and weight; looking up an embedding costs none."""
+    """Work by number of parameters, for a model that reports no FLOPs: 6 per token and weight; an embedding lookup costs none."""
     blocks, head = _whole(model)
     return ModuleCosts(0, tuple(_weights(block) for block in blocks.values()), _weights(head))
 
 
 def split(model: nn.Module, stage: int, layout: Layout, costs: ModuleCosts) -> nn.Module:
-    """Cut `model` down, in place, to one stage. Raises `Refusal` for a module that is not embed → blocks → norm → head."""
+    """Reduce `model`, in place, to one stage. Raises `Refusal` for a module that is not embed → blocks → norm → head."""
     if layout.stages == 1:
         return model
     blocks, head = _whole(model)
@@ -45,13 +45,13 @@ def _whole(model: nn.Module) -> tuple[nn.ModuleDict, nn.Module]:
         raise Refusal(
             "layout.pipeline",
             f"{type(model).__name__} cannot be split: it is not embed → blocks (a ModuleDict) → norm → head.",
-            "Set layout.pipeline to 1, or give the module that shape.",
+            "Set layout.pipeline to 1, or build the module in that shape.",
         )
     return cast(nn.ModuleDict, model.blocks), cast(nn.Module, model.head)
 
 
 def _note_tie(model: nn.Module, first: bool, last: bool) -> None:
-    """Both ends hold the shared weight, as `embed.weight` (see `tied_embeddings.py`)."""
+    """Record that both ends hold the shared weight, as `embed.weight` (see `tied_embeddings.py`)."""
     ends = {"embed.weight": first, "head.weight": last}
     model.__dict__["tied_names"] = {own: "embed.weight" for own, here in ends.items() if here}
 

@@ -1,11 +1,12 @@
-"""A tied embedding under a pipeline: the first and the last stage both hold the weight, under its one name (Megatron-LM, 1909.08053).
+"""Tied embeddings under a pipeline: the first and the last stage both hold the weight, under one name (Megatron-LM, 1909.08053).
 
-Each of the two ranks has the gradient of its own use; after the data strategy has reduced it, the pieces are swapped and added, so that
-both optimizers make the same update, to the bit (a + b = b + a). Where one rank holds both stages (ZBV, DualPipeV) both modules share
-the parameter itself, and nothing is sent; ZeRO-3, which gathers it for each use, keeps a shard for each (`fsdp.py`).
+Each of the two ranks has the gradient of its own use. After the data strategy has reduced it, the two ranks exchange their
+gradients and add them, so that both optimizers make the same update, to the bit (a + b = b + a). If one rank holds both stages
+(ZBV, DualPipeV), both modules share the parameter itself, and nothing is sent; ZeRO-3, which gathers it for each use, keeps a shard
+for each (`fsdp.py`).
 
-Memory: vocab · dim parameters and their state on one more rank. Traffic per step: vocab · dim elements each way, divided by the tensor
-degree and, from ZeRO-1 on, by the number of replicas. Clipping and checkpoints count the first stage's piece alone.
+Memory: vocab · dim parameters and their state on one more rank. Traffic per step: vocab · dim elements each way, divided by the
+tensor degree and, from ZeRO-1 on, by the number of replicas. Clipping and checkpoints count only the first stage's param shard.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from ..telemetry.current import wait_on
 
 
 def share(parts: Sequence[nn.Module]) -> None:
-    """Give the last stage's head the first stage's own parameter, where this rank holds both."""
+    """If this rank holds both stages, make the last stage's head use the first stage's own parameter."""
     first, last = parts[0], parts[-1]
     if len(parts) > 1 and "embed.weight" in tied_names(first) and "head.weight" in tied_names(last):
         cast(nn.Linear, last.head).weight = cast(nn.Embedding, first.embed).weight
@@ -36,7 +37,7 @@ class TiedEnds:
         self.pieces: list[Piece] = data.pieces
         self._tied = sorted((p for p in data.pieces if p.name in names), key=lambda p: p.name)
         last = mesh.size("pipeline") - 1
-        self._other = last - mesh.index("pipeline")  # of the two ends
+        self._other = last - mesh.index("pipeline")  # the pipeline rank of the other end
         self.before_backward, self.publish = data.before_backward, data.publish
         self.after_validation, self.collect = data.after_validation, data.collect
         self.settle = data.settle
@@ -66,7 +67,7 @@ class TiedEnds:
 
 
 def over_both_ends(data: DataStrategy, parts: Sequence[nn.Module], mesh: Mesh) -> DataStrategy:
-    """`data`, with tied weights summed over the two ranks that hold them; `data` itself elsewhere."""
+    """`data` with tied weights summed over the two ranks that hold them; `data` itself if there are none."""
     names = frozenset(name for part in parts for name in tied_names(part).values())
     both = {own for part in parts for own in tied_names(part)} >= {"embed.weight", "head.weight"}
     return TiedEnds(data, names, mesh) if names and not both else data

@@ -1,1 +1,1 @@
-"""Weights cut over the tensor axis."""
+"""Weights sharded over the tensor axis."""

@@ -1,10 +1,13 @@
-"""Tensor parallelism: each block's matrices cut by column, then by row (1909.08053), with sequence parallelism between (2205.05198).
+"""Tensor parallelism: each block's matrices sharded by column, then by row (1909.08053), with sequence parallelism between (2205.05198).
 
-The plan is the model's own data (module pattern → style). Per block and micro-batch, with n = batch · seq · dim elements and n̂ = n(t−1)/t:
-2 all-reduces forward and 2 backward, 8n̂. With sequence parallelism 2 all-gathers and 2 reduce-scatters forward, the same backward, and 2
-all-gathers more, as only each rank's part of a gathered input is kept (`linear.py`): 10n̂; all activations shrink to 1/t.
-Every parameter becomes a DTensor, those that are not cut as replicas, so that none is forgotten; only what a style cut by hand and
-noted (`piece.cut_by_hand`: experts, which stand on an axis of their own as well) stays a plain tensor.
+The plan is the model's own data (module pattern → style). Per block and micro-batch, with n = batch · seq · dim elements and n̂ =
+n(t−1)/t: 2 all-reduces forward and 2 backward, 8n̂. With sequence parallelism 2 all-gathers and 2 reduce-scatters forward, the same
+backward, and 2 all-gathers more, as only each rank's part of a gathered input is kept (`linear.py`): 10n̂; all activations shrink
+to 1/t.
+
+Every parameter becomes a DTensor, those that are not sharded as replicas, so that none is forgotten. Only parameters that a style
+sharded manually and recorded (`cut_by_hand` in `param_shard.py`: experts, which have an axis of their own as well) stay plain
+tensors.
 """
 
 from typing import Protocol, runtime_checkable
@@ -20,26 +23,26 @@ from ..param_shard import noted_by_hand
 
 @runtime_checkable
 class TensorPlanned(Protocol):
-    """A model that says how its modules are cut."""
+    """A model that has a plan for sharding its modules."""
 
     def tensor_plan(self, sequence: bool) -> dict[str, ParallelStyle]:
         """Module pattern (`blocks.*.attention.q`) → style, covering every parameter."""
 
 
 def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
-    """Cut `part` over the tensor axis by its model's plan. Raises `Refusal` where there is none, or it leaves a parameter out."""
+    """Shard `part` over the tensor axis by its model's plan. Raises `Refusal` if it has no plan, or the plan leaves out a parameter."""
     if mesh.size("tensor") == 1:
         return
     if not isinstance(part, TensorPlanned):
         raise Refusal(
             "layout.tensor",
-            f"{type(part).__name__} gives no tensor_plan(sequence), so it cannot be cut.",
-            "Set layout.tensor to 1, or let the module give a plan.",
+            f"{type(part).__name__} has no tensor_plan(sequence), so it cannot be sharded over the tensor axis.",
+            "Set layout.tensor to 1, or add that method to the module.",
         )
     parallelize_module(part, mesh.axis("tensor"), _present(part, part.tensor_plan(mesh.layout.sequence)))
     tie = getattr(part, "tie", None)
     if callable(tie):
-        tie()  # cutting replaced parameters one module at a time
+        tie()  # sharding replaced parameters one module at a time
     plain = [
         name
         for name, value in part.named_parameters()
@@ -54,6 +57,6 @@ def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
 
 
 def _present(part: nn.Module, plan: dict[str, ParallelStyle]) -> dict[str, ParallelStyle]:
-    """The plan without the modules that a pipeline put on other ranks."""
+    """The plan without the modules that are on other pipeline ranks."""
     gone = {name for name, child in part._modules.items() if child is None}
     return {pattern: style for pattern, style in plan.items() if pattern.split(".")[0] not in gone}

@@ -1,14 +1,14 @@
-"""Linear layers that are cut over the tensor axis, and what crosses it: Megatron's f, g and, with sequence parallelism, their twins.
+"""Linear layers sharded over the tensor axis, and their communication: Megatron's f, g and, with sequence parallelism, their twins.
 
-A group of column-cut layers shares its input (q, k and v; gate and up); a row-cut one follows. Without sequence parallelism the input is
-whole on every rank and its gradient is all-reduced; a row's partial sums are all-reduced (1909.08053, section 3). With it the input is
-this rank's part of dim 1 and is gathered, its gradient is reduce-scattered, a row's partial sums too (2205.05198, section 4.2.2). Then the
-part alone is kept, and gathered once more in the backward pass, for the whole group at once: that hides behind the gradient of the input,
-whose reduction hides behind the gradients of the weights.
+A group of column-sharded layers shares its input (q, k and v; gate and up); a row-sharded layer follows. Without sequence
+parallelism the input is whole on every rank and its gradient is all-reduced; a row's partial sums are all-reduced (1909.08053,
+section 3). With it the input is this rank's part of dim 1 and is gathered, its gradient is reduce-scattered, a row's partial sums
+too (2205.05198, section 4.2.2). Then only the part is kept, and gathered once more in the backward pass, for the whole group at
+once: that overlaps with computing the gradient of the input, whose reduction overlaps with computing the gradients of the weights.
 
 Kept by a group: n·d/t elements of input (n·d without sequence parallelism). Traffic of n·d elements of hidden state, in n·d(t−1)/t:
-a group 1 forward (gather) and 2 backward (gather, reduce-scatter), a row 1 and 1; without sequence parallelism 2 backward for a group and
-2 forward for a row (all-reduces).
+a group 1 forward (gather) and 2 backward (gather, reduce-scatter), a row 1 and 1; without sequence parallelism 2 backward for a
+group and 2 forward for a row (all-reduces).
 """
 
 from collections.abc import Callable, Sequence
@@ -29,12 +29,14 @@ Columns = Callable[[Tensor, Sequence[nn.Linear]], Sequence[Tensor]]
 
 
 def each(x: Tensor, layers: Sequence[nn.Linear]) -> Sequence[Tensor]:
-    """The layers one after the other, on one rank."""
+    """Apply the layers one after the other, on one rank."""
     return [layer(x) for layer in layers]
 
 
 class CutColumns:
-    """The layers' own columns [batch, seq, out/t] of hidden states [batch, seq, dim], of which `sequence` gives each rank a part of seq."""
+    """The layers' own columns [batch, seq, out/t] of hidden states [batch, seq, dim], of which `sequence` gives each rank a part of
+    seq.
+    """
 
     def __init__(self, mesh: DeviceMesh, sequence: bool) -> None:
         self._axis = Axis(mesh, sequence)
@@ -47,30 +49,30 @@ class CutColumns:
 
 
 def cut_row(layer: nn.Linear, mesh: DeviceMesh, sequence: bool, x: Tensor) -> Tensor:
-    """The sum over ranks of x [batch, seq, in/t] through each one's rows; the bias joins it once."""
-    with only_for_kept():  # a partial sum serves nobody but its reduction
+    """The sum over ranks of x [batch, seq, in/t] through each rank's rows of the weight; the bias is added once."""
+    with only_for_kept():  # a partial sum is only needed for its reduction
         part = F.linear(x, local(layer.weight))
     whole: Tensor = _Sum.apply(part, Axis(mesh, sequence))  # type: ignore[no-untyped-call]
     if layer.bias is None:
         return whole
-    # With sequence parallelism each rank adds it to its own tokens: what it learns is a part of the gradient.
+    # With sequence parallelism each rank adds the bias to its own tokens: its gradient on a rank is then a part of the whole.
     return whole + local(layer.bias, partial=sequence)
 
 
 def cut_lookup(layer: nn.Embedding, mesh: DeviceMesh, sequence: bool, tokens: Tensor) -> Tensor:
-    """Tokens [batch, seq] (int64), each by the one rank that has its row: rows (vocabulary) are cut as `torch.chunk` cuts."""
+    """Look up tokens [batch, seq] (int64), each on the one rank that has its row: rows (vocabulary) are split as by `torch.chunk`."""
     table = local(layer.weight)
     rows = tokens - -(-layer.num_embeddings // mesh.size()) * mesh.get_local_rank()
     elsewhere = (rows < 0) | (rows >= len(table))
     if not len(table):
-        table = F.pad(table, (0, 0, 0, 1))  # something to look up
+        table = F.pad(table, (0, 0, 0, 1))  # a row for masked tokens to look up
     part = lookup(rows.masked_fill(elsewhere, 0), table).masked_fill(elsewhere.unsqueeze(-1), 0)
     whole: Tensor = _Sum.apply(part, Axis(mesh, sequence))  # type: ignore[no-untyped-call]
     return whole
 
 
 def local(value: Tensor, *, partial: bool = False) -> Tensor:
-    """The plain tensor in a DTensor; the gradient that flows back is placed like it, or is a part of a sum."""
+    """The plain tensor in a DTensor. The gradient is placed like it, or is a part of a sum."""
     if not isinstance(value, DTensor):
         return value
     plain: Tensor = value.to_local(grad_placements=[Partial()] if partial else None)
@@ -78,7 +80,10 @@ def local(value: Tensor, *, partial: bool = False) -> Tensor:
 
 
 class Axis:
-    """What ranks of the tensor axis say to each other about hidden states. Every method starts at once and returns how to wait."""
+    """Communication of hidden states over the tensor axis.
+
+    Every method starts at once and returns a function that waits for the result.
+    """
 
     def __init__(self, mesh: DeviceMesh, sequence: bool) -> None:
         self.sequence, self._size, self._group = sequence, mesh.size(), mesh.get_group().group_name
@@ -114,7 +119,7 @@ class Axis:
 
 
 class _Columns(torch.autograd.Function):
-    """Its naive twin is gather, then `each`; autograd would keep what was gathered."""
+    """The group's columns; its naive twin is gather, then `each`, for which autograd would keep the gathered input."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, axis: Axis, *values: Tensor | None) -> tuple[Tensor, ...]:
@@ -154,9 +159,9 @@ def _of_input(grads: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
 
 
 def wanted(ctx: Any) -> tuple[bool, bool]:
-    """Whether this backward pass asks for the gradient of the first input, and for any of the others.
+    """Whether this backward pass needs the gradient of the first input, and of any of the others.
 
-    A schedule that halves backward passes comes twice, and `ctx.needs_input_grad` says yes to everything each time.
+    A schedule that splits backward passes calls twice, and `ctx.needs_input_grad` is true for all inputs each time.
     """
     if torch.compiler.is_compiling():
         return ctx.needs_input_grad[0], any(ctx.needs_input_grad[1:])

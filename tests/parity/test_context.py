@@ -126,7 +126,7 @@ def test_a_module_that_keeps_its_attention_is_refused(root: Path, make_spec: Mak
         "from torch import nn\n\n\ndef make():\n    return nn.Embedding(256, 256)\n"
     )
     model = {"import": "keeps_attention:make", "code": str(tmp_path)}
-    with pytest.raises(RuntimeError, match=r"gives no spread_context.*Set layout.context to 1"):
+    with pytest.raises(RuntimeError, match=r"has no spread_context.*Set layout.context to 1"):
         train(make_spec(RING, model=model), root)
 
 

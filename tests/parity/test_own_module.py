@@ -85,7 +85,7 @@ def test_dropout_draws_the_same_after_a_resume(own: Make, root: Path, make_spec:
 @pytest.mark.parametrize(
     ("layout", "factory", "message"),
     [
-        ({"tensor": 2}, "make", "gives no tensor_plan"),
+        ({"tensor": 2}, "make", "has no tensor_plan"),
         ({"pipeline": 2}, "make", "cannot be split"),
         ({}, "not_a_module", "returned a int"),
         ({}, "missing", "cannot import my_model:missing"),

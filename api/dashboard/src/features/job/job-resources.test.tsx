@@ -13,7 +13,7 @@ const FOUND: Schema<"JobResources"> = {
   step: 2,
   memory: [
     { kind: "parameters", least: 8 * MIB, most: 8 * MIB, formula: "2Ψ", low: 8 * MIB, high: 8 * MIB, reason: null },
-    { kind: "gradients", least: 5 * MIB, most: 6 * MIB, formula: "2Ψ/2, and at most 3 buckets on their way", low: 4 * MIB, high: 12 * MIB, reason: null },
+    { kind: "gradients", least: 5 * MIB, most: 6 * MIB, formula: "2Ψ/2, and at most 3 buckets in transit", low: 4 * MIB, high: 12 * MIB, reason: null },
     { kind: "activations", least: MIB, most: MIB, ...NONE, reason: "A compiled block chooses by itself what it keeps." },
   ],
   traffic: [
