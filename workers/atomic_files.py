@@ -1,4 +1,4 @@
-"""Local files that are there whole or not at all, and outlive a loss of power once they were written."""
+"""Writes local files atomically: a file is there whole or not at all, and survives a power loss once it is written."""
 
 import os
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def write_whole(path: Path, blocks: Iterable[Any]) -> None:
-    """Write `path` so that it is there as a whole or not at all. One writer at a time: the temporary name is fixed."""
+    """Write `path` so that it is there whole or not at all. Only one writer at a time may write a path: the temporary name is fixed."""
     partial = path.with_name(path.name + ".partial")
     try:
         write_synced(partial, blocks)
@@ -18,7 +18,7 @@ def write_whole(path: Path, blocks: Iterable[Any]) -> None:
 
 
 def write_synced(path: Path, blocks: Iterable[Any]) -> None:
-    """Write a file through to the disk; its name may still be lost."""
+    """Write a file and sync it to the disk. A power loss may still lose its name."""
     with path.open("wb") as file:
         file.writelines(blocks)
         file.flush()
@@ -26,7 +26,7 @@ def write_synced(path: Path, blocks: Iterable[Any]) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Let the names in a folder outlive a loss of power."""
+    """Sync a folder, so that the names in it survive a power loss."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

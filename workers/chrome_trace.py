@@ -1,8 +1,9 @@
-"""A gang's `trace` events as a file that Perfetto (ui.perfetto.dev) and chrome://tracing open: Chrome's trace event format.
+"""Converts a gang's `trace` events into a file for Perfetto (ui.perfetto.dev) and chrome://tracing: Chrome's trace event format.
 
-A process per rank, in it a thread for the steps, one for the training thread, some per mesh axis for what was sent in the background, and
-under a pipeline one for the ideal schedule. Slices of one thread lie within each other or apart, as the format wants it: what overlaps
-gets a thread of its own. Times are microseconds from the earliest step's begin, on the gang's common clock. Needs no torch.
+Each rank is a process. It has a thread for the steps, one for the training thread, some per mesh axis for what was sent in the
+background, and under a pipeline one for the ideal schedule. The format requires that slices of one thread are nested or disjoint,
+so a slice that overlaps another gets a thread of its own. Times are microseconds from the earliest step's begin, on the gang's
+common clock. Does not need torch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ from typing import Any, Final
 STEPS: Final = "steps"
 IDEAL: Final = "ideal schedule"
 
-#: Actions of a simulated schedule, in the categories of those that are measured.
+#: Actions of a simulated schedule, in the categories of measured actions.
 _IDEAL: Final = {"F": "forward", "B": "backward", "I": "backward", "W": "weight"}
 
 Slice = dict[str, Any]
@@ -20,16 +21,16 @@ Slice = dict[str, Any]
 
 def chrome_trace(events: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The data of `trace` events, of any ranks and steps and in any order, as one document."""
-    told = sorted(events, key=lambda event: (event["rank"], event["step"]))
-    zero = min((float(event["began"]) for event in told), default=0.0)
+    in_order = sorted(events, key=lambda event: (event["rank"], event["step"]))
+    zero = min((float(event["began"]) for event in in_order), default=0.0)
     slices: list[Slice] = []
-    for rank in sorted({event["rank"] for event in told}):
-        slices += process(rank, [event for event in told if event["rank"] == rank], zero)
+    for rank in sorted({event["rank"] for event in in_order}):
+        slices += process(rank, [event for event in in_order if event["rank"] == rank], zero)
     return {"displayTimeUnit": "ms", "traceEvents": slices, "otherData": {"began_unix_s": zero}}
 
 
 def process(rank: int, events: Sequence[dict[str, Any]], zero: float) -> list[Slice]:
-    """One rank's, from its events in order of their steps: names first, then its slices. `zero`: unix seconds of time 0."""
+    """One rank's process, from its events in order of their steps: names first, then its slices. `zero`: unix seconds of time 0."""
     threads: dict[str, list[Slice]] = {STEPS: [], "training": []}
     for event in events:
         began_us = (float(event["began"]) - zero) * 1e6
@@ -89,9 +90,9 @@ def _complete(name: str, category: str, start_us: float, length_us: float, args:
 
 
 def _apart(slices: list[Slice]) -> list[list[Slice]]:
-    """The slices, by start, on as few threads as it takes for those of each to lie within each other or apart; at least one."""
+    """The slices, by start, on the smallest number of threads on which they are nested or disjoint; at least one."""
     threads: list[list[Slice]] = [[]]
-    open_until: list[list[float]] = [[]]  # per thread the ends of the slices that are open, the innermost last
+    open_until: list[list[float]] = [[]]  # per thread the ends of the open slices, the innermost last
     for one in sorted(slices, key=lambda one: (one["ts"], -one["dur"])):
         end = one["ts"] + one["dur"]
         for ends in open_until:

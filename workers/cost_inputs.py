@@ -1,4 +1,4 @@
-"""What the formulas of memory and traffic ask of a spec. Imports no torch."""
+"""Derives the inputs of the memory and traffic formulas from a spec. Imports no torch."""
 
 from ..strategies.cost.estimate import ELEMENT_BYTES, Setting, Unknown
 from .models.param_shapes import sizes
@@ -6,12 +6,15 @@ from .spec import TrainSpec
 
 
 def setting_of(spec: TrainSpec, vocab: int, device: str) -> Setting | Unknown:
-    """The setting of a run on `device`, `cpu` or `cuda`, with a tokenizer of `vocab`; why there is none. Raises `Refusal`."""
+    """The inputs for a run on `device`, `cpu` or `cuda`, with a tokenizer of `vocab`; or the reason why there are none.
+
+    Raises `Refusal`.
+    """
     arch = spec.architecture(vocab)
     if arch is None:
-        return Unknown("A module of your own: its sizes are not known here.")
+        return Unknown("A module of your own: its sizes cannot be computed from the spec.")
     if arch.experts is not None:
-        return Unknown("What a mixture of experts holds and sends depends on what its router chooses.")
+        return Unknown("What a mixture of experts holds and sends depends on its router's choices.")
     compute, master = ELEMENT_BYTES[spec.precision.compute]
     adam = spec.optimizer.name == "adamw"
     return Setting(
@@ -35,14 +38,14 @@ def setting_of(spec: TrainSpec, vocab: int, device: str) -> Setting | Unknown:
 
 
 def vocabulary(spec: TrainSpec, parameters: int) -> int | None:
-    """The vocabulary of a model that has so many parameters, which are linear in it; None where no number fits. Raises `Refusal`."""
+    """The vocabulary of a model with this number of parameters, which is linear in it. None if no vocabulary fits. Raises `Refusal`."""
     if spec.model.vocab is not None:
         return spec.model.vocab
     few, more = spec.architecture(2), spec.architecture(3)
     if few is None or more is None:
         return None
     each = more.parameters - few.parameters
-    if each == 0:  # the model brings its own
+    if each == 0:  # the spec's model has its own vocabulary
         return few.vocab
     rest, left = divmod(parameters - few.parameters, each)
     return 2 + rest if left == 0 and rest >= 0 else None

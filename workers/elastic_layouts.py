@@ -1,4 +1,4 @@
-"""The forms of an elastic job: each degree of data parallelism that its range allows and on which it can run, the largest first.
+"""The layouts of an elastic job: each degree of data parallelism in its range on which it can run, the largest first.
 
 The global batch is the same in all of them, and so is every loss. Imports no torch.
 """
@@ -12,7 +12,7 @@ from .spec import TrainSpec
 
 @dataclass(frozen=True)
 class Form:
-    """One degree, and what follows from it. `layout` and `batch` are words."""
+    """One degree of data parallelism and what follows from it. `layout` and `batch` are text."""
 
     data: int
     world_size: int
@@ -21,7 +21,7 @@ class Form:
 
 
 def forms(train: TrainSpec, facts: ModelFacts) -> tuple[Form, ...]:
-    """None of a job that is not elastic. Raises `Refusal` for a range that leaves nothing to choose."""
+    """The layouts of an elastic job; empty for any other job. Raises `Refusal` for a range of which at most one degree can run."""
     allowed = train.layout.elastic
     if allowed is None or allowed.min == allowed.max:
         return ()
@@ -34,7 +34,7 @@ def forms(train: TrainSpec, facts: ModelFacts) -> tuple[Form, ...]:
         "layout.data",
         f"of {allowed} replicas only {' and '.join(str(form.data) for form in found)} can run: the others do not fit global_batch "
         f"{train.global_batch}, or layout.micro_batch, zero, shard or expert.",
-        f"{fewer}Else write a number.",
+        f"{fewer}Otherwise set layout.data to a number.",
     )
 
 

@@ -20,7 +20,7 @@ from .spec import Run, TrainSpec
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train the `train` part of a job spec (or a bare train spec); prints a line per step on rank 0."""
+    """Train the `train` part of a job spec (or a bare train spec). Prints a line per step on rank 0."""
     parser = argparse.ArgumentParser(prog="torchrun … -m shardyard.workers.local", description=main.__doc__)
     parser.add_argument("spec", type=Path, help="job spec, YAML or JSON")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -54,42 +54,42 @@ def main(arguments: list[str] | None = None) -> int:
         if options.trace[0] > train.steps:
             parser.error(f"--trace {options.trace[0]}: there are {train.steps} steps")
         instruments.pending_trace.order(Trace("local", options.trace[1]), first=options.trace[0])
-    told = Told(_print_json if options.json else _print_event)
+    printer = EventPrinter(_print_json if options.json else _print_event)
     with formed_by_torchrun(device) as torch_device:
-        train_on(run, torch_device, told, instruments)
+        train_on(run, torch_device, printer, instruments)
         if options.trace:
-            _write_trace(told.traced, out / f"{name}-trace.json")
+            _write_trace(printer.traced, out / f"{name}-trace.json")
     return 0
 
 
-class Told:
-    """What a rank tells, printed; its traces are kept for the end."""
+class EventPrinter:
+    """Prints a rank's events, and keeps its traces for the end."""
 
-    def __init__(self, say: Callable[[str, dict[str, Any]], None]) -> None:
-        self._say = say
+    def __init__(self, print_event: Callable[[str, dict[str, Any]], None]) -> None:
+        self._print_event = print_event
         self.traced: list[dict[str, Any]] = []
 
     def __call__(self, kind: str, data: dict[str, Any]) -> None:
         if kind == "trace":
             self.traced.append(data)
         elif kind != "trace_finished":
-            self._say(kind, data)
+            self._print_event(kind, data)
 
 
 def _traced(text: str) -> tuple[int, int]:
-    """`FIRST:STEPS`. A trace is agreed on in the step before its first."""
+    """Parse `FIRST:STEPS`. The first step cannot be traced, because the ranks agree on a trace in the step before it."""
     first, _, steps = text.partition(":")
     try:
         trace = (int(first), Trace("local", int(steps)).steps)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no FIRST:STEPS, such as 10:3 ({error})") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not FIRST:STEPS, such as 10:3 ({error})") from None
     if trace[0] < 2:
-        raise argparse.ArgumentTypeError("the first step cannot be traced, in which everything is set up: begin with 2")
+        raise argparse.ArgumentTypeError("the first step cannot be traced, because it sets everything up: begin with 2")
     return trace
 
 
 def _write_trace(mine: list[dict[str, Any]], path: Path) -> None:
-    """All ranks' steps in one file, written by the first rank. Collective."""
+    """Write all ranks' steps into one file, from the first rank. Collective."""
     import torch.distributed as dist
 
     everyone: list[Any] | None = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
@@ -100,10 +100,10 @@ def _write_trace(mine: list[dict[str, Any]], path: Path) -> None:
         _print(f"traced {sorted({event['step'] for event in mine})}: {path}, for ui.perfetto.dev")
 
 
-def _device(asked: str) -> Any:
+def _device(requested: str) -> Any:
     import torch
 
-    return ("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
+    return ("cuda" if torch.cuda.is_available() else "cpu") if requested == "auto" else requested
 
 
 def _print_json(kind: str, data: dict[str, Any]) -> None:
@@ -123,7 +123,7 @@ def _print(line: str) -> None:
 
 
 def _leave(status: int) -> NoReturn:
-    """Exit without destructors: threads of torch's that still run then abort a process now and then ("terminate called …")."""
+    """Exit without destructors: torch's threads that still run at that time sometimes abort the process ("terminate called …")."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -1,4 +1,4 @@
-"""How much memory a trainer has, told beside its steps: at most once a second, so that it costs a step nothing. Imports no torch."""
+"""Measures a trainer's memory beside its steps, at most once a second, so that it takes no time from a step. Imports no torch."""
 
 import contextlib
 import os
@@ -12,14 +12,14 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class Footprint:
-    """Asks `read`, which gives bytes, and not more often than every `every_s`."""
+    """Calls `read`, which returns bytes, at most once every `every_s` seconds."""
 
     def __init__(self, read: Callable[[], int | None], every_s: float = EVERY_S) -> None:
         self._read, self._every_s = read, every_s
         self._next = 0.0
 
     def due(self) -> int | None:
-        """Bytes; None when it was asked a moment ago, or when nobody knows."""
+        """Bytes. None if it was read less than `every_s` seconds ago, or if it cannot be read."""
         now = time.monotonic()
         if now < self._next:
             return None
@@ -28,7 +28,7 @@ class Footprint:
 
 
 def resident(pid: int | None) -> int | None:
-    """Bytes of a process that are in memory now, pages that it shares with others counted; None when it has ended."""
+    """Resident bytes of a process, including pages that it shares with others; None when it has ended."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     return None

@@ -1,7 +1,7 @@
-"""Files that a spec names are opened only where they are regular files, and never waited for.
+"""Opens files that a spec names only if they are regular files, and never blocks on them.
 
-A FIFO waits for a writer, and a device has no end. What was opened is looked at, so that a name that comes to stand for another file
-in between changes nothing. Imports no torch: the API looks at the same files as the trainers.
+A FIFO waits for a writer, and a device has no end. The opened file is checked once more, so that replacing the file of that name in
+between has no effect. Imports no torch: the API opens the same files as the trainers.
 """
 
 import errno
@@ -11,7 +11,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
-#: What a file may be that is no regular one, in words.
+#: Types of files that are not regular, as text.
 _KINDS: Final = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -22,7 +22,7 @@ _KINDS: Final = {
 
 
 class UnfitFile(OSError):
-    """A name that stands for no file that can be read to its end: `code` is `not_a_file` or `file_too_large`."""
+    """The path is not a file that can be read to its end: `code` is `not_a_file` or `file_too_large`."""
 
     def __init__(self, code: str, path: Path, why: str, remedy: str) -> None:
         super().__init__(errno.EINVAL, why, str(path))
@@ -31,8 +31,8 @@ class UnfitFile(OSError):
 
 
 def opened(path: Path) -> BufferedReader:
-    """The regular file at `path`, for reading. Raises `OSError`, of any other kind of file `UnfitFile`."""
-    _refuse_others(path, path.stat().st_mode)  # before it is opened: to open a device may already do something
+    """The regular file at `path`, opened for reading. Raises `OSError`, and `UnfitFile` for any other kind of file."""
+    _refuse_others(path, path.stat().st_mode)  # checked before opening: opening a device may already have an effect
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         _refuse_others(path, os.fstat(handle).st_mode)
@@ -43,13 +43,13 @@ def opened(path: Path) -> BufferedReader:
 
 
 def read(path: Path, most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes. Raises `OSError`, of any other `UnfitFile`."""
+    """The content of a regular file of at most `most` bytes. Raises `OSError`, and `UnfitFile` for any other kind or size."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
-        # None: nothing is to be had without waiting, as from some files of /proc.
+        # `read` returns None if no data is available without blocking, as for some files of /proc.
         content = (file.read(most + 1) or b"") if size <= most else b""
     if max(size, len(content)) > most:
-        raise UnfitFile("file_too_large", path, f"larger than {most >> 20} MiB", "Name the file that is meant.")
+        raise UnfitFile("file_too_large", path, f"larger than {most >> 20} MiB", "Name a smaller file.")
     return content
 
 

@@ -1,6 +1,6 @@
-"""Sampling: what a trained model writes on after a text. One process on a CPU, in float32, the whole context anew for each token.
+"""Sampling: continues a text with a trained model. One process on a CPU, in float32, computes the whole context again for each token.
 
-That is slow for large models and long texts, and meant to see what a training has learned; to serve a model, export it.
+That is slow for large models and long texts, and meant to show what a training has learned; to serve a model, export it.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from .storage.folder import Folder
 
 @dataclass(frozen=True)
 class Draw:
-    """How many tokens at most, and how each is drawn: temperature 0 takes the likeliest; the same seed draws the same text."""
+    """The maximum number of tokens, and how each is drawn: temperature 0 takes the likeliest; the same seed draws the same text."""
 
     tokens: int = 200
     temperature: float = 0.8
@@ -35,7 +35,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Writer:
-    """A model with its tokenizer. `context`: how many tokens it looks back on, as it was trained."""
+    """A model with its tokenizer. `context`: the number of preceding tokens that it uses, as in training."""
 
     model: nn.Module
     tokenizer: Tokenizer
@@ -57,14 +57,14 @@ class Writer:
 
 
 def of_checkpoint(checkpoint: Folder, tokenizer: str | None = None) -> Writer:
-    """The model of a `step-…` folder; its tokenizer is the one that it was trained with, unless another is named.
+    """The model of a `step-…` folder with the tokenizer of its training, unless `tokenizer` names another.
 
     Raises `CheckpointError`, `StorageError`, and `DataError` for the tokenizer.
     """
     manifest = read(checkpoint)
     if manifest.training.get("model") is None:
         raise CheckpointError(
-            f"{checkpoint} is of a module of your own, which is not known here; sample it with code of your own."
+            f"{checkpoint} is of a module of your own, which cannot be built here; sample it with code of your own."
         )
     arch = Architecture.model_validate(manifest.training["model"])
     verify(checkpoint, manifest)
@@ -75,7 +75,7 @@ def of_checkpoint(checkpoint: Folder, tokenizer: str | None = None) -> Writer:
 
 
 def of_export(folder: Path, tokenizer: str | None = None) -> Writer:
-    """The model of a Hugging Face folder with its `tokenizer.json`; without one a byte is a token, as for models of 256 tokens.
+    """The model of a Hugging Face folder with its `tokenizer.json`. Without one a byte is a token, as for models of 256 tokens.
 
     Raises `Refusal`, and `DataError` for the tokenizer.
     """
@@ -91,8 +91,8 @@ def of_export(folder: Path, tokenizer: str | None = None) -> Writer:
 def _writer(model: nn.Module, arch: Architecture, tokenizer: str, context: int) -> Writer:
     found = load_tokenizer(DataSpec(tokenizer=tokenizer))
     if found.vocab > arch.vocab:
-        told = f"{tokenizer} has {found.vocab} tokens, and the model knows {arch.vocab}."
-        raise Refusal("tokenizer", told, "Name the tokenizer that it was trained with.")
+        problem = f"{tokenizer} has {found.vocab} tokens, but the model has {arch.vocab}."
+        raise Refusal("tokenizer", problem, "Name the tokenizer that the model was trained with.")
     return Writer(model, found, min(context, arch.max_seq_len))
 
 

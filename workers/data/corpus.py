@@ -1,8 +1,7 @@
-"""The text of a corpus, as a stream of documents in a fixed order.
+"""Reads the text of a corpus as a stream of documents in a fixed order.
 
-The rule: the same files give the same text in the same order on every machine, and nothing is held but the piece at
-hand. A plain text file is one document; so is each record of a JSONL file. Imports no torch: the API checks a spec with
-`sources`.
+The same files give the same text in the same order on every machine, and only the current chunk is held in memory. A plain text
+file is one document; so is each record of a JSONL file. Imports no torch: the API checks a spec with `sources`.
 """
 
 import glob
@@ -20,11 +19,12 @@ from ..spec import DataSpec
 from .errors import DataError
 from .file_pattern import matching
 
-#: Plain text is handed on in pieces of about so many bytes, cut after a line's end where there is one.
+#: Plain text is read in chunks of about this number of bytes, split after a line's end if there is one.
 PIECE_BYTES = 1 << 20
 
-#: Folders of the standard library left out of `python-stdlib`: what is installed beside it, its tests (some are not
-#: even UTF-8), and generated tables. About 10 MB of source written by people remain.
+#: Folders of the standard library left out of `python-stdlib`: installed packages, its tests (some are not even UTF-8), and generated
+#: tables.
+#: About 10 MB of source written by people remain.
 _LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "encodings", "pydoc_data"}
 )
@@ -39,10 +39,9 @@ class Source:
 
 
 def sources(spec: DataSpec, until: float = inf) -> list[Source]:
-    """The files of a corpus in reading order; none of them is read. Raises `DataError`, also when `until` (`time.monotonic`) goes by.
+    """The files of a corpus in reading order; reads none of them. Raises `DataError`, also if it takes past `until` (`time.monotonic`).
 
-    `python-stdlib` is sorted by relative path. `text` keeps the order of `files`, a glob's matches sorted, and reads no
-    file twice.
+    `python-stdlib` is sorted by relative path. `text` keeps the order of `files`, sorts a glob's matches, and returns no file twice.
     """
     try:
         found = _stdlib() if spec.source == "python-stdlib" else _text_files(spec, until)
@@ -55,7 +54,7 @@ def sources(spec: DataSpec, until: float = inf) -> list[Source]:
 
 
 def documents(source: Source) -> Iterator[str | None]:
-    """The source's text in pieces, None after each document's last; empty documents are skipped. Raises `DataError`."""
+    """The source's text in chunks, and None after each document's last chunk. Skips empty documents. Raises `DataError`."""
     try:
         yield from _lines(source.path) if source.field is None else _records(source.path, source.field)
     except OSError as error:
@@ -66,7 +65,7 @@ def _unreadable(error: OSError) -> DataError:
     if isinstance(error, UnfitFile):
         return DataError(error.code, error.message, error.remedy)
     message = f"{error.filename} cannot be read: {error.strerror}."
-    return DataError("unreadable_file", message, "Check that it is there and its permissions.")
+    return DataError("unreadable_file", message, "Check that the file exists and that this process may read it.")
 
 
 def _stdlib() -> list[Source]:
@@ -99,14 +98,14 @@ def _text_files(spec: DataSpec, until: float) -> list[Source]:
         raise DataError(
             "field_unused",
             f"data.field is {spec.field!r}, but none of the files ends in .jsonl.",
-            "Leave it out for plain text, or name .jsonl files.",
+            "Leave out data.field for plain text, or name .jsonl files.",
             "data.field",
         )
     return [Source(path, spec.field if path.suffix == ".jsonl" else None) for path in paths]
 
 
 def _expand(entry: str, until: float) -> list[Path]:
-    """The files of one entry of `files`: a path as it stands, else a glob (`**` goes through folders)."""
+    """The files of one entry of `files`: the path itself if it exists, else the matches of a glob (`**` matches folders at any depth)."""
     path = Path(entry).expanduser()
     if path.is_file():
         return [path]
@@ -121,11 +120,11 @@ def _expand(entry: str, until: float) -> list[Path]:
         raise DataError(
             "missing_file",
             f"{entry} does not exist.",
-            "Paths are those of the machines that train; check the spelling.",
+            "Paths are those of the machines that train. Check the spelling.",
         )
     files = matching(str(path), until)
     if not files:
-        raise DataError("no_match", f"No file matches {entry}.", "Check the pattern; ** goes through folders.")
+        raise DataError("no_match", f"No file matches {entry}.", "Check the pattern. ** matches folders at any depth.")
     return files
 
 
@@ -144,7 +143,7 @@ def _lines(path: Path) -> Iterator[str | None]:
 
 
 def _whole_characters(data: bytes) -> int:
-    """How many leading bytes can be cut off without cutting a UTF-8 character that goes on after them."""
+    """The largest number of leading bytes that ends between two UTF-8 characters."""
     end = len(data)
     while end and len(data) - end < 3 and 0x80 <= data[end - 1] < 0xC0:
         end -= 1

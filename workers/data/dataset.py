@@ -1,8 +1,8 @@
 """Windows of tokens in an order that every rank can compute for itself.
 
-The rule: a sample's tokens are a function of (corpus, seed, sample) alone. Windows of `seq_len` inputs start at multiples of
-`seq_len`; each position's target is the token after it, so a window reads one token of the next. Samples run over epochs, and
-each epoch is a permutation of all windows, so ranks share nothing, a run goes on with any sample, whatever its global batch
+A sample's tokens are a function of (corpus, seed, sample) alone. Windows of `seq_len` inputs start at multiples of `seq_len`; each
+position's target is the token after it, so a window reads one token of the next. Samples run over epochs, and each epoch is a
+permutation of all windows. Therefore ranks share no state, a run can continue with any sample, whatever its global batch
 (`position.py`), and a step costs what its rows cost.
 """
 
@@ -30,7 +30,7 @@ Pair = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """A corpus split in two and cut into windows. Ranks with another `order` read other text."""
+    """A corpus split in two and divided into windows. Ranks with another `order` read other text."""
 
     order: SampleOrder
     vocab: int
@@ -60,14 +60,14 @@ class Tokens:
         return windows(len(self.held_out), self.seq_len)
 
     def batch(self, first: int, rows: Rows) -> Pair:
-        """Inputs and targets [rows, seq_len] (int64): those rows of the global batch that begins with the sample `first`."""
+        """Inputs and targets [rows, seq_len] (int64): the given rows of the global batch that begins with the sample `first`."""
         samples = first + self._rows(rows)
         return self._read(self.train, self._windows_of(samples, self.train_windows, f"train/{self.order.seed}"))
 
     def validation(self, batch_index: int, rows: Rows) -> Pair:
-        """Inputs and targets [rows, seq_len] (int64) of a validation batch: the same ones for every seed and step.
+        """Inputs and targets [rows, seq_len] (int64) of a validation batch: the same for every seed and step.
 
-        Batches are spread over the whole split; after `validation_windows` samples they begin again in another order.
+        Batches are distributed over the whole split; after `validation_windows` samples they begin again in another order.
         """
         samples = batch_index * self.global_batch + self._rows(rows)
         return self._read(self.held_out, self._windows_of(samples, self.validation_windows, "validation"))
@@ -97,7 +97,7 @@ class Tokens:
 
 
 def open_tokens(spec: DataSpec, cache: Path, *, seed: int, global_batch: int) -> Tokens:
-    """The corpus of `spec`, prepared in `cache` if it was not. Raises `DataError`."""
+    """The corpus of `spec`; tokenizes it into `cache` first if necessary. Raises `DataError`."""
     file = prepare(spec, cache)
     split_lengths.check(file.tokens, spec)
     train_tokens = split_lengths.training_tokens(file.tokens, spec)

@@ -1,12 +1,12 @@
-"""What can be wrong with a corpus or its tokenizer: one exception, told apart by its code."""
+"""Errors of a corpus or its tokenizer: one exception class with a stable code for each error."""
 
 
 class DataError(ValueError):
-    """`code` is stable, `message` says what is wrong and where, `remedy` what to do; `field` is the spec's (dotted).
+    """`code` is stable, `message` describes what is wrong and where, `remedy` what to do; `field` is the spec's (dotted).
 
-    Codes: missing_file, unreadable_file, not_a_file, file_too_large, too_many_files, too_slow, no_match, field_required,
-    field_unused, invalid_utf8, invalid_jsonl, missing_field, not_text, empty_corpus, corpus_too_short, corpus_changed,
-    invalid_tokenizer, cache_busy, cache_unwritable.
+    Codes: missing_file, unreadable_file, not_a_file, file_too_large, too_many_files, too_slow, no_match, field_required, field_unused,
+    invalid_utf8, invalid_jsonl, missing_field, not_text, empty_corpus, corpus_too_short, corpus_changed, invalid_tokenizer, cache_busy,
+    cache_unwritable.
     """
 
     def __init__(self, code: str, message: str, remedy: str, field: str = "data.files") -> None:

@@ -1,7 +1,8 @@
-"""The files that a glob means, found in bounds: each folder is looked through once, and only so many names, so deep, for so long.
+"""Finds the files that match a glob, within bounds: lists each folder once, and limits the number of names, the depth and the time.
 
-As with `glob.glob(…, recursive=True)`: `*`, `?` and `[…]` match within a name, `**` goes through any number of folders, links to folders
-among them, and neither matches names that begin with a dot. A folder that cannot be listed is skipped, and so is one that lies in itself.
+As with `glob.glob(…, recursive=True)`: `*`, `?` and `[…]` match within a name, `**` matches any number of folders, including links
+to folders, and neither matches names that begin with a dot. A folder that cannot be listed is skipped. So is a folder that contains
+itself through a link.
 """
 
 import glob
@@ -17,12 +18,12 @@ from typing import Final
 
 from .errors import DataError
 
-#: Names that are looked at, files that may match, and folders below each other.
+#: The most names that are read, files that may match, and nested folders.
 MOST_NAMES: Final = 1_000_000
 MOST_MATCHES: Final = 100_000
 MOST_LEVELS: Final = 64
-#: How often the clock is looked at.
-_NAMES_PER_LOOK: Final = 1_000
+#: Number of names between two checks of the clock.
+_NAMES_PER_CHECK: Final = 1_000
 
 _Identity = tuple[int, int]  # of a folder: device and inode
 _ANY: Final = "**"
@@ -30,7 +31,7 @@ _ANY: Final = "**"
 
 @dataclass(frozen=True)
 class _Place:
-    """A folder on the walk. Its names are held against the parts `at` of the pattern; `within` are the folders around it."""
+    """A folder on the walk. Its names are compared with the parts `at` of the pattern; `within` are the folders around it."""
 
     path: str
     at: frozenset[int]
@@ -38,7 +39,10 @@ class _Place:
 
 
 def matching(pattern: str, until: float = inf) -> list[Path]:
-    """The regular files that match, sorted. Raises `DataError` where there are too many names, or `until` (`time.monotonic`) goes by."""
+    """The regular files that match, sorted.
+
+    Raises `DataError` if there are too many names, or it takes past `until` (`time.monotonic`).
+    """
     parts = _parts(pattern)
     fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
     walk = _Walk(pattern, parts[fixed:], until)
@@ -46,7 +50,7 @@ def matching(pattern: str, until: float = inf) -> list[Path]:
 
 
 def _parts(pattern: str) -> list[str]:
-    """Its names, of several `**` in a row one: more of them mean the same."""
+    """The pattern's parts. Several `**` in a row become one, which means the same."""
     found: list[str] = []
     for part in Path(pattern).parts:
         if part != _ANY or found[-1:] != [_ANY]:
@@ -87,8 +91,8 @@ class _Walk:
         return any(self._parts[index] == _ANY for index in place.at)
 
     def _below(self, place: _Place) -> Iterator[tuple[str, bool, frozenset[int]]]:
-        """What lies in a folder and matches so far: its path, whether it is a folder, and the parts to go on with."""
-        if all(self._expressions[index] is None for index in place.at):  # no need for a list of the folder
+        """The entries of a folder that match so far: the path, whether it is a folder, and the parts to compare its names with."""
+        if all(self._expressions[index] is None for index in place.at):  # the folder need not be listed
             for index in place.at:
                 path = os.path.join(place.path, self._parts[index])  # noqa: PTH118  (a million of these)
                 if os.path.exists(path):  # noqa: PTH110
@@ -113,7 +117,7 @@ class _Walk:
         return self._reached(reached)
 
     def _reached(self, at: set[int]) -> frozenset[int]:
-        """With what follows a `**`, which may stand for no folder; a last one stands for files, too."""
+        """`at` and the parts after a `**`, which may match no folder; a `**` at the end matches files, too."""
         beyond = {index + 1 for index in at if index < len(self._parts) and self._parts[index] == _ANY}
         return frozenset(at | beyond)
 
@@ -130,10 +134,8 @@ class _Walk:
         self._names += 1
         if self._names > MOST_NAMES:
             raise self._refusal(f"goes through more than {MOST_NAMES:,} names")
-        if self._names % _NAMES_PER_LOOK == 0 and time.monotonic() > self._until:
-            raise self._refusal(
-                f"goes through more names than could be looked at in time ({self._names:,})", "too_slow"
-            )
+        if self._names % _NAMES_PER_CHECK == 0 and time.monotonic() > self._until:
+            raise self._refusal(f"matches among more names than could be read in time ({self._names:,})", "too_slow")
 
     def _refusal(self, why: str, code: str = "too_many_files") -> DataError:
         remedy = "Name a folder nearer to the files, or put the text into fewer files."

@@ -1,8 +1,7 @@
-"""The order of samples: a pseudorandom permutation of any size, computed where it is asked for.
+"""The order of samples: a pseudorandom permutation of any size, computed only for the requested positions.
 
-The rule: O(asked) time and memory, never O(corpus). A Feistel network permutes the next even power of two, and a value
-that falls outside the range is sent through it again until it is inside (cycle walking; Black and Rogaway 2002): fewer
-than four times on average.
+It takes O(requested) time and memory, never O(corpus). A Feistel network permutes the next even power of two. A value outside the
+range is permuted again until it is inside (cycle walking; Black and Rogaway 2002): fewer than four times on average.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ Numbers = NDArray[np.uint64]
 
 
 def permute(positions: NDArray[np.int64], size: int, key: str) -> NDArray[np.int64]:
-    """Where a permutation of range(size), chosen by `key`, sends each position (0 ≤ position < size)."""
+    """The images of `positions` (0 ≤ position < size) under a permutation of range(size) that `key` selects."""
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     round_keys = _round_keys(key)
     values = positions.astype(np.uint64)
@@ -32,7 +31,7 @@ def _round_keys(key: str) -> Numbers:
 
 
 def _feistel(values: Numbers, half: int, round_keys: Numbers) -> Numbers:
-    """A permutation of range(4**half), whatever the round function: left, right = right, left ^ f(right)."""
+    """A permutation of range(4**half), for any round function: left, right = right, left ^ f(right)."""
     shift, mask = np.uint64(half), np.uint64((1 << half) - 1)
     left, right = values >> shift, values & mask
     for round_key in round_keys:

@@ -1,4 +1,7 @@
-"""Whether a corpus is long enough: each of its two splits has at least one window of tokens. Imports no torch: the API asks, too."""
+"""Checks that a corpus is long enough: each of its two splits has at least one window of tokens.
+
+Imports no torch: the API uses it, too.
+"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,7 +12,7 @@ from .errors import DataError
 from .token_cache import token_ids
 from .tokenizer import ByteTokenizer, Tokenizer
 
-#: A corpus of up to so many bytes is encoded to be measured; of a larger one its bytes are counted.
+#: A corpus of at most this number of bytes is encoded to be measured. For a larger one its bytes are counted.
 EXACT_BYTES: Final = 1 << 20
 
 
@@ -19,12 +22,12 @@ def windows(tokens: int, seq_len: int) -> int:
 
 
 def training_tokens(tokens: int, spec: DataSpec) -> int:
-    """Those before the validation split."""
+    """The number of tokens before the validation split."""
     return tokens - round(tokens * spec.validation)
 
 
 def check(tokens: int, spec: DataSpec, *, at_most: bool = False) -> None:
-    """Raises `DataError` where a split has no window. `at_most`: the corpus has no more tokens than this."""
+    """Raises `DataError` if a split has no window. `at_most`: the corpus has no more tokens than this."""
     train, about = training_tokens(tokens, spec), "at most " if at_most else ""
     for split, count in (("train", train), ("validation", tokens - train)):
         if not windows(count, spec.seq_len):
@@ -38,11 +41,14 @@ def check(tokens: int, spec: DataSpec, *, at_most: bool = False) -> None:
 
 
 def measure(files: Sequence[Source], tokenizer: Tokenizer, spec: DataSpec) -> None:
-    """`check`, exact for a small corpus; of a large one what its size in bytes shows. Raises `DataError`, also of a small one's text."""
+    """`check`, exact for a small corpus; for a large one from its size in bytes.
+
+    Raises `DataError`, also for a small one's invalid text.
+    """
     size = sum(source.path.stat().st_size for source in files)
     if size <= EXACT_BYTES:
         check(sum(len(ids) for ids in token_ids(files, tokenizer)), spec)
     else:
-        # A token stands for a byte or more; a normalizer may make a text longer, though hardly twice as long.
+        # A token stands for at least one byte. A normalizer may make a text longer, though hardly twice as long.
         longer = 1 if isinstance(tokenizer, ByteTokenizer) else 2
         check(longer * size + len(files) * len(tokenizer.separator), spec, at_most=True)

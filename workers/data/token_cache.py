@@ -1,8 +1,8 @@
-"""Token caches: what a corpus says to a tokenizer, once per content, as a memory-mapped file.
+"""Token caches: the tokens of a corpus under a tokenizer, made once per content, as a memory-mapped file.
 
-The rule: nothing is believed that was not finished. Under a lock that dies with its holder, the tokens are written to a
-temporary file, synced and renamed, and the description with their checksum is written the same way, last; a reader
-believes a description alone, and only if the tokens match it. The name is a hash of the content, not of paths or dates.
+Only a finished cache is used. Under a lock that is released when its holder dies, the tokens are written to a temporary file,
+synced and renamed. The description with their checksum is written the same way, last. A reader uses a cache only if it has a
+description and the tokens match it. The name is a hash of the content, not of paths or dates.
 """
 
 import fcntl
@@ -25,17 +25,17 @@ from .corpus import Source, documents, sources
 from .errors import DataError
 from .tokenizer import Ids, Tokenizer, load_tokenizer
 
-#: Changes whenever the same corpus would become other tokens.
+#: Must change whenever the same corpus would become other tokens.
 FORMAT = 1
-#: How long to wait for another process that is preparing the same corpus.
+#: Seconds to wait for another process that is preparing the same corpus.
 LOCK_TIMEOUT_S = 6 * 3600.0
-#: Tokens up to this size are checked against their checksum whenever they are opened; larger ones by their size alone.
+#: Tokens up to this size are compared with their checksum whenever they are opened; for larger ones only the size is compared.
 _VERIFIED_BYTES = 64 << 20
-#: The digest of a file at least this large is remembered, so that a start does not read 10 GB to find its cache.
+#: The digest of a file at least this large is cached, so that a start does not read 10 GB to find its cache.
 _REMEMBERED_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
 
-Stamp = tuple[int, ...]  # what the file system says changes with a file's content
+Stamp = tuple[int, ...]  # file status fields that change with a file's content
 
 
 class TokenFile(BaseModel):
@@ -57,7 +57,7 @@ class TokenFile(BaseModel):
 
 
 def prepare(spec: DataSpec, cache: Path) -> TokenFile:
-    """The tokens of a corpus, from the cache or into it; many processes may ask at once. Raises `DataError`."""
+    """The tokens of a corpus, from the cache or into it. May be called by many processes at once. Raises `DataError`."""
     files, tokenizer = sources(spec), load_tokenizer(spec)
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def prepare(spec: DataSpec, cache: Path) -> TokenFile:
 
 @contextmanager
 def locked(path: Path, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-    """Hold `path`'s lock, which the kernel takes back when this process ends, however it ends. Raises `DataError`."""
+    """Hold the lock on `path`. The kernel releases it when this process ends, however it ends. Raises `DataError`."""
     deadline = time.monotonic() + timeout_s
     with path.open("ab") as file:
         while True:
@@ -85,7 +85,9 @@ def locked(path: Path, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     message = f"Another process has held {path} for {timeout_s:.0f} s."
-                    raise DataError("cache_busy", message, "See whether it still works, or end it.", "data") from None
+                    raise DataError(
+                        "cache_busy", message, "Check whether that process still works, or end it.", "data"
+                    ) from None
                 time.sleep(0.05)
         yield
 
@@ -153,7 +155,7 @@ def _encode(batch: list[str | None], tokenizer: Tokenizer) -> Iterator[Ids]:
 
 
 def _dtype(vocab: int) -> str:
-    """The narrowest unsigned integers, little-endian, that hold every id."""
+    """The narrowest unsigned integer type, little-endian, that holds every id."""
     return next(name for name, limit in (("u1", 1 << 8), ("<u2", 1 << 16), ("<u4", 1 << 32)) if vocab <= limit)
 
 
@@ -163,13 +165,17 @@ def _key(files: list[Source], tokenizer: Tokenizer, cache: Path) -> str:
 
 
 def _digest(path: Path, cache: Path) -> str:
-    """sha256 of a file's content; a large one's is remembered under its path and stamp."""
+    """sha256 of a file's content. A large file's is cached under its path and stamp."""
     try:
         if path.stat().st_size < _REMEMBERED_BYTES:
             return _content_digest(path)
         return _remembered_digest(path, cache)
     except OSError as error:
-        raise DataError("unreadable_file", f"{path} cannot be read: {error.strerror}.", "Check it is there.") from error
+        raise DataError(
+            "unreadable_file",
+            f"{path} cannot be read: {error.strerror}.",
+            "Check that the file exists and that this process may read it.",
+        ) from error
 
 
 def _remembered_digest(path: Path, cache: Path) -> str:
@@ -180,7 +186,7 @@ def _remembered_digest(path: Path, cache: Path) -> str:
         if memory.exists():
             return memory.read_text()
         digest = _content_digest(path)
-        # A file written to within the clock's last ticks could change again without showing it: not remembered yet.
+        # A file that was written within the clock's last ticks could change again with the same stamp: its digest is not cached yet.
         if _stamp(path) == stamp and time.time_ns() - max(stamp[2:]) > 2_000_000_000:
             write_whole(memory, [digest.encode()])
         return digest

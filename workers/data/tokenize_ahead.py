@@ -1,6 +1,7 @@
-"""Tokenises a corpus before its job starts: `python -m shardyard.workers.data.tokenize_ahead CACHE`, `data` on stdin.
+"""Tokenizes a corpus before its job starts: `python -m shardyard.workers.data.tokenize_ahead CACHE`, `data` on stdin.
 
-It gives way to whatever trains, ends with the process that started it, and may be killed at any line (`token_cache.py`). Imports no torch.
+It runs at a lower priority than training, ends with the process that started it, and may be killed at any line (`token_cache.py`).
+Imports no torch.
 """
 
 import os
@@ -15,12 +16,13 @@ from ..spec import DataSpec
 from .errors import DataError
 from .token_cache import prepare
 
-#: Above Ray's idle workers, so that a gang which comes before the end waits for a process that gets on: its own cores are free meanwhile.
+#: A higher priority than Ray's idle workers have. A gang that starts before tokenizing ends waits for it, so it must make progress:
+#: the gang's own cores are free meanwhile.
 NICENESS: Final = 10
 
 
 def main() -> None:
-    """Raises SystemExit, which says why the corpus cannot be read or kept."""
+    """Tokenize the corpus on stdin. Raises SystemExit with the reason if the corpus cannot be read or the cache cannot be written."""
     die_with_parent(os.getppid())
     os.nice(NICENESS)
     try:

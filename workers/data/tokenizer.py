@@ -1,7 +1,7 @@
-"""Text to token ids: plain UTF-8 bytes, or a Hugging Face `tokenizer.json`. Imports no torch.
+"""Converts text to token ids: plain UTF-8 bytes, or a Hugging Face `tokenizer.json`. Imports no torch.
 
-The rule: the tokens of a text depend on the text and the tokenizer's content alone. A separator follows each document:
-a newline for bytes, the tokenizer's own end-of-text token where it has one, else its tokens for a newline.
+The tokens of a text depend on the text and the tokenizer's content alone. A separator follows each document: a newline for bytes,
+the tokenizer's own end-of-text token if it has one, else its tokens for a newline.
 """
 
 import hashlib
@@ -18,17 +18,19 @@ from .errors import DataError
 
 Ids = NDArray[np.uint8] | NDArray[np.uint32]
 
-#: Names under which published tokenizers keep their end-of-text token, most common first.
+#: Names that published tokenizers use for their end-of-text token, most common first.
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "[SEP]")
 
 
-#: Published ones have up to 35 MB.
+#: Published tokenizers have up to 35 MB.
 MOST_BYTES = 64 << 20
 
 
 class Tokenizer(Protocol):
-    """`vocab`: ids are below it. `digest`: hash of its content. `separator`: ids that follow each document. `end`: the id of its
-    end-of-text token, None where it has none."""
+    """`vocab`: ids are below it. `digest`: hash of its content. `separator`: ids that follow each document.
+
+    `end`: the id of its end-of-text token, None if it has none.
+    """
 
     vocab: int
     digest: str
@@ -39,7 +41,7 @@ class Tokenizer(Protocol):
         """The ids of each text, without special tokens."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; what is no text becomes U+FFFD."""
+        """The text of ids. Bytes that are not UTF-8 become U+FFFD."""
 
 
 class ByteTokenizer:
@@ -60,7 +62,7 @@ class ByteTokenizer:
 
 
 class FileTokenizer:
-    """A `tokenizer.json`, or the one in a folder; truncation and padding that it may ask for are switched off."""
+    """A `tokenizer.json`, or the one in a folder. Its settings for truncation and padding are switched off."""
 
     def __init__(self, path: Path) -> None:
         content = _read(path)
@@ -69,7 +71,7 @@ class FileTokenizer:
             self._take(content)
         except (KeyboardInterrupt, SystemExit, MemoryError):
             raise
-        except BaseException as error:  # the library raises bare `Exception`, and `BaseException` where its Rust panics
+        except BaseException as error:  # the library raises `Exception`; a panic of its Rust code is a `BaseException`
             raise _invalid(path, str(error)) from error
 
     def _take(self, content: bytes) -> None:

@@ -1,7 +1,7 @@
-"""The unigram loss: what a model that knows token frequencies and nothing else would reach. Imports no torch.
+"""The unigram loss: the loss of a model that uses only token frequencies. Imports no torch.
 
-The rule: it is measured, not guessed: the train split's frequencies with one added to each (Laplace), asked about the
-whole validation split. A training whose validation loss is not below it has learned no context.
+It is measured, not estimated: the train split's frequencies with one added to each (Laplace), evaluated on the whole validation
+split. A training whose validation loss is not below it has learned no context.
 """
 
 import json
@@ -18,7 +18,7 @@ _BLOCK = 1 << 22
 
 
 def histogram(ids: NDArray[Any], vocab: int) -> NDArray[np.int64]:
-    """How often each id below `vocab` occurs; in bounded memory."""
+    """How often each id below `vocab` occurs. Uses bounded memory."""
     counts = np.zeros(vocab, dtype=np.int64)
     for start in range(0, len(ids), _BLOCK):
         counts += np.bincount(ids[start : start + _BLOCK], minlength=vocab)
@@ -32,7 +32,7 @@ def cross_entropy(train: NDArray[np.int64], validation: NDArray[np.int64]) -> fl
 
 
 def unigram_loss(file: TokenFile, train_tokens: int, cache: Path) -> float:
-    """The unigram loss of a split after `train_tokens`, kept beside the tokens with the train split's histogram."""
+    """The unigram loss of a split after `train_tokens`. It is cached beside the tokens, with the train split's histogram."""
     path = cache / f"{file.key}-{train_tokens}.unigram.json"
     if (known := _known(path, file)) is not None:
         return known

@@ -1,9 +1,9 @@
 """Causal self-attention whose head count follows its projections.
 
-The rule: nothing here reads the number of heads from the architecture at run time. A tensor-parallel rank holds fewer
-output rows of `q`, `k` and `v`, and `view(batch, seq, -1, head_dim)` finds out how many heads that is. Positions are those
-of the sequence that the projections return, which is the whole one even where the hidden state between blocks is
-sequence-sharded; a context-parallel rank has some of it, and is told which, with another `attend`.
+No code here reads the number of heads from the architecture at run time. A tensor-parallel rank holds fewer output rows of `q`, `k`
+and `v`, and `view(batch, seq, -1, head_dim)` computes the number of its heads. Positions are those of the sequence that the
+projections return. That is the whole sequence, even if the hidden state between blocks is sequence-sharded. A context-parallel rank
+has a part of it, and gets its positions together with another `attend`.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from ...strategies.context_parallel.ulysses import Attend
 from ...strategies.tensor_parallel.linear import Columns, each
 from .presets import Architecture
 
-#: The dtypes of CUDA's flash kernels, which know grouped heads. The memory-efficient kernel (the one for fp32) does
+#: The dtypes of CUDA's flash kernels, which support grouped heads. The memory-efficient kernel (the one for fp32) does
 #: not, and the fallback would hold seq² scores, so the wider dtypes repeat the key/value heads: the same numbers.
 _GROUPED = (torch.bfloat16, torch.float16)
 
@@ -56,7 +56,7 @@ class Attention(nn.Module):
         return out
 
     def _heads(self, x: Tensor) -> Tensor:
-        """[batch, seq, heads·head_dim] → [batch, heads, seq, head_dim], for as many heads as there are."""
+        """[batch, seq, heads·head_dim] → [batch, heads, seq, head_dim], for the number of heads in `x`."""
         batch, seq, _ = x.shape
         return x.view(batch, seq, -1, self.head_dim).transpose(1, 2)
 
@@ -64,7 +64,7 @@ class Attention(nn.Module):
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q·kᵀ/√head_dim)·v under the causal mask.
 
-    q is [batch, heads, seq, head_dim]; k and v have a divisor of its heads, each shared by a group of neighbours.
+    q is [batch, heads, seq, head_dim]; k and v have a number of heads that divides q's, each shared by a group of neighbouring heads.
     """
     group = q.shape[1] // k.shape[1]
     if group > 1 and q.dtype not in _GROUPED:
@@ -81,10 +81,8 @@ def first_positions(length: int, device: torch.device) -> Tensor:
 def rotary_table(x: Tensor, theta: float, positions: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin [seq, head_dim] of the rotary embedding (Su et al., 2104.09864) for x [batch, heads, seq, head_dim].
 
-    Token i is at `positions[i]` of its sequence.
-
-    In fp32, or fp64 when x is. Computed anew in each call: that is microseconds, and a table that is no state cannot be
-    lost on the meta device, go stale, or differ between micro-batches.
+    Token i is at `positions[i]` of its sequence. In fp32, or fp64 when x is. It is computed in each call, which takes microseconds: a
+    table that is not state cannot be lost on the meta device, become stale, or differ between micro-batches.
     """
     size = x.shape[-1]
     wide = torch.promote_types(x.dtype, torch.float32)

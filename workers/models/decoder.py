@@ -1,8 +1,7 @@
-"""The shell that both families share: embed → blocks → norm → head, any part of which may be elsewhere.
+"""The structure that both families share: embed → blocks → norm → head, any part of which may be on another stage.
 
-The rule: a parameter's name never depends on the layout. Blocks are keyed by their global index, and a pipeline stage
-drops what it does not own by setting `embed`, `positions`, `norm` or `head` to None and deleting blocks; what remains
-keeps its names.
+A parameter's name never depends on the layout. Blocks are keyed by their global index. A pipeline stage drops what it does not own
+by setting `embed`, `positions`, `norm` or `head` to None and deleting blocks; the rest keeps its names.
 """
 
 from collections.abc import Callable
@@ -58,14 +57,16 @@ class Decoder(nn.Module):
         self.tie()
 
     def spread_context(self, spread: Callable[[Attend], Attend], positions: Positions) -> None:
-        """Attend with `spread(attend)`, on tokens that are at `positions` of their sequence (see `strategies.context`)."""
+        """Replace every `attend` with `spread(attend)`, on tokens that are at `positions` of their sequence (see
+        `strategies.context_parallel`).
+        """
         self.token_positions = positions
         for module in self.modules():
             if isinstance(module, Attention):
                 module.attend, module.positions = spread(module.attend), positions
 
     def tie(self) -> None:
-        """Make the head's weight the embedding's, where the architecture says so and this stage holds both.
+        """Make the head's weight the embedding's, if the architecture ties them and this stage holds both.
 
         Call it again after anything that replaces parameters one module at a time: `to_empty`, `parallelize_module`.
         """

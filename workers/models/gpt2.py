@@ -1,4 +1,4 @@
-"""The GPT-2 family (Radford et al. 2019): LayerNorm, learned positions, GELU (tanh form), biases but in the head."""
+"""The GPT-2 family (Radford et al. 2019): LayerNorm, learned positions, GELU (tanh form), biases except in the head."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,7 @@
-"""Published models: what a Hugging Face `config.json` and its parameter names mean here, and back. Imports no torch.
+"""Converts between a Hugging Face `config.json` with its parameter names and our architectures. Imports no torch.
 
-The rule: what these blocks do not compute is refused by the field's name, never left out. Covered are Llama, Mistral, Qwen2, Qwen3 (family
-`llama`) and GPT-2. Dropout is ignored: training here has none.
+A feature that these blocks do not compute is refused by its field's name, never ignored. Supported are Llama, Mistral, Qwen2, Qwen3
+(family `llama`) and GPT-2. Dropout is ignored: training here has none.
 """
 
 import json
@@ -25,10 +25,10 @@ CLASSES = {
     "gpt2": ("GPT2LMHeadModel", "gpt2"),
 }
 
-#: Published ones have a few thousand bytes.
+#: Published configs have a few thousand bytes.
 MOST_BYTES = 1 << 20
 
-#: Field → the only values that these blocks compute; a field that is missing has the first.
+#: Field → the only values that these blocks compute. A missing field has the first value.
 _LLAMA_ONLY: dict[str, tuple[object, ...]] = {
     "hidden_act": ("silu", "swish"),
     "attention_bias": (False, None),
@@ -87,7 +87,7 @@ def fitted(folder: Path, tied: bool | None, vocab: int, seq_len: int) -> Archite
 
 
 def config_of(arch: Architecture, dtype: str, end_of_text: int | None) -> dict[str, Any]:
-    """The `config.json` of an architecture, for weights of `dtype` (`float32`, `bfloat16`, …). Raises `ValueError` where none fits."""
+    """The `config.json` of an architecture, for weights of `dtype` (`float32`, `bfloat16`, …). Raises `ValueError` if no class fits."""
     kind = _kind(arch)
     tokens = {"bos_token_id": None, "eos_token_id": end_of_text, "pad_token_id": None}
     shared = {
@@ -104,7 +104,9 @@ def config_of(arch: Architecture, dtype: str, end_of_text: int | None) -> dict[s
 
 @dataclass(frozen=True)
 class Place:
-    """Where a parameter lies: in the tensor `name`, `transposed` ([in, out]), as one of `parts` equal parts of the output dimension."""
+    """Location of a parameter in a file: in the tensor `name`, `transposed` ([in, out]), as one of `parts` equal parts of the output
+    dimension.
+    """
 
     name: str
     transposed: bool = False
@@ -113,7 +115,7 @@ class Place:
 
 
 def place(name: str, family: str) -> Place:
-    """The place of our parameter `name` (as in `blocks.3.attention.q.weight`)."""
+    """The location of our parameter `name` (as in `blocks.3.attention.q.weight`)."""
     *path, kind = name.split(".")
     layer = ""
     if path[0] == "blocks":
@@ -128,7 +130,7 @@ def place(name: str, family: str) -> Place:
     return Place(f"{layer}{_GPT2_MODULES[module]}.{kind}", transposed)
 
 
-#: Our module → its name in a file, inside its block or on top.
+#: Our module → its name in a file, inside its block or at the top level.
 _LLAMA_MODULES = {
     "embed": "model.embed_tokens",
     "norm": "model.norm",
@@ -214,7 +216,7 @@ def _llama(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _rope_theta(config: Mapping[str, Any]) -> Any:
-    """Transformers 5 has `rope_parameters`; before, it was `rope_theta` and `rope_scaling`."""
+    """The rotary base. Transformers 5 has `rope_parameters`; before, it was `rope_theta` and `rope_scaling`."""
     field = "rope_parameters" if config.get("rope_parameters") else "rope_scaling"
     rope = config.get(field) or {}
     if not isinstance(rope, dict):
@@ -222,7 +224,7 @@ def _rope_theta(config: Mapping[str, Any]) -> Any:
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind != "default" or any(isinstance(value, dict) for value in rope.values()):
         remedy = "Use a model with plain rotary positions."
-        raise _refusal(f"{field} asks for rope_type {kind!r}; only 'default' is computed here.", remedy)
+        raise _refusal(f"{field} has rope_type {kind!r}; only 'default' is computed here.", remedy)
     if rope.get("partial_rotary_factor", 1) != 1:
         raise _refusal(f"{field}.partial_rotary_factor is not 1.", "Use a model that rotates whole heads.")
     return rope.get("rope_theta", config.get("rope_theta", 10_000.0))

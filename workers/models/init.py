@@ -1,9 +1,8 @@
 """Initial weights: a function of (seed, parameter name) alone.
 
-The rule: no layout, no order of construction and no other parameter can change a weight, so every layout starts from
-the same model. Each parameter has its own generator, seeded by a hash of the seed and its name; the values are drawn on
-the CPU in float32, whatever the training dtype and device. GPT-2's scheme: N(0, 0.02), and 0.02/√(2·layers) for the
-projections into the residual stream.
+No layout, no order of construction and no other parameter changes a weight, so every layout starts from the same model. Each
+parameter has its own generator, seeded by a hash of the seed and its name. The values are drawn on the CPU in float32, whatever the
+training dtype and device. GPT-2's scheme: N(0, 0.02), and 0.02/√(2·layers) for the projections into the residual stream.
 """
 
 import hashlib

@@ -34,7 +34,7 @@ class SwiGLU(nn.Module):
 
 
 class Llama(Decoder):
-    """A Llama of any size; see `Decoder` for shapes. Weights are `models.init`'s business."""
+    """A Llama of any size; see `Decoder` for shapes. `models.init` sets the weights."""
 
     def __init__(self, arch: Architecture, feed_forward: Callable[[Architecture], nn.Module] | None = None) -> None:
         def norm() -> RMSNorm:

@@ -1,8 +1,8 @@
 """The mixture-of-experts family: Llama's blocks whose feed-forward is `top_k` of `experts` SwiGLUs, chosen per token by a router.
 
-The rule: what a token's experts are, which tokens a capacity drops and what the auxiliary losses weigh depends on the token's own
-sequence alone, never on a micro-batch or a rank's share, so that every layout routes like one process. Sources: Shazeer et al.
-(1701.06538), GShard (2006.16668), Switch (2101.03961), ST-MoE (2202.08906), Mixtral (2401.04088), OLMoE (2409.02060).
+A token's experts, the tokens that a capacity drops and the weights of the auxiliary losses depend on the token's own sequence
+alone, never on a micro-batch or a rank's share. So every layout routes like one process. Sources: Shazeer et al. (1701.06538),
+GShard (2006.16668), Switch (2101.03961), ST-MoE (2202.08906), Mixtral (2401.04088), OLMoE (2409.02060).
 """
 
 import functools
@@ -21,7 +21,7 @@ from .llama import Llama
 from .presets import Architecture
 from .tensor_plan import MixtureParallel
 
-#: Takes a decision on the tokens [batch, seq, …] of whole sequences: (what this rank has of them, decision) → its part of the decision.
+#: Makes a decision on the tokens [batch, seq, …] of whole sequences: (this rank's part of them, decision) → its part of the decision.
 OnWhole = Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]
 
 #: (rows [n, dim] sorted by expert, counts [experts] int64, experts) → rows' results, in the same order.
@@ -30,7 +30,7 @@ Exchange = Callable[[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]], Tensor
 
 @dataclass(frozen=True)
 class Routing:
-    """Where tokens go: `chosen` [batch, seq, k] int64, best first; `weights` [batch, seq, k] in fp32 or wider; `kept` is bool."""
+    """The routing of tokens: `chosen` [batch, seq, k] int64, best first; `weights` [batch, seq, k] in fp32 or wider; `kept` is bool."""
 
     chosen: Tensor
     weights: Tensor
@@ -38,14 +38,15 @@ class Routing:
 
 
 def here_whole(mine: Tensor, decide: Callable[[Tensor], Tensor]) -> Tensor:
-    """Every sequence is whole on this rank."""
+    """`decide` for sequences that are whole on this rank."""
     return decide(mine)
 
 
 def route(
     logits: Tensor, top_k: int, softmax: str, capacity_factor: float | None, on_whole: OnWhole = here_whole
 ) -> Routing:
-    """Choose `top_k` experts for each of the `logits` [batch, seq, experts]; which of them take it is decided `on_whole` sequences.
+    """Choose `top_k` experts for each of the `logits` [batch, seq, experts]. `on_whole` decides on whole sequences which choices are
+    kept.
 
     A chosen expert's weight is the softmax over the chosen logits (`chosen`, Mixtral) or over all (`all`, Switch and OLMoE).
     """
@@ -58,13 +59,13 @@ def route(
 
 
 def _kept(chosen: Tensor, experts: int, factor: float) -> Tensor:
-    """Which choices [batch, whole seq, k] are kept by experts that each take a share of the sequence, times `factor`."""
+    """Which choices [batch, whole seq, k] are kept if each expert takes an equal share of the sequence, times `factor`."""
     _, seq, top_k = chosen.shape
     return within_capacity(chosen, experts, math.ceil(factor * seq * top_k / experts))
 
 
 def within_capacity(chosen: Tensor, experts: int, capacity: int) -> Tensor:
-    """Which of the choices [batch, seq, k] an expert takes: its first `capacity` of each sequence; the others are dropped.
+    """Which of the choices [batch, seq, k] an expert keeps: its first `capacity` of each sequence; the others are dropped.
 
     All first choices come before all second ones, then earlier positions before later ones (2006.16668, algorithm 1).
     """
@@ -84,16 +85,16 @@ class Router(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         weight: Tensor = self.weight
         if isinstance(weight, DTensor):
-            # Tensor ranks hold parts of each expert: what flows back from their outputs is a part of the gradient.
+            # Tensor ranks hold parts of each expert: the gradient that their outputs return is a part of the whole.
             weight = weight.to_local(grad_placements=[Partial()])
         wide = torch.promote_types(x.dtype, torch.float32)
         return F.linear(x.to(wide), weight.to(wide))
 
 
 class Experts(nn.Module):
-    """SwiGLUs side by side: `gate`, `up` [experts, hidden, dim] and `down` [experts, dim, hidden]."""
+    """SwiGLUs stacked: `gate`, `up` [experts, hidden, dim] and `down` [experts, dim, hidden]."""
 
-    #: The hidden width's dimension of each: where tensor parallelism cuts, by column and then by row.
+    #: The hidden width's dimension of each: the one that tensor parallelism shards, by column and then by row.
     tensor_dims = {"gate": 1, "up": 1, "down": 2}  # noqa: RUF012  (a constant of the class)
 
     def __init__(self, experts: int, dim: int, hidden: int) -> None:
@@ -113,7 +114,7 @@ class Experts(nn.Module):
 class Mixture(nn.Module):
     """Σ over a token's chosen and kept experts of weight · expert(x); hidden [batch, seq, dim] → hidden [batch, seq, dim].
 
-    Its auxiliary losses enter the gradients where its output does, so that they need no way to the loss through a pipeline.
+    Its auxiliary losses are added to the gradients at its output, so that they need not be passed to the loss through a pipeline.
     """
 
     def __init__(self, arch: Architecture) -> None:
@@ -122,16 +123,17 @@ class Mixture(nn.Module):
         self.router = Router(arch.dim, arch.experts)
         self.experts = Experts(arch.experts, arch.dim, arch.hidden)
         self.arch = arch
-        #: What `strategies.expert` sets: how rows reach their experts, what a token's loss is multiplied by, how counts of a
-        #: sequence's tokens add up over the ranks that share the sequence, which are `sequence_ranks`, how they decide on the
-        #: whole of it, and who is told of validation: sums over tokens of the balance loss, the z-loss, the dropped
-        #: choices ÷ top_k, and 1.
+        #: Attributes that `strategies.expert_parallel` sets: `exchange` passes rows to their experts; `share()` is the factor of a
+        #: token's loss;
+        #: `over_sequence` adds counts of a sequence's tokens up over the `sequence_ranks` that share it; `on_whole` decides on the whole
+        #: sequence;
+        #: `tally` receives the sums of a validation: over tokens of the balance loss, the z-loss, the dropped choices ÷ top_k, and 1.
         self.exchange: Exchange = here
         self.share: Callable[[], float] = unweighted
         self.over_sequence: Callable[[Tensor], Tensor] = alone
         self.sequence_ranks = 1
         self.on_whole: OnWhole = here_whole
-        self.tally: Callable[[Tensor], None] = untold
+        self.tally: Callable[[Tensor], None] = discard_stats
 
     def forward(self, x: Tensor) -> Tensor:
         logits = self.router(x)
@@ -148,14 +150,14 @@ class Mixture(nn.Module):
         return attached
 
     def _mix(self, x: Tensor, routing: Routing) -> Tensor:
-        """`x` [tokens, dim] to its experts and back."""
+        """Pass `x` [tokens, dim] to its experts and combine their results."""
         tokens, dim = x.shape
         top_k, experts = self.arch.top_k, self.router.weight.shape[0]
-        # A dropped choice goes to a place behind the last expert and no further.
+        # A dropped choice is sorted behind the last expert and is not passed on.
         place = torch.where(routing.kept, routing.chosen, experts).flatten()
         counts = torch.bincount(place, minlength=experts + 1)[:experts]
         order = place.argsort(stable=True)[: int(counts.sum())]
-        # Every row of the expanded x is taken at most once, and results are put, not added: no order of sums varies.
+        # Every row of the expanded x is read at most once, and results are stored, not added: no order of sums varies.
         rows = x.unsqueeze(1).expand(tokens, top_k, dim).reshape(-1, dim).index_select(0, order)
         done = self.exchange(rows, counts, self.experts)
         back = done.new_zeros(tokens * top_k, dim).index_copy(0, order, done).view(tokens, top_k, dim)
@@ -168,8 +170,8 @@ def balance_loss(
 ) -> Tensor:
     """Switch's load-balancing loss (2101.03961, equations 4 to 6) of each sequence, summed over tokens: Σ_b seq · N · Σ_i f_i · P_i.
 
-    f_i is the share of the sequence's choices that fell on expert i (before any is dropped; no gradient), P_i the mean over its
-    tokens of the softmax over all experts; 1 per token where both are even. With `sequence_ranks` the sum over them is the loss.
+    f_i is the share of the sequence's choices of expert i (before any is dropped; no gradient), P_i the mean over its tokens of the
+    softmax over all experts; 1 per token if both are even. With `sequence_ranks` the sum over them is the loss.
     """
     batch, seq, experts = logits.shape
     counts = logits.new_zeros(batch, experts).scatter_add_(
@@ -186,7 +188,7 @@ def z_loss(logits: Tensor) -> Tensor:
 
 
 class AttachLoss(torch.autograd.Function):
-    """Its first argument, with `share ×` the second one's gradient added in the backward pass, wherever that pass starts."""
+    """Its first argument. The backward pass adds `share ×` the second argument's gradient, wherever that pass starts."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, out: Tensor, loss: Tensor, share: float) -> Tensor:
@@ -200,22 +202,22 @@ class AttachLoss(torch.autograd.Function):
 
 
 def here(rows: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Every expert is on this rank."""
+    """Apply `experts`, which are all on this rank."""
     return experts(rows, counts)
 
 
 def alone(counts: Tensor) -> Tensor:
-    """Every sequence is whole on this rank."""
+    """The counts of sequences that are whole on this rank."""
     return counts
 
 
 def unweighted() -> float:
-    """A loss that is summed over tokens."""
+    """The factor of a loss that is summed over tokens."""
     return 1.0
 
 
-def untold(sums: Tensor) -> None:
-    """Nobody listens."""
+def discard_stats(sums: Tensor) -> None:
+    """No sink for statistics."""
 
 
 class MixtureOfExperts(Llama):

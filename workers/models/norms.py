@@ -1,5 +1,7 @@
-"""Norms over the last dim. They compute on plain tensors, whatever cuts the model: what DTensors would pay for each operation, forward
-and backward, is more than the norm itself costs at small sizes. Under tensor parallelism `own` takes the plain tensor out of a parameter.
+"""Norms over the last dim. They compute on plain tensors, whatever shards the model.
+
+The overhead of DTensors for each operation, forward and backward, is more than the norm itself costs at small sizes. Under tensor
+parallelism `own` returns the plain tensor of a parameter.
 """
 
 from collections.abc import Callable
@@ -14,12 +16,12 @@ Own = Callable[[Tensor], Tensor]
 
 
 def as_it_is(parameter: Tensor) -> Tensor:
-    """Nothing is cut."""
+    """The parameter itself: it is not sharded."""
     return parameter
 
 
 class LayerNorm(nn.LayerNorm):
-    """torch's (1607.06450), with weight and bias, whose gradients are sums in fp32 over all tokens."""
+    """torch's (1607.06450), with weight and bias, whose gradients are summed in fp32 over all tokens."""
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__(dim, eps=eps)
@@ -34,7 +36,10 @@ class LayerNorm(nn.LayerNorm):
 
 
 class _LayerNorm(torch.autograd.Function):
-    """torch's kernels for CPUs in fp32. In bf16 they add up what weight and bias learn in bf16: a bias is off by 30% after 2,000 tokens."""
+    """torch's kernels for CPUs in fp32.
+
+    In bf16 they sum the gradients of weight and bias in bf16: a bias is off by 30% after 2,000 tokens.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -66,7 +71,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         weight = self.own(self.weight)
-        if x.is_cuda:  # a fused kernel, which wants one dtype and keeps as little
+        if x.is_cuda:  # a fused kernel, which requires a single dtype and saves as little
             wide = torch.promote_types(x.dtype, weight.dtype)
             return F.rms_norm(x.to(wide), weight.shape, weight.to(wide), self.eps).to(x.dtype)
         out: Tensor = _RMSNorm.apply(x, weight, self.eps)  # type: ignore[no-untyped-call]
@@ -74,7 +79,7 @@ class RMSNorm(nn.Module):
 
 
 class _RMSNorm(torch.autograd.Function):
-    """Keeps its input and one number per token; torch's own, where it has no fused kernel, keeps the normalised input as well."""
+    """Saves its input and one number per token. torch's own, if it has no fused kernel, also saves the normalised input."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -1,6 +1,6 @@
-"""A model's factory of the user's own: whether it takes the arguments of a spec. Imports no torch.
+"""Checks that a user's own model factory takes the arguments of a spec. Imports no torch.
 
-The trainers ask the factory; the API reads its source, and runs none of it.
+The trainers inspect the factory itself; the API reads its source, and executes none of it.
 """
 
 import ast
@@ -17,7 +17,7 @@ from ..regular_files import read
 if TYPE_CHECKING:
     from ..spec import ModelSpec
 
-#: A larger source is left to the trainers.
+#: A larger source is not checked by the API, only by the trainers.
 MOST_BYTES: Final = 1 << 20
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -25,7 +25,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class _Taken:
-    """The keyword arguments that a factory takes; `needed` have no default, `any`: and every other."""
+    """The keyword arguments that a factory takes; `needed` have no default, `any`: it also takes every other."""
 
     names: tuple[str, ...]
     needed: tuple[str, ...]
@@ -33,10 +33,10 @@ class _Taken:
 
 
 def refuse_arguments(factory: Callable[..., Any], spec: "ModelSpec") -> None:
-    """Raises `Refusal` where the factory does not take the arguments of the spec."""
+    """Raises `Refusal` if the factory does not take the arguments of the spec."""
     try:
         parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # it has none that can be read
+    except (TypeError, ValueError):  # its signature cannot be read
         return
     by_name = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     needed = tuple(each.name for each in by_name if each.default is each.empty)
@@ -44,17 +44,20 @@ def refuse_arguments(factory: Callable[..., Any], spec: "ModelSpec") -> None:
 
 
 def check_source(spec: "ModelSpec") -> None:
-    """`refuse_arguments`, as far as the source in the spec's `code` folder shows. Raises `Refusal`, also of a source that is no Python."""
+    """`refuse_arguments`, as far as the source in the spec's `code` folder shows.
+
+    Raises `Refusal`, also for a source that is not Python.
+    """
     assert spec.import_ is not None
     module, _, name = spec.import_.partition(":")
     file = None if spec.code is None else _file(Path(spec.code).expanduser(), module)
-    if file is None:  # installed where the trainers run
+    if file is None:  # not in the code folder: installed on the machines that train
         return
     try:
         tree = ast.parse(read(file, MOST_BYTES))
     except SyntaxError as error:
-        told = f"{file} is not Python: {error.msg}, line {error.lineno}."
-        raise Refusal("model.import", told, "Correct the file.") from None
+        problem = f"{file} is not Python: {error.msg}, line {error.lineno}."
+        raise Refusal("model.import", problem, "Correct the file.") from None
     except (OSError, ValueError, RecursionError, MemoryError):
         return
     taken = _of_definition(tree, name)
@@ -68,7 +71,7 @@ def _file(folder: Path, module: str) -> Path | None:
 
 
 def _of_definition(tree: ast.Module, name: str) -> _Taken | None:
-    """What the function or class of this name takes; None where the source alone does not show it."""
+    """The arguments of the function or class of this name; None if the source alone does not show them."""
     found = [each for each in tree.body if getattr(each, "name", None) == name]
     if len(found) != 1 or getattr(found[0], "decorator_list", None):
         return None
@@ -98,5 +101,5 @@ def _check(taken: _Taken, spec: "ModelSpec") -> None:
             raise Refusal(f"model.args.{name}", f"{spec.import_} takes no argument {name!r}.", guess + known)
     missing = [name for name in taken.needed if name not in given]
     if missing:
-        told = f"{spec.import_} needs {', '.join(map(repr, missing))}."
-        raise Refusal("model.args", told, f"Add {', '.join(missing)} to model.args.")
+        problem = f"{spec.import_} needs {', '.join(map(repr, missing))}."
+        raise Refusal("model.args", problem, f"Add {', '.join(missing)} to model.args.")

@@ -1,4 +1,4 @@
-"""The shapes of a decoder's parameters, as formulas ask for them (`strategies/cost/model_shape.py`). Imports no torch."""
+"""The shapes of a decoder's parameters for the formulas (`strategies/cost/model_shape.py`). Imports no torch."""
 
 from ...strategies.cost.model_shape import Decoder, Weight
 from .flops import module_flops
@@ -6,7 +6,10 @@ from .presets import Architecture
 
 
 def sizes(arch: Architecture, seq_len: int) -> Decoder:
-    """Raises ValueError for a mixture of experts: what a rank holds and sends depends on where they stand and what is chosen."""
+    """The shapes of `arch`.
+
+    Raises ValueError for a mixture of experts: what a rank holds and sends depends on their ranks and on the routing.
+    """
     if arch.experts is not None:
         raise ValueError("there is no formula for a mixture of experts")
     d, q, k = arch.dim, arch.head_size * arch.heads, arch.head_size * arch.kv_heads

@@ -1,7 +1,7 @@
-"""Sizes of the model families, as numbers only: no torch, so that the API can check a layout before a machine is taken.
+"""Sizes of the model families, as numbers only: no torch, so that the API can check a layout before it uses a machine.
 
-Published sizes: GPT-2 (Radford et al. 2019) and GPT-3 (Brown et al. 2020, table 2.1) for `gpt2`; Llama 2 (2307.09288) 7B and 70B and
-Llama 3 (2407.21783, table 3) 8B for `llama`. `124M` … `1.3B` of `llama` are GPT-3's widths with Llama's blocks. Mixtral 8x7B
+Published sizes: GPT-2 (Radford et al. 2019) and GPT-3 (Brown et al. 2020, table 2.1) for `gpt2`; Llama 2 (2307.09288) 7B and 70B
+and Llama 3 (2407.21783, table 3) 8B for `llama`. `124M` … `1.3B` of `llama` are GPT-3's widths with Llama's blocks. Mixtral 8x7B
 (2401.04088, table 1) and OLMoE-1B-7B (2409.02060, table 10; without its norm of queries and keys) for `moe`.
 """
 
@@ -62,7 +62,7 @@ class Architecture(BaseModel):
 
     @property
     def active_experts(self) -> int:
-        """Feed-forwards that a token passes in each block."""
+        """Feed-forwards that process a token in each block."""
         return 1 if self.experts is None else self.top_k
 
     @property

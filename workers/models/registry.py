@@ -1,4 +1,4 @@
-"""From the numbers of an architecture to its module."""
+"""Builds a module from the numbers of an architecture."""
 
 from .decoder import Decoder
 from .gpt2 import GPT2
@@ -14,5 +14,5 @@ FAMILIES: dict[str, type[Llama] | type[GPT2] | type[MixtureOfExperts]] = {
 
 
 def make(arch: Architecture) -> Decoder:
-    """The decoder of `arch`, on torch's current default device (use `with torch.device("meta")` to take no memory)."""
+    """The decoder of `arch`, on torch's current default device (use `with torch.device("meta")` to allocate no memory)."""
     return FAMILIES[arch.family](arch)

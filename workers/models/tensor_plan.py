@@ -1,8 +1,8 @@
-"""How a decoder is split over the tensor axis, as data: module pattern → parallel style.
+"""The plan that shards a decoder over the tensor axis, as data: module pattern → parallel style.
 
-The rule: the plan covers every parameter, so that all of them become DTensors; clipping and fused optimizers refuse a
-mixture. Column then row (Megatron-LM, 1909.08053); with sequence parallelism (2205.05198) norms and residuals are sharded
-by position. `strategies/tensor_parallel/linear.py` says what is sent and kept.
+The plan covers every parameter, so that all of them become DTensors; clipping and fused optimizers refuse a mixture. Column then
+row (Megatron-LM, 1909.08053); with sequence parallelism (2205.05198) norms and residuals are sharded by position.
+`strategies/tensor_parallel/linear.py` documents what is sent and kept.
 """
 
 import functools
@@ -20,7 +20,7 @@ from ...strategies.tensor_parallel.linear import CutColumns, cut_lookup, cut_row
 
 
 class NormParallel(ParallelStyle):
-    """A norm (`norms.py`). With `parts` each rank norms other tokens or heads than its peers: what a parameter learns is part of a sum."""
+    """A norm (`norms.py`). With `parts` each rank norms other tokens or heads than its peers: a parameter's gradient is part of a sum."""
 
     def __init__(self, *, parts: bool) -> None:
         super().__init__()
@@ -35,7 +35,10 @@ class NormParallel(ParallelStyle):
 
 
 class LinearCut(ParallelStyle):
-    """A linear layer's parameters cut over dim 0 (`Shard(0)`: columns of the output) or 1 (rows); its forward pass is another style's."""
+    """A linear layer's parameters sharded over dim 0 (`Shard(0)`: columns of the output) or 1 (rows).
+
+    Another style replaces its forward pass.
+    """
 
     def __init__(self, cut: Shard) -> None:
         super().__init__()
@@ -50,7 +53,7 @@ class LinearCut(ParallelStyle):
 
 
 class ColumnsParallel(ParallelStyle):
-    """A module that calls its column-cut layers through `columns`: one exchange serves all of them (`tensor_parallel/linear.py`)."""
+    """A module that calls its column-sharded layers through `columns`: one exchange serves all of them (`tensor_parallel/linear.py`)."""
 
     def __init__(self, sequence: bool) -> None:
         super().__init__()
@@ -62,7 +65,7 @@ class ColumnsParallel(ParallelStyle):
 
 
 class RowParallel(LinearCut):
-    """A linear layer cut by rows, of an input whose last dim is cut; the output is whole, or this rank's part of dim 1."""
+    """A linear layer sharded by rows, of an input whose last dim is sharded. The output is whole, or this rank's part of dim 1."""
 
     def __init__(self, sequence: bool) -> None:
         super().__init__(Shard(1))
@@ -75,7 +78,7 @@ class RowParallel(LinearCut):
 
 
 class HeadParallel(LinearCut):
-    """A linear layer cut by columns on its own. Logits stay cut by vocabulary, and say so: the loss never makes them whole."""
+    """A linear layer sharded by columns. Its output, the logits, is a DTensor sharded by vocabulary: the loss never makes it whole."""
 
     def __init__(self, sequence: bool) -> None:
         super().__init__(Shard(0))
@@ -87,7 +90,7 @@ class HeadParallel(LinearCut):
 
         def forward(x: Tensor) -> Tensor:
             (own,) = columns(x, [layer])
-            # Said, since a DTensor would take all parts for equal.
+            # The shape is given, since otherwise a DTensor would assume that all parts are equal.
             shape = torch.Size((*own.shape[:-1], layer.out_features))
             stride = (shape[1] * shape[2], shape[2], 1)
             return DTensor.from_local(own, device_mesh, [Shard(-1)], run_check=False, shape=shape, stride=stride)
@@ -97,7 +100,10 @@ class HeadParallel(LinearCut):
 
 
 class EmbeddingRowsParallel(LinearCut):
-    """An embedding split by rows (vocabulary), as the head that shares its weight is; the output is whole, or this rank's part of dim 1."""
+    """An embedding split by rows (vocabulary), like the head that shares its weight.
+
+    The output is whole, or this rank's part of dim 1.
+    """
 
     def __init__(self, sequence: bool) -> None:
         super().__init__(Shard(0))
@@ -128,7 +134,7 @@ class EmbeddingParallel(ParallelStyle):
             module.register_parameter(name, nn.Parameter(columns, parameter.requires_grad))
 
     def _gather(self, _: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:
-        if mesh.device_type == "cpu":  # gloo has no all-to-all between shards: gather, then keep one's own
+        if mesh.device_type == "cpu":  # gloo has no all-to-all between shards: gather, then keep this rank's own
             output = _redistributed(output, Replicate())
         local: Tensor = _redistributed(output, self.output).to_local()
         return local
@@ -144,10 +150,10 @@ def heads_norm() -> ParallelStyle:
 
 
 class MixtureParallel(ParallelStyle):
-    """A mixture of experts, each cut by its hidden width, over whole inputs: column then row, as in a plain feed-forward.
+    """A mixture of experts, each sharded by its hidden width, over whole inputs: column then row, as in a plain feed-forward.
 
-    Every rank routes every token alike; its experts' results are parts of the sum that leaves, so gradients of the input and
-    of the router's weight are parts as well. The experts' weights stay plain tensors, noted by `cut_by_hand`.
+    Every rank routes every token identically. Its experts' results are parts of the sum that leaves, so gradients of the input and of
+    the router's weight are parts as well. The experts' weights stay plain tensors, recorded by `cut_by_hand`.
     """
 
     def __init__(self, sequence: bool) -> None:

@@ -59,7 +59,7 @@ def test_what_cannot_be_sampled_says_why(tmp_path: Path) -> None:
     with pytest.raises(DataError) as missing:
         of_checkpoint(checkpoint, str(tmp_path / "nowhere.json"))
     assert missing.value.code == "missing_file"
-    with pytest.raises(Refusal, match="300 tokens, and the model knows 256"):
+    with pytest.raises(Refusal, match="300 tokens, but the model has 256"):
         of_checkpoint(checkpoint, str(words(tmp_path / "other.json", 300)))
 
 
