@@ -1,7 +1,7 @@
-"""What the cluster is to have when it is whole: as the settings say, else the most that was there at once.
+"""The capacity of a cluster with all its nodes: from the settings, else the largest that was seen at one time.
 
-While nodes are away, this and not what lives decides which devices a job takes and whether it is refused. A dispatcher writes it down
-for all; of an embedded cluster, which is one machine, it is what is there.
+While nodes are away, this capacity, not that of the living nodes, decides which devices a job takes and whether it is refused. A
+dispatcher stores it for all processes. For an embedded cluster, which is one machine, it is the machine's capacity.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,29 +17,29 @@ from .store import capacities, nodes
 
 
 async def remember(tx: AsyncConnection, settings: Settings, found: Iterable[ClusterNode]) -> None:
-    """Write down what the settings say, or what is there where that is the most."""
+    """Store the capacity of the settings, or the present one if it is the largest so far."""
     known = {row["device"]: row for row in await capacities.of(tx, settings.cluster)}
     living = [queue.machine(node.cpu, 0, node.gpu, 0, 1) for node in found if node.alive]
     for device in queue.DEVICES:
         here = _sorted(machine.capacity[device] for machine in living)
-        told = None if settings.capacity is None else _told(settings.capacity, device)
+        configured = None if settings.capacity is None else _configured(settings.capacity, device)
         row = known.get(device)
-        if told is None and row is not None and settings.ray_address is not None and not _outgrown(row, here):
+        if configured is None and row is not None and settings.ray_address is not None and not _outgrown(row, here):
             continue
-        most = here if told is None else told
-        if row is None or (row["nodes"], row["told"]) != (most, told is not None):
-            await capacities.put(tx, settings.cluster, device, most, told is not None)
+        most = here if configured is None else configured
+        if row is None or (row["nodes"], row["told"]) != (most, configured is not None):
+            await capacities.put(tx, settings.cluster, device, most, configured is not None)
 
 
 def _outgrown(row: RowMapping, here: Sequence[int]) -> bool:
-    """Whether what is there takes the place of what was written down."""
+    """Whether the present capacity replaces the stored one."""
     return bool(row["told"]) or sum(here) >= sum(row["nodes"])
 
 
 async def whole(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.Whole:
-    """Device → ranks of each node; devices of which nothing is known are left out."""
+    """Device → ranks of each node; devices of unknown capacity are left out."""
     if settings.capacity is not None and cluster == settings.cluster:
-        most = {device: _told(settings.capacity, device) for device in queue.DEVICES}
+        most = {device: _configured(settings.capacity, device) for device in queue.DEVICES}
     else:
         most = {row["device"]: row["nodes"] for row in await capacities.of(tx, cluster)}
     ranks = {"cpu": settings.cpu_ranks_per_core, "cuda": 1}
@@ -47,19 +47,19 @@ async def whole(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.
 
 
 async def inventory(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.Inventory:
-    """A cluster as it is known."""
+    """A cluster's living nodes and its capacity."""
     among = await fleet(tx, cluster)
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
     return queue.Inventory(machines, settings.max_ranks, await whole(tx, settings, cluster))
 
 
 async def inventories(tx: AsyncConnection, settings: Settings) -> list[queue.Inventory]:
-    """Of every cluster that is known, this one among them."""
+    """The inventory of every known cluster, including this one."""
     known = {settings.cluster, *(row["cluster"] for row in await nodes.all_nodes(tx))}
     return [await inventory(tx, settings, cluster) for cluster in sorted(known)]
 
 
-def _told(groups: Iterable[NodeGroup], device: queue.Device) -> list[int]:
+def _configured(groups: Iterable[NodeGroup], device: queue.Device) -> list[int]:
     amounts = [(int(group.cpus) if device == "cpu" else group.gpus, group.nodes) for group in groups]
     return _sorted(amount for amount, nodes in amounts for _ in range(nodes))
 

@@ -1,6 +1,6 @@
-"""The data folder is its owner's alone: it holds the access token, the database, logs and checkpoints.
+"""The data folder is private to its owner: it holds the access token, the database, logs and checkpoints.
 
-The control plane keeps the folder closed (0700, its files 0600). A folder that it cannot close is refused.
+The control plane keeps the folder closed (0700, its files 0600). If it cannot close a folder, it refuses to use it.
 """
 
 import errno
@@ -15,9 +15,9 @@ from .errors import DataFolderOpen, DataFolderUnusable
 
 log = logging.getLogger(__name__)
 
-#: For processes of the control plane and all that they start: new files and folders are their owner's alone.
+#: For processes of the control plane and their children: new files and folders are accessible to their owner only.
 PRIVATE_UMASK: Final = 0o077
-#: What the control plane keeps in the folder. Other files there are not touched.
+#: The files that the control plane keeps in the folder. Other files there are not touched.
 _OURS: Final = (
     *("token", "ray.token", "control.json", "control.lock", "control.log", "cluster.json", "cluster.lock"),
     *("shardyard.db", "shardyard.db-wal", "shardyard.db-shm", "checkpoints", "cache", "ray"),
@@ -26,18 +26,18 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def make(folder: Path) -> None:
-    """Make the folder where it is missing, this user's alone. Raises `DataFolderUnusable`."""
+    """Make the folder if it is missing, accessible to this user only. Raises `DataFolderUnusable`."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         why = "it is not a folder" if isinstance(error, FileExistsError) else error.strerror
-        told = f"The data folder {folder} cannot be made: {why}."
+        message = f"The data folder {folder} cannot be made: {why}."
         remedy = "Name a folder of your own in SHARDYARD_DATA_DIR."
-        raise DataFolderUnusable(told, field="SHARDYARD_DATA_DIR", remedy=remedy) from None
+        raise DataFolderUnusable(message, field="SHARDYARD_DATA_DIR", remedy=remedy) from None
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder where it is missing, and close it to other users. Raises `DataFolderUnusable`, `DataFolderOpen`."""
+    """Make the folder if it is missing, and close it to other users. Raises `DataFolderUnusable`, `DataFolderOpen`."""
     make(folder)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -54,11 +54,11 @@ def make_private(folder: Path) -> None:
 
 
 def close_to_others(paths: Iterable[Path]) -> None:
-    """Take other users' permissions from those of the files and folders that exist and are this user's."""
+    """Remove other users' permissions from the given files and folders, if they exist and belong to this user."""
     for path in paths:
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # it is not there, is a link, or is another user's
+        except OSError:  # it does not exist, is a link, or belongs to another user
             continue
         try:
             if os.fstat(handle).st_uid == os.geteuid():
@@ -68,7 +68,7 @@ def close_to_others(paths: Iterable[Path]) -> None:
 
 
 def _close(handle: int) -> bool:
-    """Whether other users have no permission afterwards: some file systems know none."""
+    """Remove other users' permissions. Returns whether that worked: some file systems have no permissions."""
     mode = os.fstat(handle).st_mode
     if mode & _OTHERS:
         try:

@@ -1,13 +1,13 @@
-"""Every error of the service is a type with a stable code, a field, and a remedy. HTTP is not known here."""
+"""Every error of the service is a class with a stable code, a field and a remedy. HTTP is not used here."""
 
 from typing import ClassVar
 
 
 class ShardyardError(Exception):
-    """Something that a user or operator can act on. `field` is dotted from the spec's root: `train.layout.tensor`."""
+    """An error that a user or operator can resolve. `field` is dotted from the spec's root: `train.layout.tensor`."""
 
     code: ClassVar[str] = "error"
-    #: Seconds after which the same request may succeed; None: not before somebody acts.
+    #: Seconds after which the same request may succeed; None: only after a user or operator has acted.
     retry_after_s: ClassVar[int | None] = None
 
     def __init__(self, message: str, *, field: str | None = None, remedy: str | None = None) -> None:
@@ -18,13 +18,13 @@ class ShardyardError(Exception):
 
 
 class InvalidSpec(ShardyardError):
-    """The spec's parts do not go together."""
+    """Parts of the spec contradict each other."""
 
     code = "invalid_spec"
 
 
 class InvalidLayout(ShardyardError):
-    """The model, the batch or the sequence length cannot be spread over this layout."""
+    """The model, the batch or the sequence length cannot be distributed over this layout."""
 
     code = "invalid_layout"
 
@@ -36,31 +36,31 @@ class MissingFile(ShardyardError):
 
 
 class NotAFile(ShardyardError):
-    """A name of the spec stands for a folder, a FIFO, a device or a socket, where a file is needed, or for a file, where a folder is."""
+    """A path in the spec is a folder, a FIFO, a device or a socket but must be a file, or is a file but must be a folder."""
 
     code = "not_a_file"
 
 
 class FileTooLarge(ShardyardError):
-    """A file that the spec names is larger than any of its kind."""
+    """A file that the spec names is larger than files of its kind may be."""
 
     code = "file_too_large"
 
 
 class TooManyFiles(ShardyardError):
-    """A pattern of the spec matches too many files, or goes through too many folders."""
+    """A pattern of the spec matches too many files, or searches too many folders."""
 
     code = "too_many_files"
 
 
 class FilesTooSlow(ShardyardError):
-    """The files that the spec names could not be looked at in time."""
+    """The files that the spec names could not be checked in time."""
 
     code = "files_too_slow"
     retry_after_s = 10
 
     def __init__(self, message: str, *, field: str | None = "train", remedy: str | None = None) -> None:
-        default = "Try again later. Operators: see whether the file system on which they lie answers."
+        default = "Try again later. Operators: check that the file system with these files answers."
         super().__init__(message, field=field, remedy=remedy or default)
 
 
@@ -83,13 +83,13 @@ class UnknownCheckpoint(ShardyardError):
 
 
 class ResumeMismatch(ShardyardError):
-    """A checkpoint cannot be gone on from with these data, or leaves no step to train."""
+    """The job cannot continue from the checkpoint with these data, or no step would be left to train."""
 
     code = "resume_mismatch"
 
 
 class IdempotencyConflict(ShardyardError):
-    """The idempotency key was used before, for another body."""
+    """The idempotency key was used before, with another body."""
 
     code = "idempotency_conflict"
 
@@ -107,7 +107,7 @@ class NodeNotFound(ShardyardError):
 
 
 class AmbiguousNode(ShardyardError):
-    """Several nodes have this host, or an id that begins so."""
+    """Several nodes have this host, or an id that begins with this text."""
 
     code = "ambiguous_node"
 
@@ -119,53 +119,53 @@ class JobEnded(ShardyardError):
 
 
 class FaultsDisabled(ShardyardError):
-    """This server lets nobody strike faults at jobs."""
+    """Fault injection is not enabled on this server."""
 
     code = "faults_disabled"
 
     def __init__(self) -> None:
-        remedy = "Where jobs may be harmed, set SHARDYARD_FAULT_INJECTION=true for the API and the dispatchers."
+        remedy = "If jobs may be harmed, set SHARDYARD_FAULT_INJECTION=true for the API and the dispatchers."
         super().__init__("Fault injection is not enabled on this server.", remedy=remedy)
 
 
 class JobNotRunning(ShardyardError):
-    """Faults strike and traces record jobs that are running, and no others."""
+    """Faults and traces need a running job."""
 
     code = "job_not_running"
 
 
 class InvalidFault(ShardyardError):
-    """The fault does not fit the job, or its parts do not go together."""
+    """The fault does not fit the job, or its parts contradict each other."""
 
     code = "invalid_fault"
 
 
 class TraceNotFound(ShardyardError):
-    """The job has no such trace (any more), or the trace no such step."""
+    """The job has no such trace (any more), or the trace has no such step."""
 
     code = "trace_not_found"
 
 
 class TraceOpen(ShardyardError):
-    """A job's steps are recorded for one trace at a time."""
+    """The job already has an open trace. It can record one trace at a time."""
 
     code = "trace_open"
 
 
 class CheckpointNotFound(ShardyardError):
-    """The job has told of no checkpoint at this place of its story."""
+    """The job has no checkpoint at this position."""
 
     code = "checkpoint_not_found"
 
 
 class CheckpointGone(ShardyardError):
-    """The checkpoint was removed, to make room or by hand."""
+    """The checkpoint was removed, by retention or by a user."""
 
     code = "checkpoint_removed"
 
 
 class CheckpointDamaged(ShardyardError):
-    """Files of the checkpoint are not as they were saved."""
+    """Files of the checkpoint differ from what was saved."""
 
     code = "checkpoint_damaged"
 
@@ -177,58 +177,58 @@ class OperationNotFound(ShardyardError):
 
 
 class TooManyOperations(ShardyardError):
-    """So many operations of one job wait or run already."""
+    """The job has too many operations that wait or run already."""
 
     code = "too_many_operations"
 
 
 class ExportUnderway(ShardyardError):
-    """The job exports this checkpoint itself, before it ends."""
+    """The job itself exports this checkpoint before it ends."""
 
     code = "export_underway"
 
 
 class InvalidCursor(ShardyardError):
-    """A page's or a stream's cursor is not one that the service gave out."""
+    """The cursor of a page or a stream was not issued by the service."""
 
     code = "invalid_cursor"
 
 
 class InvalidDatabase(ShardyardError):
-    """The database's URL or schema is not one that this version can use."""
+    """This version does not support the database's URL or schema."""
 
     code = "invalid_database"
 
 
 class InvalidSetting(ShardyardError):
-    """A `SHARDYARD_…` variable has a value that it cannot have."""
+    """A `SHARDYARD_…` variable has an invalid value."""
 
     code = "invalid_setting"
 
 
 class DataFolderUnusable(ShardyardError):
-    """The data folder is no folder, or cannot be made."""
+    """The data folder is not a folder, or cannot be made."""
 
     code = "data_folder_unusable"
 
 
 class DataFolderOpen(ShardyardError):
-    """Other users may read or change the data folder, and its permissions cannot be taken from them."""
+    """Other users may read or change the data folder, and the control plane cannot remove their permissions."""
 
     code = "data_folder_open"
 
 
 class DatabaseError(ShardyardError):
-    """The database cannot serve. This class is for what none of its subclasses names.
+    """The database cannot serve, for a reason that has no subclass.
 
-    Whether a transaction that was being committed is stored is not known. `detail` has the driver's own words, which may name hosts,
-    users and paths: for logs and terminals, never for answers.
+    If a transaction was being committed, it is unknown whether it is stored. `detail` has the driver's own words, which may contain
+    hosts, users and paths: for logs and terminals, never for answers.
     """
 
     code = "database_failed"
     retry_after_s: ClassVar[int | None] = 5
     says: ClassVar[str] = "The database failed."
-    cure: ClassVar[str] = "The server's log has the driver's words. Look at the database's own log and its disk."
+    cure: ClassVar[str] = "The server's log has the driver's message. Check the database's own log and its disk."
 
     def __init__(self, detail: str = "", *, says: str | None = None, cure: str | None = None) -> None:
         super().__init__(says or self.says, remedy=cure or self.cure)
@@ -236,25 +236,25 @@ class DatabaseError(ShardyardError):
 
 
 class DatabaseUnreachable(DatabaseError):
-    """Nothing answers at the database's address, or the connection broke."""
+    """No server answers at the database's address, or the connection broke."""
 
     code = "database_unreachable"
     retry_after_s = 2
     says = "The database does not answer."
-    cure = "Try again soon; what is stored is kept. Operators: see whether the server of SHARDYARD_DATABASE_URL runs and is reached."
+    cure = "Try again soon; what is stored is kept. Operators: check that the server of SHARDYARD_DATABASE_URL runs and can be reached."
 
 
 class DatabaseBusy(DatabaseError):
-    """The database has no connection to give, or another transaction held it up for too long."""
+    """The database has no free connection, or another transaction held it up for too long."""
 
     code = "database_busy"
     retry_after_s = 2
-    says = "The database is busy: it has no connection to give, or took too long."
-    cure = "Try again soon. Operators: raise its limit of connections, or see what holds it up."
+    says = "The database is busy: it has no free connection, or took too long."
+    cure = "Try again soon. Operators: raise its limit of connections, or find out which transaction holds it up."
 
 
 class DatabaseReadOnly(DatabaseError):
-    """The database can be read and not written."""
+    """The database can be read but not written."""
 
     code = "database_read_only"
     retry_after_s = 10
@@ -271,7 +271,7 @@ class DatabaseFull(DatabaseError):
     code = "database_full"
     retry_after_s = 10
     says = "The disk of the database is full, so nothing can be stored."
-    cure = "Operators: make room on it. What is stored is kept, and jobs go on by themselves afterwards."
+    cure = "Operators: make room on it. What is stored is kept, and jobs continue by themselves afterwards."
 
 
 class DatabaseMissing(DatabaseError):
@@ -280,20 +280,22 @@ class DatabaseMissing(DatabaseError):
     code = "database_missing"
     retry_after_s = None
     says = "The database does not exist."
-    cure = "Operators: see whether SHARDYARD_DATABASE_URL names the right one. A new one is created with: shardyard migrate"
+    cure = (
+        "Operators: check that SHARDYARD_DATABASE_URL names the right one. To create a new one, run: shardyard migrate"
+    )
 
 
 class DatabaseDenied(DatabaseError):
-    """The database refuses this user, its password, or what it tried."""
+    """The database refuses this user, its password, or its statement."""
 
     code = "database_denied"
     retry_after_s = None
     says = "The database refuses its user."
-    cure = "Operators: see whether the user and password of SHARDYARD_DATABASE_URL are right, and its rights on the database."
+    cure = "Operators: check the user and password of SHARDYARD_DATABASE_URL, and the user's rights on the database."
 
 
 class DatabaseCorrupt(DatabaseError):
-    """The database's file is damaged, or is no database."""
+    """The database's file is damaged, or is not a database."""
 
     code = "database_corrupt"
     retry_after_s = None
@@ -317,10 +319,10 @@ class SchemaTooOld(DatabaseError):
 
 
 class SchemaTooNew(DatabaseError):
-    """The database's schema is newer than this version knows."""
+    """The database's schema is newer than this version supports."""
 
     code = "schema_too_new"
-    cure = "Operators: install the Shardyard version that migrated it, or a newer one, wherever an API or a dispatcher runs."
+    cure = "Operators: install the Shardyard version that migrated it, or a newer one, on every machine that runs an API or a dispatcher."
 
 
 class SchemaUnknown(DatabaseError):
@@ -337,11 +339,11 @@ class SchemaDamaged(DatabaseError):
     code = "schema_damaged"
     retry_after_s = None
     says = "The database lacks a table or column that its schema's revision has."
-    cure = "Operators: somebody changed its tables by hand; restore them, or the database from a backup."
+    cure = "Operators: its tables were changed by hand; restore them, or the database from a backup."
 
 
 class TooManySearches(ShardyardError):
-    """This process searches as many logs as it may."""
+    """This process already searches the maximum number of logs."""
 
     code = "too_many_searches"
     retry_after_s = 2
@@ -351,7 +353,7 @@ class TooManySearches(ShardyardError):
 
 
 class SearchTooSlow(ShardyardError):
-    """The database did not get through a small part of a log in time."""
+    """The database did not search even a small part of a log in time."""
 
     code = "search_too_slow"
     retry_after_s = 10
@@ -362,13 +364,13 @@ class SearchTooSlow(ShardyardError):
 
 
 class ClusterError(ShardyardError):
-    """The Ray cluster did not answer. Nothing is known about the gangs on it: they may live on."""
+    """The Ray cluster did not answer. The state of its gangs is unknown: they may still run."""
 
     code = "cluster_unreachable"
 
 
 class GangLost(ShardyardError):
-    """The cluster answers and says that this gang's supervisor does not exist (any more)."""
+    """The cluster answers that this gang's supervisor does not exist (any more)."""
 
     code = "gang_lost"
 
@@ -384,13 +386,13 @@ class OtherVersion(ShardyardError):
 
 
 class LeaseLost(ShardyardError):
-    """Another dispatcher holds the job now; whatever this one knew of it is void."""
+    """Another dispatcher holds the job's lease now. This dispatcher's knowledge of the job is void."""
 
     code = "lease_lost"
 
 
 class StateChanged(ShardyardError):
-    """The job moved on while this was being decided; look again."""
+    """The job changed its state before this decision was stored. Read the job again."""
 
     code = "state_changed"
 

@@ -1,7 +1,8 @@
-"""Logs what fails again and again: one line per cause and minute, with a count, and one line when it works again.
+"""Logs repeated failures: one line per cause and minute, with a count, and one line when it works again.
 
-A dead database fails hundreds of times a minute. The first failure of a cause is logged at once; the others are counted until the minute
-is over. A cause's recovery is logged only after a line that reported its failure, so a cause that comes and goes writes two lines a minute.
+If the database is down, it fails hundreds of times a minute. The first failure of a cause is logged at once; the others are counted
+until the minute is over. A cause's recovery is logged only after a line that reported its failure, so an intermittent cause writes
+two lines a minute.
 """
 
 import logging
@@ -16,12 +17,12 @@ EVERY_S: Final = 60.0
 
 @dataclass
 class _Cause:
-    since: float = 0.0  # start of the failure that lasts
+    since: float = 0.0  # start of the present failure
     failing: bool = False
     count: int = 0  # failures since then
     logged_at: float = float("-inf")
     unlogged: int = 0  # failures since that line
-    reported: bool = False  # whether the last line about it was a failure
+    reported: bool = False  # whether the last line about it reported a failure
 
 
 class FailureLog:
@@ -51,7 +52,7 @@ class FailureLog:
         cause.logged_at, cause.unlogged, cause.reported = now, 0, True
 
     def works(self, name: str, text: str) -> None:
-        """Cause `name` has gone. `text` says what works again. Cheap where nothing had failed."""
+        """Note that cause `name` has gone. `text` is the line that reports it. Cheap if the cause had not failed."""
         cause = self._causes.get(name)
         if cause is None or not cause.failing:
             return

@@ -1,4 +1,4 @@
-"""What can be asked of the cluster's machines: list them, and keep new gangs away from one for a while."""
+"""Operations on the cluster's nodes: list them, and keep new gangs away from one for a while."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from .settings import Settings
 from .store import cordons, jobs, nodes
 from .store.engine import Store
 
-#: An id may be cut to so many characters where it still means one node.
+#: An id may be shortened to this number of characters if it still identifies one node.
 _SHORTEST = 6
-#: So many gangs of a node are named; of more, their number is told.
+#: The most gangs of a node that are named. If there are more, only their number is returned.
 _NAMED = 64
 
 
@@ -34,7 +34,7 @@ def kinds_of(row: RowMapping) -> frozenset[queue.Device]:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The living nodes: those to which no new gang may go, and those that stay in use though they are cordoned."""
+    """The living nodes, those that no new gang may use, and those that stay in use though they are cordoned."""
 
     alive: Sequence[RowMapping]
     avoided: Collection[str]
@@ -78,7 +78,7 @@ async def _records(tx: AsyncConnection, settings: Settings) -> list[Node]:
 
 
 def _gangs(row: RowMapping) -> list[tuple[str, Mapping[str, float]]]:
-    """The jobs whose gangs are on a living node, and what each has of it, the largest first."""
+    """The jobs whose gangs are on a living node, and the share of each, the largest first."""
     shares = sorted(row["gangs"], key=lambda share: (-share["gpu"], -share["cpu"], share["gang"]))
     named = [(job_of(share["gang"]), share) for share in shares] if row["alive"] else []
     return [(gang[0], share) for gang, share in named if gang is not None]
@@ -101,9 +101,9 @@ def _holding(job: RowMapping, share: Mapping[str, float], settings: Settings) ->
 
 
 async def cordon(store: Store, settings: Settings, node: str, seconds: float | None, message: str, actor: str) -> Node:
-    """Keep new gangs away from a node (id, start of an id, or host) for so long, None: until it is lifted.
+    """Keep new gangs away from a node (id, start of an id, or host) for `seconds`, or until it is uncordoned if that is None.
 
-    What runs there goes on. Raises NodeNotFound, AmbiguousNode.
+    Gangs that run there continue. Raises NodeNotFound, AmbiguousNode.
     """
     async with store.write() as tx:
         found = await _find(tx, node)
@@ -112,7 +112,7 @@ async def cordon(store: Store, settings: Settings, node: str, seconds: float | N
 
 
 async def uncordon(store: Store, settings: Settings, node: str, actor: str) -> Node:
-    """Let gangs come to a node again, with a clean record; harmless when it was not cordoned. Raises NodeNotFound, AmbiguousNode."""
+    """Let gangs use a node again, with a clean record. Harmless when it was not cordoned. Raises NodeNotFound, AmbiguousNode."""
     async with store.write() as tx:
         found = await _find(tx, node)
         await cordons.end(tx, found, actor)
@@ -140,7 +140,9 @@ async def _find(tx: AsyncConnection, wanted: str) -> str:
             f"There is no node {wanted[:80]!r}.", remedy="See `shardyard nodes` for the nodes that are known."
         )
     if len(found) > 1:
-        raise AmbiguousNode(f"{wanted[:80]!r} means {len(found)} nodes.", remedy=f"Give an id: {', '.join(found[:8])}.")
+        raise AmbiguousNode(
+            f"{wanted[:80]!r} matches {len(found)} nodes.", remedy=f"Give an id: {', '.join(found[:8])}."
+        )
     return str(found[0])
 
 

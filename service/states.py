@@ -2,18 +2,18 @@
 
 state        what it is                                   who moves it on, and what a crash there leaves
 queued       stored, waiting for its turn                 a dispatcher; nothing was started
-placing      a dispatcher asks the cluster for its gang   the dispatcher; a half-made gang is found by name and re-adopted or swept
-starting     ranks exist, groups form, model is built     the gang's events; the gang lives on without the control plane
-running      steps happen                                 the gang's events; the gang lives on without the control plane
+placing      a dispatcher asks the cluster for its gang   the dispatcher; a half-made gang is found by name and adopted or closed
+starting     ranks exist, groups form, model is built     the gang's events; the gang continues without the control plane
+running      steps happen                                 the gang's events; the gang continues without the control plane
 recovering   an attempt was lost, the next is prepared    the dispatcher; the job's checkpoints are on storage
-pausing      told to save and stop                        the gang's events
+pausing      requested to save and stop                   the gang's events
 paused       saved, holds no device                       a user
-relayouting  told to save and end, to go on as another    the gang's events
-             layout, by a user or as there is room to grow
-cancelling   told to stop                                 the dispatcher, once the gang is gone
-succeeded    all steps done, results stored               nobody
-failed       ended by an error, which is stored           nobody
-cancelled    ended by a user                              nobody
+relayouting  requested to save and end, to continue in    the gang's events
+             another layout, by a user or to grow
+cancelling   requested to stop                            the dispatcher, once the gang is gone
+succeeded    all steps done, results stored               final
+failed       ended by an error, which is stored           final
+cancelled    ended by a user                              final
 """
 
 from enum import StrEnum
@@ -44,7 +44,7 @@ MOVES: dict[State, frozenset[State]] = {
         {_S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RELAYOUTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}
     ),
     _S.RUNNING: frozenset({_S.SUCCEEDED, _S.FAILED, _S.RECOVERING, _S.PAUSING, _S.RELAYOUTING, _S.CANCELLING}),
-    # succeeded: repaired after its last step, a gang has none to train that would say that it runs
+    # succeeded: a gang that was repaired after its last step trains no further step, so it never reports that it runs
     _S.RECOVERING: frozenset(
         {_S.QUEUED, _S.STARTING, _S.RUNNING, _S.CANCELLING, _S.PAUSING, _S.RELAYOUTING, _S.SUCCEEDED, _S.FAILED}
     ),

@@ -1,1 +1,1 @@
-"""What a dispatcher needs of a cluster, and Ray's implementation of it."""
+"""The interface of a cluster for the dispatcher, and its implementation with Ray."""

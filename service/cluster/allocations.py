@@ -1,6 +1,6 @@
-"""Who holds what of which machine, as Ray says it: each gang's placement group lies in bundles on nodes.
+"""Reads from Ray which gang has what of which node: each gang's placement group reserves bundles on nodes.
 
-The nodes' own numbers count what is used there, whoever uses it; this names our gangs among them.
+The nodes' own numbers count all that is used there; this attributes the part of our gangs.
 """
 
 from collections import Counter

@@ -1,4 +1,7 @@
-"""What a dispatcher needs of a cluster: start, hear, stop and clear away gangs, see to checkpoints. Ray's way of it is `ray_cluster.py`."""
+"""What a dispatcher needs of a cluster: start, pull, stop and close gangs, run checkpoint operations.
+
+`ray_cluster.py` implements it with Ray.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,13 +25,13 @@ class GangOrder:
     tensor: int
     device: str
     submitted_at: float  # unix seconds of the job's creation
-    repairs: int = 0  # so often the gang may be repaired in place
-    hang_s: float | None = None  # without progress for so long it hangs; None: it is never asked
-    straggler: Limits | None = None  # when a rank is one; None: nobody looks for any
-    loss_spike: Bounds | None = None  # when a loss is one; None: none is
-    avoided: tuple[str, ...] = ()  # ids of nodes to which it must not go
-    elastic_grace_s: float | None = None  # how long it waits for lost devices, where the job may go on with fewer
-    spares: int = 0  # actors, each on a device of its own, that wait for the rank of one that dies
+    repairs: int = 0  # the number of times that the gang may be repaired in place
+    hang_s: float | None = None  # seconds without progress after which the gang counts as hanging; None: not checked
+    straggler: Limits | None = None  # when a rank counts as a straggler; None: not checked
+    loss_spike: Bounds | None = None  # when a loss counts as a spike; None: not checked
+    avoided: tuple[str, ...] = ()  # ids of nodes on which it must not be placed
+    elastic_grace_s: float | None = None  # seconds to wait for lost devices, if the job may continue with fewer
+    spares: int = 0  # hot spares, each on a device of its own, which replace ranks that die
 
 
 @dataclass(frozen=True)
@@ -37,48 +40,49 @@ class Pull:
 
     events: list[dict[str, Any]]
     last: int  # number of the gang's newest event
-    version: int  # of the gang's events (`workers/messages/event.py`); 0 if it does not say
+    version: int  # of the gang's events (`workers/messages/event.py`); 0 if it reports none
 
 
 class Cluster(Protocol):
-    """Every method raises ClusterError when the cluster does not answer in time; its effect is unknown then."""
+    """Every method raises ClusterError when the cluster does not answer in time. Whether it had an effect is unknown then."""
 
     async def connect(self) -> None: ...
 
     async def nodes(self) -> list[ClusterNode]: ...
 
     async def start_gang(self, order: GangOrder) -> None:
-        """Returns before the gang trains. Harmless when the gang is there already, also when it has ended."""
+        """Returns before the gang trains. Harmless when the gang already exists, also when it has ended."""
 
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
-        """Events after number `after`, which acknowledges those up to it: what is acknowledged never comes again, whoever asks.
+        """Events after number `after`, which acknowledges those up to it. An acknowledged event is never returned again, to any caller.
 
-        Waits up to `wait_s` for the first event, and returns none when none came. Raises GangLost, also when the gang is closed meanwhile.
+        Waits up to `wait_s` for the first event; returns no events if none came. Raises GangLost, also when the gang is closed meanwhile.
         """
 
     async def stop(self, gang: str, reason: str) -> None:
-        """Ask a gang to end (`reason`: cancel, preempt); its last event says that it has. Harmless when repeated, and once it has ended.
+        """Request that a gang ends (`reason`: cancel, preempt). Its last event reports that it has.
 
-        Raises GangLost.
+        Harmless when repeated, and after its end. Raises GangLost.
         """
 
     async def inject(self, gang: str, fault: Fault) -> None:
-        """Order a fault of the gang, which carries it out once, however often it is ordered. Raises GangLost."""
+        """Order a fault for the gang, which injects it once, even if it is ordered repeatedly. Raises GangLost."""
 
     async def trace(self, gang: str, trace: Trace) -> None:
-        """Order a trace of the gang's next steps, which it records once, however often it is ordered. Raises GangLost."""
+        """Order a trace of the gang's next steps, which it records once, even if it is ordered repeatedly. Raises GangLost."""
 
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
-        """Have a checkpoint seen to, on this node where it lives; ended when the caller is cancelled."""
+        """Run a checkpoint operation, on `node` if given, where the checkpoint is. Cancelling the caller ends it."""
 
     async def tokenize(self, data: Mapping[str, Any]) -> None:
-        """Have the corpus of a spec's `data` tokenised where its gang will read it, beside what trains; ended when the caller is cancelled.
+        """Tokenize the corpus of a spec's `data` on the machine where its gang will read it, beside training. Cancelling the caller ends
+        it.
 
-        A cluster that cannot know where does nothing. ClusterError also when the corpus cannot be read.
+        Does nothing if the cluster cannot determine that machine. Raises ClusterError also when the corpus cannot be read.
         """
 
     async def close_gang(self, gang: str) -> None:
-        """Clear away whatever is left of a gang, which is lost to all who ask it from now on; harmless when nothing is left."""
+        """Remove everything that is left of a gang. From then on its calls raise GangLost. Harmless when nothing is left."""
 
     async def gangs(self) -> list[str]:
-        """Names of the gangs of which anything is left, in order; a gang that ended is among them until it is closed."""
+        """Names of the gangs that still exist in some part, in order. A gang that ended is among them until it is closed."""

@@ -1,7 +1,7 @@
-"""Ray as the dispatcher sees it: an embedded head or a cluster that is there already, and the gangs on it.
+"""Ray as the dispatcher uses it: an embedded head or an existing cluster, and the gangs on it.
 
-Rules that it keeps: nothing else in the service imports Ray, and this file only inside functions; the address is always
-explicit, so that no stray cluster is ever joined; every call has a time-out and raises ClusterError after it.
+No other file in the service imports Ray, and this file only inside functions. The address is always explicit, so that it never
+joins a stray cluster. Every call has a time-out and raises ClusterError after it.
 """
 
 import asyncio
@@ -35,15 +35,15 @@ T = TypeVar("T")
 
 ANSWER_S: Final = 20.0
 CONNECT_S: Final = 120.0
-#: What nobody waits for any more is ended without patience: Ray ends it with its driver, too.
+#: Actors that are not needed any more are killed without a grace period: Ray ends them with its driver, too.
 END_S: Final = 2.0
-#: Of what a process said at its end, the last characters are told.
-SAID: Final = 2000
+#: Of a failed process's output, at most this number of characters is reported, from its end.
+OUTPUT_TAIL: Final = 2000
 WARM_FOR_S: Final = 24 * 3600
-#: How often idle workers are counted, and how soon again while some are missing.
+#: Seconds between two counts of idle workers, and between them while some are missing.
 WARM_EVERY_S: Final = 10.0
 WARM_AGAIN_S: Final = 0.5
-#: So long after a gang's start none is asked for, as it needs the machine; nor after its end, when the next gang often follows.
+#: Seconds without requests for workers after a gang's start, as it needs the machine, and after its end, when the next often follows.
 WARM_AFTER_START_S: Final = 5.0
 WARM_AFTER_END_S: Final = 3.0
 
@@ -59,10 +59,10 @@ class Cluster:
         self._record: Record | None = None
         self._supervisors: dict[str, Any] = {}
         self._warming: asyncio.Task[None] | None = None
-        self._quiet_until = 0.0  # by the loop's clock: so long nothing is prepared
+        self._quiet_until = 0.0  # no workers are prepared before this time of the loop's clock
 
     async def connect(self) -> None:
-        """Join the cluster; without an address, the data folder's own head, which is started or taken again."""
+        """Join the cluster. Without an address, that is the data folder's own head, which is started or adopted."""
         await self._let_cool()
         self._supervisors.clear()
         if self.head:
@@ -86,7 +86,7 @@ class Cluster:
         return await _in_thread(_nodes, ANSWER_S)
 
     async def start_gang(self, order: GangOrder) -> None:
-        """Start the gang's supervisor, which does the rest; harmless when it is there."""
+        """Start the gang's supervisor, which starts the rest. Harmless when it exists."""
         detailed = Order(
             name=order.name,
             run=order.run,
@@ -111,24 +111,24 @@ class Cluster:
         await self._ask(order.name, lambda gang: gang.begin.remote(), CONNECT_S)
 
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
-        """Events after number `after`, which acknowledges those up to it; waits for the first. Raises GangLost."""
-        said = await self._ask(gang, lambda supervisor: supervisor.pull.remote(after, wait_s), wait_s + ANSWER_S)
-        return Pull(said["events"], said["last"], said.get("version", 0))
+        """Events after number `after`, which acknowledges those up to it. Waits for the first. Raises GangLost."""
+        answer = await self._ask(gang, lambda supervisor: supervisor.pull.remote(after, wait_s), wait_s + ANSWER_S)
+        return Pull(answer["events"], answer["last"], answer.get("version", 0))
 
     async def stop(self, gang: str, reason: str) -> None:
-        """End a gang (`reason`: cancel, preempt); its last event says that it has. Raises GangLost."""
+        """Stop a gang (`reason`: cancel, preempt). Its last event reports that it has ended. Raises GangLost."""
         await self._ask(gang, lambda supervisor: supervisor.stop.remote(reason), ANSWER_S)
 
     async def inject(self, gang: str, fault: Fault) -> None:
-        """Order a fault of the gang, which carries it out once, however often it is ordered. Raises GangLost."""
+        """Order a fault for the gang, which injects it once, even if it is ordered repeatedly. Raises GangLost."""
         await self._ask(gang, lambda supervisor: supervisor.inject_fault.remote(fault.to_json()), ANSWER_S)
 
     async def trace(self, gang: str, trace: Trace) -> None:
-        """Order a trace of the gang's next steps, which it records once, however often it is ordered. Raises GangLost."""
+        """Order a trace of the gang's next steps, which it records once, even if it is ordered repeatedly. Raises GangLost."""
         await self._ask(gang, lambda supervisor: supervisor.trace.remote(trace.to_json()), ANSWER_S)
 
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
-        """Have a checkpoint seen to by a task that holds no device, on this node where it lives; ended when the caller is cancelled."""
+        """Run a checkpoint operation as a task without a device, on `node` if given: there the checkpoint is. Cancelling ends it."""
         from ray.exceptions import RayError
 
         self._look_at_head()
@@ -144,25 +144,25 @@ class Cluster:
         return outcome
 
     async def tokenize(self, data: Mapping[str, Any]) -> None:
-        """On our own head, whose cache every gang reads: by a process of low priority, which ends with this one."""
+        """On our own head, whose cache every gang reads: in a process of low priority, which ends with this one."""
         if self.head is None:
             return
         command = [sys.executable, "-P", "-m", "shardyard.workers.data.tokenize_ahead", str(self.settings.cache)]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stderr=pipe)
         try:
-            _, said = await process.communicate(json.dumps(data).encode())
+            _, answer = await process.communicate(json.dumps(data).encode())
         finally:
-            if process.returncode is None:  # given up; one that hangs in a file system dies when that answers
+            if process.returncode is None:  # cancelled; a process that hangs in a file system dies when that answers
                 with contextlib.suppress(ProcessLookupError, TimeoutError):
                     process.kill()
                     async with asyncio.timeout(END_S):
                         await process.wait()
         if process.returncode:
-            raise ClusterError(said.decode(errors="replace").strip()[-SAID:])
+            raise ClusterError(answer.decode(errors="replace").strip()[-OUTPUT_TAIL:])
 
     async def close_gang(self, gang: str) -> None:
-        """Clear away whatever is left of a gang; harmless when nothing is."""
+        """Remove everything that is left of a gang; harmless when nothing is."""
         with contextlib.suppress(GangLost):
             await self._ask(gang, lambda supervisor: supervisor.close.remote(), ANSWER_S)
         self._supervisors.pop(gang, None)
@@ -171,12 +171,12 @@ class Cluster:
         self._be_quiet(WARM_AFTER_END_S)
 
     async def gangs(self) -> list[str]:
-        """Names of the gangs of which anything is left: a supervisor, a rank or a placement group."""
+        """Names of the gangs that still have a supervisor, a rank or a placement group."""
         self._look_at_head()
         return await _in_thread(_gangs, ANSWER_S)
 
     async def disconnect(self) -> None:
-        """Leave the cluster; gangs live on."""
+        """Leave the cluster. Gangs continue."""
         await self._let_cool()
         self._supervisors.clear()
         await _in_thread(_leave, ANSWER_S)
@@ -191,7 +191,7 @@ class Cluster:
                 await _in_thread(self.head.shut_down, ANSWER_S * 2)
 
     def _look_at_head(self) -> None:
-        """Our own head's death is seen at once; a call to it would only end by its time-out."""
+        """Raise at once if our own head has died; a call to it would fail only after its time-out."""
         if self._record is not None and not lives(self._record):
             raise ClusterError("the embedded Ray head has died", remedy="It is started again at the next connection.")
 
@@ -218,11 +218,11 @@ class Cluster:
             raise ClusterError(f"{gang}: {error}") from error
 
     def _be_quiet(self, seconds: float) -> None:
-        """Prepare nothing for so long."""
+        """Prepare no workers for `seconds`."""
         self._quiet_until = max(self._quiet_until, asyncio.get_running_loop().time() + seconds)
 
     async def _keep_warm(self, head: Head, record: Record) -> None:
-        """Have workers and a fork server ready for the next gang, also while one trains. Best effort."""
+        """Keep workers and a fork server ready for the next gang, also while one trains. Best effort."""
         loop = asyncio.get_running_loop()
         while True:
             pause_s = self._quiet_until - loop.time()
@@ -231,7 +231,7 @@ class Cluster:
             await asyncio.sleep(min(pause_s, WARM_EVERY_S))
 
     async def _warm(self, head: Head, record: Record) -> bool:
-        """Have the fork server started, and ask for a few of the workers that are missing; whether there were any."""
+        """Start the fork server if necessary, and request some of the missing workers. Returns whether workers were missing."""
         assert record.raylet
         slots = len(os.sched_getaffinity(0)) * self.settings.cpu_ranks_per_core
         with contextlib.suppress(ClusterError):
@@ -251,7 +251,7 @@ class Cluster:
 
 
 async def _in_thread(work: Callable[..., T], timeout_s: float, *arguments: Any) -> T:
-    """Run blocking work in a daemon thread: one that hangs in Ray must hang neither the loop nor the process's exit."""
+    """Run blocking work in a daemon thread, so that a call that hangs in Ray blocks neither the loop nor the process's exit."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -269,7 +269,7 @@ async def _in_thread(work: Callable[..., T], timeout_s: float, *arguments: Any) 
             result = work(*arguments)
         except Exception as raised:
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop may be gone by now
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=run, name=f"ray {work.__name__}", daemon=True).start()
@@ -289,7 +289,7 @@ def _import_ray() -> None:
 
 
 def _explain_token(path: Path | None) -> None:
-    """Ray reads its token's place from the environment; said explicitly, or it would look into the home folder."""
+    """Set the path of Ray's token in the environment explicitly; otherwise Ray looks for it in the home folder."""
     if path is not None:
         os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)})
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
@@ -301,7 +301,7 @@ def _join(address: str, loopback: bool = False) -> None:
     from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
     if loopback:
-        # What the head's environment says, for a process that had imported Ray before; `ray_head.py` says why.
+        # The head's environment variables, for a process that had imported Ray before; see `ray_head.py`.
         ray_constants.ENABLE_RAY_CLUSTER = False
     if ray.is_initialized():
         ray.shutdown()
@@ -317,7 +317,7 @@ def _join(address: str, loopback: bool = False) -> None:
 
 
 def _restore_sigterm() -> None:
-    """Ray's core has put its own handler (a stack dump, then death) in place of ours, behind Python's back."""
+    """Restore our SIGTERM handler: Ray's core has replaced it by its own (a stack dump, then death), without Python noticing."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
@@ -337,7 +337,7 @@ def _make_supervisor(order: Order) -> Any:
         "lifetime": "detached",
         "get_if_exists": True,
         "num_cpus": 0,
-        "max_restarts": -1,  # a restarted one goes on where its journal says
+        "max_restarts": -1,  # a restarted supervisor continues from its journal
     }
     return ray.remote(Supervisor).options(**options).remote(order)
 
@@ -349,11 +349,11 @@ def _begin(operation: Operation, node: str | None) -> Any:
     options: dict[str, Any] = {
         "name": f"{operation.kind} {operation.id}",
         "num_cpus": 0,
-        "max_retries": 0,  # the service decides on that
+        "max_retries": 0,  # the service decides on retries
     }
     if node is not None:
         options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
-    alone = ray.remote(max_calls=1)(perform)  # torch's memory goes with the worker
+    alone = ray.remote(max_calls=1)(perform)  # a new worker per task, so that torch's memory is freed with it
     return alone.options(**options).remote(operation)
 
 
@@ -394,7 +394,7 @@ def _nodes() -> list[ClusterNode]:
     import ray
     from ray.util.client import ray as client
 
-    if client.is_connected():  # `ray://`: the state calls below work on the cluster alone
+    if client.is_connected():  # `ray://`: the state calls below work only on the cluster
         found: list[ClusterNode] = ray.get(ray.remote(num_cpus=0)(_nodes_seen_inside).remote(), timeout=ANSWER_S)
         return found
     return _nodes_seen_inside()
@@ -429,9 +429,9 @@ def _nodes_seen_inside() -> list[ClusterNode]:
 
 
 def _prestart_workers(count: int) -> None:
-    """Ask the raylet for so many idle workers more.
+    """Ask the raylet for `count` more idle workers.
 
-    `PrestartWorkers` is Ray's own call for it, without a public name; a Ray that lacks it starts gangs more slowly.
+    `PrestartWorkers` is Ray's own call for it, without a public name. A Ray without it starts gangs more slowly.
     """
     import grpc
     import ray

@@ -1,13 +1,11 @@
-"""The embedded Ray head: processes of their own on loopback, which outlive the control plane and are found again by it.
+"""The embedded Ray head: processes of their own on loopback, which outlive the control plane and which it finds again.
 
-Rules that it keeps:
-
-- What was started is written down in `cluster.json` before and after: a start that was interrupted is cleared away, a head
-  that lives is taken again, and a stray cluster on the machine never is.
-- A file lock is held while anybody starts, adopts or ends it.
-- Every process that comes from it carries `SHARDYARD_NODE`, the head's own folder, in its environment. Ending the head
-  means killing exactly those, by process id, until none is left.
-- All its ports are free ones of the loopback interface, and its token lies in a file that only this user can read.
+- `cluster.json` is written before and after a start. So an interrupted start is cleared away, a living head is adopted, and a stray
+  cluster on the machine never is.
+- A process holds a file lock while it starts, adopts or ends the head.
+- Every process that the head starts has `SHARDYARD_NODE`, the head's own folder, in its environment. Ending the head means killing
+  exactly those, by process id, until none is left.
+- All its ports are free ones of the loopback interface, and its token is in a file that only this user can read.
 """
 
 import contextlib
@@ -43,12 +41,12 @@ END_S: Final = 20.0
 #: A UNIX socket's path has at most 107 bytes; Ray puts about 66 of its own below its temporary folder, `FOLDER/r`.
 LONGEST_FOLDER: Final = 107 - 70
 OBJECT_STORE_BYTES: Final = 128 << 20
-#: Ray workers that may start at once, and that may idle: a gang starts fast in those that are warm.
+#: Ray workers that may start at once, and that may idle: a gang starts fast in idle workers.
 MOST_STARTING: Final = 16
 MOST_IDLE: Final = 32
-#: Ray lets workers run at the lowest priority but four: beside trainers on all cores one may take long to start.
+#: Ray gives workers the lowest priority but four: beside trainers on all cores one may take long to start.
 START_WORKER_S: Final = 300
-#: Imported by idle workers before they are anybody's actor: Ray would import most of it for an actor's first answer.
+#: Imported by idle workers before they become an actor: otherwise Ray would import most of it for an actor's first answer.
 WARM_MODULES: Final = (
     "numpy",
     "psutil",
@@ -64,7 +62,7 @@ WARM_MODULES: Final = (
 
 @dataclass(frozen=True)
 class Process:
-    """A process that is certainly the same one: its id, and when it started, in clock ticks since boot."""
+    """Identifies a process certainly: its id, and when it started, in clock ticks since boot."""
 
     pid: int
     started: int
@@ -72,18 +70,18 @@ class Process:
 
 @dataclass(frozen=True)
 class Record:
-    """What `cluster.json` says. Without an address: somebody has begun to start it."""
+    """The content of `cluster.json`. Without an address: a process has begun to start the head."""
 
     folder: str  # private; also the mark of every process of this head
     boot: str
     address: str | None = None
     raylet: Process | None = None
     gcs: Process | None = None
-    code: str = ""  # fingerprint of what its idle workers have imported
+    code: str = ""  # fingerprint of the code that its idle workers have imported
 
 
 class HeadError(RuntimeError):
-    """Ray's own processes did not start; the message holds what `ray start` said."""
+    """Ray's own processes did not start; the message holds the output of `ray start`."""
 
 
 class Head:
@@ -95,7 +93,7 @@ class Head:
         self.token = data_dir / "ray.token"
 
     def ensure(self) -> Record:
-        """The head that lives, or a new one. Raises HeadError."""
+        """The living head, or a new one. Raises HeadError."""
         with self._lock():
             record = self._read()
             if record and lives(record):
@@ -104,18 +102,18 @@ class Head:
                 self._clear(record)
             try:
                 return self._start()
-            except HeadError:  # its port was free when it was chosen, and may be another's by now
+            except HeadError:  # its port was free when it was chosen, and may be taken by now
                 return self._start()
 
     def warm_fork_server(self, record: Record) -> None:
-        """See that trainers of today's code can be forked at once."""
+        """Make sure that trainers of today's code can be forked at once."""
         assert record.raylet
         folder = Path(record.folder)
         with forkserver.connect(folder, record.raylet.pid, self._marked_environment(folder)):
             pass
 
     def shut_down(self) -> None:
-        """End it and everything that came from it; harmless when there is none."""
+        """End the head and all processes that it started. Harmless when there is none."""
         if not self.data_dir.is_dir():
             return
         with self._lock():
@@ -124,13 +122,13 @@ class Head:
                 self._clear(record)
 
     def environment(self) -> dict[str, str]:
-        """What Ray's command and its drivers must have in their environment."""
+        """The environment variables that Ray's command and its drivers must have."""
         return {
-            "RAY_AUTH_MODE": "token",  # said explicitly: without it, Ray decides by how it was started
+            "RAY_AUTH_MODE": "token",  # set explicitly: without it, Ray's default depends on how it was started
             "RAY_AUTH_TOKEN_PATH": str(self.token),
             "RAY_USAGE_STATS_ENABLED": "0",
-            # Ray replaces 127.0.0.1 by the machine's outer address and listens there, except where this says that
-            # there is no cluster of several machines. This head is for one machine, so it stays on loopback.
+            # Ray replaces 127.0.0.1 by the machine's outer address and listens there, unless this variable declares that
+            # the cluster has only one machine. This head is for one machine, so it stays on loopback.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             # A driver would end its own process when the GCS has been gone for a minute: the control plane must not.
             "RAY_gcs_rpc_server_reconnect_timeout_s": "1000000",
@@ -156,7 +154,7 @@ class Head:
         write_whole(self.file, [json.dumps(asdict(record)).encode()])
 
     def _renew(self, record: Record) -> Record:
-        """A head that lives, without idle workers of another version of our code: what they hold would run next."""
+        """Adopt a living head, and kill its idle workers that have imported another version of our code: the next gang would run it."""
         code = forkserver.fingerprint()
         if record.code == code:
             return record
@@ -182,10 +180,10 @@ class Head:
         return record
 
     def _start_ray(self, record: Record, folder: Path, env: dict[str, str]) -> Record:
-        """Ray and the fork server start side by side; the fork server is given to the raylet when there is one."""
+        """Start Ray and the fork server side by side. The raylet adopts the fork server once it runs."""
         port = _free_port()
         with forkserver.connect(folder, os.getpid(), env) as fork:
-            said = subprocess.run(
+            started = subprocess.run(
                 _command(folder, port),
                 env=env,
                 stdin=subprocess.DEVNULL,
@@ -196,21 +194,23 @@ class Head:
                 check=False,
             )
             found = _found(str(folder))
-            if said.returncode or not {"raylet", "gcs_server"} <= found.keys():
-                raise HeadError(said.stdout.decode("utf-8", "replace")[-4000:])
+            if started.returncode or not {"raylet", "gcs_server"} <= found.keys():
+                raise HeadError(started.stdout.decode("utf-8", "replace")[-4000:])
             adopt(fork, found["raylet"].pid)
         return replace(record, address=f"{LOOPBACK}:{port}", raylet=found["raylet"], gcs=found["gcs_server"])
 
     def _marked_environment(self, folder: Path) -> dict[str, str]:
-        """Ours, with the head's mark, without other clusters' and what is not for users' code (a database's password)."""
+        """Our environment with the head's mark, without other clusters' variables and those not meant for users' code (a database's
+        password).
+        """
         env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SHARDYARD_"))}
         tuning = {
-            "SPT_NOENV": "1",  # Ray's workers set their titles; without this, they overwrite their environment, our mark
+            "SPT_NOENV": "1",  # Ray's workers set their titles; without this, they overwrite their environment and so our mark
             "RAY_START_HOOK": f"{__name__}.adjust",
             "RAY_num_workers_soft_limit": str(MOST_IDLE),
             "RAY_worker_maximum_startup_concurrency": str(MOST_STARTING),
             "RAY_worker_register_timeout_seconds": str(START_WORKER_S),
-            # Nobody looks at what Ray measures of itself, which takes processor time from the trainers.
+            # Ray's metrics of itself are not used, and take processor time from the trainers.
             "RAY_enable_metrics_collection": "0",
             "RAY_task_events_report_interval_ms": "0",
             "REPORTER_UPDATE_INTERVAL_MS": "60000",
@@ -219,7 +219,10 @@ class Head:
         return env | self.environment() | tuning | {NODE_FOLDER: str(folder)}
 
     def _make_folder(self) -> Path:
-        """Below the data folder; where that path is too long for a socket, a short one that the data folder links to."""
+        """Make the head's folder below the data folder.
+
+        If that path is too long for a socket, it is a short one that the data folder links to.
+        """
         own = self.data_dir / "ray"
         if own.is_symlink():
             own.unlink()
@@ -238,10 +241,10 @@ class Head:
             file.write(secrets.token_hex(32))
 
     def _clear(self, record: Record) -> None:
-        """Kill what carries the head's mark, until nothing does; then remove its folder."""
+        """Kill all processes with the head's mark, until there is none; then remove its folder."""
         deadline = time.monotonic() + END_S
         doomed: set[Process] = set()
-        # A process that is ending shows no environment any more, so those that were seen once are waited for too.
+        # A process that is ending has no environment any more, so those that were seen once are waited for too.
         while alive := {process for process in doomed | marked(record.folder) if _process(process.pid) == process}:
             if time.monotonic() > deadline:
                 raise HeadError(f"these processes of Ray do not end: {sorted(process.pid for process in alive)}")
@@ -273,7 +276,7 @@ def _command(folder: Path, port: int) -> list[str]:
         "--head",
         f"--node-ip-address={LOOPBACK}",
         f"--port={port}",
-        f"--temp-dir={folder / 'r'}",  # Ray opens this one to everybody
+        f"--temp-dir={folder / 'r'}",  # Ray opens this folder to all users
         f"--object-store-memory={OBJECT_STORE_BYTES}",
         "--include-dashboard=false",
         "--include-log-monitor=false",
@@ -291,7 +294,7 @@ def _free_port() -> int:
 
 
 def lives(record: Record) -> bool:
-    """Whether both of the head's processes are the ones that were written down, in this boot of the machine."""
+    """Whether both of the head's processes are the recorded ones, in this boot of the machine."""
     wanted = (record.raylet, record.gcs)
     return record.boot == _boot() and all(p is not None and _process(p.pid) == p for p in wanted)
 
@@ -301,7 +304,7 @@ def _boot() -> str:
 
 
 def _process(pid: int) -> Process | None:
-    """None when it is gone, and when it is a zombie that nobody has reaped."""
+    """The process; None when it is gone, and when it is a zombie that was not reaped."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -310,12 +313,12 @@ def _process(pid: int) -> Process | None:
 
 
 def idle_workers(raylet: int) -> list[psutil.Process]:
-    """Workers of this raylet that are nobody's: idle ones, by the title that Ray gives them, and starting ones."""
+    """Workers of this raylet that are not in use: idle ones, by the title that Ray gives them, and starting ones."""
     return _workers(raylet, "ray::IDLE", "default_worker.py")
 
 
 def starting_workers(raylet: int) -> list[psutil.Process]:
-    """Those that import what they need."""
+    """Workers of this raylet that still import their modules."""
     return _workers(raylet, "default_worker.py")
 
 
@@ -335,7 +338,7 @@ def _workers(raylet: int, *titles: str) -> list[psutil.Process]:
 
 
 def marked(folder: str) -> set[Process]:
-    """Processes that carry the head's mark in their environment, zombies and this process aside."""
+    """Processes with the head's mark in their environment, except zombies and this process."""
     mark = f"{NODE_FOLDER}={folder}\0".encode()
     processes = set()
     for entry in Path("/proc").iterdir():
@@ -358,6 +361,6 @@ def _found(folder: str) -> dict[str, Process]:
 
 
 def count_workers(raylet: int) -> Workers:
-    """The workers of this raylet, by what they are."""
+    """The numbers of this raylet's workers, by kind."""
     starting = len(starting_workers(raylet))
     return Workers(len(idle_workers(raylet)) - starting, starting, len(rank_workers(raylet)))

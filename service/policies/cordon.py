@@ -1,7 +1,8 @@
-"""When a node that fails jobs again and again gets no new gangs for a while. Decisions only: `blame.py` carries them out.
+"""Decides when a node that fails jobs repeatedly gets no new gangs for a while. `blame.py` carries the decisions out.
 
-A fault of machines is counted against the node of the rank to blame, once per attempt, so that a job that breaks one rank over and over
-cordons nothing in one go. Each further cordon of a node lasts twice as long. The last node that has devices of a kind stays in use.
+A machine fault is counted against the node of the rank to blame, once per attempt, so that a job that breaks one rank repeatedly
+does not cordon a node by itself. Each further cordon of a node lasts twice as long. The last node with devices of a kind stays in
+use.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,25 +30,25 @@ class Limits:
     max_s: float = 86_400.0
 
     def lasts_s(self, before: int) -> float:
-        """Seconds of a cordon that comes after `before` earlier ones."""
+        """Seconds of a cordon that follows `before` earlier ones."""
         return min(self.max_s, self.first_s * 2.0 ** min(before, 60))
 
 
 @dataclass(frozen=True)
 class Cordon:
-    """`until` unix seconds; None: until somebody lifts it. `by_hand`: an operator's word, which nothing overrules."""
+    """`until` in unix seconds; None: until it is lifted. `by_hand`: set by an operator; automatic decisions never override it."""
 
     until: float | None
     by_hand: bool
 
 
 def due(limits: Limits, faults: int) -> bool:
-    """Whether a node with so many faults in the window is to be cordoned."""
+    """Whether this number of faults in the window cordons a node."""
     return 0 < limits.faults <= faults
 
 
 def spared(nodes: Kinds, cordons: Mapping[str, Cordon]) -> list[str]:
-    """Cordoned nodes that stay in use all the same: where every node with devices of a kind is cordoned, the first that is free again."""
+    """Cordoned nodes that stay in use: if every node with devices of a kind is cordoned, the one whose cordon ends first."""
     kept: list[str] = []
     for device in _DEVICES:
         having = [node for node, kinds in nodes.items() if device in kinds]
@@ -58,12 +59,12 @@ def spared(nodes: Kinds, cordons: Mapping[str, Cordon]) -> list[str]:
 
 
 def is_last(node: str, nodes: Kinds, cordoned: Collection[str]) -> bool:
-    """Whether without this node no node that is in use has devices of some kind that it has."""
+    """Whether without this node some kind of device would not be available on any node in use."""
     others = {kind for name, kinds in nodes.items() if name != node and name not in cordoned for kind in kinds}
     return not nodes.get(node, frozenset()) <= others
 
 
 def in_words(causes: Sequence[str], limits: Limits) -> str:
-    """Why a node is cordoned."""
-    told = ", ".join(sorted(set(causes)))
-    return f"{len(causes)} faults of machines within {limits.window_s / 60:.0f} min ({told})"
+    """The reason why a node is cordoned, as text."""
+    distinct = ", ".join(sorted(set(causes)))
+    return f"{len(causes)} faults of machines within {limits.window_s / 60:.0f} min ({distinct})"

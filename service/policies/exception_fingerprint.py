@@ -1,4 +1,4 @@
-"""What makes two exceptions the same: type, message, place in the code, and the step in which they were raised."""
+"""Identifies equal exceptions: by type, message, location in the code, and the step in which they were raised."""
 
 import hashlib
 import re
@@ -11,7 +11,7 @@ _CHANCE: Final = re.compile(r"0x[0-9a-fA-F]+|\bpid[ =:]*\d+|/tmp/\S+")
 
 
 def fingerprint(incident: Mapping[str, Any]) -> str:
-    """Of an `exception` incident's data; which rank told it does not matter, as all may raise it."""
+    """The fingerprint of an `exception` incident's data. It does not depend on the rank that reported it, as all may raise it."""
     message = _CHANCE.sub("…", str(incident.get("message") or ""))
     parts = (message, _place(str(incident.get("traceback") or "")), str(incident.get("raised_in")))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

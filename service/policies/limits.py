@@ -1,4 +1,4 @@
-"""What the control plane goes by when jobs break: how long they wait, and when a node is to blame. An operator sets it."""
+"""The limits by which the control plane handles failures: how long jobs wait, and when a node is to blame. An operator sets them."""
 
 from dataclasses import dataclass, field
 

@@ -1,8 +1,8 @@
-"""Who may start: a pure policy. It is given the queue, the nodes and what is held, and returns decisions.
+"""Decides which jobs may start: a pure policy. Its inputs are the queue, the nodes and the held devices; it returns decisions.
 
-First come, first served: the first job of a device kind that has to wait makes those behind it wait too, so that no
-stream of small jobs overtakes a large one for ever. A job for which the cluster is too small, for ever or while nodes are away, holds
-up nobody. Which devices a job takes, and whether it is refused, is decided by what the cluster is to have, not by the nodes that live now.
+First come, first served: the first job of a device kind that has to wait makes those behind it wait too, so that a stream of small
+jobs never overtakes a large one forever. A job for which the cluster is too small, permanently or while nodes are away, blocks no
+other job. The cluster's full capacity, not that of the living nodes, decides which devices a job takes, and whether it is refused.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +15,15 @@ Wanted = Literal["auto", "cpu", "cuda"]
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
-#: Device → ranks of each node that the cluster is to have when it is whole.
+#: Device → ranks of each node of the cluster with all its nodes.
 Whole = Mapping[Device, Sequence[int]]
-#: Nobody says what it is to have: what lives now is all.
+#: The full capacity is unknown: the living nodes are all.
 UNTOLD: Whole = {}
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A queued job: `world_size` ranks, of which each `tensor` neighbours must stand on one node, and spares anywhere."""
+    """A queued job: `world_size` ranks, of which each `tensor` neighbours must be placed on one node, and spares on any node."""
 
     id: str
     world_size: int
@@ -32,12 +32,12 @@ class Waiting:
     spares: int = 0
     others: tuple[
         int, ...
-    ] = ()  # of an elastic job: the world sizes that it takes now where there is no room for the first
-    least: int | None = None  # of an elastic job: the smallest that it may ever take
+    ] = ()  # other world sizes of an elastic job that it now takes if there is no room for the first
+    least: int | None = None  # the smallest world size that an elastic job may ever take
 
     @property
     def shape(self) -> str:
-        """What decides in which queue it stands, as text; of an elastic job its smallest form does."""
+        """Identifies the job's queue, as text. For an elastic job its smallest layout does."""
         return f"{self.wanted} {self.smallest.world_size} {self.tensor} {self.spares}"
 
     @classmethod
@@ -52,7 +52,7 @@ class Waiting:
 
     @property
     def forms(self) -> "list[Waiting]":
-        """The job in every size that it takes now, the one it prefers first."""
+        """The job in every size that it takes now, the preferred size first."""
         return [replace(self, world_size=size) for size in (self.world_size, *self.others)]
 
     @property
@@ -66,7 +66,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Machine:
-    """A living node's devices by kind, in ranks: all of them, and those that nobody uses. None of a cordoned one is for new gangs."""
+    """A living node's devices by kind, in ranks: all of them, and the free ones. New gangs use none of a cordoned node."""
 
     capacity: Mapping[Device, int]
     free: Mapping[Device, int]
@@ -75,7 +75,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Inventory:
-    """A cluster as a submission sees it: the nodes that live, and what it is to have when it is whole."""
+    """A cluster as a submission sees it: the living nodes, and the capacity with all nodes."""
 
     machines: Sequence[Machine]
     max_ranks: int | None = None
@@ -86,7 +86,7 @@ class Inventory:
 class Start:
     id: str
     device: Device
-    world_size: int | None = None  # of an elastic job: the one that it takes
+    world_size: int | None = None  # the world size that an elastic job takes
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def decide(
 ) -> list[Decision]:
     """A decision for each waiting job, in the queue's order.
 
-    `held` is device → ranks of the jobs that were already placed: a gang that is just being built does not show in the
-    machines' numbers yet.
+    `held` is device → ranks of the jobs that were already placed: a gang that is still being built is not counted in the machines'
+    numbers yet.
     """
     pools = _pools(machines, held, max_ranks, whole)
     blocked: set[Device] = set()
@@ -132,7 +132,7 @@ def decide(
 
 
 def queues(shapes: Iterable[str], cluster: Inventory) -> dict[str, Device | Wait]:
-    """Shape → the device whose queue its jobs stand in, or why they cannot run now and hold up nobody."""
+    """Shape → the device whose queue its jobs are in, or why they cannot run now and block no other job."""
     pools = _pools(cluster.machines, {}, cluster.max_ranks, cluster.whole)
     return {shape: _queue(Waiting.of(shape), pools) for shape in shapes}
 
@@ -145,7 +145,7 @@ def _queue(job: Waiting, pools: "_Pools") -> Device | Wait:
 
 
 def turn(job_id: str) -> Wait:
-    """Of a job behind another that waits for devices of its kind."""
+    """The decision for a job behind another that waits for devices of its kind."""
     return Wait(job_id, "waiting_for_turn", "Waits for its turn: jobs that were submitted earlier go first.")
 
 
@@ -155,9 +155,9 @@ def _decide(job: Waiting, pools: "_Pools", blocked: set[Device]) -> Decision:
     never = room.never(job.smallest)
     if never is not None:
         return Wait(job.id, "too_many_ranks", never)
-    *larger, last = job.forms  # the last needs least: where it has no room, no other has
+    *larger, last = job.forms  # the last needs least: if it has no room, no other has
     absent = room.absent(last)
-    if absent is not None:  # for a while this cluster is smaller than the job, which holds up nobody then
+    if absent is not None:  # the cluster is temporarily smaller than the job, which therefore blocks no other job
         return absent
     if device in blocked:
         return turn(job.id)
@@ -171,7 +171,7 @@ def _decide(job: Waiting, pools: "_Pools", blocked: set[Device]) -> Decision:
 
 
 def impossible(job: Waiting, cluster: Inventory) -> str | None:
-    """Why the cluster can never run the job, as far as it is known, or None."""
+    """Why the cluster can never run the job, as far as its capacity is known, or None."""
     pools = _pools(cluster.machines, {}, cluster.max_ranks, cluster.whole)
     return pools[_resolve(job, pools)].never(job)
 
@@ -181,7 +181,7 @@ def _pools(machines: Sequence[Machine], held: Mapping[str, int], max_ranks: int 
 
 
 def _resolve(job: Waiting, pools: "_Pools") -> Device:
-    """`auto` is GPUs where the whole cluster has enough of them, or when CPUs would not be enough either; else CPUs."""
+    """The device kind of `auto`: GPUs if the whole cluster has enough of them, or if CPUs would not be enough either; else CPUs."""
     if job.wanted != "auto":
         return job.wanted
     gpus = pools["cuda"]
@@ -191,7 +191,7 @@ def _resolve(job: Waiting, pools: "_Pools") -> Device:
 
 
 class _Pool:
-    """The devices of one kind while decisions are taken, one after the other."""
+    """The devices of one kind while decisions are made, one after the other."""
 
     def __init__(
         self,
@@ -215,12 +215,12 @@ class _Pool:
         self.left = min(sum(self.free), self.capacity - held.get(device, 0) - idle)
 
     def has_room_when_whole(self, job: Waiting) -> bool:
-        """Whether the job fits on the nodes that the cluster is to have, or on those that it has."""
+        """Whether the job fits on the nodes of the full cluster, or on the present ones."""
         return any(_pack(nodes, job) is not None for nodes in (self.whole, self.here))
 
     def never(self, job: Waiting) -> str | None:
-        """Why the cluster can never run the job as far as it is known, or None."""
-        if not self.known or self.has_room_when_whole(job):  # while nothing is known, whatever comes may be anything
+        """Why the cluster can never run the job, as far as its capacity is known, or None."""
+        if not self.known or self.has_room_when_whole(job):  # while the capacity is unknown, any node may still come
             return None
         if self.max_ranks is not None and job.devices <= self.max_ranks:
             return None
@@ -292,18 +292,18 @@ def _grouped(job: Waiting) -> str:
 
 
 def _groups(nodes: Sequence[int], size: int) -> int:
-    """Tensor groups that nodes of so many ranks have room for, each whole on one node."""
+    """Number of tensor groups that fit on nodes with these numbers of ranks, each on one node."""
     return sum(ranks // size for ranks in nodes)
 
 
 def _pack(free: Sequence[int], job: Waiting) -> list[int] | None:
-    """What is free on each node after the job's tensor groups, each whole on one node, and its spares took their places."""
+    """The free ranks of each node after the job's tensor groups, each on one node, and its spares are placed. None if they do not fit."""
     after = _placed(free, job.world_size // job.tensor, job.tensor)
     return None if after is None else _placed(after, job.spares, 1)
 
 
 def _placed(free: Sequence[int], groups: int, size: int) -> list[int] | None:
-    """What is free on each node after so many groups, each whole on one node; None when there is no room for them."""
+    """The free ranks of each node after `groups` groups are placed, each on one node. None if they do not fit."""
     after = []
     for here in free:
         taken = min(groups, here // size)

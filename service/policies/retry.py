@@ -1,14 +1,14 @@
-"""Whether a job whose attempt was lost is tried anew, out of which budget, and when. Decisions only: `recovery.py` carries them out.
+"""Decides whether a job whose attempt was lost is retried, from which budget, and when. `recovery.py` carries the decisions out.
 
-Faults of machines and exceptions of the training code have budgets of their own; a fault of the whole cluster costs nothing. Every
-new try waits, twice as long as the one before, until an attempt brings the job on again.
+Machine faults and exceptions of the training code have separate budgets; a fault of the whole cluster uses none. Every new try
+waits twice as long as the one before, until an attempt makes progress again.
 """
 
 from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
-#: A gang's reasons for `failed` that are the machines' fault and not the training code's, and what is found without its word.
+#: Reasons for `failed` that are the machines' fault and not the training code's, reported by the gang or found without it.
 INFRASTRUCTURE: Final = frozenset(
     {
         "rank_lost",
@@ -28,19 +28,20 @@ INFRASTRUCTURE: Final = frozenset(
     }
 )
 
-#: Those among them that are the fault of the cluster as a whole: no budget is used up.
+#: Those of them that are faults of the whole cluster: they use no budget.
 FREE: Final = frozenset({"cluster_lost", "cluster_unreachable", "placement_timeout"})
 
-#: The end of an attempt that was asked for: it costs nothing, and the next one need not wait.
+#: An attempt ended on request: it uses no budget, and the next one need not wait.
 RELAYOUT: Final = "relayout"
 
-#: An elastic gang's end when it lost devices for longer than its grace: it costs nothing, and the job goes on with those that are left.
+#: An elastic gang ended because it had lost devices for longer than its grace period. It uses no budget, and the job continues with the
+#: devices that are left.
 DEVICES_LOST: Final = "devices_lost"
 
-#: After these the training code is not to blame, whatever else was heard of it.
+#: For these reasons the training code is not to blame, even if it raised exceptions.
 MACHINES: Final = INFRASTRUCTURE | {DEVICES_LOST}
 
-#: An attempt that told so many new steps has brought the job on: the next try waits no longer than the first one.
+#: An attempt with at least this number of new steps has made progress: the next try waits no longer than the first one.
 PROGRESS_STEPS: Final = 10
 
 
@@ -52,9 +53,9 @@ class Backoff:
     max_s: float = 300.0
 
     def wait_s(self, job_id: str, setbacks: int) -> float:
-        """For the try after so many setbacks in a row (1, 2, …).
+        """Seconds to wait for the try after `setbacks` setbacks in a row (1, 2, …).
 
-        Half to all of it, by job: jobs that were lost together do not come back together.
+        Half to all of it, depending on the job: jobs that were lost together do not come back together.
         """
         share = 0.5 + crc32(f"{job_id} {setbacks}".encode()) / 2**33
         return share * min(self.max_s, self.first_s * 2.0 ** min(setbacks - 1, 60))
@@ -62,7 +63,7 @@ class Backoff:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a job has used of what it may use; `setbacks` are its attempts in a row that were lost without progress."""
+    """What a job has used of its budgets; `setbacks` are its attempts in a row that were lost without progress."""
 
     restarts: int
     max_restarts: int
@@ -73,7 +74,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why an attempt was lost, and how many new steps it had brought. `alike`: an earlier attempt that the same exception ended."""
+    """Why an attempt was lost, and its number of new steps. `alike`: an earlier attempt that ended with the same exception."""
 
     reason: str
     new_steps: int
@@ -82,7 +83,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Again:
-    """Try the job anew in `wait_s` seconds; `spent` is what is used then, `note` says it for people."""
+    """Retry the job in `wait_s` seconds; `spent` is what is used then, `note` is for people."""
 
     wait_s: float
     spent: Spent
@@ -91,14 +92,14 @@ class Again:
 
 @dataclass(frozen=True)
 class Enough:
-    """The job has failed; `note` says why it is not tried anew, where a budget might have allowed it."""
+    """The job has failed; `note` is the reason why it is not retried, if a budget might have allowed it."""
 
     reason: str
     note: str | None = None
 
 
 def decide(job_id: str, spent: Spent, fault: Fault, back_off: Backoff) -> Again | Enough:
-    """What becomes of a job that lost its attempt."""
+    """Decide whether a job that lost its attempt is retried."""
     if fault.reason in (RELAYOUT, DEVICES_LOST):
         return Again(0.0, spent, "")
     enough = _enough(spent, fault)
@@ -118,7 +119,7 @@ def _enough(spent: Spent, fault: Fault) -> Enough | None:
     if fault.reason in INFRASTRUCTURE:
         return _used_up(fault.reason, "restarts", spent.restarts, spent.max_restarts)
     if fault.alike is not None and spent.max_retries:
-        note = f"the same exception at the same step ended attempt {fault.alike}: a new try would end alike"
+        note = f"the same exception at the same step ended attempt {fault.alike}: a new try would end the same way"
         return Enough("exception_repeated", note)
     return _used_up(fault.reason, "retries", spent.retries, spent.max_retries)
 

@@ -1,10 +1,10 @@
-"""Which ranks are slow, judged window by window (samples, every five seconds): noise marks none, and a mark does not flicker.
+"""Decides which ranks are slow, window by window (samples, every five seconds): noise marks none, and a mark does not flicker.
 
-A rank is behind in a window when its own work takes `MORE` longer than its peers' median, lies `SIGMAS` standard deviations beyond it, as
-the median absolute deviation estimates them, and makes the step longer by a twentieth. It is slow after `WINDOWS` such windows in a row,
-and no longer after as many in which it took less than `LESS` longer. One window says little: undisturbed means over 5 s vary by 6% on a
-busy machine. Peers do an equal share of the work; a rank without peers is not judged here (the incident `straggler` compares it with its
-own past).
+A rank is behind in a window if its busy time is more than a share `MORE` above its peers' median, is `SIGMAS` standard deviations
+above it (estimated by the median absolute deviation), and lengthens the step by a twentieth. It is slow after `WINDOWS` such
+windows in a row, and no longer after as many in which it was less than `LESS` above. One window is not enough: undisturbed means
+over 5 s vary by 6% on a busy machine. Peers do an equal share of the work. A rank without peers is not judged here (the incident
+`straggler` compares it with its own past).
 """
 
 import statistics
@@ -27,7 +27,7 @@ _NORMAL: Final = 1.4826
 
 @dataclass(frozen=True)
 class Marks:
-    """What one window leaves to the next: rank → windows in a row in which it was `behind`, or, being `slow`, was not."""
+    """What one window passes to the next: rank → windows in a row in which it was `behind`, or, being `slow`, was not."""
 
     behind: Mapping[int, int] = field(default_factory=dict)
     slow: Mapping[int, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class _Window:
-    """One rank in one window, in seconds per step: its own work, its peers' median, and how much more is a matter of course."""
+    """One rank in one window, in seconds per step: its busy time, its peers' median, their usual spread, and the step."""
 
     busy_s: float
     usual_s: float
@@ -65,7 +65,7 @@ class _Window:
 def marked(
     before: Marks, busy_s: Sequence[float | None], wait_s: Sequence[float | None], parts: Sequence[int]
 ) -> Marks:
-    """The marks after one more window. Seconds by rank, None where a rank told none; `parts`: which part of the work each rank does."""
+    """The marks after one more window. Seconds by rank, None if a rank reported none; `parts`: which part of the work each rank does."""
     windows = _windows(busy_s, wait_s, parts)
     behind = {rank: before.behind.get(rank, 0) + 1 for rank, window in windows.items() if window.behind}
     slow = {rank: count + 1 if rank in windows and windows[rank].keeps_up else 0 for rank, count in before.slow.items()}
@@ -77,7 +77,7 @@ def marked(
 def slow_rank(
     marks: Marks, busy_s: Sequence[float | None], wait_s: Sequence[float | None], parts: Sequence[int]
 ) -> SlowRank | None:
-    """Of the ranks that are slow, the one that is furthest behind its peers in this window."""
+    """Of the slow ranks, the one that is furthest behind its peers in this window; None if there is none."""
     windows = {rank: window for rank, window in _windows(busy_s, wait_s, parts).items() if rank in marks.slow}
     rank = max(windows, key=lambda rank: windows[rank].more_s, default=None)
     if rank is None or windows[rank].more_s <= 0:
@@ -90,7 +90,7 @@ def slow_rank(
 def _windows(
     busy_s: Sequence[float | None], wait_s: Sequence[float | None], parts: Sequence[int]
 ) -> dict[int, _Window]:
-    """Of the ranks that have peers."""
+    """The windows of the ranks that have peers."""
     known = {rank: seconds for rank, seconds in enumerate(busy_s) if seconds is not None}
     if len(known) < 2:
         return {}
@@ -108,7 +108,7 @@ def _windows(
 
 
 def _middle(seconds: Sequence[float]) -> tuple[float, float]:
-    """Median, and so many standard deviations."""
+    """The median, and `SIGMAS` standard deviations."""
     median = statistics.median(seconds)
     return median, SIGMAS * _NORMAL * statistics.median(abs(one - median) for one in seconds)
 

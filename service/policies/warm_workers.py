@@ -1,9 +1,9 @@
-"""How many idle Ray workers the embedded head is to have for the next gang. Decisions only.
+"""Decides how many idle Ray workers the embedded head keeps for the next gang.
 
-Rules that it keeps: at rest there are enough for two gangs of four ranks, so that one that follows another at once finds its own; while
-ranks have all cores, for one more gang of as many. Workers start a few at a time, one for every core, or for every other one beside ranks:
-a gang that is started meanwhile needs the cores. `SHARDYARD_WARM_WORKERS` is the most that idle: each takes about 0.6% of a
-core (Ray looks for signals a hundred times a second) and 62 MB of its own.
+At rest there are enough for two gangs of four ranks, so that a gang that follows another at once finds idle workers. While ranks use
+all cores, there are enough for one more gang of the same size. Workers start a few at a time, one for every core, or for every other
+one beside ranks: a gang that starts meanwhile needs the cores. `SHARDYARD_WARM_WORKERS` is the maximum number that idle: each takes
+about 0.6% of a core (Ray checks for signals a hundred times a second) and 62 MB of its own.
 """
 
 import os
@@ -15,7 +15,7 @@ CORES: Final = len(os.sched_getaffinity(0))
 
 @dataclass(frozen=True)
 class Workers:
-    """Ray's workers on the head's node, by what they are."""
+    """Ray's workers on the head's node, by kind."""
 
     idle: int
     starting: int
@@ -24,14 +24,14 @@ class Workers:
 
 @dataclass(frozen=True)
 class Shortage:
-    """How many workers are missing, those that start aside, and how many of them to ask for now."""
+    """How many workers are missing, without those that start, and how many of them to request now."""
 
     missing: int
     ask: int
 
 
 def shortage_of(workers: Workers, slots: int, most: int, cores: int = CORES) -> Shortage:
-    """`slots`: ranks that the node has room for. `most`: workers that may idle."""
+    """The missing workers. `slots`: ranks that the node has room for. `most`: workers that may idle."""
     wanted = workers.ranks + 1 if workers.ranks >= cores else 2 * (slots + 1)
     missing = max(0, min(wanted, most) - workers.idle)
     at_once = max(1, cores // 2) if workers.ranks else cores

@@ -28,7 +28,7 @@ async def advance(tx: AsyncConnection, job_id: str, number: int, cursor: int) ->
 async def end(
     tx: AsyncConnection, job_id: str, number: int, outcome: str, now: float, error: str | None = None
 ) -> None:
-    """`error`: the fingerprint of the exception that ended it."""
+    """End an attempt. `error`: the fingerprint of the exception that ended it."""
     statement = update(attempts).where(
         attempts.c.job_id == job_id, attempts.c.number == number, attempts.c.ended_at.is_(None)
     )
@@ -36,7 +36,7 @@ async def end(
 
 
 async def ended_by(tx: AsyncConnection, job_id: str, error: str) -> int | None:
-    """The job's last attempt that an exception of this fingerprint ended."""
+    """The number of the job's last attempt that an exception with this fingerprint ended, or None."""
     statement = select(func.max(attempts.c.number)).where(attempts.c.job_id == job_id, attempts.c.error == error)
     number: int | None = (await tx.execute(statement)).scalar_one()
     return number

@@ -1,4 +1,4 @@
-"""SQL of the table `capacities`: what a cluster is to have when it is whole."""
+"""SQL of the table `capacities`: a cluster's capacity with all its nodes."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ from .dialect import insert
 from .tables import capacities
 
 
-async def put(tx: AsyncConnection, cluster: str, device: str, nodes: Sequence[float], told: bool) -> None:
-    values = {"nodes": list(nodes), "told": told}
+async def put(tx: AsyncConnection, cluster: str, device: str, nodes: Sequence[float], configured: bool) -> None:
+    values = {"nodes": list(nodes), "told": configured}
     statement = insert(tx, capacities).values(cluster=cluster, device=device, **values)
     await tx.execute(statement.on_conflict_do_update(index_elements=["cluster", "device"], set_=values))
 

@@ -1,4 +1,4 @@
-"""SQL of the table `checkpoints`: what has become of a job's checkpoint of each step."""
+"""SQL of the table `checkpoints`: the state of a job's checkpoint of each step."""
 
 from collections.abc import Collection
 
@@ -15,12 +15,12 @@ async def put(tx: AsyncConnection, job_id: str, step: int, state: str) -> None:
 
 
 async def remove_all_but(tx: AsyncConnection, job_id: str, kept: Collection[int]) -> None:
-    """All of a job's that are not of these steps are `removed`."""
+    """Mark all checkpoints of a job except those of the steps `kept` as `removed`."""
     others = update(checkpoints).where(checkpoints.c.job_id == job_id, checkpoints.c.state != "removed")
     await tx.execute(others.where(checkpoints.c.step.not_in(kept)).values(state="removed"))
 
 
 async def states(tx: AsyncConnection, job_id: str, steps: Collection[int]) -> dict[int, str]:
-    """By step, of those that are known."""
+    """State by step, for the steps that are known."""
     statement = select(checkpoints.c.step, checkpoints.c.state).where(checkpoints.c.job_id == job_id)
     return {row.step: row.state for row in await tx.execute(statement.where(checkpoints.c.step.in_(steps)))}

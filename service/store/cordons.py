@@ -1,6 +1,6 @@
-"""SQL of the tables `node_faults` and `cordons`: what nodes did to attempts, and who keeps new gangs away from which node until when.
+"""SQL of the tables `node_faults` and `cordons`: faults of nodes, and the periods in which a node gets no new gangs.
 
-A cordon's row stays when it is over: what was done, by whom and why can be read later.
+A cordon's row stays when it is over: it records what was done, by whom and why.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from .tables import node_faults as faults
 
 
 async def note(tx: AsyncConnection, fault: Mapping[str, Any], window_s: float) -> bool:
-    """Store a fault of an attempt on a node, once; False when it was told. What is older than the window is forgotten."""
+    """Store a fault of an attempt on a node, once; False when it was stored before. Deletes faults older than the window."""
     now = unix_now(tx)
     await tx.execute(delete(faults).where(faults.c.at < now - window_s))
     statement = insert(tx, faults).values(**fault, at=now).on_conflict_do_nothing()
@@ -24,7 +24,7 @@ async def note(tx: AsyncConnection, fault: Mapping[str, Any], window_s: float) -
 
 
 async def causes(tx: AsyncConnection, node: str, window_s: float) -> list[str]:
-    """Of the node's faults within the window, and since its last cordon ended."""
+    """The causes of the node's faults within the window, and since its last cordon ended."""
     last = select(func.max(func.coalesce(cordons.c.ended_at, cordons.c.until))).where(cordons.c.node == node)
     statement = select(faults.c.cause).where(faults.c.node == node, faults.c.at >= unix_now(tx) - window_s)
     statement = statement.where(faults.c.at > func.coalesce(last.scalar_subquery(), 0.0))
@@ -32,26 +32,24 @@ async def causes(tx: AsyncConnection, node: str, window_s: float) -> list[str]:
 
 
 async def counts(tx: AsyncConnection, window_s: float) -> dict[str, int]:
-    """Node → its faults within the window."""
+    """Node → the number of its faults within the window."""
     statement = select(faults.c.node, func.count()).where(faults.c.at >= unix_now(tx) - window_s)
     return {node: int(count) for node, count in await tx.execute(statement.group_by(faults.c.node))}
 
 
 async def begin(tx: AsyncConnection, values: Mapping[str, Any], seconds: float | None) -> RowMapping:
-    """Cordon a node for so long, None: until it is lifted. What held until now is ended by it."""
+    """Cordon a node for `seconds`, or until it is lifted if that is None. Ends the cordon that was in force."""
     await end(tx, values["node"], values["actor"])
-    now = unix_begin(tx)  # the same moment twice
+    now = unix_begin(tx)  # one time for both statements
     until = None if seconds is None else now + seconds
     given = {**values, "since": now, "until": until, "ended_at": None, "ended_by": None}
-    statement = insert(tx, cordons).values(
-        given
-    )  # of two within one tick of the clock, the later one is what was meant
+    statement = insert(tx, cordons).values(given)  # of two cordons within one tick of the clock, the later one applies
     statement = statement.on_conflict_do_update(index_elements=["node", "since"], set_=given)
     return (await tx.execute(statement.returning(*cordons.c))).mappings().one()
 
 
 async def end(tx: AsyncConnection, node: str, actor: str) -> bool:
-    """Lift what holds for the node now; False when nothing does."""
+    """Lift the cordon that is in force for the node; False if there is none."""
     statement = update(cordons).where(cordons.c.node == node, _holds(tx))
     statement = statement.values(ended_at=unix_now(tx), ended_by=actor)
     return (await tx.execute(statement.returning(cordons.c.node))).first() is not None
@@ -62,14 +60,14 @@ async def forget_faults(tx: AsyncConnection, node: str) -> None:
 
 
 async def earlier(tx: AsyncConnection, node: str, memory_s: float) -> int:
-    """How often faults have cordoned the node in the last `memory_s` seconds."""
+    """How many times faults have cordoned the node in the last `memory_s` seconds."""
     statement = select(func.count()).select_from(cordons)
     statement = statement.where(cordons.c.node == node, cordons.c.since > unix_now(tx) - memory_s, ~cordons.c.by_hand)
     return int((await tx.execute(statement)).scalar_one())
 
 
 async def holding(tx: AsyncConnection) -> dict[str, RowMapping]:
-    """Node → the cordon that holds for it now."""
+    """Node → the cordon that is in force for it."""
     rows = (await tx.execute(select(cordons).where(_holds(tx)))).mappings()
     return {row["node"]: row for row in rows}
 

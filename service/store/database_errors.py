@@ -1,6 +1,6 @@
-"""What a driver's error says of the database, as one of `DatabaseError`'s kinds: the same kinds for SQLite and PostgreSQL.
+"""Translates a driver's errors into kinds of `DatabaseError`: the same kinds for SQLite and PostgreSQL.
 
-Errors of a statement (a constraint, a syntax error) say nothing of the database: they are bugs, or for their caller.
+Errors of a statement (a constraint, a syntax error) are not errors of the database: they are bugs, or handled by the caller.
 """
 
 import os
@@ -31,7 +31,7 @@ from ..errors import (
 
 Kind = type[DatabaseError]
 
-#: A disk with less room than this is full: SQLite calls that an I/O error when it is the index of its WAL that cannot grow.
+#: A disk with less room than this is full: SQLite reports an I/O error if the index of its WAL cannot grow.
 _FULL_BYTES: Final = 1 << 20
 
 #: https://sqlite.org/rescode.html, by primary code (the low byte).
@@ -74,7 +74,7 @@ _POSTGRESQL: Final[dict[str, Kind]] = {
     "XX001": DatabaseCorrupt,
     "XX002": DatabaseCorrupt,
 }
-#: Of a connection that is refused libpq gives no code, only the server's sentence. In another language it counts as unreachable.
+#: When a connection is refused, libpq returns no code, only the server's message. In another language it counts as unreachable.
 _REFUSALS: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
     (re.compile(r"too many (clients|connections)|remaining connection slots"), DatabaseBusy),
     (re.compile(r'FATAL: +database ".*" does not exist'), DatabaseMissing),
@@ -91,7 +91,7 @@ _CREATE_IT: Final = (
 
 
 def explained(error: SQLAlchemyError, url: URL) -> DatabaseError | None:
-    """What `error` says of the database at `url`; None where it says nothing of it."""
+    """The `DatabaseError` that `error` means for the database at `url`; None if it is not an error of the database."""
     if isinstance(error, PoolTimeout):
         return DatabaseBusy("every connection of this process is in use")
     if not isinstance(error, DBAPIError) or error.orig is None:
@@ -106,7 +106,7 @@ def explained(error: SQLAlchemyError, url: URL) -> DatabaseError | None:
 
 @contextmanager
 def translated(url: URL) -> Iterator[None]:
-    """Raises the `DatabaseError` that a driver's error in the body stands for."""
+    """Raises the `DatabaseError` for a driver's error in the body."""
     try:
         yield
     except SQLAlchemyError as error:
@@ -118,7 +118,7 @@ def translated(url: URL) -> Iterator[None]:
 
 def _of_sqlite(error: sqlite3.Error, file: Path) -> Kind | None:
     code = getattr(error, "sqlite_errorcode", None)
-    if code is None:  # the connection was closed under its user
+    if code is None:  # the connection was closed while in use
         return DatabaseUnreachable
     primary = code & 0xFF
     if primary == sqlite3.SQLITE_ERROR:
@@ -131,7 +131,7 @@ def _of_sqlite(error: sqlite3.Error, file: Path) -> Kind | None:
 
 
 def _of_unopened(file: Path) -> Kind:
-    """Even to be read, a file in WAL mode needs another one beside it."""
+    """The kind for a file that cannot be opened. Even to be read, a file in WAL mode needs another one beside it."""
     if not file.exists():
         return DatabaseMissing
     readable = file.is_file() and os.access(file, os.R_OK)
@@ -149,13 +149,13 @@ def _of_postgresql(error: DBAPIError, cause: Any) -> Kind | None:
     state = getattr(cause, "sqlstate", None)
     if state is not None:
         return _POSTGRESQL.get(state) or _POSTGRESQL.get(state[:2])
-    said = str(cause)
-    if isinstance(error, ProgrammingError) and "connection option" in said:  # libpq has read no server's word yet
+    message = str(cause)
+    if isinstance(error, ProgrammingError) and "connection option" in message:  # libpq has not reached the server yet
         raise InvalidDatabase(
-            f"The database URL cannot be used: {said.splitlines()[0]}.",
+            f"The database URL cannot be used: {message.splitlines()[0]}.",
             field="SHARDYARD_DATABASE_URL",
-            remedy="Leave the option out; those after ? are libpq's, such as sslmode=require.",
+            remedy="Leave the option out. Options after ? are those of libpq, such as sslmode=require.",
         )
     if not isinstance(error, (OperationalError, InterfaceError)):
         return None
-    return next((kind for pattern, kind in _REFUSALS if pattern.search(said)), DatabaseUnreachable)
+    return next((kind for pattern, kind in _REFUSALS if pattern.search(message)), DatabaseUnreachable)

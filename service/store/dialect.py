@@ -1,6 +1,6 @@
-"""What SQLite and PostgreSQL say differently: an insert that may meet its own row, the clock, a text's bytes and what stands in it.
+"""SQL that differs between SQLite and PostgreSQL: inserts with conflicts, the clock, a text's bytes and searching in it.
 
-Leases compare times of the database's clock alone, so that dispatchers whose own clocks differ still agree.
+Leases use only times of the database's clock, so that dispatchers whose own clocks differ still agree.
 """
 
 from typing import Any
@@ -11,12 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 def insert(tx: AsyncConnection, table: Table) -> postgresql.Insert:
-    """An INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`, which both databases spell alike."""
+    """An INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`, which both databases write alike."""
     return insert_into(tx.dialect.name, table)
 
 
 def insert_into(dialect: str, table: Table) -> postgresql.Insert:
-    """The same by the dialect's name, for a statement that is built once and for all."""
+    """The same by the dialect's name, for a statement that is built only once."""
     if dialect == "postgresql":
         return postgresql.insert(table)
     lookalike: Any = sqlite.insert(table)
@@ -31,21 +31,21 @@ def unix_now(tx: AsyncConnection) -> ColumnElement[float]:
 
 
 def unix_begin(tx: AsyncConnection) -> ColumnElement[float]:
-    """Unix seconds at the statement's beginning, for which an index can be searched; `unix_now` goes on while a statement waits."""
+    """Unix seconds at the statement's beginning, for which an index can be searched; `unix_now` advances while a statement waits."""
     if tx.dialect.name == "postgresql":
         return literal_column("extract(epoch from statement_timestamp())::double precision", Double)
     return unix_now(tx)
 
 
 def ascii_lower(tx: AsyncConnection, text: ColumnElement[str]) -> ColumnElement[str]:
-    """`text` with A to Z in lower case and all else as it is, whatever the database's locale."""
+    """`text` with A to Z in lower case and all other characters unchanged, whatever the database's locale."""
     if tx.dialect.name == "postgresql":
         return func.lower(collate(text, "C"))
     return func.lower(text)
 
 
 def contains(tx: AsyncConnection, text: ColumnElement[str], part: str) -> ColumnElement[bool]:
-    """Whether `part` stands in `text`, literally. LIKE's time would grow with the length of both multiplied: seconds for long lines."""
+    """Whether `text` contains `part`, literally. LIKE takes time in proportion to the product of both lengths: seconds for long lines."""
     find = func.strpos if tx.dialect.name == "postgresql" else func.instr
     found: ColumnElement[bool] = find(text, part) > 0
     return found

@@ -1,6 +1,6 @@
-"""The way to the database: one `Store` per process; its transactions wait for nothing but the database.
+"""Access to the database: one `Store` per process; its transactions wait only for the database.
 
-Whatever a driver raises leaves here as a `DatabaseError`, and is logged here alone: once a minute per cause, and once when it has passed.
+Every driver's error leaves this module as a `DatabaseError`, and is logged only here: once a minute per cause, and once when it is over.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from .revision import RevisionCheck
 
 log = logging.getLogger(__name__)
 
-#: Connections of a process on which SQLite is read: one long read holds up no other.
+#: Connections of a process for reading SQLite, so that one long read does not block others.
 READERS: Final = 2
 #: Searches that a process runs at once, each on a connection of its own; others wait for their turn. SQLite searches in this process:
-#: on two cores, two searches find no more in a second than one, and leave lists no core.
+#: on two cores, two searches find no more in a second than one, and leave no core for lists.
 SEARCHES: Final = 2 if len(os.sched_getaffinity(0)) > 2 else 1
-#: Seconds that a search waits for its turn.
+#: Seconds for which a search waits for its turn.
 SEARCH_TURN_S = 10.0
-#: Seconds for which a write that was refused for want of room or right marks the database as not writable.
+#: Seconds for which a write refused for lack of space or rights marks the database as not writable.
 _UNWRITABLE_S: Final = 60.0
-#: What reads may not notice: only a write says that it has passed.
+#: Errors that reads may not show: only a successful write proves that they are over.
 _WRITES_ONLY: Final = (DatabaseReadOnly, DatabaseFull)
 
 
@@ -49,13 +49,13 @@ class _Engines:
 
 
 class Store:
-    """Opens transactions. They commit at their end and roll back when their body raises.
+    """Opens transactions. They commit at their end and roll back if their body raises.
 
-    All raise a `DatabaseError` where the database cannot serve, or its schema is not this version's; then nothing is read or written.
+    All raise a `DatabaseError` if the database cannot serve, or its schema is not this version's; then they read and write nothing.
     """
 
     def __init__(self, url: str) -> None:
-        """Connects to nothing yet. Raises InvalidDatabase."""
+        """Does not connect yet. Raises InvalidDatabase."""
         self._url = parse(url)
         self._engines = _engines(self._url)
         self._revision = RevisionCheck()
@@ -70,7 +70,7 @@ class Store:
 
     @property
     def unwritable(self) -> DatabaseError | None:
-        """Why the last write was refused, if that was for want of room or right, and lately."""
+        """Why the last write was refused, if that was recently and for lack of space or rights."""
         if self._refused is None or time.monotonic() - self._refused[0] > _UNWRITABLE_S:
             return None
         return self._refused[1]
@@ -85,7 +85,7 @@ class Store:
 
     @asynccontextmanager
     async def search(self, limit_s: float) -> AsyncIterator[AsyncConnection]:
-        """A transaction that only reads, for what may take seconds: others do not wait for it.
+        """A transaction that only reads, for queries that may take seconds: others do not wait for it.
 
         Raises TooManySearches, and TimeoutError when it is interrupted after `limit_s`.
         """
@@ -96,14 +96,14 @@ class Store:
             raise TooManySearches from None
         try:
             async with self._transaction(self._engines.searching) as tx, asyncio.timeout(limit_s):
-                if self.dialect == "postgresql":  # should the cancellation of a statement not reach the server
+                if self.dialect == "postgresql":  # in case the cancellation of a statement does not reach the server
                     await tx.execute(text(f"SET LOCAL statement_timeout = {int(limit_s * 1000) + 1000}"))
                 yield tx
         finally:
             self._searches.release()
 
     async def check(self) -> None:
-        """Raises the DatabaseError that stands between this version and its database."""
+        """Raises the DatabaseError that prevents this version from using its database."""
         async with self.read():
             return
 
@@ -139,7 +139,7 @@ class Store:
         self._works(writes)
 
     async def _misfit(self, engine: AsyncEngine) -> DatabaseError | None:
-        """A table that is missing may be the work of a migration since the last check."""
+        """The error of the schema's revision, if a missing table is due to a migration since the last check."""
         self._revision.forget()
         try:
             async with engine.begin() as tx:
@@ -166,7 +166,7 @@ def parse(url: str) -> URL:
     remedy = "Use sqlite+aiosqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME."
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+    except (ArgumentError, ValueError):  # ValueError: a port that is not a number
         raise InvalidDatabase(
             "The database URL cannot be read.", field="SHARDYARD_DATABASE_URL", remedy=remedy
         ) from None
@@ -177,14 +177,14 @@ def parse(url: str) -> URL:
     elif parsed.database in (None, "", ":memory:") or "uri" in parsed.query:
         says = "A SQLite database must be a file, named by its path."
     elif "\0" in parsed.database or Path(parsed.database).is_dir():
-        says = f"{parsed.database!r} is no file, and a SQLite database must be one."
+        says = f"{parsed.database!r} is not a file, and a SQLite database must be one."
     else:
         return parsed
     raise InvalidDatabase(says, field="SHARDYARD_DATABASE_URL", remedy=remedy)
 
 
 def writing_engine(url: URL) -> AsyncEngine:
-    """For migrations, which create what is missing."""
+    """An engine for migrations, which creates missing files."""
     return _postgresql(url, 1, 0) if url.drivername.startswith("postgresql") else sqlite.engine(url, "create")
 
 

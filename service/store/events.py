@@ -1,4 +1,4 @@
-"""SQL of the table `events`: everything that happened to a job except its steps and log lines."""
+"""SQL of the table `events`: a job's events except its steps and log lines."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from .tables import events
 
 
 async def insert(tx: AsyncConnection, row: Mapping[str, Any]) -> None:
-    """Store one event whose position was taken with its job's move."""
+    """Store one event whose position was taken together with its job's move."""
     await tx.execute(events.insert().values(row))
 
 
 async def insert_all(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Store events of several jobs whose positions were taken with the jobs' changes."""
+    """Store events of several jobs whose positions were taken together with the jobs' changes."""
     if rows:
         await tx.execute(events.insert(), list(rows))
 
@@ -67,7 +67,7 @@ async def of_kind_before(
 
 
 async def of_kind(tx: AsyncConnection, job_id: str, kind: str, limit: int) -> Sequence[RowMapping]:
-    """Events of one kind in order; when there are more than `limit`, evenly thinned, the last one always among them."""
+    """Events of one kind in order. If there are more than `limit`, they are thinned evenly; the last one is always returned."""
     mine = (events.c.job_id == job_id, events.c.kind == kind)
     count = int((await tx.execute(select(func.count()).select_from(events).where(*mine))).scalar_one())
     stride = max(1, -(-count // limit))

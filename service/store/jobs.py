@@ -15,12 +15,12 @@ from .dialect import insert as dialect_insert
 from .dialect import unix_begin, unix_now
 from .tables import attempts, jobs, labels
 
-#: Specs that were stored before there were spares do not name them.
+#: Specs that were stored before hot spares existed do not name them.
 _SPARES = func.coalesce(jobs.c.spec["policy"]["spares"].as_integer(), 0)
 
 
 async def insert(tx: AsyncConnection, values: Mapping[str, Any]) -> bool:
-    """Store a job and its labels; False when its idempotency key is taken, then nothing is stored."""
+    """Store a job and its labels. Returns False, and stores nothing, if its idempotency key is taken."""
     statement = dialect_insert(tx, jobs).values(values).on_conflict_do_nothing(index_elements=["idempotency_key"])
     if (await tx.execute(statement.returning(jobs.c.id))).first() is None:
         return False
@@ -44,14 +44,14 @@ async def by_key(tx: AsyncConnection, idempotency_key: str) -> RowMapping | None
 
 
 async def positions(tx: AsyncConnection, job_id: str) -> RowMapping | None:
-    """State and the last positions: what a live reader asks most often."""
+    """State and the last positions: the most frequent query of live readers."""
     columns = (jobs.c.state, jobs.c.event_pos, jobs.c.step_pos, jobs.c.log_pos, jobs.c.rank_pos)
     return (await tx.execute(select(*columns).where(jobs.c.id == job_id))).mappings().first()
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which jobs: all that is set must hold. `text` is part of the id or the name."""
+    """Conditions for jobs: all that are set must hold. `text` is part of the id or the name."""
 
     state: State | None = None
     name: str | None = None
@@ -61,7 +61,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Place:
-    """A row in an order: `name` counts in the order of names alone."""
+    """A row in an order: `name` counts only in the order of names."""
 
     id: str
     name: str = ""
@@ -123,7 +123,7 @@ def once(column: str, value: float) -> ColumnElement[float]:
 
 
 async def explain(tx: AsyncConnection, job_ids: Collection[str], reason: str, message: str) -> Sequence[RowMapping]:
-    """Say why these jobs wait where they are. Takes an event position of each, and returns them with id and attempt."""
+    """Store why these jobs wait. Takes an event position of each, and returns them with id and attempt."""
     statement = update(jobs).where(jobs.c.id.in_(job_ids))
     statement = statement.values(reason=reason, message=message, event_pos=jobs.c.event_pos + 1)
     return (await tx.execute(statement.returning(jobs.c.id, jobs.c.event_pos, jobs.c.attempt))).mappings().all()
@@ -143,7 +143,7 @@ async def locked(tx: AsyncConnection, job_id: str, token: str) -> RowMapping | N
 
 
 async def lock(tx: AsyncConnection, job_id: str) -> RowMapping | None:
-    """The row, locked until the transaction's end, whoever holds its lease."""
+    """The row, locked until the transaction's end, regardless of its lease."""
     return (await tx.execute(select(jobs).where(jobs.c.id == job_id).with_for_update())).mappings().first()
 
 
@@ -156,7 +156,7 @@ def unleased(tx: AsyncConnection) -> ColumnElement[bool]:
 
 
 def _ready(tx: AsyncConnection) -> ColumnElement[bool]:
-    """Queued, and not waiting for the time of its next try."""
+    """Queued, and the time of its next try has come."""
     return and_(jobs.c.state == State.QUEUED, jobs.c.retry_at <= unix_begin(tx))
 
 
@@ -166,12 +166,12 @@ def _may_run(cluster: str) -> ColumnElement[bool]:
 
 
 async def shapes(tx: AsyncConnection) -> Sequence[str]:
-    """Of the queued jobs, each once."""
+    """The shapes of the queued jobs, each once."""
     return [row.shape for row in await tx.execute(distinct_shapes())]
 
 
 def distinct_shapes() -> Select[tuple[str]]:
-    """The query of `shapes`: one search of the index for each of them, where DISTINCT would walk along the whole queue."""
+    """The query of `shapes`: one search of the index for each of them. DISTINCT would read the whole queue."""
     smallest, queued = func.min(jobs.c.shape), jobs.c.state == State.QUEUED
     found = select(smallest.label("shape")).where(queued).cte("found", recursive=True)
     following = select(smallest).where(queued, jobs.c.shape > found.c.shape).scalar_subquery()
@@ -186,9 +186,9 @@ async def queued(
     after: str = "",
     cluster: str = CLUSTER,
 ) -> Sequence[RowMapping]:
-    """The front of the queue, or of its part with these shapes or behind this id: first submitted first.
+    """The front of the queue, or of its part with these shapes or after this id: first submitted first.
 
-    Without the jobs whose last attempt is still being cleared away. A job that waits for its next try holds up nobody.
+    Without the jobs whose last attempt is still being closed. A job that waits for its next try blocks no other job.
     """
     return (await tx.execute(front(tx, limit, shapes, after, cluster))).mappings().all()
 
@@ -236,12 +236,12 @@ async def any_queued(tx: AsyncConnection) -> bool:
 
 
 async def may_grow(tx: AsyncConnection) -> Sequence[RowMapping]:
-    """Elastic jobs that run, and were placed long enough ago to take another form. First submitted first."""
+    """Elastic jobs that run, and were placed long enough ago to take another layout. First submitted first."""
     return (await tx.execute(growing(tx))).mappings().all()
 
 
 def growing(tx: AsyncConnection) -> Select[*tuple[Any, ...]]:
-    """The query of `may_grow`: it looks at no job that is not elastic."""
+    """The query of `may_grow`: it reads only elastic jobs."""
     wanted = ("id", "world_size", "tensor", "device", "elastic", "lease_token", "spec")
     settled = (jobs.c.elastic_at.is_not(None), jobs.c.elastic_at <= unix_begin(tx))
     return select(*(jobs.c[name] for name in wanted)).where(jobs.c.state == State.RUNNING, *settled).order_by(jobs.c.id)
@@ -250,14 +250,14 @@ def growing(tx: AsyncConnection) -> Select[*tuple[Any, ...]]:
 async def any_wants_devices(tx: AsyncConnection, cluster: str = CLUSTER) -> bool:
     """Whether a queued job could use devices that are free, now or at its next try."""
     away = jobs.c.reason.in_(("too_many_ranks", "waiting_for_nodes"))
-    wants = or_(jobs.c.reason.is_(None), not_(away))
+    may_use = or_(jobs.c.reason.is_(None), not_(away))
     return (
-        await tx.execute(select(jobs.c.id).where(jobs.c.state == State.QUEUED, wants, _may_run(cluster)).limit(1))
+        await tx.execute(select(jobs.c.id).where(jobs.c.state == State.QUEUED, may_use, _may_run(cluster)).limit(1))
     ).first() is not None
 
 
 async def held_ranks(tx: AsyncConnection, cluster: str = CLUSTER) -> dict[str, int]:
-    """Device → ranks and spares of the cluster's gangs that may hold devices now, as placed: a job's row may say its next layout."""
+    """Device → ranks and spares of the cluster's gangs that may hold devices now, as placed: a job's row may have its next layout."""
     given = func.coalesce(attempts.c.devices, jobs.c.world_size + _SPARES)
     newest = and_(attempts.c.job_id == jobs.c.id, attempts.c.number == jobs.c.attempt)
     statement = select(jobs.c.device, func.sum(given)).join(attempts, newest, isouter=True)
@@ -266,7 +266,7 @@ async def held_ranks(tx: AsyncConnection, cluster: str = CLUSTER) -> dict[str, i
 
 
 async def holders(tx: AsyncConnection, job_ids: Collection[str]) -> dict[str, RowMapping]:
-    """Job → what is said of it where its gang holds devices."""
+    """Job → the columns that describe it, if its gang holds devices."""
     statement = select(*(jobs.c[name] for name in ("id", "name", "state", "elastic"))).where(jobs.c.id.in_(job_ids))
     return {row["id"]: row for row in (await tx.execute(statement)).mappings()}
 

@@ -1,6 +1,6 @@
-"""SQL of leases, which are columns of `jobs`: a token for the dispatcher that looks after the job, and when it expires.
+"""SQL of leases, which are columns of `jobs`: the token of the dispatcher that manages the job, and when it expires.
 
-Whatever a dispatcher learnt outside of a transaction is stored only where its token is still in the row.
+Results that a dispatcher got outside a transaction are stored only if its token is still in the row.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class Lease:
 
 
 async def take(tx: AsyncConnection, lease: Lease, seconds: float) -> bool:
-    """Compare-and-set: only where nobody holds the job, or holds it no longer."""
+    """Compare-and-set: only if no dispatcher holds the job, or its lease has expired."""
     statement = (
         update(jobs)
         .where(jobs.c.id == lease.job_id, unleased(tx))
@@ -35,7 +35,7 @@ async def take(tx: AsyncConnection, lease: Lease, seconds: float) -> bool:
 
 
 async def renew(tx: AsyncConnection, tokens: Iterable[str], seconds: float) -> set[str]:
-    """Prolong these leases; returns those that still hold."""
+    """Extend these leases; returns those that are still in force."""
     statement = update(jobs).where(jobs.c.lease_token.in_(list(tokens))).values(lease_until=unix_now(tx) + seconds)
     return {row.lease_token for row in await tx.execute(statement.returning(jobs.c.lease_token))}
 
@@ -46,26 +46,28 @@ async def release(tx: AsyncConnection, tokens: Iterable[str]) -> None:
 
 
 async def owners(tx: AsyncConnection) -> list[str]:
-    """Whoever holds a lease."""
+    """The dispatchers that hold a lease."""
     statement = select(jobs.c.lease_owner).where(jobs.c.lease_token.is_not(None)).distinct()
     return [owner for owner in (await tx.execute(statement)).scalars() if owner is not None]
 
 
 async def release_all_of(tx: AsyncConnection, owners: Iterable[str]) -> None:
-    """Of dispatchers that are known to be dead."""
+    """Release all leases of dispatchers that are known to be dead."""
     statement = update(jobs).where(jobs.c.lease_token.is_not(None), jobs.c.lease_owner.in_(list(owners)))
     await tx.execute(statement.values(lease_owner=None, lease_token=None, lease_until=None))
 
 
 async def abandoned(tx: AsyncConnection, limit: int, cluster: str = CLUSTER) -> list[str]:
-    """Jobs that may hold devices of the cluster and that no dispatcher looks after."""
+    """Jobs that may hold devices of the cluster and whose lease is free or expired."""
     here = (jobs.c.state.in_(HOLDING), jobs.c.cluster == cluster)
     statement = select(jobs.c.id).where(*here, unleased(tx)).order_by(jobs.c.id).limit(limit)
     return list((await tx.execute(statement)).scalars())
 
 
 async def ending(tx: AsyncConnection) -> dict[str, State]:
-    """Token → state of the leased jobs whose gang is to end: `cancelling` or `relayouting`."""
-    asked = (State.CANCELLING, State.RELAYOUTING)
-    statement = select(jobs.c.lease_token, jobs.c.state).where(jobs.c.state.in_(asked), jobs.c.lease_token.is_not(None))
+    """Token → state of the leased jobs whose gang must end: `cancelling` or `relayouting`."""
+    to_end = (State.CANCELLING, State.RELAYOUTING)
+    statement = select(jobs.c.lease_token, jobs.c.state).where(
+        jobs.c.state.in_(to_end), jobs.c.lease_token.is_not(None)
+    )
     return {row.lease_token: State(row.state) for row in await tx.execute(statement)}

@@ -1,4 +1,4 @@
-"""SQL that looks for lines in the table `logs`: always between two positions, so that its cost is known beforehand."""
+"""SQL that searches lines in the table `logs`: always between two positions, so that its cost is bounded."""
 
 import string
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from .tables import logs
 
 Level = Literal["error", "warning"]
 
-#: What a line says that is of a level, whatever wrote it: Python's logging, a traceback, a C++ library. A level has those above it too.
+#: Words in lines of a level, from any writer: Python's logging, a traceback, a C++ library. A level includes those above it.
 _ERROR: Final = ("error", "critical", "fatal", "exception", "traceback")
 _WORDS: Final[dict[Level, tuple[str, ...]]] = {"error": _ERROR, "warning": (*_ERROR, "warn")}
 _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
@@ -22,7 +22,7 @@ _LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which lines: all that is set must hold. Upper and lower case of ASCII letters are the same. Times are unix seconds."""
+    """Conditions for lines: all that are set must hold. Upper and lower case of ASCII letters are the same. Times are unix seconds."""
 
     text: str = ""
     rank: int | None = None
@@ -32,7 +32,7 @@ class Wanted:
 
 
 class Size(NamedTuple):
-    """How much of a log."""
+    """An amount of log."""
 
     lines: int
     bytes: int
@@ -55,7 +55,7 @@ class Span(NamedTuple):
 async def next_part(
     tx: AsyncConnection, job_id: str, rank: int | None, span: Span, most: Size
 ) -> tuple[Span, Size] | None:
-    """The first lines of `span`, at most so many, and no more than one beyond so many bytes; None where there are none."""
+    """The first lines of `span`: at most `most.lines`, and at most one after `most.bytes` bytes are reached. None without lines."""
     size = octets(tx, logs.c.text).label("size")
     inside = and_(*_mine(job_id, rank), *_within(span))
     lines = select(logs.c.position, size).where(inside).order_by(logs.c.position).limit(most.lines).subquery()

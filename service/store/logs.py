@@ -1,4 +1,4 @@
-"""SQL of the table `logs`: one row per line; positions run through all ranks and attempts of a job."""
+"""SQL of the table `logs`: one row per line; positions are common to all ranks and attempts of a job."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""SQL of the table `nodes`: the cluster's machines as a dispatcher last saw them."""
+"""SQL of the table `nodes`: the cluster's nodes as a dispatcher last saw them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from .tables import nodes
 
 
 async def replace(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]], cluster: str = CLUSTER) -> None:
-    """The whole picture of one cluster at once: what is not in it is forgotten."""
+    """Replace all nodes of one cluster: those not in `rows` are deleted."""
     gone = nodes.c.id.not_in([row["id"] for row in rows])
     await tx.execute(delete(nodes).where(nodes.c.cluster == cluster, gone))
     if not rows:
@@ -27,7 +27,7 @@ async def replace(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]], cluste
 
 
 async def all_nodes(tx: AsyncConnection, cluster: str | None = None) -> Sequence[RowMapping]:
-    """Of one cluster, or of all."""
+    """The nodes of one cluster, or of all."""
     statement = select(nodes).order_by(nodes.c.host, nodes.c.id)
     if cluster is not None:
         statement = statement.where(nodes.c.cluster == cluster)

@@ -1,6 +1,6 @@
 """SQL of the table `rank_samples`: one row per sample, its lists by rank packed; a job keeps at most `MOST` of them.
 
-Where a job has more, its older half is thinned out evenly: the newest `MOST` / 2 stay as close as they were told, all before them become
+If a job has more, its older half is thinned out evenly: the newest `MOST` / 2 keep their distance in time, those before them become
 sparser as the job grows older, and the first stays.
 """
 
@@ -17,7 +17,7 @@ from .jobs import take_positions
 from .tables import rank_samples
 
 MOST: Final = 2000
-#: So many are left then, so that it is not done with every sample.
+#: The number of samples that are left then, so that thinning is not needed for every sample.
 ROOM: Final = 1800
 
 
@@ -37,11 +37,11 @@ async def _count(tx: AsyncConnection, job_id: str) -> int:
     return int((await tx.execute(select(func.count()).select_from(rank_samples).where(mine))).scalar_one())
 
 
-async def _thin(tx: AsyncConnection, job_id: str, wanted: int) -> None:
-    """Take so many out of the older half: first every second one where all are there, then every second of what is left, and so on."""
+async def _thin(tx: AsyncConnection, job_id: str, excess: int) -> None:
+    """Delete `excess` samples of the older half: first every second one, then every second of the rest, and so on."""
     mine, order = rank_samples.c.job_id == job_id, rank_samples.c.position
     older = (await tx.execute(select(order).where(mine).order_by(order).limit(MOST // 2))).scalars().all()
-    doomed = sorted(older[1:], key=lambda position: (position - 1) & -(position - 1))[:wanted]
+    doomed = sorted(older[1:], key=lambda position: (position - 1) & -(position - 1))[:excess]
     await tx.execute(delete(rank_samples).where(mine, order.in_(doomed)))
 
 

@@ -1,7 +1,7 @@
-"""Which revision of the schema a database has, and whether this version of the code can use it.
+"""Checks which revision of the schema a database has, and whether this version of the code can use it.
 
-A database may be migrated, or restored, under a process that runs. So every transaction begins with this check, which asks the database
-once a second: nothing is read or written on a schema that does not fit, and work goes on as soon as it fits again.
+A database may be migrated, or restored, while a process runs. So every transaction begins with this check, which queries the
+database once a second. If the schema does not fit, nothing is read or written; work continues as soon as it fits again.
 """
 
 import time
@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ..errors import SchemaDamaged, SchemaMissing, SchemaTooNew, SchemaTooOld, SchemaUnknown
 from .database_errors import explained
 
-#: Seconds for which the database is not asked again.
+#: Seconds for which the database is not queried again.
 CHECK_S = 1.0
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -46,7 +46,7 @@ def refuse_misfit(found: str | None) -> None:
 
 
 async def stored_revision(tx: AsyncConnection) -> str | None:
-    """The revision that the database has; None without one. A transaction in which PostgreSQL has no such table cannot go on."""
+    """The revision that the database has; None without one. On PostgreSQL without that table, the transaction cannot continue."""
     try:
         found = (await tx.execute(text("SELECT version_num FROM alembic_version"))).scalars().all()
     except SQLAlchemyError as error:
@@ -57,7 +57,7 @@ async def stored_revision(tx: AsyncConnection) -> str | None:
 
 
 class RevisionCheck:
-    """The check of one store. A revision that fits counts for `CHECK_S`; one that does not is asked for each time."""
+    """The check of one store. A revision that fits is cached for `CHECK_S`; one that does not fit is queried each time."""
 
     def __init__(self) -> None:
         self._fits_until = float("-inf")
@@ -71,5 +71,5 @@ class RevisionCheck:
         self._fits_until = time.monotonic() + CHECK_S
 
     def forget(self) -> None:
-        """The next transaction asks the database."""
+        """Make the next transaction query the database."""
         self._fits_until = float("-inf")

@@ -1,8 +1,8 @@
-"""SQL of the table `rollups`: of every 32, 1,024 and 32,768 steps the extremes and the sum of each number, exact as the steps are.
+"""SQL of the table `rollups`: the extremes and the sum of each number over every 32, 1,024 and 32,768 steps, exact as the steps are.
 
-A step that is stored has its buckets made anew, from the steps of the lowest level's bucket and from the level below of the others', so
-that a step which a later attempt replaced is gone from them too, and a batch costs some dozens of rows however long the job is. A
-range of any length is then read in about as many rows as are asked for, times 32 at most.
+When a step is stored, its buckets are computed again: the lowest level's from the steps, the others' from the level below. So a
+step that a later attempt replaced is removed from them too, and a batch costs some dozens of rows however long the job is. A range
+of any length is then read in about as many rows as are requested, times 32 at most.
 """
 
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ from .tables import SERIES, rollups, steps
 
 #: Steps of a bucket, level by level; each divides the next.
 WIDTHS: Final = (32, 1024, 32_768)
-#: Numbers beyond it are left out of sums, which must not overflow: PostgreSQL refuses that as an error.
+#: Numbers above this are left out of sums, which must not overflow: PostgreSQL reports that as an error.
 _TAME: Final = 1e290
 _KEY = ("job_id", "width", "bucket")
 
 
 async def extend(tx: AsyncConnection, job_id: str, low: int, high: int) -> None:
-    """Make the buckets of steps `low` to `high` anew, which have just been stored. Call only with the job's row locked."""
+    """Compute the buckets of steps `low` to `high`, which have just been stored. Call only with the job's row locked."""
     for below, width in zip((1, *WIDTHS), WIDTHS, strict=False):
         places = {"first": place(low, width), "last": place(high, width)}
         await tx.execute(_extension(tx.dialect.name, below, width), {"of_job": job_id, **places})
@@ -44,7 +44,7 @@ async def extend(tx: AsyncConnection, job_id: str, low: int, high: int) -> None:
 
 @cache
 def _extension(dialect: str, below: int, width: int) -> Any:
-    """Makes buckets `first` to `last` of `of_job` anew. Built once: SQLAlchemy takes longer to build it than SQLite to run it."""
+    """Computes buckets `first` to `last` of `of_job`. Built once: SQLAlchemy takes longer to build it than SQLite to run it."""
     job: BindParameter[str] = bindparam("of_job", type_=String)
     rows = _of_range(job, below, width, bindparam("first", type_=BigInteger), bindparam("last", type_=BigInteger))
     shown: list[ColumnElement[Any]] = [job, literal(width), *rows.subquery().c]
@@ -60,7 +60,7 @@ def _extension(dialect: str, below: int, width: int) -> Any:
 async def read(
     tx: AsyncConnection, job_id: str, names: Sequence[str], width: int, low: int, high: int
 ) -> Sequence[RowMapping]:
-    """Buckets of `width` steps (a power of two) that hold some of steps `low` to `high`, in order.
+    """Buckets of `width` steps (a power of two) that contain some of steps `low` to `high`, in order.
 
     Columns: `place` (bucket i has the steps from i · width + 1 on) and, by name, `_low`, `_high`, `_sum` and `_count`.
     """
@@ -82,12 +82,12 @@ def _of_range(
     last: int | ColumnElement[int],
     names: Sequence[str] = SERIES,
 ) -> Select[*tuple[Any, ...]]:
-    """Buckets `first` to `last` of `width` steps out of those of `below` steps; of 1 step: out of the steps."""
+    """Buckets `first` to `last` of `width` steps, computed from those of `below` steps, or from the steps if that is 1."""
     source: FromClause = steps if below == 1 else rollups
     number = steps.c.step - 1 if below == 1 else rollups.c.bucket
     many = width // below
     inside = [source.c.job_id == job_id, number.between(first * many, (last + 1) * many - 1)]
-    if below == 1:  # as it stands in the primary key, so that the range is walked there
+    if below == 1:  # in the form of the primary key, so that the range is read by its index
         inside[1] = steps.c.step.between(first * many + 1, (last + 1) * many)
     else:
         inside.append(rollups.c.width == below)

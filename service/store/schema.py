@@ -1,4 +1,4 @@
-"""The schema is brought up to date by Alembic's migrations, in one transaction, by one process at a time."""
+"""Migrates the schema with Alembic, in one transaction, by one process at a time."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from .engine import Store, parse, writing_engine
 from .revision import MIGRATIONS, refuse_misfit
 from .tables import METADATA
 
-#: Any number, the same in every process that migrates.
+#: An arbitrary number, the same in every process that migrates.
 _LOCK = 7_382_945_102
 
 
 async def upgrade(url: str) -> None:
-    """Bring the database to this version's schema; harmless when repeated or done by several processes at once.
+    """Migrate the database to this version's schema. Harmless when repeated or done by several processes at once.
 
-    Raises DatabaseError; SchemaTooNew and SchemaUnknown, without touching it, for a schema that is none of this version's.
+    Raises DatabaseError; SchemaTooNew and SchemaUnknown, without changing it, for a schema of another version or program.
     """
     parsed = parse(url)
     engine = writing_engine(parsed)
@@ -56,7 +56,7 @@ def _upgrade(connection: Connection) -> None:
 
 
 async def differences(store: Store) -> list[Any]:
-    """What the database lacks of the tables in code or has beyond them; empty when the migrations are complete."""
+    """Differences between the database and the tables in code; empty when the migrations are complete."""
     async with store.read() as tx:
         return await tx.run_sync(_differences)
 

@@ -1,8 +1,8 @@
 """SQLite's connections: WAL, one connection that writes, and a few that only read and never wait for it.
 
 A second writing connection brings no throughput and twenty times the worst latency. A reader sees what was committed when it began.
-`BEGIN IMMEDIATE` opens a write, so that it never fails half-way for want of the lock. No connection outlives its file: where another
-file has taken its path (a backup was put back) the next transaction opens that one.
+`BEGIN IMMEDIATE` opens a write, so that it never fails half-way because it cannot get the lock. A connection is not used after its
+file was replaced (for example by a restored backup): the next transaction opens the new file.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-#: Seconds that SQLite waits for another process' write before it gives up.
+#: Seconds for which SQLite waits for another process' write before it gives up.
 BUSY_S: Final = 30
 
-#: Seconds that a statement of a cancelled task may go on.
+#: Seconds for which a statement of a cancelled task may continue.
 _PATIENCE_S: Final = 0.1
 
 Use = Literal["create", "write", "read"]
 
 
 def engine(url: URL, use: Use, connections: int = 1) -> AsyncEngine:
-    """An engine of at most so many connections. Only `create` makes a file, and its folder, where there is none."""
+    """An engine of at most `connections` connections. Only `create` makes a missing file and its folder."""
     file = Path(url.database or "").absolute()
     if use == "create":
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -45,13 +45,13 @@ def engine(url: URL, use: Use, connections: int = 1) -> AsyncEngine:
 
 
 class _Hooks:
-    """What SQLAlchemy calls at the moments in a connection's life."""
+    """Hooks that SQLAlchemy calls in a connection's life."""
 
     def __init__(self, file: Path, use: Use) -> None:
         self._file, self._use = file, use
 
     def do_connect(self, _dialect: Any, _record: Any, arguments: Any, options: Any) -> None:
-        """Raises what opening the file raises, before there is a thread for it, which could outlive the event loop."""
+        """Raises the error of opening the file before a thread exists for the connection, which could outlive the event loop."""
         sqlite3.connect(*arguments, **options).close()
 
     def connect(self, connection: Any, record: Any) -> None:
@@ -59,7 +59,7 @@ class _Hooks:
         try:
             self._prepare(connection)
         except BaseException:
-            connection.close()  # the pool forgets it, and its thread would stay
+            connection.close()  # the pool drops it, but its thread would stay
             raise
 
     def _prepare(self, connection: Any) -> None:
@@ -74,15 +74,15 @@ class _Hooks:
         cursor.close()
 
     def checkout(self, _connection: Any, record: Any, _proxy: Any) -> None:
-        """A connection to a file that is gone would store for nobody. Raises DisconnectionError: the pool opens a new one."""
+        """A connection to a replaced file would write to the old one. Raises DisconnectionError: the pool opens a new one."""
         if record.info["file"] != _identity(self._file):
-            raise DisconnectionError("another file has taken the database's path")
+            raise DisconnectionError("another file has replaced the database's file")
 
     def begin(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN" if self._use == "read" else "BEGIN IMMEDIATE")
 
     def invalidate(self, connection: Any, _record: Any, _error: BaseException | None) -> None:
-        """Before a cancelled task's connection is closed: a cursor that is still referred to would keep its lock."""
+        """Called before a cancelled task's connection is closed: a cursor that is still referenced would keep its lock."""
         with suppress(ValueError, sqlite3.Error):  # it is closed already
             if self._use == "read":
                 connection.run_async(_end_reading)
@@ -91,10 +91,10 @@ class _Hooks:
 
 
 async def _end_reading(driver: aiosqlite.Connection) -> None:
-    """Roll back after the statement that runs, which is interrupted where it takes long.
+    """Roll back after the running statement, which is interrupted if it takes long.
 
-    Never on a connection that writes: while a statement has more rows to give, an interrupted connection cannot roll back, and its lock
-    would stay.
+    Never on a connection that writes: while a statement has more rows to return, an interrupted connection cannot roll back, and its
+    lock would stay.
     """
     rolling = asyncio.ensure_future(driver.rollback())
     rolling.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -115,7 +115,10 @@ def _identity(file: Path) -> tuple[int, int] | None:
 
 
 def _use_wal(connection: Any, cursor: Any) -> None:
-    """Of several who change a new file's journal mode at the same moment, SQLite refuses some at once, whatever their time-out."""
+    """Switch the file to WAL.
+
+    If several connections switch a new file at the same moment, SQLite refuses some at once, without regard to their time-out.
+    """
     last = time.monotonic() + BUSY_S
     while True:
         try:

@@ -1,7 +1,7 @@
-"""SQL of the table `steps`: one record per job and step, which a step that is told again never doubles.
+"""SQL of the table `steps`: one record per job and step; a step that is reported again never creates a second record.
 
-Told again by the same attempt, the first record stays. Trained again by a later attempt (from a checkpoint), the later
-record replaces it, at a new position, so that live readers hear of it.
+If the same attempt reports a step again, the first record stays. If a later attempt trains it again (from a checkpoint), the later
+record replaces it, at a new position, so that live readers receive it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ async def after(tx: AsyncConnection, job_id: str, position: int, limit: int) -> 
 
 
 async def span(tx: AsyncConnection, job_id: str, since: int) -> tuple[int, int] | None:
-    """The lowest and the highest step beyond `since`, or None. Asked for apart, each is one look at an end of the primary key."""
+    """The lowest and the highest step beyond `since`, or None. As separate subqueries, each reads only one end of the primary key."""
     mine = (steps.c.job_id == job_id, steps.c.step > since)
     ends = (select(end(steps.c.step)).where(*mine).scalar_subquery() for end in (func.min, func.max))
     row = (await tx.execute(select(*ends))).one()
@@ -51,10 +51,9 @@ async def between(tx: AsyncConnection, job_id: str, low: int, high: int) -> Sequ
 
 
 async def extremes(tx: AsyncConnection, job_id: str, low: int, high: int, buckets: int) -> Sequence[RowMapping]:
-    """Of each of `buckets` equal ranges of steps the records of lowest and highest loss; and the first and last of all.
+    """For each of `buckets` equal ranges of steps the records of lowest and highest loss; and the first and last of all.
 
-    Every bucket is two bounded walks along the primary key inside the database, so that a million steps neither travel
-    nor are sorted.
+    Every bucket is two bounded walks along the primary key inside the database, so that a million steps are neither sent nor sorted.
     """
     width = -(-(high - low + 1) // buckets)
     bucket = select(literal(low).label("start")).cte("bucket", recursive=True)
@@ -75,5 +74,5 @@ async def extremes(tx: AsyncConnection, job_id: str, low: int, high: int, bucket
 
 
 async def furthest(tx: AsyncConnection, job_id: str) -> int:
-    """The job's last step that was ever told; 0 before the first."""
+    """The highest step that the job ever reported; 0 before the first."""
     return (await tx.execute(select(func.max(steps.c.step)).where(steps.c.job_id == job_id))).scalar_one() or 0

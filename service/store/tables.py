@@ -1,9 +1,8 @@
-"""The tables, and nothing but the tables. Times are unix seconds (UTC).
+"""The tables of the database, without queries. Times are unix seconds (UTC).
 
 A job's events, steps, log lines and rank samples are numbered by *positions*. A position is allocated by raising a counter in the
-job's row, inside the transaction that writes the record: the row's lock makes
-positions appear in the order in which they are committed, so a reader that goes on after position `n` misses nothing.
-Positions grow; they may have gaps.
+job's row, inside the transaction that writes the record. The row's lock makes positions appear in the order in which they are
+committed, so a reader that continues after position `n` misses no record. Positions grow; they may have gaps.
 """
 
 from sqlalchemy import (
@@ -43,9 +42,9 @@ def _job_id(*, primary_key: bool = True) -> Column[str]:
     return Column("job_id", String(40), ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=primary_key)
 
 
-#: Few jobs are elastic: whoever looks for those that may grow passes over all others.
+#: Few jobs are elastic: a query for those that may grow skips all others.
 _ELASTIC = text("elastic_at IS NOT NULL")
-#: A dispatcher looks for these all the time.
+#: A dispatcher queries these frequently.
 _OPEN = text("settled_at IS NULL")
 
 jobs = Table(
@@ -63,10 +62,8 @@ jobs = Table(
     Column("world_size", Integer, nullable=False),
     Column("tensor", Integer, nullable=False),
     Column("wanted_device", String(8), nullable=False),  # auto, cpu, cuda
-    Column(
-        "shape", String(40), nullable=False, server_default=""
-    ),  # what decides in which queue it stands, `queue.Waiting.shape`
-    Column("device", String(8)),  # what a placement made of it
+    Column("shape", String(40), nullable=False, server_default=""),  # identifies the job's queue, `queue.Waiting.shape`
+    Column("device", String(8)),  # the device kind of the placement
     Column("max_restarts", Integer, nullable=False),
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("restarts", Integer, nullable=False, server_default="0"),  # those that used up max_restarts
@@ -75,8 +72,8 @@ jobs = Table(
     Column("repairs", Integer, nullable=False, server_default="0"),  # in place, of this attempt
     Column("setbacks", Integer, nullable=False, server_default="0"),  # attempts in a row lost without progress
     _counter("furthest"),  # the furthest step when the last attempt was lost
-    Column("retry_at", Double, nullable=False, server_default="0"),  # not placed before, by the database's clock
-    # of an elastic job (`elastic.py`): the layouts that it may have, and from when on another than it has is taken
+    Column("retry_at", Double, nullable=False, server_default="0"),  # earliest placement, by the database's clock
+    # of an elastic job (`elastic.py`): its possible layouts, and from when on another than the present one is taken
     Column("elastic", JSON(none_as_null=True)),
     Column("elastic_at", Double),
     Column("resume", Text),  # another job's checkpoint
@@ -86,12 +83,12 @@ jobs = Table(
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("finished_at", Double),
-    # the dispatcher that looks after the job, and the cluster on which alone it does: the one that placed the job first
+    # the dispatcher that manages the job, and the only cluster on which it may run: the one that placed it first
     Column("lease_owner", Text),
     Column("lease_token", String(40)),
     Column("lease_until", Double),
     Column("cluster", String(63)),
-    # the last positions that were given out
+    # the last positions that were allocated
     _counter("event_pos"),
     _counter("step_pos"),
     _counter("log_pos"),
@@ -107,7 +104,7 @@ jobs = Table(
     Column("checkpoint", Text),
     Column("summary", JSON),
     Index(None, "name", "id"),
-    # the queue in order: who still waits, and who stands in another queue, is passed over without a look at its row
+    # the queue in order: jobs whose next try is later, and those of other queues, are skipped in the index without reading their rows
     Index(None, "state", "id", "retry_at", "shape"),
     Index(None, "state", "shape"),
     Index(None, "lease_token"),
@@ -132,11 +129,11 @@ attempts = Table(
     Column("gang", Text, nullable=False),
     Column("device", String(8), nullable=False),
     Column("nodes", JSON, nullable=False),  # ids of the nodes that were alive when it was placed
-    Column("devices", Integer),  # that it was given, spares among them; null of those placed by earlier versions
-    _counter("cursor"),  # the last of the gang's events that is stored
+    Column("devices", Integer),  # number of devices, spares included; null for attempts placed by earlier versions
+    _counter("cursor"),  # the number of the gang's last event that is stored
     Column("started_at", Double, nullable=False),
     Column("ended_at", Double),
-    Column("outcome", String(64)),  # code of why it ended
+    Column("outcome", String(64)),  # code of the reason why it ended
     Column("error", String(64)),  # fingerprint of the exception that ended it
     Column("cluster", String(63), nullable=False, server_default="default"),
 )
@@ -159,14 +156,14 @@ faults = Table(
     METADATA,
     _job_id(),
     Column("id", String(40), primary_key=True),
-    Column("attempt", Integer, nullable=False),  # the one that it is meant for
+    Column("attempt", Integer, nullable=False),  # the attempt that it is for
     Column("kind", String(32), nullable=False),
     Column("rank", Integer),
     Column("by_ms", Double),
     Column("for_s", Double),
     Column("actor", Text, nullable=False),
     Column("asked_at", Double, nullable=False),
-    Column("settled_at", Double),  # struck, or missed with the attempt's end; an event then says which
+    Column("settled_at", Double),  # injected, or missed because the attempt ended; an event records which
     Column("idempotency_key", String(255)),
     UniqueConstraint("job_id", "idempotency_key"),
 )
@@ -175,8 +172,8 @@ traces = Table(
     "traces",
     METADATA,
     _job_id(),
-    Column("id", String(40), primary_key=True),  # sorts by the time of asking
-    Column("attempt", Integer, nullable=False),  # the one that it is of
+    Column("id", String(40), primary_key=True),  # sorts by the time of the request
+    Column("attempt", Integer, nullable=False),  # the traced attempt
     Column("steps", Integer, nullable=False),
     Column("state", String(8), nullable=False),  # open, done, failed
     Column("actor", Text, nullable=False),
@@ -198,7 +195,7 @@ trace_parts = Table(
     Column("rank", Integer, primary_key=True, autoincrement=False),
     Column("began", Double, nullable=False),
     Column("seconds", Double, nullable=False),
-    Column("head", JSON, nullable=False),  # what a summary needs
+    Column("head", JSON, nullable=False),  # the data of a summary
     Column("body", LargeBinary, nullable=False),  # spans and schedule: JSON, deflated
     ForeignKeyConstraint(["job_id", "trace_id"], ["traces.job_id", "traces.id"], ondelete="CASCADE"),
 )
@@ -207,22 +204,22 @@ operations = Table(
     "operations",
     METADATA,
     _job_id(),
-    Column("id", String(40), primary_key=True),  # sorts by the time of asking
+    Column("id", String(40), primary_key=True),  # sorts by the time of the request
     Column("kind", String(16), nullable=False),  # verify, export
-    Column("n", BigInteger, nullable=False),  # the checkpoint's place in the job's story
+    Column("n", BigInteger, nullable=False),  # the position of the checkpoint's event
     Column("step", BigInteger, nullable=False),
     Column("path", Text, nullable=False),
-    Column("out", Text),  # of an export: its folder
+    Column("out", Text),  # the folder of an export
     Column("dtype", String(8)),
     Column("state", String(8), nullable=False),  # waiting, running, done, failed
     Column("result", JSON(none_as_null=True)),
     Column("error", JSON(none_as_null=True)),  # code, message, remedy
     Column("actor", Text, nullable=False),
     Column("asked_at", Double, nullable=False),
-    Column("started_at", Double),  # the newest try
+    Column("started_at", Double),  # of the newest try
     Column("settled_at", Double),
     Column("tries", Integer, nullable=False, server_default="0"),
-    # the dispatcher that has it done; nobody else takes it before `free_at`, by the database's clock
+    # the dispatcher that runs it; no other dispatcher takes it before `free_at`, by the database's clock
     Column("lease_owner", Text),
     Column("lease_token", String(40)),
     Column("free_at", Double, nullable=False, server_default="0"),
@@ -259,9 +256,9 @@ steps = Table(
     Column("step_s_median", Double),
     Column("step_s_max", Double),
     Column("slowest_rank", Integer),
-    Column("mfu", Double),  # null where the devices' peak is not known
+    Column("mfu", Double),  # null if the devices' peak is not known
     Index(None, "job_id", "position", unique=True),
-    sqlite_with_rowid=False,  # rows lie in order of job and step, so that a curve is read in one walk
+    sqlite_with_rowid=False,  # rows are in order of job and step, so that a curve is read in one walk
 )
 
 rank_samples = Table(
@@ -270,7 +267,7 @@ rank_samples = Table(
     _job_id(),
     Column("position", BigInteger, primary_key=True, autoincrement=False),
     Column("attempt", Integer, nullable=False),
-    Column("step", BigInteger, nullable=False),  # the last of those that it is the mean of
+    Column("step", BigInteger, nullable=False),  # the last of the steps that it is the mean of
     Column("ts", Double, nullable=False),
     Column("world_size", Integer, nullable=False),
     Column("packed", LargeBinary, nullable=False),  # lists by rank
@@ -280,13 +277,13 @@ outlines = Table(
     "outlines",
     METADATA,
     _job_id(),
-    Column("attempt", Integer, nullable=False),  # that told the last steps
+    Column("attempt", Integer, nullable=False),  # the attempt that reported the last steps
     Column("width", BigInteger, nullable=False),  # steps of a bucket
     Column("low", JSON, nullable=False),
     Column("high", JSON, nullable=False),
 )
 
-#: The numbers of a step that are drawn as curves.
+#: The numbers of a step that are shown as curves.
 SERIES = ("loss", "lr", "grad_norm", "loss_scale", "tokens_per_s", "step_s", "step_s_max", "mfu")
 
 rollups = Table(
@@ -319,8 +316,8 @@ clusters = Table(
     "clusters",
     METADATA,
     Column("name", String(63), primary_key=True),
-    Column("owner", Text, nullable=False),  # the dispatcher that looked at it last
-    Column("fresh_until", Double, nullable=False),  # no other cluster takes the name before, by the database's clock
+    Column("owner", Text, nullable=False),  # the dispatcher that connected to it last
+    Column("fresh_until", Double, nullable=False),  # no other cluster may take the name before, by the database's clock
 )
 
 nodes = Table(
@@ -336,10 +333,10 @@ nodes = Table(
     Column("gpu_used", Double, nullable=False),
     Column("memory_bytes", BigInteger, nullable=False),
     Column("seen_at", Double, nullable=False),
-    Column("gangs", JSON, nullable=False, server_default="[]"),  # what each gang has of it
+    Column("gangs", JSON, nullable=False, server_default="[]"),  # each gang's share of the node
 )
 
-#: What a cluster is to have when it is whole: as its settings say, else the most that was there at once.
+#: A cluster's capacity with all its nodes: from its settings, else the largest that was seen at one time.
 capacities = Table(
     "capacities",
     METADATA,
@@ -365,7 +362,7 @@ cordons = Table(
     METADATA,
     Column("node", String(80), primary_key=True),
     Column("since", Double, primary_key=True, autoincrement=False),
-    Column("until", Double),  # null: until somebody lifts it
+    Column("until", Double),  # null: until it is lifted
     Column("by_hand", Boolean, nullable=False),
     Column("actor", Text, nullable=False),
     Column("message", Text, nullable=False),

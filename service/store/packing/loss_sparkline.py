@@ -1,8 +1,8 @@
-"""A job's loss in at most 64 buckets of equal width, kept up to date with every batch of steps.
+"""A job's loss in at most 64 buckets of equal width, updated with every batch of steps.
 
-So a list of jobs shows curves without reading a step. A bucket holds the lowest and the highest loss of its steps: one spike among a
-million stays. Where steps reach beyond the last bucket, each two become one. Steps that a later attempt trains again replace those of
-the attempt before, up to the bucket in which it begins, which keeps the extremes of both.
+So a list of jobs shows curves without reading steps. A bucket holds the lowest and the highest loss of its steps: one spike among a
+million stays visible. If steps exceed the last bucket, every two buckets become one. Steps that a later attempt trains again
+replace those of the attempt before. The bucket in which that attempt begins keeps the extremes of both.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ Loss = float | None
 
 @dataclass(frozen=True)
 class Outline:
-    """Bucket i holds the steps from i · width + 1 to (i + 1) · width; None where none of them had a finite loss."""
+    """Bucket i holds the steps from i · width + 1 to (i + 1) · width; None if none of them had a finite loss."""
 
     attempt: int = 0
     width: int = 1
@@ -24,13 +24,13 @@ class Outline:
     high: Sequence[Loss] = ()
 
 
-def extended(outline: Outline, attempt: int, told: Sequence[tuple[int, Loss]]) -> Outline:
-    """The outline with further steps (number, loss), of which there is one at least."""
+def extended(outline: Outline, attempt: int, reported: Sequence[tuple[int, Loss]]) -> Outline:
+    """The outline with further steps (number, loss), of which there must be at least one."""
     width, low, high = outline.width, list(outline.low), list(outline.high)
     if attempt != outline.attempt:
-        begun = max(0, -(-(told[0][0] - 1) // width))
+        begun = max(0, -(-(reported[0][0] - 1) // width))
         del low[begun:], high[begun:]
-    for step, loss in told:
+    for step, loss in reported:
         while step > width * BUCKETS:
             width, low, high = 2 * width, _paired(low, min), _paired(high, max)
         at = max(0, (step - 1) // width)
@@ -50,5 +50,5 @@ def _chosen(values: Iterable[Loss], choose: Callable[[Iterable[float]], float]) 
 
 
 def _short(loss: Loss) -> Loss:
-    """Five digits: more are not seen in a picture of 64 columns, and hundreds of outlines travel at once."""
+    """Five digits: more are not visible in 64 columns, and hundreds of outlines are sent at once."""
     return None if loss is None else float(f"{loss:.5g}")

@@ -1,4 +1,4 @@
-"""One sample of what each rank does, as it is stored and as it is given out, with the rank that makes the others wait (`slow_ranks.py`)."""
+"""One sample of each rank's activity, as stored and as returned, with the rank that makes the others wait (`slow_ranks.py`)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ def row_of(
         raise ValueError(f"lists of {sorted({len(values) for values in lists.values()})} ranks")
     packed: dict[str, Any] = {**lists, "steps": event.steps, "memory_of": event.memory_of}
     packed |= {"nodes": list(event.nodes), "node_of": list(event.node_of) or [None] * world_size}
-    if layout.world_size == world_size:  # else the job was given another one meanwhile
+    if layout.world_size == world_size:  # otherwise the job has another layout by now
         packed |= {"axes": layout.degrees, "parts": [layout.part(rank) for rank in range(world_size)]}
     row = {"attempt": attempt, "step": event.step, "ts": ts, "world_size": world_size}
     marks = marked(_marks(row, before), lists["busy_s"], lists["wait_s"], packed.get("parts") or [0] * world_size)
@@ -35,7 +35,7 @@ def row_of(
 
 
 def _marks(row: Mapping[str, Any], before: Mapping[str, Any] | None) -> Marks:
-    """Those of the sample before, if it was of the same ranks."""
+    """The marks of the sample before, if it was of the same ranks."""
     if before is None or any(row[name] != before[name] for name in ("attempt", "world_size")):
         return Marks()
     return Marks.of_json(unpack(before["packed"]).get("marks") or {})

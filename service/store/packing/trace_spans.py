@@ -1,6 +1,6 @@
-"""What one rank tells of one traced step, as a row: the numbers of a summary beside a deflated body with every span.
+"""One rank's report of one traced step, as a row: the numbers of a summary beside a deflated body with every span.
 
-Whatever is read out of a body later was checked here: categories are known ones, numbers are finite, texts are short.
+Everything that is read from a body later is checked here first: categories are known, numbers are finite, texts are short.
 """
 
 import json
@@ -15,18 +15,18 @@ from sqlalchemy.engine import RowMapping
 from ....workers.messages.event import TraceEvent
 from ....workers.messages.incident_events import TracePipeline
 
-#: What a rank's time goes into; of the training thread exclusive, so that they sum to the step.
+#: The categories of a rank's time. Those of the training thread exclude each other, so that they sum to the step.
 CATEGORIES: Final = (
     "forward", "backward", "weight", "optimizer", "send", "receive", "collective", "data", "other",
 )  # fmt: skip
-#: Spans that are kept of one rank and step.
+#: Maximum number of spans that are stored of one rank and step.
 MOST_SPANS: Final = 4000
 
 _KNOWN: Final = frozenset(CATEGORIES)
 #: The categories of a simulated schedule's actions.
 OF_ACTION: Final = {"F": "forward", "B": "backward", "I": "backward", "W": "weight"}
 _TEXT: Final = 80
-_LEVEL: Final = 3  # of deflate: two thirds of the best one's saving in a fifth of its time
+_LEVEL: Final = 3  # of deflate: two thirds of the best level's saving in a fifth of its time
 
 #: (lane, category, name, start in µs after the rank's own begin, length in µs, micro-batch, stage)
 Span = tuple[int, str, str, float, float, int | None, int | None]
@@ -72,7 +72,7 @@ def columns(event: TraceEvent) -> dict[str, Any]:
 
 
 def body_of(stored: bytes) -> Body:
-    """What `columns` deflated."""
+    """The body that `columns` deflated."""
     body = json.loads(zlib.decompress(stored))
     spans: list[Span] = [tuple(span) for span in body["spans"]]
     ideal: list[Ideal] = [tuple(action) for action in body["ideal"]]
@@ -80,7 +80,7 @@ def body_of(stored: bytes) -> Body:
 
 
 def event_of(row: RowMapping | Mapping[str, Any]) -> dict[str, Any]:
-    """What the rank told, from its row."""
+    """The `trace` event that the rank reported, from its row."""
     head, body = row["head"], body_of(row["body"])
     pipeline = {name: head[name] for name in ("place", "bubble_measured", "bubble_simulated") if head[name] is not None}
     return {
@@ -101,20 +101,20 @@ def _span(
 
 def _ideal(kind: str, stage: int, microbatch: int, start: float, length: float) -> Sequence[Any]:
     if kind not in OF_ACTION:
-        raise ValueError(f"{kind!r} is no action of a schedule")
+        raise ValueError(f"{kind!r} is not an action of a schedule")
     return (kind, stage, microbatch, round(_finite(start), 1), round(max(0.0, _finite(length)), 1))
 
 
-def _sums(told: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by category; those of unknown ones are others."""
+def _sums(reported: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by category; unknown categories count as `other`."""
     sums = dict.fromkeys(CATEGORIES, 0.0)
-    for category, seconds in told.items():
+    for category, seconds in reported.items():
         sums[_known(category)] += _finite(seconds)
     return {category: round(seconds, 7) for category, seconds in sums.items() if seconds}
 
 
 def _text(value: str) -> str:
-    """Short, and without halves of surrogate pairs."""
+    """Shortened, and without lone surrogates."""
     return value[:_TEXT].encode("utf-8", "replace").decode()
 
 
@@ -130,7 +130,7 @@ def _known(category: str) -> str:
 
 def _finite(number: float) -> float:
     if not math.isfinite(number):
-        raise ValueError(f"{number} is no time")
+        raise ValueError(f"{number} is not a time")
     return number
 
 

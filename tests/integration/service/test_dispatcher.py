@@ -414,7 +414,7 @@ async def test_the_same_exception_at_the_same_step_is_not_tried_a_third_time(
     assert (job.state, job.reason, job.attempt) == (State.FAILED, "exception_repeated", 3)
     assert job.message is not None
     assert job.message.startswith(
-        "The same exception at the same step ended attempt 2: a new try would end alike: rank 1"
+        "The same exception at the same step ended attempt 2: a new try would end the same way: rank 1"
     )
 
 
