@@ -18,10 +18,11 @@ from ...service.cluster.ray_head import Head
 from ...service.data_folder import PRIVATE_UMASK, close_to_others, make_private
 from ...service.dispatch.dispatcher import Dispatcher
 from ...service.errors import ClusterError, DatabaseBusy, DatabaseError, DatabaseUnreachable
-from ...service.jobs import submit
+from ...service.queries import jobs
 from ...service.settings import Settings
 from ...service.states import HOLDING
 from ...service.store.engine import Store, parse
+from ...service.store.jobs import Filter
 from ...service.store.schema import upgrade
 from .. import pidfile
 from ..access_token import sign_in_link
@@ -224,7 +225,7 @@ async def _active_jobs(settings: Settings) -> int:
 
 
 async def _count_active(store: Store) -> int:
-    pages = [await submit.list_jobs(store, state=state, limit=200) for state in sorted(HOLDING)]
+    pages = [await jobs.list_jobs(store, Filter(state=state), limit=200) for state in sorted(HOLDING)]
     return sum(len(page.items) for page in pages)
 
 

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 
-from ...service.jobs import submit
+from ...service.queries import jobs, live_tail
 from ...service.schemas.cursor import Cursor
+from ...service.schemas.live_tail import Scope
 from ..http.dependencies import In
 from ..http.problems import describe
 from ..http.stream_schema import stream_union
@@ -47,6 +48,7 @@ async def watch(
 ) -> EventStream:
     """Server-sent events from the job's beginning, or after a cursor, to its end. Each `id` is a cursor."""
     cursor = Cursor.parse(last_event_id or after or str(Cursor()))
-    found = await submit.get_job(context.store, job)
-    read = partial(submit.tail, context.store, found.id, with_logs=logs, rank=rank, with_ranks=ranks)
-    return EventStream(context.hub, found.id, read, cursor, (logs, rank, ranks))
+    found = await jobs.get_job(context.store, job)
+    scope = Scope(logs, rank, ranks)
+    read = partial(live_tail.tail, context.store, found.id, scope=scope)
+    return EventStream(context.hub, found.id, read, cursor, scope)

@@ -9,13 +9,15 @@ from fastapi import APIRouter, Query, Request, Response
 
 from ...service.jobs import preview
 from ...service.jobs import reshard as layouts
-from ...service.jobs import submit as jobs
+from ...service.jobs import submit as submitting
 from ...service.jobs.spec_warnings import warnings
+from ...service.queries import jobs
 from ...service.schemas.job import Job, Jobs, Order
 from ...service.schemas.preview import Preview
 from ...service.schemas.problem import FieldError
 from ...service.spec import JobSpec
 from ...service.states import State
+from ...service.store.jobs import Filter
 from ..errors import InvalidDocument, InvalidParameter
 from ..http import request_body
 from ..http.dependencies import Actor, In, Key
@@ -72,7 +74,7 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     form = request_body.format_of(request)
     content = await request_body.read(request)
     spec, digest = await asyncio.to_thread(_read_spec, content, form)
-    job, created = await jobs.submit(
+    job, created = await submitting.submit(
         context.store, context.settings, spec, idempotency_key, digest, actor, context.files
     )
     context.stir()
@@ -114,10 +116,8 @@ async def list_jobs(
     ] = None,
 ) -> Jobs:
     """One page of jobs."""
-    labels = _labels(label or [])
-    return await jobs.list_jobs(
-        context.store, state=state, labels=labels, name=name, text=text, order=sort, cursor=cursor, limit=limit
-    )
+    wanted = Filter(state=state, name=name, text=text, labels=_labels(label or []))
+    return await jobs.list_jobs(context.store, wanted, order=sort, cursor=cursor, limit=limit)
 
 
 @router.get(
@@ -138,7 +138,7 @@ async def get_job(job: str, context: In) -> Job:
 async def cancel(job: str, context: In, actor: Actor) -> Job:
     """Ask for the job's end. Asking again is harmless; a job that succeeded or failed cannot be cancelled any more."""
     found = await jobs.get_job(context.store, job)
-    cancelled = await jobs.cancel(context.store, found.id, actor)
+    cancelled = await submitting.cancel(context.store, found.id, actor)
     context.stir()
     return cancelled
 
@@ -183,8 +183,8 @@ def _read_spec(content: bytes, form: Format) -> tuple[JobSpec, str]:
     return spec, hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def _labels(pairs: list[str]) -> dict[str, str] | None:
+def _labels(pairs: list[str]) -> dict[str, str]:
     wrong = next((pair for pair in pairs if not pair.partition("=")[0] or "=" not in pair), None)
     if wrong is not None:
         raise InvalidParameter(f"{wrong[:80]!r} is not key=value.", field="label", remedy="Such as label=team=search.")
-    return dict(pair.split("=", 1) for pair in pairs) or None
+    return dict(pair.split("=", 1) for pair in pairs)

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from ...service.jobs import submit
-from ...service.queries import log_search
-from ...service.queries.log_search import Level, Wanted
+from ...service.queries import jobs
+from ...service.queries import logs as lines
+from ...service.queries.logs import Level, Wanted
 from ...service.schemas.log import LogHits, Logs
 from ..http.dependencies import In
 from ..http.disconnect import while_connected
@@ -37,9 +37,9 @@ async def logs(
 ) -> Logs:
     """Log lines in order, of one rank or all. Ask again with `after=next` for those that follow."""
     if around is not None:
-        return await log_search.around(context.store, job, around, rank=rank, limit=limit)
-    found = await submit.get_job(context.store, job)
-    return await submit.logs(context.store, found.id, rank=rank, after=after, limit=limit, tail=tail)
+        return await lines.around(context.store, job, around, rank=rank, limit=limit)
+    found = await jobs.get_job(context.store, job)
+    return await lines.page(context.store, found.id, rank=rank, after=after, limit=limit, tail=tail)
 
 
 def _wanted(
@@ -67,5 +67,5 @@ async def search_logs(
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> LogHits:
     """Look through the next 20,000 lines, or 32 MiB, or for half a second, or until `limit` are found. `looked` says how far that was."""
-    searching = log_search.search(context.store, job, wanted, after=after, limit=limit)
+    searching = lines.search(context.store, job, wanted, after=after, limit=limit)
     return await while_connected(request, searching)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from ...service.jobs import submit
 from ...service.queries import curves as drawn
+from ...service.queries import jobs, steps
 from ...service.schemas.curve import Curves
 from ...service.schemas.step import Metrics
 from ..errors import InvalidParameter
@@ -28,8 +28,8 @@ async def metrics(
     max_points: Annotated[int, Query(ge=2, le=10_000)] = 1000,
 ) -> Metrics:
     """Step records. More than `max_points` are thinned, keeping each bucket's lowest and highest loss."""
-    found = await submit.get_job(context.store, job)
-    return await submit.metrics(context.store, found.id, since=since, max_points=max_points)
+    found = await jobs.get_job(context.store, job)
+    return await steps.metrics(context.store, found.id, since=since, max_points=max_points)
 
 
 @router.get(

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ...workers.messages.event import ReshardEvent, to_json
 from .. import capacity
 from ..errors import JobEnded, StateChanged
+from ..queries.jobs import existing, job_of
 from ..schemas.job import Job
 from ..settings import Settings
 from ..spec import JobSpec
@@ -20,7 +21,7 @@ from ..store import events
 from ..store import jobs as job_rows
 from ..store.dialect import unix_now
 from ..store.engine import Store
-from . import elastic, submit, validation
+from . import elastic, validation
 from .spec_files import SpecFiles
 from .transitions import Word, move
 
@@ -43,11 +44,11 @@ async def relayout(
     while True:
         try:
             async with store.write() as tx:
-                before = await submit.existing(tx, job_id)
+                before = await existing(tx, job_id)
                 if not elastic.same(before["spec"], columns["spec"]):
                     also = {"elastic_at": unix_now(tx) + spec.policy.elastic_grace_s if checked.forms else None}
                     await _change(tx, before, columns | also, actor)
-                return submit.job_of(await submit.existing(tx, job_id))
+                return job_of(await existing(tx, job_id))
         except StateChanged:
             continue  # it moved between our look and our word; each time around something else made progress
 

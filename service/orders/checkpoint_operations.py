@@ -25,8 +25,8 @@ from ..errors import (
     TooManyOperations,
 )
 from ..ids import new_operation_id
-from ..jobs.submit import existing
 from ..queries import checkpoint_catalogue
+from ..queries.jobs import existing
 from ..schemas.operation import Operation, Operations
 from ..states import FINAL, State
 from ..store import events

@@ -15,7 +15,7 @@ from ...workers.messages.fault_request import OF_A_RANK, Kind
 from ...workers.messages.fault_request import Fault as GangFault
 from ..errors import FaultsDisabled, IdempotencyConflict, InvalidFault, JobNotRunning
 from ..ids import new_fault_id
-from ..jobs.submit import existing
+from ..queries.jobs import existing
 from ..schemas.fault import Fault
 from ..settings import Settings
 from ..states import State

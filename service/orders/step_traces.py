@@ -16,7 +16,7 @@ from ...workers.messages.trace_request import TRACED_RANKS
 from ...workers.messages.trace_request import Trace as GangTrace
 from ..errors import IdempotencyConflict, InvalidCursor, JobNotRunning, TraceNotFound, TraceOpen
 from ..ids import new_trace_id
-from ..jobs.submit import existing
+from ..queries.jobs import existing
 from ..schemas.trace import Trace, Traces
 from ..states import State
 from ..store import events

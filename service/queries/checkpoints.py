@@ -2,12 +2,12 @@
 
 from sqlalchemy.engine import RowMapping
 
-from ..jobs.submit import existing
 from ..schemas.checkpoint import Checkpoint, Checkpoints
 from ..store import events as event_rows
 from ..store.engine import Store
 from . import checkpoint_catalogue
 from .checkpoint_catalogue import CheckpointState
+from .jobs import existing
 
 
 async def checkpoints(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:

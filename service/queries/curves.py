@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 
-from ..jobs.submit import cursor_of, evaluations, existing
 from ..schemas.curve import Curves, Series
 from ..store import events as event_rows
 from ..store import rollups, steps
 from ..store.engine import Store
 from ..store.tables import SERIES
+from .jobs import cursor_of, existing
+from .steps import evaluations
 
 __all__ = ["MOST", "SERIES", "curves", "width_of"]
 

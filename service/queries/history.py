@@ -5,10 +5,10 @@ Each kind is read off its own index, so that a page costs the same with a millio
 
 from typing import Any, Final
 
-from ..jobs.submit import existing
 from ..schemas.history import Story, StoryEntry
 from ..store import events as event_rows
 from ..store.engine import Store
+from .jobs import existing
 
 KINDS: Final = ("state", "checkpoint", "incident", "repair", "reshard", "fault")
 #: What is read with the incidents, and has no room in a line.

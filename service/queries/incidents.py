@@ -7,10 +7,10 @@ from sqlalchemy.engine import RowMapping
 
 from ...workers.messages.event import IncidentEvent, RepairEvent, read
 from ...workers.messages.incident_events import CollectiveWait
-from ..jobs.submit import existing
 from ..schemas.incident import Incident, Incidents, Repair, Stacks, Waiting
 from ..store import events as event_rows
 from ..store.engine import Store
+from .jobs import existing
 
 #: So many incidents after a page are looked at to find where the repairs of its last one end.
 _BEYOND = 100

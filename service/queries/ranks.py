@@ -4,11 +4,11 @@ from typing import Final
 
 from sqlalchemy.engine import RowMapping
 
-from ..jobs.submit import existing
 from ..schemas.rank import Ranks
 from ..store import rank_samples as rows
 from ..store.engine import Store
 from ..store.packing.rank_sample import sample_of
+from .jobs import existing
 
 #: So many ranks' numbers are in one answer, all its samples together; or one sample. What a sample has beside counts as `BESIDE` ranks.
 MOST_NUMBERS: Final = 4096

@@ -14,10 +14,10 @@ from ...workers.cost_inputs import setting_of, vocabulary
 from ...workers.spec import TrainSpec
 from ..errors import FilesTooSlow
 from ..jobs.spec_files import SpecFiles
-from ..jobs.submit import existing
 from ..schemas.resource import Flow, Held, JobResources
 from ..store import events
 from ..store.engine import Store
+from .jobs import existing
 
 #: Without a formula by their nature.
 _PEAK: Final = Unknown("All that torch had allocated at its most, buffers and fragments too.")

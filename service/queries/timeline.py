@@ -9,11 +9,11 @@ from typing import Final
 
 from sqlalchemy.engine import RowMapping
 
-from ..jobs.submit import existing
 from ..schemas.timeline import Mark, Plan, Span, Timeline
 from ..states import FINAL, State
 from ..store import events as event_rows
 from ..store.engine import Store
+from .jobs import existing
 
 #: A screen is some thousand columns wide.
 MOST: Final = 300

@@ -1,10 +1,18 @@
 """What happened to a job after a cursor, as an event stream sends it. Plain dataclasses: thousands are made per second."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..states import State
 from .cursor import Cursor
+
+
+class Scope(NamedTuple):
+    """What a reader gets besides events and steps: log lines of one rank or of all, and the newest sample of the ranks."""
+
+    logs: bool = False
+    rank: int | None = None
+    ranks: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from shardyard.api.app import create_app
 from shardyard.api.daemon.uvicorn_server import listen, serving, url_of
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
-from shardyard.service.jobs import submit
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import nodes, rollups
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -53,7 +54,7 @@ async def store_million(store: Store, job_id: str) -> None:
         await tx.execute(text(_STORED.format(job=job_id, spike=SPIKE, high=HIGH, numbers=_NUMBERS[kind], false=false)))
         await rollups.extend(tx, job_id, 1, MILLION)
         done = {"step_pos": MILLION, "step": MILLION, "loss": 2.003, "tokens_per_s": 123_456.0, "tokens": MILLION}
-        await submit.job_rows.set_columns(tx, job_id, done)
+        await job_rows.set_columns(tx, job_id, done)
 
 
 class Served:
@@ -97,7 +98,7 @@ class Served:
     async def _placed(self, spec: JobSpec) -> "Placed":
         async with self.store.write() as tx:
             await nodes.replace(tx, [{**_NODE, "memory_bytes": 1 << 40, "seen_at": time.time()}])
-        job, _ = await submit.submit(self.store, self.settings, spec, None, "", "tester")
+        job, _ = await submitting.submit(self.store, self.settings, spec, None, "", "tester")
         leases = (await admit(self.store, self.settings, "test", None)).leases
         return Placed(self, job, next(lease for lease in leases if lease.job_id == job.id))
 

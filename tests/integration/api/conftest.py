@@ -22,7 +22,7 @@ from shardyard.api.routes import health
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.jobs import spec_files
-from shardyard.service.queries import log_search
+from shardyard.service.queries import logs
 from shardyard.service.settings import Settings
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
@@ -49,8 +49,8 @@ def ask(method: str, url: str, **given: Any) -> httpx2.Response:
 def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service's own limits for an answer are tried elsewhere."""
     monkeypatch.setattr(health, "_DATABASE_S", PATIENCE_S)
-    monkeypatch.setattr(log_search, "LIMIT_S", PATIENCE_S)
-    monkeypatch.setattr(log_search, "STRETCH_S", PATIENCE_S)
+    monkeypatch.setattr(logs, "LIMIT_S", PATIENCE_S)
+    monkeypatch.setattr(logs, "STRETCH_S", PATIENCE_S)
     monkeypatch.setattr(spec_files, "WALK_S", PATIENCE_S)
     monkeypatch.setattr(spec_files.SpecFiles.__init__, "__defaults__", (PATIENCE_S,))
 

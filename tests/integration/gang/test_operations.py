@@ -19,7 +19,7 @@ from harness.shelves import FILE, damage, place, saved, saved_model, stuck, unst
 
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.dispatch.dispatcher import Dispatcher
-from shardyard.service.jobs import submit
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.orders import checkpoint_operations
 from shardyard.service.orders.checkpoint_operations import Wanted, ask
 from shardyard.service.schemas.operation import Exported, Operation
@@ -62,7 +62,7 @@ async def dispatching(store: Store, settings: Settings, cluster: Cluster) -> Asy
 async def ended_job(store: Store, settings: Settings, *told: dict[str, Any]) -> tuple[str, list[int]]:
     """A job that has ended and told of these checkpoints, and their places in its story."""
     spec = {"name": "saved", "train": {"steps": 20, "global_batch": 4, "layout": {"data": 1}}}
-    job, _ = await submit.submit(store, settings, JobSpec.model_validate(spec), None, "", "tester")
+    job, _ = await submitting.submit(store, settings, JobSpec.model_validate(spec), None, "", "tester")
     same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
     async with store.write() as tx:
         await events.append(tx, job.id, [{**same, "data": data} for data in told])

@@ -9,7 +9,8 @@ from harness.patience import PATIENCE_S
 
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.errors import TooManyRanks
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs import submit as submitting
+from shardyard.service.queries import jobs
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.settings import NodeGroup, Settings
@@ -35,7 +36,7 @@ def settings(tmp_path: Path) -> Settings:
 async def submit(store: Store, settings: Settings, ranks: int, device: str = "auto") -> Job:
     training = {"steps": 3, "global_batch": ranks, "layout": {"data": ranks}}
     body = {"name": "try", "train": training, "resources": {"device": device}}
-    job, _ = await jobs.submit(store, settings, JobSpec.model_validate(body), None, "", "tester")
+    job, _ = await submitting.submit(store, settings, JobSpec.model_validate(body), None, "", "tester")
     return job
 
 

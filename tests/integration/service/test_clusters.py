@@ -12,8 +12,10 @@ from sqlalchemy import select
 
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.errors import TooManyRanks
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.nodes import all_nodes
+from shardyard.service.queries import jobs as job_queries
+from shardyard.service.queries import live_tail
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
@@ -72,7 +74,9 @@ async def dispatching(store: Store) -> AsyncIterator[Dispatching]:
 
 async def submit(store: Store, settings: Settings, ranks: int = 4) -> Job:
     train = {"steps": 1000, "global_batch": ranks, "layout": {"data": ranks}}
-    job, _ = await jobs.submit(store, settings, JobSpec.model_validate({"name": "try", "train": train}), None, "", "me")
+    job, _ = await submitting.submit(
+        store, settings, JobSpec.model_validate({"name": "try", "train": train}), None, "", "me"
+    )
     return job
 
 
@@ -84,7 +88,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 async def running(store: Store, job: Job) -> None:
     async def holds() -> bool:
-        return (await jobs.get_job(store, job.id)).state == State.RUNNING
+        return (await job_queries.get_job(store, job.id)).state == State.RUNNING
 
     await until(holds)
 
@@ -140,7 +144,7 @@ async def test_two_clusters_work_side_by_side(
     assert await known(store) == BOTH and [len(first.living), len(second.living)] == [1, 1]
     again = dispatching.start(other, second)
     await until(lambda: _has(store, theirs, again.owner))
-    assert (await jobs.get_job(store, theirs)).attempt == 1
+    assert (await job_queries.get_job(store, theirs)).attempt == 1
 
 
 async def _has(store: Store, job: str, owner: str) -> bool:
@@ -186,11 +190,11 @@ async def test_of_two_clusters_one_tells_why_a_job_waits(
     large, small = await submit(store, mine, 8), await submit(store, mine, 4)
 
     async def told() -> bool:
-        return all([(await jobs.get_job(store, job.id)).reason for job in (large, small)])
+        return all([(await job_queries.get_job(store, job.id)).reason for job in (large, small)])
 
     await until(told)
     await looked(store, first, second, first, second)
-    stories = [await jobs.tail(store, job.id, Cursor(), with_logs=False, limit=100) for job in (large, small)]
+    stories = [await live_tail.tail(store, job.id, Cursor(), limit=100) for job in (large, small)]
     assert [[item.data["message"] for item in story.items] for story in stories] == [
         [None, "Needs 8 ranks, 0 of 8 CPU ranks are free; waiting for 8 more."],
         [None, "Needs 4 ranks, 0 of 4 CPU ranks are free; waiting for 4 more."],

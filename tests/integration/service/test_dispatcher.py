@@ -19,15 +19,18 @@ from shardyard.service.cluster.interface import Pull
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.dispatch.lease_owner import Owner
 from shardyard.service.errors import InvalidLayout, JobEnded
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.reshard import relayout
 from shardyard.service.orders import fault_injection, step_traces
 from shardyard.service.orders.fault_injection import Wanted
+from shardyard.service.queries import jobs, live_tail
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Budget, Job, Summary
+from shardyard.service.schemas.live_tail import Scope
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import FINAL, State
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -69,7 +72,7 @@ def spec(steps: int = 20, data: int = 1, name: str = "try", **policy: int) -> Jo
 
 
 async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:
-    job, _ = await jobs.submit(store, settings, spec(**numbers), None, "", "tester")
+    job, _ = await submitting.submit(store, settings, spec(**numbers), None, "", "tester")
     return job
 
 
@@ -89,7 +92,7 @@ def reached(state: State) -> Callable[[Job], bool]:
 
 
 async def story(store: Store, job: Job) -> list[Any]:
-    tail = await jobs.tail(store, job.id, Cursor(), with_logs=True, limit=100_000)
+    tail = await live_tail.tail(store, job.id, Cursor(), Scope(logs=True), limit=100_000)
     return tail.items
 
 
@@ -185,7 +188,7 @@ async def test_killed_dispatchers_lose_and_double_nothing(
                 ),
             )
     gang = cluster.living[f"shardyard-{job.id}-1"]
-    await jobs.cancel(store, job.id, "tester")
+    await submitting.cancel(store, job.id, "tester")
     async with dispatching(store, settings, cluster):
         job = await ended(store, job)
     told = [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
@@ -212,7 +215,7 @@ async def test_a_dead_dispatchers_job_is_taken_over_when_its_lease_expires(
     before = Cursor.parse((await jobs.get_job(store, job.id)).cursor)
     async with dispatching(store, settings, cluster):
         await until(store, job, lambda now: Cursor.parse(now.cursor).step > before.step)
-        await jobs.cancel(store, job.id, "tester")
+        await submitting.cancel(store, job.id, "tester")
         await ended(store, job)
 
 
@@ -252,12 +255,12 @@ async def test_cancel_ends_a_running_job(store: Store, settings: Settings, clust
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
-        asked = await jobs.cancel(store, job.id, "tester")
+        asked = await submitting.cancel(store, job.id, "tester")
         assert asked.state == State.CANCELLING
         job = await ended(store, job)
         await eventually(lambda: not cluster.living)
     assert job.state == State.CANCELLED
-    assert (await jobs.cancel(store, job.id, "tester")).state == State.CANCELLED
+    assert (await submitting.cancel(store, job.id, "tester")).state == State.CANCELLED
 
 
 async def test_cancel_ends_a_gang_that_does_not_listen(
@@ -271,7 +274,7 @@ async def test_cancel_ends_a_gang_that_does_not_listen(
     job = await submit(store, settings)
     async with dispatching(store, settings.model_copy(update={"cancel_s": 0.4}), cluster):
         await until(store, job, reached(State.RUNNING))
-        await jobs.cancel(store, job.id, "tester")
+        await submitting.cancel(store, job.id, "tester")
         job = await ended(store, job)
     assert job.state == State.CANCELLED
     assert not cluster.living
@@ -279,7 +282,7 @@ async def test_cancel_ends_a_gang_that_does_not_listen(
 
 async def test_cancel_of_a_queued_job_is_immediate(store: Store, settings: Settings) -> None:
     job = await submit(store, settings)
-    assert (await jobs.cancel(store, job.id, "tester")).state == State.CANCELLED
+    assert (await submitting.cancel(store, job.id, "tester")).state == State.CANCELLED
 
 
 def with_layout(job: Job, **layout: int) -> JobSpec:
@@ -339,7 +342,7 @@ async def test_a_job_that_makes_room_can_be_cancelled(
     async with dispatching(store, settings.model_copy(update={"cancel_s": 0.4}), cluster):
         await until(store, job, reached(State.RUNNING))
         await relayout(store, settings, job.id, with_layout(job, data=2), "tester")
-        await jobs.cancel(store, job.id, "tester")
+        await submitting.cancel(store, job.id, "tester")
         job = await ended(store, job)
         await eventually(lambda: not cluster.living)
     assert (job.state, job.attempt) == (State.CANCELLED, 1)
@@ -438,10 +441,10 @@ async def test_a_job_waits_for_its_next_try_in_the_database_alone(
         await until(store, other, lambda now: now.retry_at is not None)  # nobody waits behind it
         await eventually(lambda: not cluster.living)
     async with store.write() as tx:
-        row = await jobs.job_rows.by_id(tx, job.id)
+        row = await job_rows.by_id(tx, job.id)
         assert row is not None and row["lease_token"] is None and row["retry_at"] > time.time() + 200
-        assert not await jobs.job_rows.any_queued(tx)
-        await jobs.job_rows.set_columns(tx, job.id, {"retry_at": time.time()})  # the time has come
+        assert not await job_rows.any_queued(tx)
+        await job_rows.set_columns(tx, job.id, {"retry_at": time.time()})  # the time has come
     cluster.script = train
     async with dispatching(store, patient, cluster):
         job = await ended(store, job)
@@ -533,7 +536,7 @@ async def test_jobs_wait_in_order_and_are_told_why(store: Store, settings: Setti
         await until(store, first, reached(State.RUNNING))
         assert {order.name for order in cluster.orders} == {f"shardyard-{first.id}-1"}
         cluster.script = train
-        await jobs.cancel(store, first.id, "tester")
+        await submitting.cancel(store, first.id, "tester")
         assert (await ended(store, large)).state == State.SUCCEEDED
         assert (await ended(store, small)).state == State.SUCCEEDED
 
@@ -560,7 +563,7 @@ async def test_gangs_without_a_job_are_swept(store: Store, settings: Settings, c
         await until(store, job, reached(State.RUNNING))
         order = cluster.orders[0]
         over = await submit(store, settings, name="over", data=4)
-        await jobs.cancel(store, over.id, "tester")
+        await submitting.cancel(store, over.id, "tester")
         for stray in (f"shardyard-{job.id}-0", "shardyard-job-unknown-1", f"shardyard-{over.id}-0"):
             await cluster.start_gang(type(order)(stray, order.run, 1, 1, "cpu", 0.0))
         await eventually(lambda: set(cluster.living) == {order.name})
@@ -612,7 +615,7 @@ async def test_what_a_cancelled_gang_had_told_is_stored_however_slow_the_databas
     job = await submit(store, settings, steps=1000)
     async with dispatching(store, settings.model_copy(update={"cancel_s": 0.01}), cluster):
         await until(store, job, lambda now: Cursor.parse(now.cursor).step >= 1)
-        await jobs.cancel(store, job.id, "tester")
+        await submitting.cancel(store, job.id, "tester")
         job = await ended(store, job)
     assert await steps(store, job) == list(range(1, 101))
     assert (job.state, job.reason) == (State.CANCELLED, "cancel")
@@ -636,7 +639,7 @@ async def test_what_a_cancelled_gang_told_last_is_waited_for(
     async with dispatching(store, settings.model_copy(update={"cancel_s": 0.01}), cluster):
         await until(store, job, lambda now: Cursor.parse(now.cursor).step >= 3)
         gang = cluster.living[f"shardyard-{job.id}-1"]
-        await jobs.cancel(store, job.id, "tester")
+        await submitting.cancel(store, job.id, "tester")
         job = await ended(store, job)
     assert await steps(store, job) == [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
     assert (job.state, job.reason) == (State.CANCELLED, "cancel")
@@ -656,7 +659,7 @@ async def test_a_database_that_restarts_is_waited_for(
             await asyncio.to_thread(postgres.restart)
         told = len(cluster.living[f"shardyard-{job.id}-1"].history)
         await until(store, job, lambda now: Cursor.parse(now.cursor).step > told, seconds=PATIENCE_S)
-        await jobs.cancel(store, job.id, "tester")
+        await submitting.cancel(store, job.id, "tester")
         job = await until(store, job, lambda now: now.state in FINAL, seconds=PATIENCE_S)
     stored = await steps(store, job)
     assert stored == list(range(1, len(stored) + 1))
@@ -680,7 +683,7 @@ async def test_a_fault_that_a_user_asks_for_is_told_once(
     async with dispatching(store, settings, cluster):  # another dispatcher finds nothing left to order
         seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor).step
         await until(store, job, lambda now: Cursor.parse(now.cursor).step > seen + 5)
-        await jobs.cancel(store, job.id, "tester")
+        await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
     assert gang.faults == [gang.faults[0]] * 3 and gang.faults[0].id == asked.id
     assert await told_faults(store, job) == [(asked.id, True, "me")]
@@ -700,7 +703,7 @@ async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
             while (await step_traces.traces(store, job.id)).items[0].state == "open":  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await eventually(lambda: len(gang.traces) == 3)
-        await jobs.cancel(store, job.id, "tester")
+        await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
     assert {(order.id, order.steps) for order in gang.traces} == {(asked.id, 3)}
     [one] = (await step_traces.traces(store, job.id)).items
@@ -718,7 +721,7 @@ async def test_a_fault_that_no_dispatcher_may_carry_is_missed(
         await until(store, job, reached(State.RUNNING))
         allowed = settings.model_copy(update={"fault_injection": True})
         asked = await fault_injection.ask(store, allowed, job.id, Wanted("kill-supervisor"), None, "me")
-        await jobs.cancel(store, job.id, "tester")
+        await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
     assert await told_faults(store, job) == [(asked.id, False, "me")]
     assert [item.kind for item in await story(store, job)][-1] == "state"
@@ -745,7 +748,7 @@ async def test_a_dispatcher_whose_lease_is_gone_stores_nothing_more(
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
         async with store.write() as tx:
-            row = await jobs.job_rows.by_id(tx, job.id)
+            row = await job_rows.by_id(tx, job.id)
             assert row is not None
             await leases.release(tx, [row["lease_token"]])
             assert await leases.take(tx, thief, 600.0)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from shardyard.service import nodes
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.elastic import FREED_S
 from shardyard.service.jobs.reshard import relayout
+from shardyard.service.queries import jobs
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
@@ -38,7 +39,7 @@ def spec(least: int = 1, most: int = 4, grace_s: float = 0.0, **policy: Any) -> 
 
 
 async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:  # noqa: F811
-    job, _ = await jobs.submit(store, settings, spec(**numbers), None, "", "tester")
+    job, _ = await submitting.submit(store, settings, spec(**numbers), None, "", "tester")
     return job
 
 
@@ -142,9 +143,9 @@ async def test_a_small_job_grows_when_devices_stay_free_and_nobody_waits_for_the
         has_room_for(cluster, 4)  # as two of them are its own, not enough for the other
         await asyncio.sleep(FREED_S + 1.0)  # longer than the time after which it would grow
         assert (await jobs.get_job(store, job.id)).state == State.RUNNING, "who waits in the queue comes first"
-        await jobs.cancel(store, large.id, "tester")
+        await submitting.cancel(store, large.id, "tester")
         job = await until(store, job, lambda now: now.world_size == 4 and now.state == State.RUNNING)
-        await jobs.cancel(store, job.id, "tester")
+        await submitting.cancel(store, job.id, "tester")
         job = await ended(store, job)
     assert (job.attempt, job.restarts) == (2, 0)
     assert sizes(cluster) == [(2, 2), (4, 4)]
@@ -166,5 +167,5 @@ async def test_a_range_asked_for_again_changes_nothing_and_a_number_ends_it(
         asked = await relayout(store, settings, job.id, fixed, "tester")
         assert (asked.state, asked.world_size) == (State.RELAYOUTING, 1)
         assert asked.spec["train"]["layout"]["elastic"] is None
-        await jobs.cancel(store, job.id, "tester")
+        await submitting.cancel(store, job.id, "tester")
         await ended(store, job)

@@ -14,7 +14,7 @@ import pytest
 from harness.patience import PATIENCE_S
 from sqlalchemy import text
 
-from shardyard.service.jobs import submit
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.store.engine import Store
@@ -53,7 +53,7 @@ async def leases(store: Store) -> dict[str, str]:
 )
 async def test_no_lease_changes_hands(store: Store, database_url: str, tmp_path: Path, seconds: int) -> None:
     spec = {"name": "try", "train": {"steps": 1000, "global_batch": 4, "layout": {"data": 4}}}
-    await submit.submit(store, Settings(data_dir=tmp_path), JobSpec.model_validate(spec), None, "", "tester")
+    await submitting.submit(store, Settings(data_dir=tmp_path), JobSpec.model_validate(spec), None, "", "tester")
     with dispatcher(database_url, tmp_path):
         async with asyncio.timeout(PATIENCE_S):
             while not (held := await leases(store)):  # noqa: ASYNC110

@@ -15,7 +15,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.errors import ClusterError
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
@@ -47,7 +47,7 @@ def corpus(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
 async def submit(store: Store, settings: Settings, data: dict[str, Any]) -> Job:  # noqa: F811
     training = {"steps": 20, "global_batch": 16, "layout": {"data": 4}, "data": data}
     spec = JobSpec.model_validate({"name": "reads", "train": training})
-    return (await jobs.submit(store, settings, spec, None, "", "tester"))[0]
+    return (await submitting.submit(store, settings, spec, None, "", "tester"))[0]
 
 
 async def told(holds: Callable[[], bool]) -> None:
@@ -72,7 +72,7 @@ async def test_each_corpus_that_is_waited_for_is_tokenised_once_whatever_becomes
         later = await submit(store, settings, another)
         await told(lambda: len(cluster.tokenized) == 3)
         cluster.script = train
-        await jobs.cancel(store, running.id, "tester")
+        await submitting.cancel(store, running.id, "tester")
         for job in (*waiting, later):
             assert (await ended(store, job)).state == State.SUCCEEDED
     files = [data["files"] for data in cluster.tokenized]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from harness.postgres import Postgres
 
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
@@ -49,7 +49,7 @@ def spec() -> Callable[..., JobSpec]:
 @pytest.fixture
 def submit(store: Store, settings: Settings, spec: Callable[..., JobSpec]) -> Submit:
     async def stored(**fields: Any) -> Job:
-        job, created = await jobs.submit(store, settings, spec(**fields), None, "", "tester")
+        job, created = await submitting.submit(store, settings, spec(**fields), None, "", "tester")
         assert created
         return job
 

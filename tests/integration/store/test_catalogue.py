@@ -9,7 +9,7 @@ from harness.patience import PATIENCE_S
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.dispatch.operation_runner import Operating
 from shardyard.service.errors import CheckpointDamaged, CheckpointGone, ShardyardError
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.orders.checkpoint_operations import Wanted, ask
 from shardyard.service.queries.checkpoints import checkpoints
 from shardyard.service.schemas.job import Job
@@ -75,12 +75,14 @@ async def test_what_is_damaged_or_removed_is_refused_with_a_remedy(
         for where in (root, f"s3://bucket/{job.id}"):
             child = spec(resume_from=below(where, f"step-{step:08d}"))
             with pytest.raises(kind) as refused:
-                await jobs.submit(store, away, child, None, "", "me")
+                await submitting.submit(store, away, child, None, "", "me")
             assert refused.value.field == "train.resume_from" and f"shardyard checkpoints {job.id}" in str(
                 refused.value.remedy
             )
     await ask(store, job.id, Wanted("verify", n[30]), None, "me")
-    child, created = await jobs.submit(store, away, spec(resume_from=below(root, "step-00000030")), None, "", "me")
+    child, created = await submitting.submit(
+        store, away, spec(resume_from=below(root, "step-00000030")), None, "", "me"
+    )
     assert created and child.state == "queued"
 
 

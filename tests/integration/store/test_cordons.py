@@ -11,10 +11,10 @@ from shardyard.service import nodes
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import AmbiguousNode, NodeNotFound
-from shardyard.service.jobs import submit as jobs
 from shardyard.service.policies.cordon import Limits
 from shardyard.service.policies.limits import Rules
 from shardyard.service.policies.retry import Backoff
+from shardyard.service.queries import jobs, live_tail
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.node import Node
 from shardyard.service.settings import Settings
@@ -58,7 +58,7 @@ async def struck(
         await take_in(store, lease, 1, batch, rules)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
-    tail = await jobs.tail(store, lease.job_id, Cursor())
+    tail = await live_tail.tail(store, lease.job_id, Cursor())
     return [item.data for item in tail.items if item.kind == "cordon"]
 
 

@@ -31,7 +31,7 @@ from shardyard.service.errors import (
     SchemaDamaged,
     SchemaMissing,
 )
-from shardyard.service.jobs import submit
+from shardyard.service.queries import jobs
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.schema import upgrade
@@ -40,7 +40,7 @@ NODE = {"id": "n1", "host": "here", "alive": True, "cpu": 1.0, "gpu": 0.0, "cpu_
 
 
 async def read(store: Store) -> None:
-    await submit.list_jobs(store)
+    await jobs.list_jobs(store)
 
 
 async def write(store: Store) -> None:

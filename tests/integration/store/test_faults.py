@@ -16,15 +16,16 @@ from shardyard.service.errors import (
     JobNotRunning,
     ShardyardError,
 )
-from shardyard.service.jobs import submit as jobs
 from shardyard.service.jobs.transitions import Word, move
 from shardyard.service.orders import fault_injection
 from shardyard.service.orders.fault_injection import Wanted, ask
+from shardyard.service.queries import live_tail
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import faults as rows
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.workers.messages.event import FaultEvent
 
@@ -51,7 +52,7 @@ async def running(store: Store, submit: Submit, **fields: Any) -> Job:
 
 
 async def told(store: Store, job: Job) -> list[dict[str, Any]]:
-    return [item.data for item in (await jobs.tail(store, job.id, Cursor())).items if item.kind == "fault"]
+    return [item.data for item in (await live_tail.tail(store, job.id, Cursor())).items if item.kind == "fault"]
 
 
 async def test_what_cannot_be_struck_is_refused(
@@ -104,7 +105,7 @@ async def test_a_fault_is_told_once_done_or_missed(store: Store, harmed: Setting
         assert (first.done, first.message, first.step) == (True, "it was done", 3)
         assert await fault_injection.settle(tx, job.id, event, 6.0) is None
     async with store.write() as tx:
-        row = await jobs.job_rows.by_id(tx, job.id)
+        row = await job_rows.by_id(tx, job.id)
         assert row is not None
         await lose_attempt(tx, row, Word("test", 7.0, "rank_lost"), harmed.rules.back_off)
     [lost] = await told(store, job)

@@ -10,11 +10,14 @@ from harness.events import whole_event
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import LeaseLost
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.policies.limits import Rules
 from shardyard.service.policies.retry import Backoff
+from shardyard.service.queries import jobs, live_tail, logs
+from shardyard.service.queries import steps as step_queries
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Budget, Job
+from shardyard.service.schemas.live_tail import Scope
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
@@ -59,7 +62,7 @@ async def placed(store: Store, settings: Settings, submit: Submit) -> tuple[Job,
 
 
 async def story(store: Store, job: Job) -> list[tuple[str, Any]]:
-    tail = await jobs.tail(store, job.id, Cursor(), with_logs=True, limit=10_000)
+    tail = await live_tail.tail(store, job.id, Cursor(), Scope(logs=True), limit=10_000)
     short = {"state": "state", "step": "step", "log": "text"}
     return [(item.kind, item.data.get(short.get(item.kind, ""))) for item in tail.items]
 
@@ -131,15 +134,15 @@ async def test_a_step_that_is_told_again_stays_and_one_that_is_trained_again_rep
     job, lease = placed
     await take_in(store, lease, 1, told(state("starting"), state("running"), step(1, 5.0), step(2, 4.0), step(2, 9.0)))
     seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor)
-    assert [point.loss for point in (await jobs.metrics(store, job.id)).points] == [5.0, 4.0]
+    assert [point.loss for point in (await step_queries.metrics(store, job.id)).points] == [5.0, 4.0]
     await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=6), AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     (second,) = (await admit(store, settings, "a", None)).leases
     await take_in(store, second, 2, told(state("starting"), state("running"), step(2, 3.0), step(3, 2.0)))
-    points = (await jobs.metrics(store, job.id)).points
+    points = (await step_queries.metrics(store, job.id)).points
     assert [(point.step, point.attempt, point.loss) for point in points] == [(1, 1, 5.0), (2, 2, 3.0), (3, 2, 2.0)]
-    news = await jobs.tail(store, job.id, seen)
+    news = await live_tail.tail(store, job.id, seen)
     assert [item.data["step"] for item in news.items if item.kind == "step"] == [2, 3]
 
 
@@ -155,7 +158,7 @@ async def test_an_attempt_that_got_on_resets_the_back_off(
         lost = told(step(last + 1), state("failed", "node_lost"), first=3 + len(trained))
         await take_in(store, lease, number, lost, AT_ONCE)
         async with store.write() as tx:
-            row = await jobs.job_rows.by_id(tx, job.id)
+            row = await job_rows.by_id(tx, job.id)
             assert row is not None
             setbacks.append((row["state"], row["setbacks"], row["furthest"], row["restarts"]))
             await leases.release(tx, [lease.token])
@@ -188,8 +191,8 @@ async def test_what_databases_cannot_keep_is_made_keepable(store: Store, placed:
         ("plan", {"text": "\0", "n": math.nan}),
     )
     await take_in(store, lease, 1, odd)
-    assert [point.loss for point in (await jobs.metrics(store, job.id)).points] == [None, None]
-    assert [line.text for line in (await jobs.logs(store, job.id)).lines] == ["nul \ufffd and ? half"]
+    assert [point.loss for point in (await step_queries.metrics(store, job.id)).points] == [None, None]
+    assert [line.text for line in (await logs.page(store, job.id)).lines] == ["nul \ufffd and ? half"]
 
 
 async def test_an_event_that_makes_no_sense_is_an_incident_and_the_rest_goes_on(
@@ -209,7 +212,7 @@ async def test_a_failure_while_cancelling_by_lost_ranks_is_a_cancellation(
 ) -> None:
     job, lease = placed
     await take_in(store, lease, 1, BATCH)
-    await jobs.cancel(store, job.id, "tester")
+    await submitting.cancel(store, job.id, "tester")
     await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=7))
     now = await jobs.get_job(store, job.id)
     assert (now.state, now.reason) == (State.CANCELLED, "cancelled_by_user")
@@ -222,7 +225,7 @@ async def test_a_long_story_read_in_batches_ends_with_its_last_state(store: Stor
     await take_in(store, lease, 1, [{**event, "ts": time.time() + event["seq"]} for event in batch])
     cursor, seen, done = Cursor(), [], False
     while not done:
-        tail = await jobs.tail(store, job.id, cursor, limit=5)
+        tail = await live_tail.tail(store, job.id, cursor, limit=5)
         seen += [item.data.get("state") or item.data["step"] for item in tail.items]
         cursor, done = tail.cursor, tail.done
     assert seen[-24:] == [*range(1, 24), "succeeded"]

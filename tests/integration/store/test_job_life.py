@@ -26,7 +26,7 @@ from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.attempt_runner import Attempt
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import JobEnded, LeaseLost
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.reshard import relayout
 from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.settings import Settings
@@ -224,8 +224,8 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: len(self.jobs) < 5)
     @rule(ranks=st.integers(1, 5), spares=st.integers(0, 1))
     def submit(self, ranks: int, spares: int) -> None:
-        submitting = jobs.submit(self.stores["a"], self.settings, self._spec(ranks, spares), None, "", "user")
-        job, created = self.run(submitting)
+        asked = submitting.submit(self.stores["a"], self.settings, self._spec(ranks, spares), None, "", "user")
+        job, created = self.run(asked)
         assert created
         self.jobs[job.id] = Known(job.id, ranks, spares)
         self.touched.append(job.id)
@@ -275,7 +275,7 @@ class Life(RuleBasedStateMachine):
         if not too:
             assert self.run(taking) is job.take_in(lease, attempt, batch)
             return
-        answers = self.run(together(taking, refusal(jobs.cancel(self.stores["a"], job.id, "user"))))
+        answers = self.run(together(taking, refusal(submitting.cancel(self.stores["a"], job.id, "user"))))
         first, second = deepcopy(job), deepcopy(job)
         ways = [
             ([first.take_in(lease, attempt, batch), first.cancel()], first),
@@ -338,7 +338,7 @@ class Life(RuleBasedStateMachine):
     def _cancel(self, pick: int) -> None:
         job = self._job(pick)
         assert job is not None
-        assert self.run(refusal(jobs.cancel(self.stores["a"], job.id, "user"))) is job.cancel()
+        assert self.run(refusal(submitting.cancel(self.stores["a"], job.id, "user"))) is job.cancel()
 
     def _relayout(self, pick: int) -> None:
         job, ranks = self._job(pick), 1 + pick % 5

@@ -19,12 +19,14 @@ from shardyard.service.errors import (
     TooManyRanks,
     UnknownCheckpoint,
 )
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.transitions import Word, move
+from shardyard.service.queries import jobs, live_tail, logs, steps
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import logs as log_rows
 from shardyard.service.store import nodes
 from shardyard.service.store import steps as step_rows
@@ -39,12 +41,14 @@ Spec = Callable[..., JobSpec]
 
 
 async def test_twenty_submits_with_one_key_make_one_job(store: Store, settings: Settings, spec: Spec) -> None:
-    answers = await asyncio.gather(*(jobs.submit(store, settings, spec(), "key", "hash", "tester") for _ in range(20)))
+    answers = await asyncio.gather(
+        *(submitting.submit(store, settings, spec(), "key", "hash", "tester") for _ in range(20))
+    )
     assert len({job.id for job, _ in answers}) == 1
     assert sorted(created for _, created in answers) == [False] * 19 + [True]
     assert len((await jobs.list_jobs(store)).items) == 1
     with pytest.raises(IdempotencyConflict):
-        await jobs.submit(store, settings, spec(steps=7), "key", "another hash", "tester")
+        await submitting.submit(store, settings, spec(steps=7), "key", "another hash", "tester")
 
 
 async def test_a_job_is_found_by_id_and_by_its_newest_name(store: Store, submit: Submit) -> None:
@@ -78,10 +82,10 @@ async def test_filters_hold_together(store: Store, submit: Submit) -> None:
     a = await submit(name="vision", labels={"team": "a", "run": "1"})
     b = await submit(name="vision", labels={"team": "b"})
     c = await submit(name="text_50%".replace("_", "-").replace("%", ""), labels={"team": "a"})
-    await jobs.cancel(store, c.id, "tester")
+    await submitting.cancel(store, c.id, "tester")
 
     async def found(**filters: Any) -> set[str]:
-        return {job.id for job in (await jobs.list_jobs(store, **filters)).items}
+        return {job.id for job in (await jobs.list_jobs(store, job_rows.Filter(**filters))).items}
 
     assert await found(name="vision") == {a.id, b.id}
     assert await found(labels={"team": "a"}) == {a.id, c.id}
@@ -94,16 +98,16 @@ async def test_filters_hold_together(store: Store, submit: Submit) -> None:
 
 async def test_cancel_is_idempotent_and_refuses_what_has_ended(store: Store, submit: Submit) -> None:
     job = await submit()
-    answers = await asyncio.gather(*(jobs.cancel(store, job.id, "tester") for _ in range(5)))
+    answers = await asyncio.gather(*(submitting.cancel(store, job.id, "tester") for _ in range(5)))
     assert {answer.state for answer in answers} == {State.CANCELLED}
     assert Cursor.parse((await jobs.get_job(store, job.id)).cursor).event == 2
     other = await submit()
     async with store.write() as tx:
         await move(tx, other.id, State.QUEUED, State.FAILED, Word("tester", 0.0))
     with pytest.raises(JobEnded):
-        await jobs.cancel(store, other.id, "tester")
+        await submitting.cancel(store, other.id, "tester")
     with pytest.raises(JobNotFound):
-        await jobs.cancel(store, "job-nobody", "tester")
+        await submitting.cancel(store, "job-nobody", "tester")
 
 
 async def test_refusals_name_the_field_and_a_remedy_and_store_nothing(
@@ -138,32 +142,32 @@ async def test_refusals_name_the_field_and_a_remedy_and_store_nothing(
     ]
     for fields, kind, field in cases:
         with pytest.raises(kind) as refused:
-            await jobs.submit(store, local, spec(**fields), "key", "hash", "tester")
+            await submitting.submit(store, local, spec(**fields), "key", "hash", "tester")
         assert (refused.value.field, bool(refused.value.remedy)) == (field, True), fields
     assert (await jobs.list_jobs(store)).items == []
 
 
 async def test_more_ranks_than_there_can_ever_be_are_refused(store: Store, settings: Settings, spec: Spec) -> None:
-    await jobs.submit(store, settings, spec(ranks=64), None, "", "tester")  # no node is known yet
+    await submitting.submit(store, settings, spec(ranks=64), None, "", "tester")  # no node is known yet
     async with store.write() as tx:
         await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
-    await jobs.submit(store, settings, spec(ranks=8), None, "", "tester")
+    await submitting.submit(store, settings, spec(ranks=8), None, "", "tester")
     with pytest.raises(TooManyRanks, match=r"Needs 9 ranks; the cluster has 8 CPU ranks\."):
-        await jobs.submit(store, settings, spec(ranks=9), None, "", "tester")
+        await submitting.submit(store, settings, spec(ranks=9), None, "", "tester")
     with pytest.raises(TooManyRanks, match="0 GPUs") as refused:
-        await jobs.submit(store, settings, spec(ranks=1, device="cuda"), None, "", "tester")
+        await submitting.submit(store, settings, spec(ranks=1, device="cuda"), None, "", "tester")
     assert refused.value.field == "resources.device" and "Use auto" in (refused.value.remedy or "")
-    await jobs.submit(store, settings, spec(ranks=1, device="auto"), None, "", "tester")  # that remedy works
+    await submitting.submit(store, settings, spec(ranks=1, device="auto"), None, "", "tester")  # that remedy works
     with pytest.raises(TooManyRanks) as refused:
-        await jobs.submit(store, settings, spec(ranks=9, device="cuda"), None, "", "tester")
+        await submitting.submit(store, settings, spec(ranks=9, device="cuda"), None, "", "tester")
     assert refused.value.field == "train.layout"
     with pytest.raises(TooManyRanks, match="Needs 8 ranks and 1 spare; ") as refused:
-        await jobs.submit(store, settings, spec(ranks=8, spares=1), None, "", "tester")
+        await submitting.submit(store, settings, spec(ranks=8, spares=1), None, "", "tester")
     assert refused.value.field == "policy.spares" and "fewer spares" in (refused.value.remedy or "")
     growing = settings.model_copy(update={"max_ranks": 16})
-    await jobs.submit(store, growing, spec(ranks=16), None, "", "tester")
+    await submitting.submit(store, growing, spec(ranks=16), None, "", "tester")
     with pytest.raises(TooManyRanks, match="may grow to 16"):
-        await jobs.submit(store, growing, spec(ranks=17), None, "", "tester")
+        await submitting.submit(store, growing, spec(ranks=17), None, "", "tester")
 
 
 async def test_resuming_finds_the_newest_complete_checkpoint(
@@ -178,9 +182,9 @@ async def test_resuming_finds_the_newest_complete_checkpoint(
             write(folder_at(root / f"step-{step:08d}"), Manifest(step, {}, {}, {}))
     newest = str(root / "step-00000020")
     for wanted in (source.id, "source", str(root), newest):
-        job, _ = await jobs.submit(store, local, spec(resume_from=wanted), None, "", "tester")
+        job, _ = await submitting.submit(store, local, spec(resume_from=wanted), None, "", "tester")
         async with store.read() as tx:
-            row = await jobs.job_rows.by_id(tx, job.id)
+            row = await job_rows.by_id(tx, job.id)
         assert row is not None and row["resume"] == newest
 
 
@@ -189,7 +193,7 @@ async def test_a_job_that_cannot_go_on_in_another_ones_data_is_refused(
 ) -> None:
     source = await submit(name="source")
     async with store.write() as tx:
-        await jobs.job_rows.set_columns(tx, source.id, {"checkpoint": "/far/away/step-00000020"})
+        await job_rows.set_columns(tx, source.id, {"checkpoint": "/far/away/step-00000020"})
     with pytest.raises(ResumeMismatch) as refused:
         await submit(resume_from="source", data={"seq_len": 128})
     assert refused.value.field == "train.data.seq_len"
@@ -227,16 +231,16 @@ async def test_downsampling_keeps_every_buckets_extremes(store: Store, submit: S
     losses |= {1234: 99.0, 3333: -5.0, 2000: None}
     await _fill_steps(store, job.id, losses)
     for most in (2, 3, 10, 100, 1000):
-        thinned = await jobs.metrics(store, job.id, max_points=most)
+        thinned = await steps.metrics(store, job.id, max_points=most)
         assert thinned.downsampled and thinned.last_step == 5000
         assert len(thinned.points) <= max(most, 4)
-        steps = [point.step for point in thinned.points]
-        assert steps == sorted(set(steps)) and steps[0] == 1 and steps[-1] == 5000
-        assert set(steps) == _naive_extremes(losses, max(1, (most - 2) // 2))
+        seen = [point.step for point in thinned.points]
+        assert seen == sorted(set(seen)) and seen[0] == 1 and seen[-1] == 5000
+        assert set(seen) == _naive_extremes(losses, max(1, (most - 2) // 2))
         assert all(point.loss == losses[point.step] for point in thinned.points)
-    rest = await jobs.metrics(store, job.id, since=4990, max_points=10)
+    rest = await steps.metrics(store, job.id, since=4990, max_points=10)
     assert (rest.downsampled, [point.step for point in rest.points]) == (False, list(range(4991, 5001)))
-    nothing = await jobs.metrics(store, job.id, since=5000)
+    nothing = await steps.metrics(store, job.id, since=5000)
     assert (nothing.points, nothing.last_step) == ([], 5000)
 
 
@@ -248,13 +252,13 @@ async def test_log_ranges_by_rank_and_from_the_end(store: Store, submit: Submit)
     ]
     async with store.write() as tx:
         await log_rows.append(tx, job.id, rows)
-    page = await jobs.logs(store, job.id, limit=4)
+    page = await logs.page(store, job.id, limit=4)
     assert ([line.n for line in page.lines], page.next) == ([1, 2, 3, 4], 4)
-    page = await jobs.logs(store, job.id, after=4, limit=6)
+    page = await logs.page(store, job.id, after=4, limit=6)
     assert ([line.n for line in page.lines], page.next) == ([5, 6, 7, 8, 9, 10], None)
-    page = await jobs.logs(store, job.id, rank=1, tail=2)
+    page = await logs.page(store, job.id, rank=1, tail=2)
     assert [(line.n, line.line, line.text) for line in page.lines] == [(8, 3, "line 7"), (10, 4, "line 9")]
-    assert (await jobs.logs(store, job.id, rank=7)).lines == []
+    assert (await logs.page(store, job.id, rank=7)).lines == []
 
 
 async def test_a_reader_that_comes_back_misses_nothing(store: Store, submit: Submit) -> None:
@@ -262,7 +266,7 @@ async def test_a_reader_that_comes_back_misses_nothing(store: Store, submit: Sub
     await _fill_steps(store, job.id, dict.fromkeys(range(1, 21), 1.0))
     seen, cursor = [], Cursor()
     while True:
-        tail = await jobs.tail(store, job.id, cursor, limit=3)
+        tail = await live_tail.tail(store, job.id, cursor, limit=3)
         if not tail.items:
             break
         seen += [(item.kind, item.data.get("step")) for item in tail.items]
@@ -271,8 +275,8 @@ async def test_a_reader_that_comes_back_misses_nothing(store: Store, submit: Sub
     assert [step for kind, step in seen if kind == "step"] == list(range(1, 21))
     assert [kind for kind, _ in seen].count("state") == 1
     assert not tail.done
-    await jobs.cancel(store, job.id, "tester")
-    tail = await jobs.tail(store, job.id, cursor)
+    await submitting.cancel(store, job.id, "tester")
+    tail = await live_tail.tail(store, job.id, cursor)
     assert ([item.data["state"] for item in tail.items], tail.done) == (["cancelled"], True)
 
 
@@ -292,7 +296,7 @@ async def test_positions_are_seen_in_the_order_of_their_commits(
         cursor, over = Cursor(), False
         while not over:
             last = not reading  # what is asked from now on sees every commit
-            tail = await jobs.tail(store, job.id, cursor)
+            tail = await live_tail.tail(store, job.id, cursor)
             seen.extend(item.data["step"] for item in tail.items if item.kind == "step")
             over, cursor = last and tail.cursor == cursor, tail.cursor
             await asyncio.sleep(0)

@@ -3,8 +3,8 @@ from collections.abc import Callable
 from uuid import uuid4
 
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.jobs import submit as jobs
 from shardyard.service.jobs.reshard import relayout
+from shardyard.service.queries import jobs
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec

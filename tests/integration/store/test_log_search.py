@@ -12,9 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import JobNotFound, SearchTooSlow, TooManySearches
-from shardyard.service.jobs import submit
-from shardyard.service.queries import log_search
-from shardyard.service.queries.log_search import Size, Wanted, search
+from shardyard.service.queries import jobs, logs
+from shardyard.service.queries.logs import Size, Wanted, search
 from shardyard.service.schemas.job import Job
 from shardyard.service.store import engine
 from shardyard.service.store import log_search as rows
@@ -36,8 +35,8 @@ ENDLESS = {
 @pytest.fixture(autouse=True)
 def _no_hurry(monkeypatch: MonkeyPatch) -> None:
     """However slow the machine, no question ends early."""
-    monkeypatch.setattr(log_search, "STRETCH_S", 3600.0)
-    monkeypatch.setattr(log_search, "LIMIT_S", 3600.0)
+    monkeypatch.setattr(logs, "STRETCH_S", 3600.0)
+    monkeypatch.setattr(logs, "LIMIT_S", 3600.0)
 
 
 def line(n: int) -> str:
@@ -73,7 +72,7 @@ async def found(store: Store, job: Job, limit: int = 7, **wanted: Any) -> tuple[
 async def test_every_line_that_matches_is_found_once(
     store: Store, written: Job, stretch: int, monkeypatch: MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_search, "STRETCH", Size(stretch, 1 << 30))
+    monkeypatch.setattr(logs, "STRETCH", Size(stretch, 1 << 30))
     said = {n: line(n) for n in range(1, COUNT + 1)}
     cases: list[tuple[dict[str, Any], list[int]]] = [
         ({"text": "STEP 1"}, [n for n in said if said[n].startswith("step 1")]),
@@ -100,7 +99,7 @@ async def test_every_line_that_matches_is_found_once(
 async def test_one_question_looks_through_a_stretch_and_no_further(
     store: Store, written: Job, monkeypatch: MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_search, "STRETCH", Size(30, 1 << 30))
+    monkeypatch.setattr(logs, "STRETCH", Size(30, 1 << 30))
     page = await search(store, written.id, Wanted(text="line 200"), after=0)
     assert (page.lines, page.looked, page.done) == ([], 30, False)
     with pytest.raises(JobNotFound):
@@ -108,13 +107,13 @@ async def test_one_question_looks_through_a_stretch_and_no_further(
 
 
 async def test_a_hit_is_shown_among_its_neighbours(store: Store, written: Job) -> None:
-    page = await log_search.around(store, written.id, 100, limit=10)
+    page = await logs.around(store, written.id, 100, limit=10)
     assert [each.n for each in page.lines] == list(range(95, 105)) and page.next == 104
-    page = await log_search.around(store, written.id, 100, rank=0, limit=4)
+    page = await logs.around(store, written.id, 100, rank=0, limit=4)
     assert [each.n for each in page.lines] == [96, 98, 100, 102]
-    first = await log_search.around(store, written.id, 1, limit=10)
+    first = await logs.around(store, written.id, 1, limit=10)
     assert [each.n for each in first.lines] == list(range(1, 11))
-    last = await log_search.around(store, written.id, COUNT, limit=10)
+    last = await logs.around(store, written.id, COUNT, limit=10)
     assert [each.n for each in last.lines] == list(range(195, 201)) and last.next is None
 
 
@@ -134,13 +133,13 @@ async def test_case_is_that_of_ascii_and_nothing_has_a_meaning_of_its_own(
 
 
 async def test_a_question_is_bounded_by_bytes_and_by_time(store: Store, written: Job, monkeypatch: MonkeyPatch) -> None:
-    monkeypatch.setattr(log_search, "STRETCH", Size(COUNT, 60))
+    monkeypatch.setattr(logs, "STRETCH", Size(COUNT, 60))
     page = await search(store, written.id, Wanted(text="line 200"))
     sizes = [len(line(n)) for n in range(1, page.looked + 1)]
     assert not page.done and sum(sizes[:-1]) < 60 <= sum(sizes)
-    monkeypatch.setattr(log_search, "STRETCH", Size(COUNT, 1 << 30))
-    monkeypatch.setattr(log_search, "PART", Size(10, 1 << 30))
-    monkeypatch.setattr(log_search, "STRETCH_S", 0.0)
+    monkeypatch.setattr(logs, "STRETCH", Size(COUNT, 1 << 30))
+    monkeypatch.setattr(logs, "PART", Size(10, 1 << 30))
+    monkeypatch.setattr(logs, "STRETCH_S", 0.0)
     page = await search(store, written.id, Wanted(text="line 200"), after=20)
     assert (page.lines, page.looked, page.done) == ([], 30, False)
     assert (await found(store, written, text="LINE"))[0] == [line(n) for n in (50, 100, 150, 200)]
@@ -165,7 +164,7 @@ class Endless:
 @pytest.fixture
 def endless(monkeypatch: MonkeyPatch) -> Iterator[Endless]:
     made = Endless()
-    monkeypatch.setattr(log_search, "PART", Size(10, 1 << 30))
+    monkeypatch.setattr(logs, "PART", Size(10, 1 << 30))
     monkeypatch.setattr(rows, "matching", made.matching)
     yield made
 
@@ -193,9 +192,9 @@ async def test_others_read_and_write_while_a_search_goes_on(
 ) -> None:
     searching = await begin(store, written, endless)
     async with asyncio.timeout(PATIENCE_S):
-        assert [job.id for job in (await submit.list_jobs(store)).items] == [written.id]
+        assert [job.id for job in (await jobs.list_jobs(store)).items] == [written.id]
         await take_in(store, placed[1], 1, told(*(lines(n, "more", rank=2) for n in range(1, COUNT + 2))))
-        assert (await submit.logs(store, written.id, tail=1)).lines[0].text == "more"
+        assert (await logs.page(store, written.id, tail=1)).lines[0].text == "more"
     assert not searching.done()
     searching.cancel()
     async with asyncio.timeout(PATIENCE_S):
@@ -216,7 +215,7 @@ async def test_a_search_that_is_left_ends_in_the_database_too(store: Store, writ
 async def test_a_statement_that_takes_too_long_is_interrupted(
     store: Store, written: Job, endless: Endless, monkeypatch: MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_search, "LIMIT_S", 0.05)
+    monkeypatch.setattr(logs, "LIMIT_S", 0.05)
     endless.parts = 1
     with pytest.raises(SearchTooSlow):
         await search(store, written.id, Wanted(text="line"))
@@ -230,7 +229,7 @@ async def test_what_was_looked_through_before_an_interruption_counts(
             raise TimeoutError
         return []
 
-    monkeypatch.setattr(log_search, "PART", Size(10, 1 << 30))
+    monkeypatch.setattr(logs, "PART", Size(10, 1 << 30))
     monkeypatch.setattr(rows, "matching", matching)
     page = await search(store, written.id, Wanted(text="line"))
     assert (page.lines, page.looked, page.done) == ([], 10, False)

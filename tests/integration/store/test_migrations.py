@@ -8,7 +8,7 @@ from alembic.config import Config
 from sqlalchemy import Connection, text, update
 
 from shardyard.service.dispatch.admission import admit
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.queries import jobs, live_tail
 from shardyard.service.queries.checkpoints import checkpoints
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.settings import Settings
@@ -63,7 +63,7 @@ async def test_a_job_that_was_told_as_preempted_changes_its_layout(
         await events.append(tx, job.id, stored)
         await tx.execute(update(tables.jobs).values(state="preempting", reason="preempted"))
     await back_and_forth(database_url, "0014")
-    told = [item.data for item in (await jobs.tail(store, job.id, Cursor())).items][1:]
+    told = [item.data for item in (await live_tail.tail(store, job.id, Cursor())).items][1:]
     assert [(one["state"], one["reason"]) for one in told] == [
         ("relayouting", "relayout"),
         ("queued", "relayout"),

@@ -6,8 +6,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch.admission import FRONT, Walk, admit
 from shardyard.service.ids import new_job_id
-from shardyard.service.jobs import submit as jobs
 from shardyard.service.policies.queue import turn
+from shardyard.service.queries import jobs, live_tail
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
@@ -124,7 +124,7 @@ async def test_every_job_that_waits_is_told_why(store: Store, settings: Settings
     assert {rows[each] for each in nevers} == {("too_many_ranks", True)}
     assert rows[turns[0]] == ("waiting_for_devices", True)
     assert {rows[each] for each in turns[1:]} == {("waiting_for_turn", True)}
-    tail = await jobs.tail(store, turns[-1], Cursor(), with_logs=False, limit=100)
+    tail = await live_tail.tail(store, turns[-1], Cursor(), limit=100)
     assert [item.data["reason"] for item in tail.items] == ["waiting_for_turn"]
     await _has(store, gpu=2.0)  # now those are too many as well
     for _ in range(looks):
@@ -136,7 +136,7 @@ async def test_every_job_that_waits_is_told_why(store: Store, settings: Settings
 async def _all(store: Store) -> list[Job]:
     found, cursor = [], None
     while True:
-        page = await jobs.list_jobs(store, state=State.QUEUED, cursor=cursor, limit=200)
+        page = await jobs.list_jobs(store, job_rows.Filter(state=State.QUEUED), cursor=cursor, limit=200)
         found += page.items
         if (cursor := page.next) is None:
             return found

@@ -9,10 +9,10 @@ from harness.samples import sample
 from pydantic_core import to_json
 
 from shardyard.service.dispatch.event_ingest import take_in
-from shardyard.service.jobs import submit as jobs
-from shardyard.service.queries import ranks
+from shardyard.service.queries import live_tail, ranks
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
+from shardyard.service.schemas.live_tail import Scope
 from shardyard.service.store import rank_samples
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -45,8 +45,8 @@ async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: 
     assert (page.first, page.last, page.next) == (1, 2, None)
     assert (page.items[0].busy_s, page.items[0].memory, page.items[0].nodes) == ([0.05], [1 << 30], ["n"])
     assert page.items[0].axes == {"pipeline": 1, "data": 1, "context": 1, "tensor": 1}
-    kinds = {item.kind for item in (await jobs.tail(store, job.id, Cursor(), limit=100)).items}
-    assert "ranks" not in kinds
+    kinds = {item.kind for item in (await live_tail.tail(store, job.id, Cursor(), limit=100)).items}
+    assert "rank_metrics" not in kinds
 
 
 async def test_a_rank_is_slow_after_several_samples_however_they_come(store: Store, placed: tuple[Job, Lease]) -> None:
@@ -61,7 +61,7 @@ async def test_a_rank_is_slow_after_several_samples_however_they_come(store: Sto
 async def test_what_is_no_sample_is_told_as_an_incident(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     await take_in(store, lease, 1, told(state("starting"), ("rank_metrics", {"step": 1, "steps": 1})))
-    items = (await jobs.tail(store, job.id, Cursor())).items
+    items = (await live_tail.tail(store, job.id, Cursor())).items
     assert [item.data["cause"] for item in items if item.kind == "incident"] == ["invalid_event"]
     assert (await ranks.samples(store, job.id)).items == []
 
@@ -69,12 +69,12 @@ async def test_what_is_no_sample_is_told_as_an_incident(store: Store, placed: tu
 async def test_a_stream_hears_of_the_newest_sample_once(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     await take_in(store, lease, 1, told(state("starting"), *(("rank_metrics", sample(1, n)) for n in (1, 2, 3))))
-    tail = await jobs.tail(store, job.id, Cursor(), with_ranks=True)
+    tail = await live_tail.tail(store, job.id, Cursor(), Scope(ranks=True))
     assert [item.data["step"] for item in tail.items if item.kind == "rank_metrics"] == [3]
-    again = await jobs.tail(store, job.id, Cursor.parse(str(tail.cursor)), with_ranks=True)
+    again = await live_tail.tail(store, job.id, Cursor.parse(str(tail.cursor)), Scope(ranks=True))
     assert again.items == []
     await take_in(store, lease, 1, told(("rank_metrics", sample(1, 4)), first=5))
-    more = await jobs.tail(store, job.id, tail.cursor, with_ranks=True)
+    more = await live_tail.tail(store, job.id, tail.cursor, Scope(ranks=True))
     assert [(item.kind, item.data["n"]) for item in more.items] == [("rank_metrics", 4)]
 
 

@@ -22,7 +22,7 @@ from shardyard.service.errors import (
     SchemaTooOld,
     SchemaUnknown,
 )
-from shardyard.service.jobs import submit as jobs
+from shardyard.service.queries import jobs
 from shardyard.service.settings import Settings
 from shardyard.service.store import revision
 from shardyard.service.store.engine import Store, parse, writing_engine

@@ -5,11 +5,11 @@ import pytest
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import JobNotFound
-from shardyard.service.jobs import submit
 from shardyard.service.queries import history as told_story
-from shardyard.service.queries import incidents, timeline
+from shardyard.service.queries import incidents, jobs, timeline
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
+from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
@@ -152,8 +152,8 @@ async def test_a_job_knows_whose_checkpoint_it_began_with(store: Store, placed: 
     assert job.parent is None
     parent = "job-01kagz3v0000000000000000ab"
     async with store.write() as tx:
-        await submit.job_rows.set_columns(tx, job.id, {"resume": f"/somewhere/checkpoints/{parent}/step-00000020"})
-    assert (await submit.get_job(store, job.id)).parent == parent
+        await job_rows.set_columns(tx, job.id, {"resume": f"/somewhere/checkpoints/{parent}/step-00000020"})
+    assert (await jobs.get_job(store, job.id)).parent == parent
     async with store.write() as tx:
-        await submit.job_rows.set_columns(tx, job.id, {"resume": "s3://bucket/own-folder/step-00000020"})
-    assert (await submit.get_job(store, job.id)).parent is None
+        await job_rows.set_columns(tx, job.id, {"resume": "s3://bucket/own-folder/step-00000020"})
+    assert (await jobs.get_job(store, job.id)).parent is None

@@ -19,11 +19,12 @@ from shardyard.service.errors import (
     TraceNotFound,
     TraceOpen,
 )
-from shardyard.service.jobs.submit import get_job, tail
 from shardyard.service.jobs.transitions import Word
 from shardyard.service.orders import step_traces
 from shardyard.service.queries import trace_download
 from shardyard.service.queries import traces as trace_reading
+from shardyard.service.queries.jobs import get_job
+from shardyard.service.queries.live_tail import tail
 from shardyard.service.queries.traces import Window
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job

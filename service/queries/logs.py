@@ -1,4 +1,4 @@
-"""Finds lines in a job's log, a stretch of it at a time: each question looks through a bounded part, and says how far it came.
+"""A job's log: its lines page by page, and a search, which scans a bounded part of the log per request and returns how far it came.
 
 A log may have any length, so no request looks through a whole one, and none is ever loaded: a client that has not found enough asks again
 after the place that was reached. A request is bounded in lines, bytes and seconds. It looks at one part after the other, and at the clock
@@ -12,14 +12,14 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..errors import SearchTooSlow
-from ..jobs.submit import existing, line_of
-from ..schemas.log import LogHits, Logs
-from ..store import log_search as rows
+from ..schemas.log import LogHits, LogLine, Logs
+from ..store import log_search as search_rows
 from ..store import logs as log_rows
 from ..store.engine import Store
 from ..store.log_search import Level, Size, Span, Wanted
+from .jobs import existing
 
-__all__ = ["Level", "Wanted", "around", "search"]
+__all__ = ["Level", "Wanted", "around", "line_of", "page", "search"]
 
 #: What one question looks through: at most this, ...
 STRETCH = Size(lines=20_000, bytes=32 << 20)
@@ -29,6 +29,32 @@ STRETCH_S = 0.5
 PART = Size(lines=2_000, bytes=1 << 20)
 #: Seconds after which a statement that still runs is interrupted.
 LIMIT_S = 5.0
+
+
+async def page(
+    store: Store, job: str, *, rank: int | None = None, after: int = 0, limit: int = 1000, tail: int | None = None
+) -> Logs:
+    """Log lines after position `after`, or the last `tail` ones, of one rank or all. Raises JobNotFound."""
+    async with store.read() as tx:
+        job_id = (await existing(tx, job))["id"]
+        if tail is not None:
+            rows = await log_rows.last(tx, job_id, rank, tail)
+        else:
+            rows = await log_rows.after(tx, job_id, rank, after, limit + 1)
+    if tail is not None:
+        return Logs(lines=[line_of(row) for row in rows])
+    lines = [line_of(row) for row in rows[:limit]]
+    return Logs(lines=lines, next=lines[-1].n if len(rows) > limit else None)
+
+
+async def around(store: Store, job: str, position: int, *, rank: int | None = None, limit: int = 100) -> Logs:
+    """Lines about position `position`, of one rank or all: half of `limit` before it, the rest from it on. Raises JobNotFound."""
+    async with store.read() as tx:
+        job_id = (await existing(tx, job))["id"]
+        before = await search_rows.before(tx, job_id, rank, position, limit // 2)
+        rest = await log_rows.after(tx, job_id, rank, position - 1, limit - len(before) + 1)
+    lines = [line_of(each) for each in [*before, *rest]][:limit]
+    return Logs(lines=lines, next=lines[-1].n if len(before) + len(rest) > limit else None)
 
 
 async def search(store: Store, job: str, wanted: Wanted, *, after: int = 0, limit: int = 100) -> LogHits:
@@ -72,13 +98,13 @@ class _Scan:
 
     async def _part(self, tx: AsyncConnection, job_id: str, most: Size) -> Size | None:
         """Look through the next part; its size, or None where the log has ended or enough was found."""
-        part = await rows.next_part(tx, job_id, self.wanted.rank, Span(self.looked, self.last), most)
+        part = await search_rows.next_part(tx, job_id, self.wanted.rank, Span(self.looked, self.last), most)
         if part is None:
             self._end()
             return None
         span, size = part
         room = self.limit - len(self.found)
-        hits = await rows.matching(tx, job_id, self.wanted, span, room + 1)
+        hits = await search_rows.matching(tx, job_id, self.wanted, span, room + 1)
         self.found += hits[:room]
         if len(hits) > room:  # what lies beyond is for the next question
             self.looked = self.found[-1]["position"]
@@ -90,11 +116,14 @@ class _Scan:
         self.looked, self.done = max(self.looked, self.last), True
 
 
-async def around(store: Store, job: str, position: int, *, rank: int | None = None, limit: int = 100) -> Logs:
-    """Lines about position `position`, of one rank or all: half of `limit` before it, the rest from it on. Raises JobNotFound."""
-    async with store.read() as tx:
-        job_id = (await existing(tx, job))["id"]
-        before = await rows.before(tx, job_id, rank, position, limit // 2)
-        rest = await log_rows.after(tx, job_id, rank, position - 1, limit - len(before) + 1)
-    lines = [line_of(each) for each in [*before, *rest]][:limit]
-    return Logs(lines=lines, next=lines[-1].n if len(before) + len(rest) > limit else None)
+def line_of(row: RowMapping) -> LogLine:
+    """A row of `logs` as the service returns it."""
+    return LogLine(
+        n=row["position"],
+        rank=row["rank"],
+        attempt=row["attempt"],
+        line=row["line"],
+        stream=row["stream"],
+        text=row["text"],
+        ts=row["ts"],
+    )

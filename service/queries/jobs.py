@@ -1,0 +1,135 @@
+"""Jobs as they are read: one by id or name, and lists of them, page by page."""
+
+import re
+import time
+from typing import Final
+
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ..errors import InvalidCursor, JobNotFound
+from ..ids import job_in
+from ..schemas.cursor import Cursor
+from ..schemas.job import Budget, Budgets, Job, Jobs, Order, Progress
+from ..states import State
+from ..store import jobs as rows
+from ..store.engine import Store
+from ..store.jobs import Filter
+
+_ALL: Final = Filter()
+
+
+async def get_job(store: Store, id_or_name: str) -> Job:
+    """The job of this id, or the newest of this name. Raises JobNotFound."""
+    async with store.read() as tx:
+        return job_of(await existing(tx, id_or_name))
+
+
+async def list_jobs(
+    store: Store,
+    wanted: Filter = _ALL,
+    *,
+    order: Order = Order.NEWEST,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Jobs:
+    """One page of the jobs that match the filter, in order. Raises InvalidCursor."""
+    place = None if cursor is None else _place(cursor, order)
+    texts = (wanted.name, wanted.text, *wanted.labels, *wanted.labels.values())
+    if any("\0" in part for part in texts if part):
+        return Jobs(items=[])
+    async with store.read() as tx:
+        found = await rows.page(tx, wanted, place, limit + 1, order)
+    items = [job_of(row) for row in found[:limit]]
+    return Jobs(items=items, next=_place_of(items[-1], order) if len(found) > limit else None)
+
+
+_CURSORS = {
+    Order.NAME: re.compile(r"(?P<name>[a-z0-9-]{1,63})/(?P<id>job-[0-9a-z]{26})"),
+    **dict.fromkeys((Order.NEWEST, Order.OLDEST), re.compile(r"(?P<id>job-[0-9a-z]{26})")),
+}
+
+
+def _place(cursor: str, order: Order) -> rows.Place:
+    found = _CURSORS[order].fullmatch(cursor)
+    if found is None:
+        raise InvalidCursor(
+            f"{cursor[:80]!r} is not a cursor.",
+            field="cursor",
+            remedy="Use `next` of the page before, in the same order.",
+        )
+    return rows.Place(**found.groupdict())
+
+
+def _place_of(job: Job, order: Order) -> str:
+    return f"{job.name}/{job.id}" if order == Order.NAME else job.id
+
+
+async def find(tx: AsyncConnection, id_or_name: str) -> RowMapping | None:
+    """The row of the job of this id, or of the newest of this name."""
+    if "\0" in id_or_name:
+        return None
+    return await rows.by_id(tx, id_or_name) or await rows.newest_named(tx, id_or_name)
+
+
+async def existing(tx: AsyncConnection, id_or_name: str) -> RowMapping:
+    """As `find`. Raises JobNotFound."""
+    row = await find(tx, id_or_name)
+    if row is None:
+        raise JobNotFound(
+            f"There is no job {id_or_name[:80]!r}.", remedy="See `shardyard list` for the jobs that exist."
+        )
+    return row
+
+
+def job_of(row: RowMapping) -> Job:
+    """A row of `jobs` as the service returns it."""
+    return Job(
+        id=row["id"],
+        name=row["name"],
+        state=row["state"],
+        reason=row["reason"],
+        message=row["message"],
+        labels=row["labels"],
+        spec=row["spec"],
+        layout=row["layout"],
+        batch=row["batch"],
+        world_size=row["world_size"],
+        device=row["device"],
+        attempt=row["attempt"],
+        restarts=row["restarts"],
+        budgets=_budgets(row),
+        retry_at=_retry_at(row),
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        progress=_progress(row),
+        summary=row["summary"],
+        checkpoint=row["checkpoint"],
+        parent=job_in(row["resume"]) if row["resume"] else None,
+        cursor=cursor_of(row),
+    )
+
+
+def _budgets(row: RowMapping) -> Budgets:
+    return Budgets(
+        restarts=Budget(used=row["restarts"], most=row["max_restarts"]),
+        retries=Budget(used=row["retries"], most=row["max_retries"]),
+        repairs=Budget(used=row["repairs"], most=row["spec"].get("policy", {}).get("max_repairs", 0)),
+    )
+
+
+def _retry_at(row: RowMapping) -> float | None:
+    waits = row["state"] == State.QUEUED and row["retry_at"] > time.time()
+    return float(row["retry_at"]) if waits else None
+
+
+def _progress(row: RowMapping) -> Progress | None:
+    if row["step"] is None:
+        return None
+    return Progress(**{name: row[name] for name in Progress.model_fields})
+
+
+def cursor_of(row: RowMapping) -> Cursor:
+    """The end of the job's events, steps and log, as its row has them."""
+    return Cursor(row["event_pos"], row["step_pos"], row["log_pos"])

@@ -1,0 +1,49 @@
+"""A job's step records and validations."""
+
+from typing import Any, Final
+
+from sqlalchemy.engine import RowMapping
+
+from ..schemas.step import Evaluation, Metrics, Step
+from ..store import events as event_rows
+from ..store import steps as step_rows
+from ..store.engine import Store
+from .jobs import cursor_of, existing
+
+FIELDS: Final = tuple(Step.model_fields)
+
+
+async def metrics(store: Store, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
+    """Step records after step `since`, at most `max_points` (2 to 10,000). `job` is an id. Raises JobNotFound."""
+    async with store.read() as tx:
+        row = await existing(tx, job)
+        evals = await event_rows.of_kind(tx, row["id"], "eval", max_points)
+        span = await step_rows.span(tx, row["id"], since)
+        low, high = span or (since + 1, since)
+        whole = high - low < max_points
+        if whole:
+            steps = await step_rows.between(tx, row["id"], low, high)
+        else:
+            steps = await step_rows.extremes(tx, row["id"], low, high, max(1, (max_points - 2) // 2))
+    points = [_step(step) for step in steps]
+    return Metrics(
+        points=points,
+        last_step=high if span else since,
+        downsampled=not whole,
+        evals=evaluations(evals, since),
+        cursor=cursor_of(row),
+    )
+
+
+def evaluations(rows: Any, since: int) -> list[Evaluation]:
+    """In order of step; of a step that was validated again after a restart, the later one."""
+    told = {int(row["data"]["step"]): row for row in rows}
+    return [
+        Evaluation(step=step, loss=row["data"].get("loss"), unigram_loss=row["data"].get("unigram_loss"), ts=row["ts"])
+        for step, row in sorted(told.items())
+        if step > since
+    ]
+
+
+def _step(row: RowMapping) -> Step:
+    return Step(**{name: row[name] for name in FIELDS})
