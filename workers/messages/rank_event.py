@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from pydantic import ValidationError
+
 from .event import (
     CheckpointEvent,
     EvalEvent,
@@ -19,6 +21,7 @@ from .event import (
     StepNumbers,
     SummaryEvent,
     TraceEvent,
+    adapter,
 )
 
 
@@ -77,6 +80,15 @@ class FailureFacts:
     """Names of parameters that differ."""
     agreed: int | None = None
     """The last step after which all replicas were equal."""
+
+
+def facts_of(error: BaseException) -> FailureFacts:
+    """What an exception has as `facts`; the defaults where it has none, or none that fit."""
+    try:
+        facts: FailureFacts = adapter(FailureFacts).validate_python(getattr(error, "facts", None))
+    except ValidationError:
+        return FailureFacts()
+    return facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ import math
 import os
 from typing import Final
 
+from ..messages.event import LogEvent, to_json
 from ..messages.event_buffer import Spool
 
 #: If lines come faster than this, a reader waits for this time before it reads again: few wake-ups cost a step no time.
@@ -99,7 +100,8 @@ class Logs:
 
     def _add(self, stream: str, texts: list[str]) -> None:
         if texts:
-            self.spool.add("log", {"rank": self.rank, "stream": stream, "first": self.next, "lines": texts})
+            event = LogEvent(rank=self.rank, stream=stream, first=self.next, lines=tuple(texts))
+            self.spool.add(event.kind, to_json(event))
             self.next += len(texts)
 
 

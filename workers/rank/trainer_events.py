@@ -8,7 +8,9 @@ import json
 from asyncio import create_task
 from typing import Any, Final
 
+from ..messages.event import to_json
 from ..messages.event_buffer import Event, Spool
+from ..messages.rank_event import ExitEvent
 from .log_pipe import GATHER_S, Lines, Logs
 from .trainer_process import TrainerProcess
 
@@ -62,7 +64,8 @@ class TrainerEvents:
         await asyncio.gather(*readers, return_exceptions=True)
         trainer.close()
         self.logs.report_dropped()
-        self.spool.add("exit", {"status": status, "generation": generation}, urgent=True)
+        exited = ExitEvent(status=status, generation=generation)
+        self.spool.add(exited.kind, to_json(exited), urgent=True)
 
     async def _exit_status(self, trainer: TrainerProcess) -> int | None:
         """Its exit code, or minus a signal's number, as the fork server reports it; None when that server is gone, and the trainer too."""

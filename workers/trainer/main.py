@@ -22,7 +22,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ..messages.event import plain
+from ..messages.event import plain, to_json
+from ..messages.rank_event import DoneEvent, FailedEvent, facts_of
 from ..messages.rendezvous import RankAssignment
 from ..messages.stop_request import Ending
 from ..messages.trace_request import Trace
@@ -104,10 +105,16 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
         text = traceback.format_exc()
         sys.stderr.write(text)
         sys.stderr.flush()
-        told = {"type": type(error).__name__, "message": str(error), "traceback": text[-MAX_TRACEBACK:]}
-        link.tell("failed", told | {"step": instruments.heartbeat.step, "facts": getattr(error, "facts", {})})
+        failed = FailedEvent(
+            type=type(error).__name__,
+            message=str(error),
+            traceback=text[-MAX_TRACEBACK:],
+            step=instruments.heartbeat.step,
+            facts=facts_of(error),
+        )
+        link.tell(failed.kind, to_json(failed))
         return 1
-    link.tell("done", {})
+    link.tell(DoneEvent.kind, {})
     link.released.wait()
     return 0
 

@@ -41,6 +41,7 @@ class ReplicasDiffer(RuntimeError):
         super().__init__(f"after step {step} replicas of {what} differ: {told if found.certain else unsure}; {since}")
         rank = found.ranks[0] if found.certain else None
         self.facts: dict[str, Any] = {"cause": "replica_mismatch", "rank": rank, "ranks": list(found.ranks)}
+        self.facts |= {"unattributed": not found.certain}
         self.facts |= {"parameters": list(found.names[:MOST_NAMES]), "agreed": agreed}
 
 
