@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate, islice, takewhile
 from typing import Any, Final, TypedDict
 
-from .event import plain
+from .event import StepEvent, plain, read
 
 #: One answer holds so much, or one event: who asks has room for little more (of traces a thousand events may be a hundred megabytes).
 MOST_BYTES: Final = 1 << 20
@@ -27,8 +27,6 @@ class Event(TypedDict):
 
 #: One step of several ranks: rank → its record.
 Ranks = dict[int, dict[str, Any]]
-#: What a rank's record says of that rank alone.
-_OF_ONE_RANK: Final = frozenset({"busy_s", "wait_s", "part", "allocated", "resident"})
 
 
 class Spool:
@@ -149,21 +147,25 @@ class Steps:
 
     def rest(self) -> list[Ranks]:
         """At the end: steps that the leading rank finished though another rank never reported them."""
-        rest = [ranks for _, ranks in sorted(self._open.items()) if any("loss" in record for record in ranks.values())]
+        rest = [ranks for _, ranks in sorted(self._open.items()) if any(_of_job(record) for record in ranks.values())]
         self._open.clear()
         return rest
 
 
-def merged(ranks: Ranks) -> dict[str, Any]:
+def merged(ranks: Ranks) -> StepEvent:
     """One step of several ranks: the full record (the one with a loss), its seconds over the ranks, and who worked longest in it.
 
     All ranks' seconds are about equal, as they wait for each other: the slowest rank is the one that waited least, where that is known.
     """
-    full = next((ranks[rank] for rank in sorted(ranks) if "loss" in ranks[rank]), ranks[min(ranks)])
+    full = next((ranks[rank] for rank in sorted(ranks) if _of_job(ranks[rank])), ranks[min(ranks)])
     times = [float(record.get("step_s") or 0.0) for record in ranks.values()]
-    told = {name: value for name, value in full.items() if name not in _OF_ONE_RANK}
-    seconds = {"step_s_min": min(times), "step_s_median": statistics.median(times), "step_s_max": max(times)}
-    return told | seconds | {"slowest_rank": _slowest(ranks)}
+    spread = {"step_s_min": min(times), "step_s_median": statistics.median(times), "step_s_max": max(times)}
+    return read(StepEvent, {"step_s": 0.0} | full | spread | {"slowest_rank": _slowest(ranks)})
+
+
+def _of_job(record: dict[str, Any]) -> bool:
+    """Whether it has the numbers of the whole job. A loss that is no finite number is left out, `skipped` is not."""
+    return "loss" in record or "skipped" in record
 
 
 def _slowest(ranks: Ranks) -> int:

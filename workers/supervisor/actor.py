@@ -14,6 +14,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from ..messages.event import VERSION
 from ..messages.event_buffer import Spool
 from ..messages.fault_request import Fault
 from ..messages.trace_request import Trace
@@ -74,7 +75,8 @@ class Supervisor:
             await self.journal.settled()
         self._called = time.monotonic()
         written = self.journal.last
-        return {"events": [event for event in self.spool.take(after) if event["seq"] <= written], "last": written}
+        events = [event for event in self.spool.take(after) if event["seq"] <= written]
+        return {"version": VERSION, "events": events, "last": written}
 
     async def stop(self, reason: str) -> None:
         """End the gang; returns when its final event is emitted. `preempt` saves first; `cancel` interrupts that, too."""

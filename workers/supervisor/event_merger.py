@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
+from ..messages.event import Event as OutEvent
+from ..messages.event import FaultEvent, IncidentEvent, RepairEvent, StateEvent, StepEvent, read, to_json
 from ..messages.event_buffer import Event, Ranks, Spool, Steps, merged
 from ..messages.fault_request import Fault
 from .gang_state import HeldEvent, MergerState, Repair
@@ -98,28 +100,31 @@ class EventMerger:
 
     def emit_incident(self, root: Failure, generation: int, log: Sequence[str]) -> None:
         """`log`: the last lines of the rank to blame."""
-        incident: dict[str, Any] = {
-            "rank": root.rank,
-            "node": root.node,
-            "message": root.message,
-            "traceback": root.traceback,
-        }
-        incident |= {"generation": generation, "step": self.newest_step, "log": list(log)} | root.evidence
-        self.spool.add("incident", {"cause": root.cause, **incident})
-
-    def emit_rank_metrics(self, sample: dict[str, Any]) -> None:
-        """What each rank did in the last seconds."""
-        self.spool.add("ranks", sample)
+        incident: dict[str, Any] = {"cause": root.cause, "message": root.message, "rank": root.rank, "node": root.node}
+        incident |= {"traceback": root.traceback, "generation": generation, "step": self.newest_step, "log": list(log)}
+        self.emit(read(IncidentEvent, incident | root.evidence))
 
     def emit_fault(self, fault: Fault, what: str) -> None:
         """An injected fault was carried out."""
-        data = fault.to_json()
-        data |= {"fault": data.pop("kind"), "done": True, "message": what, "step": self.newest_step}
-        self.spool.add("fault", data, urgent=True)
+        event = FaultEvent(
+            id=fault.id,
+            fault=fault.kind,
+            rank=fault.rank,
+            by_ms=fault.by_ms,
+            for_s=fault.for_s,
+            done=True,
+            message=what,
+            step=self.newest_step,
+        )
+        self.emit(event, urgent=True)
 
     def emit_state(self, state: str, reason: str, message: str) -> None:
         self.state = state
-        self.spool.add("state", {"state": state, "reason": reason, "message": message}, urgent=True)
+        self.emit(StateEvent(state=state, reason=reason, message=message), urgent=True)
+
+    def emit(self, event: OutEvent, ts: float | None = None, urgent: bool = False) -> None:
+        """Number an event and keep it for the dispatcher. `ts`: when it happened; None: now."""
+        self.spool.add(event.kind, to_json(event), ts, urgent)
 
     def _emit_running(self, ts: float, step: int) -> None:
         """Rank 0 has trained a step: the first one of all, or of a generation."""
@@ -127,15 +132,14 @@ class EventMerger:
             self.first_step_at = ts
             self.emit_state("running", "first_step", "")
         elif self.repair is not None:
-            data = asdict(self.repair) | {"step": step, "seconds": ts - self.repair.began}
-            del data["began"]
-            self.spool.add("repair", data)
-            self.emit_state("running", "repaired", _repair_text(data))
+            event = read(RepairEvent, asdict(self.repair) | {"step": step, "seconds": ts - self.repair.began})
+            self.emit(event)
+            self.emit_state("running", "repaired", _repair_text(event))
         self.repair = None
 
-    def _emit_step(self, record: dict[str, Any], ts: float) -> None:
-        self.spool.add("step", record, ts)
-        self.newest_step = record["step"]
+    def _emit_step(self, event: StepEvent, ts: float) -> None:
+        self.emit(event, ts)
+        self.newest_step = event.step
         self._emit_held()
 
     def _emit_held(self, all_of_them: bool = False) -> None:
@@ -161,7 +165,7 @@ def _sort(kind: str, data: dict[str, Any]) -> str:
     return f"{kind} {data.get('cause')} {data.get('message')}" if kind == "incident" else kind
 
 
-def _repair_text(data: dict[str, Any]) -> str:
-    start = "the newest checkpoint" if data["restored"] is None else f"step {data['restored']}, which was in memory"
-    spares = f", spares as ranks {data['spares']}" if data["spares"] else ""
-    return f"generation {data['generation']} goes on after {start}{spares}; {data['seconds']:.1f} s were lost"
+def _repair_text(repair: RepairEvent) -> str:
+    start = "the newest checkpoint" if repair.restored is None else f"step {repair.restored}, which was in memory"
+    spares = f", spares as ranks {list(repair.spares)}" if repair.spares else ""
+    return f"generation {repair.generation} goes on after {start}{spares}; {repair.seconds:.1f} s were lost"

@@ -8,7 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..messages.event import LogEvent, RankMetricsEvent, read
 from ..messages.event_buffer import Event, Ranks
+from ..messages.rank_event import ExitEvent, FailedEvent
 from ..messages.rendezvous import RankAssignment
 from .event_merger import EventMerger
 from .journal.journal import GATHER_S, Journal
@@ -62,7 +64,7 @@ class EventPump:
             "exit": self._take_exit,
             "log": self._take_log,
             "trace": self._take_trace,
-            "traced": self._take_traced,
+            "trace_finished": self._take_traced,
         }
 
     async def follow(
@@ -98,7 +100,7 @@ class EventPump:
         self._emit_sample(self.watch.samples.flush(), members)
 
     def _take_log(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
-        member.log.extend(event["data"]["lines"])
+        member.log.extend(read(LogEvent, event["data"]).lines)
         self.merger.log(event)
         return EventTaken(event["seq"])
 
@@ -116,15 +118,20 @@ class EventPump:
 
     def _emit_sample(self, sample: dict[str, Any] | None, members: Sequence[Member]) -> None:
         if sample is not None:
-            self.merger.emit_rank_metrics(sample | places([member.node for member in members]))
+            where = places([member.node for member in members])
+            self.merger.emit(read(RankMetricsEvent, sample | where))
 
     def _take_fact(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
         self.merger.fact(event, member.step)
         return EventTaken(event["seq"])
 
     def _take_failed(self, members: Sequence[Member], member: Member, event: Event) -> EventTaken:
-        accused = event["data"].get("facts", {}).get("rank", member.rank)
-        failure = raised(event["data"], accused, None if accused is None else members[accused].node)
+        failed = read(FailedEvent, event["data"])
+        if failed.facts.unattributed:
+            return EventTaken(event["seq"], failed=True, failure=raised(failed, None, None))
+        named = failed.facts.rank
+        accused = member.rank if named is None or named not in range(len(members)) else named
+        failure = raised(failed, accused, members[accused].node)
         return EventTaken(event["seq"], failed=True, failure=failure)
 
     def _take_done(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:
@@ -134,11 +141,12 @@ class EventPump:
         return EventTaken(event["seq"], stopped=True)
 
     def _take_exit(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
-        if member.reservation and event["data"]["generation"] < member.reservation.generation:
+        ended = read(ExitEvent, event["data"])
+        if member.reservation and ended.generation < member.reservation.generation:
             return EventTaken(event["seq"])  # of a trainer that a dead supervisor had started
         if member.done or member.failed:
             return EventTaken(event["seq"], exited=True)
-        failure = Failure("rank_lost", member.rank, ending(event["data"]["status"]), member.node)
+        failure = Failure("rank_lost", member.rank, ending(ended.status), member.node)
         return EventTaken(event["seq"], exited=True, failure=failure)
 
     def _take_trace(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:

@@ -14,7 +14,7 @@ SAMPLE_S: Final = 5.0
 #: Larger gangs have no samples: one of them would not fit an answer of 300 kB.
 MOST_RANKS: Final = 4096
 #: Means over the steps, in seconds.
-SECONDS: Final = ("step_s", "own_s", "waited_s")
+SECONDS: Final = ("step_s", "busy_s", "wait_s")
 #: Memory in bytes: on CUDA what torch has allocated, elsewhere what is resident.
 _MEMORY: Final = ("allocated", "resident")
 

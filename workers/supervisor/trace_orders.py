@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from ..messages.event import TraceFinishedEvent, to_json
 from ..messages.event_buffer import Event, Spool
 from ..messages.trace_request import Trace, traced_ranks
 from .gang_state import PendingTrace, Phase, TracesState
@@ -66,7 +67,7 @@ class TraceOrders:
         if set(pending.finished) >= set(traced_ranks(self.world_size)):
             steps, asked = last - first + 1, pending.trace.steps
             message = "" if steps == asked else f"{steps} of {asked} steps: the training ended"
-            self._end(pending.trace, True, message, [first, last])
+            self._end(pending.trace, True, message, (first, last))
 
     def end_generation(self, reason: str) -> None:
         """Trainers are gone with what they recorded. Traces that no trainer received wait for the next generation."""
@@ -80,7 +81,7 @@ class TraceOrders:
         for one in list(pending):
             self._end(one.trace, False, reason, next(iter(one.finished.values()), None))
 
-    def _end(self, trace: Trace, done: bool, message: str, steps: Sequence[int] | None) -> None:
+    def _end(self, trace: Trace, done: bool, message: str, steps: tuple[int, int] | None) -> None:
         self.queue.report(trace.id)
-        data = {"id": trace.id, "done": done, "message": message, "steps": steps and list(steps)}
-        self.spool.add("traced", data, urgent=True)
+        event = TraceFinishedEvent(id=trace.id, done=done, message=message, steps=steps)
+        self.spool.add(event.kind, to_json(event), urgent=True)

@@ -30,7 +30,7 @@ async def test_a_gang_tells_its_story_once_and_in_order(cluster: Cluster, tmp_pa
     assert all(step["loss"] == 0 + 1 + 2 + 3 for step in steps)
     assert all(step["step_s_min"] <= step["step_s_median"] <= step["step_s_max"] for step in steps)
     assert {step["slowest_rank"] for step in steps} <= {0, 1, 2, 3}
-    kinds = [event["kind"] for event in events if event["kind"] not in ("log", "ranks")]
+    kinds = [event["kind"] for event in events if event["kind"] not in ("log", "rank_metrics")]
     assert kinds[-2:] == ["summary", "state"] and kinds.index("plan") < kinds.index("step")
     summary = next(event["data"] for event in events if event["kind"] == "summary")
     assert 0 < summary["time_to_first_step_s"] < 60

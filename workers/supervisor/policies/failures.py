@@ -1,12 +1,14 @@
 """Why a gang ends before its work is done: root causes, and the secondary errors that follow from them in other ranks."""
 
 import signal
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ...messages.event import plain
+from ...messages.rank_event import FailedEvent
+
 #: Causes that are the machines' fault; an exception of the training code would come again.
-REPAIRABLE: Final = frozenset({"rank_lost", "node_lost", "hang", "replicas_differ"})
+REPAIRABLE: Final = frozenset({"rank_lost", "node_lost", "hang", "replica_mismatch"})
 #: Messages of a rank whose peer is gone; never the root cause while there is another.
 SECONDARY: Final = (
     "connection closed by peer",
@@ -27,7 +29,7 @@ SECONDARY: Final = (
 class Failure:
     """Why a gang ends before its work is done."""
 
-    # `exception`, `rank_lost`, `node_lost`, `hang`, `replicas_differ`, `placement_timeout`, `devices_lost`, `start_failed`, `gang_error`,
+    # `exception`, `rank_lost`, `node_lost`, `hang`, `replica_mismatch`, `placement_timeout`, `devices_lost`, `start_failed`, `gang_error`,
     # `journal_unreadable`
     cause: str
     rank: int | None
@@ -59,13 +61,13 @@ class Failure:
         return who + self.message + (f"\n\n{self.traceback}" if self.traceback else "")
 
 
-def raised(data: Mapping[str, Any], rank: int | None, node: str | None) -> Failure:
+def raised(event: FailedEvent, rank: int | None, node: str | None) -> Failure:
     """The failure that a trainer's exception is. Its `facts` may have the cause, the rank to blame, and evidence."""
-    facts = dict(data.get("facts") or {})
-    cause = facts.pop("cause", "exception")
-    facts.pop("rank", None)
-    message = data["message"] if cause != "exception" else f"{data['type']}: {data['message']}"
-    return Failure(cause, rank, message, node, data["traceback"], {"raised_in": data.get("step")} | facts)
+    facts = event.facts
+    message = event.message if facts.cause != "exception" else f"{event.type}: {event.message}"
+    known = {"ranks": facts.ranks, "parameter": facts.parameter, "parameters": facts.parameters, "agreed": facts.agreed}
+    evidence = {name: plain(value) for name, value in known.items() if value is not None}
+    return Failure(facts.cause, rank, message, node, event.traceback, {"raised_in": event.step} | evidence)
 
 
 def brief(error: BaseException) -> str:

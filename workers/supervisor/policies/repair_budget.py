@@ -6,7 +6,7 @@ from typing import Final, Self
 from ..gang_state import BudgetState
 
 #: Causes after which snapshots in memory are not trusted: the gang restores a checkpoint.
-NOT_FROM_MEMORY: Final = frozenset({"replicas_differ"})
+NOT_FROM_MEMORY: Final = frozenset({"replica_mismatch"})
 #: After this many repairs in a row without a new step the gang ends: the fault comes with the training.
 MAX_IDLE: Final = 3
 #: Seconds before the second, third … repair in a row that brought no new step.

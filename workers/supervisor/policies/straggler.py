@@ -77,7 +77,7 @@ class Finding:
 
     def failure(self, node: str | None) -> Failure:
         """Its incident, for which there is no repair."""
-        evidence = {"since": self.step, "own_s": self.own_s, "usual_s": self.usual_s, "peers": list(self.peers)}
+        evidence = {"since": self.step, "busy_s": self.own_s, "usual_s": self.usual_s, "peers": list(self.peers)}
         cause = "straggler" if self.slow else "straggler_over"
         return Failure(cause, self.rank, self._in_words(), node, evidence=evidence)
 
@@ -123,11 +123,11 @@ class Stragglers:
 
     def add(self, ranks: Ranks) -> list[Finding]:
         """The episodes that begin or end with a step, of which `ranks` has each rank's record."""
-        own = {rank: float(record["own_s"]) for rank, record in ranks.items() if record.get("own_s")}
+        own = {rank: float(record["busy_s"]) for rank, record in ranks.items() if record.get("busy_s")}
         if self._limits is None or len(own) < 2:
             return []
         step = int(next(iter(ranks.values()))["step"])
-        step_s = statistics.median(seconds + float(ranks[rank].get("waited_s") or 0.0) for rank, seconds in own.items())
+        step_s = statistics.median(seconds + float(ranks[rank].get("wait_s") or 0.0) for rank, seconds in own.items())
         self._seen, self._seconds = self._seen + 1, self._seconds + step_s
         if self._seen <= WARM_UP:
             return []

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.workers.messages.event import plain
+from shardyard.workers.messages.event import StepEvent, plain
 from shardyard.workers.messages.event_buffer import Spool, Steps, merged
 
 
@@ -88,15 +88,9 @@ def test_a_step_is_merged_once_all_ranks_have_told_it() -> None:
     assert steps.add(0, {"step": 2, "step_s": 1.0, "loss": 4.0}) == []
     (ranks,) = steps.add(1, {"step": 1, "step_s": 2.0})
     record = merged(ranks)
-    assert record == {
-        "step": 1,
-        "step_s": 1.0,
-        "loss": 5.0,
-        "step_s_min": 1.0,
-        "step_s_median": 2.0,
-        "step_s_max": 3.0,
-        "slowest_rank": 2,
-    }
+    assert record == StepEvent(
+        step=1, step_s=1.0, loss=5.0, step_s_min=1.0, step_s_median=2.0, step_s_max=3.0, slowest_rank=2
+    )
     assert [rest[0]["step"] for rest in steps.rest()] == [2]
     assert steps.rest() == []
 
@@ -116,13 +110,12 @@ def test_a_rank_that_never_tells_fills_no_memory() -> None:
 @given(st.dictionaries(st.integers(0, 64), st.floats(0, 1e6), min_size=1))
 def test_the_slowest_rank_is_the_lowest_with_the_longest_time(times: dict[int, float]) -> None:
     record = merged({rank: {"step": 1, "step_s": seconds} for rank, seconds in times.items()})
-    assert times[record["slowest_rank"]] == record["step_s_max"] == max(times.values())
-    assert record["slowest_rank"] == min(rank for rank in times if times[rank] == record["step_s_max"])
-    assert record["step_s_min"] <= record["step_s_median"] <= record["step_s_max"]
+    assert times[record.slowest_rank] == record.step_s_max == max(times.values())
+    assert record.slowest_rank == min(rank for rank in times if times[rank] == record.step_s_max)
+    assert record.step_s_min <= record.step_s_median <= record.step_s_max
 
 
 def test_the_slowest_rank_is_the_one_that_worked_longest_where_that_is_known() -> None:
     own = {0: 0.1, 1: 0.3, 2: 0.2}
     record = merged({r: {"step": 1, "step_s": 1.0 - r / 10, "busy_s": s, "part": 0} for r, s in own.items()})
-    assert record["slowest_rank"] == 1 and record["step_s_max"] == 1.0
-    assert not {"busy_s", "part"} & set(record)
+    assert record.slowest_rank == 1 and record.step_s_max == 1.0

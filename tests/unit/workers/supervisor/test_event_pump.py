@@ -62,7 +62,13 @@ async def follow(rank: Rank, journal: Written) -> list[EventTaken | RankLost]:
 
 async def test_events_are_acknowledged_after_the_write_that_has_them() -> None:
     journal = Written(Spool(1 << 20))
-    rank = Rank([event(1, "log", lines=["a"]), event(2, "log", lines=["b"])], [event(3, "log", lines=["c"])])
+    rank = Rank(
+        [
+            event(1, "log", rank=0, stream="stdout", first=1, lines=["a"]),
+            event(2, "log", rank=0, stream="stdout", first=2, lines=["b"]),
+        ],
+        [event(3, "log", rank=0, stream="stdout", first=3, lines=["c"])],
+    )
     assert await follow(rank, journal) == [
         EventTaken(1),
         EventTaken(2),

@@ -21,7 +21,7 @@ def samples(ranks: int = 2) -> tuple[Samples, Clock]:
 
 
 def step(number: int, *own_s: float | None, **more: Any) -> dict[int, dict[str, Any]]:
-    told = [{"step": number, "step_s": 0.2, **({} if own is None else {"own_s": own})} for own in own_s]
+    told = [{"step": number, "step_s": 0.2, **({} if own is None else {"busy_s": own})} for own in own_s]
     return {rank: record | {name: by[rank] for name, by in more.items()} for rank, record in enumerate(told)}
 
 
@@ -33,10 +33,10 @@ def test_a_sample_is_the_mean_over_the_steps_since_the_last() -> None:
     clock.now += 0.1
     first = gathered.add(step(3, 0.3, 0.1))
     assert first is not None
-    assert (first["step"], first["steps"], first["own_s"], first["step_s"]) == (3, 3, [0.2, 0.1], [0.2, 0.2])
+    assert (first["step"], first["steps"], first["busy_s"], first["step_s"]) == (3, 3, [0.2, 0.1], [0.2, 0.2])
     clock.now += 5.0
     second = gathered.add(step(4, 0.4, 0.1))
-    assert second is not None and (second["step"], second["steps"], second["own_s"]) == (4, 1, [0.4, 0.1])
+    assert second is not None and (second["step"], second["steps"], second["busy_s"]) == (4, 1, [0.4, 0.1])
 
 
 def test_what_is_not_reported_is_none() -> None:
@@ -44,7 +44,7 @@ def test_what_is_not_reported_is_none() -> None:
     gathered.add(step(1, 0.1, None))
     told = gathered.flush()
     assert told is not None
-    assert (told["own_s"], told["waited_s"], told["memory"]) == ([0.1, None, None], [None] * 3, [None] * 3)
+    assert (told["busy_s"], told["wait_s"], told["memory"]) == ([0.1, None, None], [None] * 3, [None] * 3)
     assert gathered.flush() is None, "nothing is left"
 
 
@@ -65,7 +65,7 @@ def test_memory_is_the_newest_that_was_reported_and_on_cuda_what_torch_allocated
 def test_a_sample_of_many_ranks_stays_small() -> None:
     gathered, _ = samples(512)
     numbers = [0.0123456789 + rank / 7 for rank in range(512)]
-    gathered.add(step(10**6, *numbers, waited_s=numbers, resident=[85_899_345_920 + rank for rank in range(512)]))
+    gathered.add(step(10**6, *numbers, wait_s=numbers, resident=[85_899_345_920 + rank for rank in range(512)]))
     told = gathered.flush()
     assert told is not None
     told |= places([f"{rank // 8:056x}" for rank in range(512)])
@@ -86,7 +86,7 @@ def test_each_node_is_named_once() -> None:
 def test_a_rank_that_one_step_left_out_has_its_own_mean(rank: int) -> None:
     gathered, _ = samples()
     gathered.add(step(1, 0.2, 0.2))
-    gathered.add({rank: {"step": 2, "step_s": 0.4, "own_s": 0.4}})
+    gathered.add({rank: {"step": 2, "step_s": 0.4, "busy_s": 0.4}})
     told = gathered.flush()
     assert told is not None
-    assert told["own_s"] == [pytest.approx(0.3 if other == rank else 0.2) for other in (0, 1)]
+    assert told["busy_s"] == [pytest.approx(0.3 if other == rank else 0.2) for other in (0, 1)]

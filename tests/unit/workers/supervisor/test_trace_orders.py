@@ -34,10 +34,10 @@ def test_a_trace_ends_when_every_rank_has_reported_it() -> None:
     for rank in (0, 1):
         traces.take_step(event("trace", id="a", rank=rank, step=7))
         assert "a" in traces.queue.pending
-        traces.take_end(rank, event("traced", id="a", rank=rank, steps=[7, 9]))
+        traces.take_end(rank, event("trace_finished", id="a", rank=rank, steps=[7, 9]))
     traces.take_step(event("trace", id="a", rank=0, step=9))  # it has ended
-    traces.take_end(0, event("traced", id="a", rank=0, steps=[7, 9]))
-    assert [kind for kind, _ in emitted(traces)] == ["trace", "trace", "traced"]
+    traces.take_end(0, event("trace_finished", id="a", rank=0, steps=[7, 9]))
+    assert [kind for kind, _ in emitted(traces)] == ["trace", "trace", "trace_finished"]
     assert emitted(traces)[-1][1] == {"id": "a", "done": True, "message": "", "steps": [7, 9]}
     assert list(traces.queue.pending) == ["b"] and traces.queue.reported == {"a"}
 
@@ -45,16 +45,16 @@ def test_a_trace_ends_when_every_rank_has_reported_it() -> None:
 def test_a_training_that_ends_cuts_a_trace_short() -> None:
     traces = following()
     for rank in (0, 1):
-        traces.take_end(rank, event("traced", id="a", rank=rank, steps=[7, 8]))
+        traces.take_end(rank, event("trace_finished", id="a", rank=rank, steps=[7, 8]))
     assert emitted(traces)[-1][1]["done"] and emitted(traces)[-1][1]["message"] == "2 of 3 steps: the training ended"
 
 
 def test_a_generations_end_is_that_of_its_traces_and_a_gangs_end_of_all() -> None:
     traces = following()
-    traces.take_end(1, event("traced", id="a", rank=1, steps=[7, 9]))
+    traces.take_end(1, event("trace_finished", id="a", rank=1, steps=[7, 9]))
     traces.end_generation("a repair ended it (hang)")
     traces.end_generation("again")
     undone = {"id": "a", "done": False, "message": "a repair ended it (hang)", "steps": [7, 9]}
-    assert emitted(traces) == [("traced", undone)] and list(traces.queue.pending) == ["b"]
+    assert emitted(traces) == [("trace_finished", undone)] and list(traces.queue.pending) == ["b"]
     traces.end_gang()
     assert [data["id"] for _, data in emitted(traces)] == ["a", "b"] and not traces.queue.pending

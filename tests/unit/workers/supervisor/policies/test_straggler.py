@@ -15,7 +15,7 @@ LIMITS = Limits(factor=1.5, steps=10, seconds=0.0)
 def records(step: int, own: Sequence[float], parts: Sequence[int]) -> Ranks:
     longest = max(own)
     return {
-        rank: {"step": step, "own_s": seconds, "waited_s": longest - seconds, "part": part}
+        rank: {"step": step, "busy_s": seconds, "wait_s": longest - seconds, "part": part}
         for rank, (seconds, part) in enumerate(zip(own, parts, strict=True))
     }
 
@@ -92,7 +92,7 @@ def test_little_work_beside_much_waiting_is_not_worth_a_word() -> None:
     for step in range(1, 100):
         ranks = records(step, [0.001, 0.003], [0, 0])
         for record in ranks.values():
-            record["waited_s"] = 0.1
+            record["wait_s"] = 0.1
         assert stragglers.add(ranks) == []
 
 
