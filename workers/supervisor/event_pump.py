@@ -68,9 +68,9 @@ class EventPump:
         }
 
     async def follow(
-        self, members: Sequence[Member], member: Member, coords: RankAssignment | None
+        self, members: Sequence[Member], member: Member, assignment: RankAssignment | None
     ) -> AsyncGenerator[EventTaken | RankLost, None]:
-        """Start the rank's trainer, unless `coords` is None, and pull its events until the trainer has ended.
+        """Start the rank's trainer, unless `assignment` is None, and pull its events until the trainer has ended.
 
         The caller applies what is yielded to the member before it asks for more.
         """
@@ -78,10 +78,12 @@ class EventPump:
 
         try:
             await self.journal.settled()
-            if coords is not None:
+            if assignment is not None:
                 holder = replica_holder(members, member)
                 replicas = replicas_at(members, member)
-                await member.placed.start(self.order.run, coords, None if holder is None else holder.handle, replicas)
+                await member.placed.start(
+                    self.order.run, assignment, None if holder is None else holder.handle, replicas
+                )
             while not member.exited:
                 if not await self.merger.spool.room(self._pull_s):
                     await member.placed.beat()

@@ -208,9 +208,9 @@ class Lifecycle:
     def _follow_again(self) -> None:
         gang, training = self.gang, self.gang.phase == "training"
         places = assignments(gang.order, gang.members, gang.restore) if training else [None] * len(gang.members)
-        for member, coords in zip(gang.members, places, strict=True):
+        for member, assignment in zip(gang.members, places, strict=True):
             if member.handle is not None and not member.exited:
-                self.generations.follow(member, coords)
+                self.generations.follow(member, assignment)
             elif not member.exited:
                 self.generations.lose(member, "the rank's actor died with its supervisor")
         if training:

@@ -55,8 +55,8 @@ class Generations:
         gang.restore = await self._choose_restore_step() if gang.generation > 1 else None
         for member, holder in zip(gang.members, choose_replica_holders(gang.members), strict=True):
             member.replica_holder = holder
-        for member, coords in zip(gang.members, assignments(gang.order, gang.members, gang.restore), strict=True):
-            self.follow(member, coords)
+        for member, assignment in zip(gang.members, assignments(gang.order, gang.members, gang.restore), strict=True):
+            self.follow(member, assignment)
         self.watch_over()
         return True
 
@@ -103,13 +103,13 @@ class Generations:
 
     # Its events.
 
-    def follow(self, member: Member, coords: RankAssignment | None) -> None:
-        """Take in a rank's events until its trainer has ended. `coords` None: it has its assignment."""
-        member.reader = asyncio.get_running_loop().create_task(self._follow(member, coords))
+    def follow(self, member: Member, assignment: RankAssignment | None) -> None:
+        """Take in a rank's events until its trainer has ended. `assignment` None: it has its assignment."""
+        member.reader = asyncio.get_running_loop().create_task(self._follow(member, assignment))
 
-    async def _follow(self, member: Member, coords: RankAssignment | None) -> None:
+    async def _follow(self, member: Member, assignment: RankAssignment | None) -> None:
         try:
-            async with contextlib.aclosing(self.gang.pump.follow(self.gang.members, member, coords)) as taken:
+            async with contextlib.aclosing(self.gang.pump.follow(self.gang.members, member, assignment)) as taken:
                 async for one in taken:
                     self._apply(member, one)
         except Exception as error:  # a fault of ours must not leave the gang waiting for this rank

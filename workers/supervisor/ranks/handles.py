@@ -110,11 +110,11 @@ class RankHandle:
         return reservation
 
     async def start(
-        self, run: Mapping[str, Any], coords: RankAssignment, holder: "RankHandle | None", replicas: Sequence[int]
+        self, run: Mapping[str, Any], assignment: RankAssignment, holder: "RankHandle | None", replicas: Sequence[int]
     ) -> None:
         """Give the trainer its run. `holder` takes replicas of its snapshots; it holds those of the ranks `replicas`."""
         actor = None if holder is None else holder.actor
-        await within(PULL_S + ANSWER_S, self.actor.start.remote(run, coords.to_json(), actor, replicas))
+        await within(PULL_S + ANSWER_S, self.actor.start.remote(run, assignment.to_json(), actor, replicas))
 
     async def pull(self, after: int, wait_s: float) -> "list[Event]":
         """Events after number `after`; acknowledges those up to it. Waits up to `wait_s` for the first."""
