@@ -14,6 +14,9 @@ from ...workers.supervisor.policies.straggler import Limits
 from ...workers.tasks.checkpoint_task import Operation, Outcome
 from ..schemas.node import ClusterNode
 
+#: What users order of a running gang: a fault, or a trace of its next steps.
+UserOrder = Fault | Trace
+
 
 @dataclass(frozen=True)
 class GangOrder:
@@ -65,11 +68,8 @@ class Cluster(Protocol):
         Harmless when repeated, and after its end. Raises GangLost.
         """
 
-    async def inject(self, gang: str, fault: Fault) -> None:
-        """Order a fault for the gang, which injects it once, even if it is ordered repeatedly. Raises GangLost."""
-
-    async def trace(self, gang: str, trace: Trace) -> None:
-        """Order a trace of the gang's next steps, which it records once, even if it is ordered repeatedly. Raises GangLost."""
+    async def deliver(self, gang: str, order: UserOrder) -> None:
+        """Give the gang an order, which it carries out once, even if it is delivered repeatedly. Raises GangLost."""
 
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
         """Run a checkpoint operation, on `node` if given, where the checkpoint is. Cancelling the caller ends it."""

@@ -18,7 +18,6 @@ from typing import Any, Final, TypeVar
 
 from ...workers.forkserver.client import ForkError
 from ...workers.messages.fault_request import Fault
-from ...workers.messages.trace_request import Trace
 from ...workers.supervisor.actor import Supervisor
 from ...workers.supervisor.journal import journal
 from ...workers.supervisor.ranks.placement_group import NAMESPACE, Order, rank_actors, remove_remains
@@ -28,7 +27,7 @@ from ..policies.warm_workers import shortage_of
 from ..schemas.node import ClusterNode
 from ..settings import Settings
 from . import allocations
-from .interface import GangOrder, Pull
+from .interface import GangOrder, Pull, UserOrder
 from .ray_head import Head, HeadError, Record, count_workers, lives
 
 T = TypeVar("T")
@@ -119,13 +118,14 @@ class Cluster:
         """Stop a gang (`reason`: cancel, preempt). Its last event reports that it has ended. Raises GangLost."""
         await self._ask(gang, lambda supervisor: supervisor.stop.remote(reason), ANSWER_S)
 
-    async def inject(self, gang: str, fault: Fault) -> None:
-        """Order a fault for the gang, which injects it once, even if it is ordered repeatedly. Raises GangLost."""
-        await self._ask(gang, lambda supervisor: supervisor.inject_fault.remote(fault.to_json()), ANSWER_S)
+    async def deliver(self, gang: str, order: UserOrder) -> None:
+        """Give the gang an order, which it carries out once, even if it is delivered repeatedly. Raises GangLost."""
 
-    async def trace(self, gang: str, trace: Trace) -> None:
-        """Order a trace of the gang's next steps, which it records once, even if it is ordered repeatedly. Raises GangLost."""
-        await self._ask(gang, lambda supervisor: supervisor.trace.remote(trace.to_json()), ANSWER_S)
+        def give(supervisor: Any) -> Any:
+            method = supervisor.inject_fault if isinstance(order, Fault) else supervisor.trace
+            return method.remote(order.to_json())
+
+        await self._ask(gang, give, ANSWER_S)
 
     async def perform(self, operation: Operation, node: str | None) -> Outcome:
         """Run a checkpoint operation as a task without a device, on `node` if given: there the checkpoint is. Cancelling ends it."""

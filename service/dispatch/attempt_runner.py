@@ -15,12 +15,10 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import RowMapping
 
 from ...workers.messages.event import VERSION
-from ...workers.messages.fault_request import Fault
-from ...workers.messages.trace_request import Trace
 from ...workers.spec import Run, TrainSpec
 from ...workers.supervisor.policies.loss_spike import Bounds
 from ...workers.supervisor.policies.straggler import Limits
-from ..cluster.interface import Cluster, GangOrder
+from ..cluster.interface import Cluster, GangOrder, UserOrder
 from ..errors import ClusterError, DatabaseError, GangLost, LeaseLost, OtherVersion
 from ..ids import gang_name
 from ..jobs import elastic
@@ -58,24 +56,17 @@ class Attempt:
         self._relayout, self._cancelled = asyncio.Event(), asyncio.Event()
         self._caught_up = asyncio.Event()  # whether all that the gang is known to have told is stored
         self._caught_up.set()
-        self._carrying: dict[str, asyncio.Task[None]] = {}  # orders on their way to the gang, by id
+        self._delivering: dict[str, asyncio.Task[None]] = {}  # by the order's id
 
-    def inject(self, gang: str, fault: Fault) -> None:
-        """Somebody asked for a fault. Harmless when it is said again."""
-        self._carry(fault.id, lambda: self.cluster.inject(gang, fault))
+    def deliver(self, gang: str, order: UserOrder) -> None:
+        """Begin to deliver the order. Does nothing if that was begun before."""
+        if order.id not in self._delivering:
+            self._delivering[order.id] = asyncio.create_task(self._deliver(gang, order), name=order.id)
 
-    def trace(self, gang: str, trace: Trace) -> None:
-        """Somebody asked for a trace. Harmless when it is said again."""
-        self._carry(trace.id, lambda: self.cluster.trace(gang, trace))
-
-    def _carry(self, order: str, give: Callable[[], Awaitable[None]]) -> None:
-        if order not in self._carrying:
-            self._carrying[order] = asyncio.create_task(self._until_taken(give), name=order)
-
-    async def _until_taken(self, give: Callable[[], Awaitable[None]]) -> None:
+    async def _deliver(self, gang: str, order: UserOrder) -> None:
         """Until the gang has the order, or is lost."""
         with contextlib.suppress(GangLost):
-            await self._patiently(give)
+            await self._patiently(partial(self.cluster.deliver, gang, order))
 
     def end(self, state: State) -> None:
         """The database says that the gang is to end: `cancelling`, or `relayouting`, which saves first."""
@@ -97,7 +88,7 @@ class Attempt:
         except ClusterError as error:
             await self._lose(self._word("cluster_unreachable", error.message))
         finally:
-            await _end_tasks(*self._carrying.values())
+            await _end_tasks(*self._delivering.values())
         await self._clear(attempt["gang"])
         async with self.store.write() as tx:
             await leases.release(tx, [self.lease.token])

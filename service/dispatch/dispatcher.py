@@ -206,10 +206,10 @@ class Dispatcher:
             self._running[token].attempt.end(asked.ending[token])
         for row in asked.faults:
             if running := self._running.get(row["lease_token"]):
-                running.attempt.inject(gang_name(row["job_id"], row["attempt"]), faults.order_of(row))
+                running.attempt.deliver(gang_name(row["job_id"], row["attempt"]), faults.order_of(row))
         for row in asked.traces:
             if running := self._running.get(row["lease_token"]):
-                running.attempt.trace(gang_name(row["job_id"], row["attempt"]), traces.order_of(row))
+                running.attempt.deliver(gang_name(row["job_id"], row["attempt"]), traces.order_of(row))
 
     async def _bury(self) -> None:
         """Once: what this machine's dead dispatchers held need not wait until their leases expire."""

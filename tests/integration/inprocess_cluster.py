@@ -8,13 +8,12 @@ from typing import Any
 from harness.events import whole_event
 from harness.traces import whole
 
-from shardyard.service.cluster.interface import GangOrder, Pull
+from shardyard.service.cluster.interface import GangOrder, Pull, UserOrder
 from shardyard.service.errors import ClusterError, GangLost
 from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.states import FINAL
 from shardyard.workers.messages.event import VERSION
 from shardyard.workers.messages.fault_request import Fault
-from shardyard.workers.messages.trace_request import Trace
 from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, perform
 
 
@@ -28,8 +27,7 @@ class Gang:
         self.stopped = asyncio.Event()
         self.changed = asyncio.Condition()
         self.stubborn = False  # does not end when it is told to
-        self.faults: list[Fault] = []  # ordered, also again
-        self.traces: list[Trace] = []  # ordered, also again
+        self.delivered: list[UserOrder] = []  # also again
 
     @property
     def ended(self) -> bool:
@@ -51,6 +49,13 @@ class Gang:
             "step", step=step, loss=loss, lr=1e-3, grad_norm=1.0, loss_scale=None, skipped=False, tokens=64 * step,
             tokens_per_s=640.0, step_s=0.1, step_s_min=0.1, step_s_median=0.1, step_s_max=0.2, slowest_rank=1,
         )  # fmt: skip
+
+    async def carry_out(self, order: UserOrder) -> None:
+        if isinstance(order, Fault):
+            await self.tell("fault", id=order.id, fault=order.kind, done=True, message="it was done", step=1)
+        else:
+            for kind, data in whole(order.id, range(1, order.steps + 1)):
+                await self.tell(kind, **data)
 
 
 Script = Callable[[Gang], Awaitable[None]]
@@ -95,7 +100,7 @@ class InProcessCluster:
         self.repeats = False  # pull gives acknowledged events again, too
         self.lost_replies = 0  # so many pulls happen, but their answers are lost
         self.version = VERSION  # of the events that gangs send
-        self.lost_orders = 0  # so many faults and traces are heard of, but not answered
+        self.lost_orders = 0  # this many deliveries happen, but their answers are lost
         self._scripts: dict[str, asyncio.Task[None]] = {}
 
     async def connect(self) -> None:
@@ -139,23 +144,12 @@ class InProcessCluster:
         if not told.ended:
             await told.state("cancelled", reason)
 
-    async def inject(self, gang: str, fault: Fault) -> None:
-        told = self._gang(gang)
-        again = fault in told.faults
-        told.faults.append(fault)
-        if (not again or self.repeats) and not told.ended:
-            await told.tell("fault", id=fault.id, fault=fault.kind, done=True, message="it was done", step=1)
-        if self.lost_orders:
-            self.lost_orders -= 1
-            raise ClusterError("the answer was lost")
-
-    async def trace(self, gang: str, trace: Trace) -> None:
-        told = self._gang(gang)
-        again = trace in told.traces
-        told.traces.append(trace)
-        if (not again or self.repeats) and not told.ended:
-            for kind, data in whole(trace.id, range(1, trace.steps + 1)):
-                await told.tell(kind, **data)
+    async def deliver(self, gang: str, order: UserOrder) -> None:
+        ordered = self._gang(gang)
+        again = order in ordered.delivered
+        ordered.delivered.append(order)
+        if (not again or self.repeats) and not ordered.ended:
+            await ordered.carry_out(order)
         if self.lost_orders:
             self.lost_orders -= 1
             raise ClusterError("the answer was lost")

@@ -61,8 +61,8 @@ async def lost(either: Cluster, gang: str, checkpoints: Path) -> None:
     for asking in (
         either.pull(gang, 0, 0.0),
         either.stop(gang, "cancel"),
-        either.inject(gang, Fault("fault-none", "corrupt-checkpoint")),
-        either.trace(gang, Trace("trace-none", 1)),
+        either.deliver(gang, Fault("fault-none", "corrupt-checkpoint")),
+        either.deliver(gang, Trace("trace-none", 1)),
     ):
         with pytest.raises(GangLost):
             await asking
@@ -106,11 +106,11 @@ async def test_orders_are_carried_out_once_and_a_stop_ends_as_cancelled(either: 
     events = await follow(either, gang.name, until=is_step(1))  # type: ignore[arg-type]
     fault, trace = Fault("fault-1", "corrupt-checkpoint"), Trace("trace-1", 1)
     for _ in range(2):
-        await either.inject(gang.name, fault)
-        await either.trace(gang.name, trace)
+        await either.deliver(gang.name, fault)
+        await either.deliver(gang.name, trace)
     events += await follow(either, gang.name, after=events[-1]["seq"], until=lambda event: event["kind"] == "fault")  # type: ignore[arg-type]
     for _ in range(2):
-        await either.inject(gang.name, fault)
+        await either.deliver(gang.name, fault)
         await either.stop(gang.name, "cancel")
     events += await follow(either, gang.name, after=events[-1]["seq"])  # type: ignore[arg-type]
 

@@ -48,7 +48,7 @@ class Struck:
 
     async def _order(self, fault: Fault) -> None:
         try:
-            await self.cluster.inject(self.name, fault)
+            await self.cluster.deliver(self.name, fault)
         except ClusterError:  # of a supervisor that just died of it: the dispatcher asks again, too
             await self._order(fault)
 

@@ -35,6 +35,7 @@ from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.workers.messages.event import VERSION
+from shardyard.workers.messages.trace_request import Trace
 
 from ..inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 
@@ -676,7 +677,7 @@ async def test_a_fault_that_a_user_asks_for_is_told_once(
         await until(store, job, reached(State.RUNNING))
         asked = await fault_injection.ask(store, settings, job.id, Wanted("kill-rank", 0), None, "me")
         gang = cluster.living[f"shardyard-{job.id}-1"]
-        await eventually(lambda: len(gang.faults) > 2)
+        await eventually(lambda: len(gang.delivered) > 2)
         async with asyncio.timeout(PATIENCE_S):
             while not await told_faults(store, job):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
@@ -685,7 +686,7 @@ async def test_a_fault_that_a_user_asks_for_is_told_once(
         await until(store, job, lambda now: Cursor.parse(now.cursor).step > seen + 5)
         await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
-    assert gang.faults == [gang.faults[0]] * 3 and gang.faults[0].id == asked.id
+    assert gang.delivered == [gang.delivered[0]] * 3 and gang.delivered[0].id == asked.id
     assert await told_faults(store, job) == [(asked.id, True, "me")]
 
 
@@ -702,10 +703,10 @@ async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
         async with asyncio.timeout(PATIENCE_S):
             while (await step_traces.traces(store, job.id)).items[0].state == "open":  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-        await eventually(lambda: len(gang.traces) == 3)
+        await eventually(lambda: len(gang.delivered) == 3)
         await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
-    assert {(order.id, order.steps) for order in gang.traces} == {(asked.id, 3)}
+    assert set(gang.delivered) == {Trace(asked.id, 3)}
     [one] = (await step_traces.traces(store, job.id)).items
     assert (one.id, one.state, one.parts, one.first_step, one.last_step) == (asked.id, "done", 6, 1, 3)
     told = [item.data for item in await story(store, job) if item.kind == "trace_finished"]
