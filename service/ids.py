@@ -2,30 +2,32 @@
 
 import re
 import secrets
+from typing import Final, Literal
 
 #: The cluster of whoever names none.
 CLUSTER = "default"
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
 _GANG = "shardyard-"
-_JOB = re.compile(r"job-[0-9a-z]{26}")
+_ULID = re.compile(r"[0-9a-z]{26}")
+
+Kind = Literal["job", "fault", "trace", "operation"]
+_PREFIXES: Final[dict[Kind, str]] = {"job": "job-", "fault": "fault-", "trace": "trace-", "operation": "op-"}
+
+
+def new_id(kind: Kind, now: float) -> str:
+    """The kind's prefix and a ULID: 48 bits of milliseconds, 80 random bits. `now` is unix seconds."""
+    return f"{_PREFIXES[kind]}{_ulid(now)}"
 
 
 def new_job_id(now: float) -> str:
-    """`job-` and a ULID: 48 bits of milliseconds, 80 random bits. `now` is unix seconds."""
-    return f"job-{_ulid(now)}"
+    return new_id("job", now)
 
 
-def new_fault_id(now: float) -> str:
-    return f"fault-{_ulid(now)}"
-
-
-def new_trace_id(now: float) -> str:
-    return f"trace-{_ulid(now)}"
-
-
-def new_operation_id(now: float) -> str:
-    return f"op-{_ulid(now)}"
+def parse(kind: Kind, text: str) -> str | None:
+    """The text if it has the form of an id of this kind, else None."""
+    prefix = _PREFIXES[kind]
+    return text if text.startswith(prefix) and _ULID.fullmatch(text, len(prefix)) else None
 
 
 def _ulid(now: float) -> str:
@@ -47,4 +49,4 @@ def job_of(gang: str) -> tuple[str, int] | None:
 
 def job_in(path: str) -> str | None:
     """The job in whose folder a checkpoint lies, None where the path names none."""
-    return next((part for part in reversed(path.split("/")) if _JOB.fullmatch(part)), None)
+    return next((part for part in reversed(path.split("/")) if parse("job", part)), None)

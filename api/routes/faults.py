@@ -37,8 +37,7 @@ _BODY = request_body.described("FaultRequest", "a rank's death", {"kind": "kill-
 async def inject(job: str, request: Request, context: In, actor: Actor, key: Key = None) -> Fault:
     """Ask for a fault, only where `SHARDYARD_FAULT_INJECTION` allows it. It strikes once; the event `fault` says when."""
     form = request_body.format_of(request)
-    wanted = request_body.validated(FaultRequest, parse(await request_body.read(request), form))
-    fault = fault_injection.Wanted(wanted.kind, wanted.rank, wanted.by_ms, wanted.for_s)
-    asked = await fault_injection.ask(context.store, context.settings, job, fault, key, actor)
+    body = request_body.validated(FaultRequest, parse(await request_body.read(request), form))
+    created = await fault_injection.create(context.store, context.settings, job, body, key, actor)
     context.stir()
-    return asked
+    return created

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from ...service.orders import checkpoint_operations
-from ...service.orders.checkpoint_operations import DTYPE, Wanted
+from ...service.orders.checkpoint_operations import DTYPE, OperationRequest
 from ...service.schemas.operation import Operation, Operations
 from ...workers.tasks.checkpoint_task import Dtype
 from ..http.dependencies import Actor, In, Key
@@ -29,9 +29,9 @@ _ASKING = (
 )
 async def verify(job: str, n: N, context: In, actor: Actor, key: Key = None) -> Operation:
     """Have the cluster compare every file with its checksum. Ask for the operation's state until it is done or failed."""
-    asked = await checkpoint_operations.ask(context.store, job, Wanted("verify", n), key, actor)
+    created = await checkpoint_operations.create(context.store, job, OperationRequest("verify", n), key, actor)
     context.stir()
-    return asked
+    return created
 
 
 @router.post(
@@ -51,9 +51,9 @@ async def export(
 ) -> Operation:
     """Have the cluster write a Hugging Face folder beside the job's checkpoints: `export-NNNNNNNN`, of other types than fp32 with
     `-bf16` and the like. One that is there already is kept."""
-    asked = await checkpoint_operations.ask(context.store, job, Wanted("export", n, dtype), key, actor)
+    created = await checkpoint_operations.create(context.store, job, OperationRequest("export", n, dtype), key, actor)
     context.stir()
-    return asked
+    return created
 
 
 @router.get(
@@ -69,7 +69,7 @@ async def list_operations(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Operations:
     """Newest first. A job keeps its last hundred."""
-    return await checkpoint_operations.operations(context.store, job, before=before, limit=limit)
+    return await checkpoint_operations.page(context.store, job, before=before, limit=limit)
 
 
 @router.get(
@@ -80,4 +80,4 @@ async def list_operations(
 )
 async def get_operation(job: str, operation: str, context: In) -> Operation:
     """Whether it waits, runs, is done or has failed, and with what result."""
-    return await checkpoint_operations.operation(context.store, job, operation)
+    return await checkpoint_operations.one(context.store, job, operation)

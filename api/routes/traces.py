@@ -45,9 +45,9 @@ async def trace(
     key: Key = None,
 ) -> Trace:
     """Record what every rank does in the next steps, on one clock. The event `trace_finished` says when it is done, or why it is not."""
-    asked = await step_traces.ask(context.store, job, steps, key, actor)
+    created = await step_traces.create(context.store, job, steps, key, actor)
     context.stir()
-    return asked
+    return created
 
 
 @router.get(
@@ -63,7 +63,7 @@ async def list_traces(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Traces:
     """Newest first. A job keeps its last ten."""
-    return await step_traces.traces(context.store, job, before=before, limit=limit)
+    return await step_traces.page(context.store, job, before=before, limit=limit)
 
 
 @router.get(

@@ -20,17 +20,15 @@ from .. import capacity
 from ..cluster.interface import Cluster
 from ..errors import ClusterError, DatabaseError, LeaseLost
 from ..failure_log import FailureLog
-from ..ids import gang_name, job_of
+from ..ids import job_of
 from ..nodes import fleet
-from ..orders import fault_injection as faults
-from ..orders import step_traces as traces
+from ..orders import fault_injection, step_traces
+from ..orders.order_frame import Delivery
 from ..schemas.node import ClusterNode
 from ..settings import Settings
 from ..states import HOLDING, State
 from ..store import clusters, jobs, leases, nodes
-from ..store import faults as fault_rows
 from ..store import operations as operation_rows
-from ..store import traces as trace_rows
 from ..store.engine import Store
 from ..store.leases import Lease
 from .admission import Admission, Walk, admit
@@ -63,8 +61,7 @@ class _Asked:
     """What the database asks of the dispatcher, of one moment."""
 
     ending: Mapping[str, State]  # lease token → the state of a job whose gang is to end
-    faults: Sequence[RowMapping]
-    traces: Sequence[RowMapping]
+    deliveries: Sequence[Delivery]
     abandoned: Sequence[str]
     operations: Sequence[RowMapping]
     queued: bool
@@ -188,11 +185,13 @@ class Dispatcher:
 
     async def _asked(self, tx: AsyncConnection) -> _Asked:
         tokens, reachable = self._running.keys(), self._unreachable is None
-        struck = bool(tokens) and self.settings.fault_injection
+        faults = tokens and self.settings.fault_injection
         return _Asked(
             ending=await leases.ending(tx) if tokens else {},
-            faults=await fault_rows.open_of(tx, tokens) if struck else (),
-            traces=await trace_rows.open_of(tx, tokens) if tokens else (),
+            deliveries=[
+                *(await fault_injection.deliveries(tx, tokens) if faults else ()),
+                *(await step_traces.deliveries(tx, tokens) if tokens else ()),
+            ],
             abandoned=await leases.abandoned(tx, _ADOPTIONS, self.settings.cluster) if reachable else (),
             operations=await operation_rows.free(tx, self._operating.room, self.settings.cluster)
             if reachable and self._operating.room
@@ -201,15 +200,12 @@ class Dispatcher:
         )
 
     def _carry_to_gangs(self, asked: _Asked) -> None:
-        """Which of them are to end, for a cancellation or to make room; faults and traces that users asked for."""
+        """End the gangs that are to end, for a cancellation or to make room; deliver what users ordered of the others."""
         for token in asked.ending.keys() & self._running.keys():
             self._running[token].attempt.end(asked.ending[token])
-        for row in asked.faults:
-            if running := self._running.get(row["lease_token"]):
-                running.attempt.deliver(gang_name(row["job_id"], row["attempt"]), faults.order_of(row))
-        for row in asked.traces:
-            if running := self._running.get(row["lease_token"]):
-                running.attempt.deliver(gang_name(row["job_id"], row["attempt"]), traces.order_of(row))
+        for delivery in asked.deliveries:
+            if running := self._running.get(delivery.token):
+                running.attempt.deliver(delivery.gang, delivery.order)
 
     async def _bury(self) -> None:
         """Once: what this machine's dead dispatchers held need not wait until their leases expire."""

@@ -197,8 +197,8 @@ class _Batch:
         if to == State.RECOVERING:
             self.columns["repairs"] = self.columns.get("repairs", self.job["repairs"]) + 1
         if self.ended:
-            await fault_injection.miss_all(self.tx, self.job["id"], self.attempt, word.actor, word.now)
-            await step_traces.miss_all(self.tx, self.job["id"], self.attempt, word.actor, word.now)
+            await fault_injection.settle_all(self.tx, self.job, word)
+            await step_traces.settle_all(self.tx, self.job, word)
             await attempts.end(self.tx, self.job["id"], self.attempt, word.reason or to, word.now)
         for state in route(self.state, to):
             await move(self.tx, self.job["id"], self.state, state, word, token=self.job["lease_token"])

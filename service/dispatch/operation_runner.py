@@ -86,7 +86,7 @@ class Operating:
             return failed("operation_lost", f"It was begun {TRIES} times, and none came to its end.")
         try:
             async with asyncio.timeout(self.settings.operation_s):
-                return await self.cluster.perform(checkpoint_operations.order_of(row), node)
+                return await self.cluster.perform(checkpoint_operations.task_of(row), node)
         except TimeoutError:
             return failed("operation_timeout", f"It was not done within {self.settings.operation_s:,.0f} s.")
 

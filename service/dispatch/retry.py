@@ -30,8 +30,8 @@ async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_of
         word = replace(word, reason=RELAYOUT, message=job["message"])
     error = await _error(tx, job) if word.reason == "exception" else None
     alike = None if error is None else await attempts.ended_by(tx, job["id"], error)
-    await fault_injection.miss_all(tx, job["id"], job["attempt"], word.actor, word.now)
-    await step_traces.miss_all(tx, job["id"], job["attempt"], word.actor, word.now)
+    await fault_injection.settle_all(tx, job, word)
+    await step_traces.settle_all(tx, job, word)
     await attempts.end(tx, job["id"], job["attempt"], word.reason or "lost", word.now, error)
     if job["state"] == State.CANCELLING:
         return await _settle(tx, job, State.CANCELLED, Word(word.actor, word.now, "cancelled_by_user"))

@@ -1,139 +1,111 @@
-"""Faults that users ask for: stored as orders, carried to the gang by its dispatcher, and settled once, by the event that tells it.
+"""Faults on request: stored as orders, delivered to the gang by its job's dispatcher, settled once, by the event that reports them.
 
-A fault is meant for the attempt that runs when it is asked for; when that ends before, the fault is missed.
+A fault is for the attempt that runs when it is requested. If that attempt ends first, the fault is missed.
 """
 
-import time
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ...workers.messages.event import FaultEvent, to_json
-from ...workers.messages.fault_request import OF_A_RANK, Kind
+from ...workers.messages.event import FaultEvent
+from ...workers.messages.fault_request import OF_A_RANK
 from ...workers.messages.fault_request import Fault as GangFault
-from ..errors import FaultsDisabled, IdempotencyConflict, InvalidFault, JobNotRunning
-from ..ids import new_fault_id
-from ..queries.jobs import existing
-from ..schemas.fault import Fault
+from ..errors import FaultsDisabled, InvalidFault, JobNotRunning
+from ..jobs.transitions import Word
+from ..schemas.fault import Fault, FaultRequest
 from ..settings import Settings
 from ..states import State
-from ..store import events
-from ..store import faults as rows
-from ..store import jobs as job_rows
 from ..store.engine import Store
+from ..store.tables import faults
+from . import order_frame
+from .order_frame import Delivery, OrderKind, Settlement
 
-#: What `slow-rank` does when it is not said.
+#: Defaults of `slow-rank`.
 BY_MS: Final = 50.0
 FOR_S: Final = 20.0
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A fault as it was asked for."""
-
-    kind: Kind
-    rank: int | None = None
-    by_ms: float | None = None
-    for_s: float | None = None
+#: The message of a fault whose attempt ended first.
+_MISSED: Final = "the attempt ended before the gang reported this fault"
 
 
-async def ask(
-    store: Store, settings: Settings, job: str, wanted: Wanted, idempotency_key: str | None, actor: str
+async def create(
+    store: Store, settings: Settings, job: str, request: FaultRequest, key: str | None, actor: str
 ) -> Fault:
-    """Store the order; the job's dispatcher sees it within `poll_s`. `job` is an id or a name.
+    """Store the fault; the job's dispatcher sees it within `poll_s`. `job` is an id or a name, `key` an idempotency key.
 
     Raises FaultsDisabled, JobNotFound, JobNotRunning, InvalidFault, IdempotencyConflict; then nothing is stored.
     """
     if not settings.fault_injection:
         raise FaultsDisabled()
     async with store.write() as tx:
-        found = await job_rows.lock(tx, (await existing(tx, job))["id"])
-        assert found is not None
-        known = await rows.by_key(tx, found["id"], idempotency_key) if idempotency_key else None
-        if known is not None:
-            return _replayed(known, _with_defaults(wanted))
-        _check(found, wanted)
-        return _record(await rows.insert(tx, _row(found, _with_defaults(wanted), idempotency_key, actor)))
+        _, row = await order_frame.create(tx, _KIND, job, _with_defaults(request), key, actor)
+    return _record(row)
 
 
-def _row(job: RowMapping, wanted: Wanted, idempotency_key: str | None, actor: str) -> dict[str, Any]:
-    now = time.time()
-    mine = {"id": new_fault_id(now), "job_id": job["id"], "attempt": job["attempt"], "asked_at": now}
-    return {**mine, **vars(wanted), "actor": actor, "idempotency_key": idempotency_key}
+def _with_defaults(request: FaultRequest) -> FaultRequest:
+    if request.kind != "slow-rank":
+        return request
+    by_ms = BY_MS if request.by_ms is None else request.by_ms
+    return request.model_copy(update={"by_ms": by_ms, "for_s": FOR_S if request.for_s is None else request.for_s})
 
 
-def _with_defaults(wanted: Wanted) -> Wanted:
-    if wanted.kind != "slow-rank":
-        return wanted
-    by_ms = BY_MS if wanted.by_ms is None else wanted.by_ms
-    return Wanted(wanted.kind, wanted.rank, by_ms, FOR_S if wanted.for_s is None else wanted.for_s)
-
-
-def _replayed(row: RowMapping, wanted: Wanted) -> Fault:
-    if Wanted(row["kind"], row["rank"], row["by_ms"], row["for_s"]) == wanted:
-        return _record(row)
-    raise IdempotencyConflict(
-        f"This idempotency key belongs to {row['id']}, which is another fault.",
-        field="Idempotency-Key",
-        remedy="Use a new key for a new fault.",
-    )
-
-
-def _check(job: RowMapping, wanted: Wanted) -> None:
+async def _prepare(_tx: AsyncConnection, job: RowMapping, request: FaultRequest) -> dict[str, Any]:
     if job["state"] != State.RUNNING:
         remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
         raise JobNotRunning(f"{job['id']} is {job['state']}; a fault strikes running jobs.", remedy=remedy)
-    _check_rank(wanted, job["world_size"])
+    _check_rank(request, job["world_size"])
     for name in ("by_ms", "for_s"):
-        if getattr(wanted, name) is not None and wanted.kind != "slow-rank":
-            raise InvalidFault(f"{wanted.kind} has no {name}.", field=name, remedy="Leave it out, or use slow-rank.")
-    if wanted.kind == "corrupt-checkpoint" and job["checkpoint"] is None:
+        if getattr(request, name) is not None and request.kind != "slow-rank":
+            raise InvalidFault(f"{request.kind} has no {name}.", field=name, remedy="Leave it out, or use slow-rank.")
+    if request.kind == "corrupt-checkpoint" and job["checkpoint"] is None:
         remedy = "Wait for its first: see train.checkpoint.every."
         raise InvalidFault(f"{job['id']} has no checkpoint yet.", field="kind", remedy=remedy)
+    return {"attempt": job["attempt"]}
 
 
-def _check_rank(wanted: Wanted, world_size: int) -> None:
+def _check_rank(request: FaultRequest, world_size: int) -> None:
     ranks = f"0 to {world_size - 1}" if world_size > 1 else "0"
-    if wanted.kind not in OF_A_RANK:
-        if wanted.rank is not None:
-            raise InvalidFault(f"{wanted.kind} is not of one rank.", field="rank", remedy="Leave it out.")
-    elif wanted.rank is None:
-        raise InvalidFault(f"{wanted.kind} needs a rank.", field="rank", remedy=f"Name one: {ranks}.")
-    elif not 0 <= wanted.rank < world_size:
-        raise InvalidFault(f"There is no rank {wanted.rank}.", field="rank", remedy=f"The job's ranks: {ranks}.")
+    if request.kind not in OF_A_RANK:
+        if request.rank is not None:
+            raise InvalidFault(f"{request.kind} is not of one rank.", field="rank", remedy="Leave it out.")
+    elif request.rank is None:
+        raise InvalidFault(f"{request.kind} needs a rank.", field="rank", remedy=f"Name one: {ranks}.")
+    elif not 0 <= request.rank < world_size:
+        raise InvalidFault(f"There is no rank {request.rank}.", field="rank", remedy=f"The job's ranks: {ranks}.")
 
 
-def order_of(row: RowMapping) -> GangFault:
-    """What the gang is told."""
+async def deliveries(tx: AsyncConnection, tokens: Collection[str]) -> list[Delivery]:
+    """The open faults of the gangs under these leases, oldest first."""
+    return await order_frame.deliveries(tx, faults, tokens, _message)
+
+
+def _message(row: RowMapping) -> GangFault:
     return GangFault(row["id"], row["kind"], row["rank"], row["by_ms"], row["for_s"])
 
 
 async def settle(tx: AsyncConnection, job_id: str, event: FaultEvent, ts: float) -> FaultEvent | None:
     """The gang's event as it is stored, or None if the fault was settled before. Call only with the job's row locked."""
-    row = await rows.settle(tx, job_id, event.id, ts)
-    return None if row is None else _event(row, True, event.message, event.step)
+    return await order_frame.settle(tx, _SETTLEMENT, job_id, event, {"settled_at": ts})
 
 
-async def miss_all(tx: AsyncConnection, job_id: str, attempt: int, actor: str, now: float) -> None:
-    """The attempt ends: what was to strike it does not any more. Call only with the job's row locked."""
-    message = "the attempt ended before it was told to be done"
-    missed = [_event(row, False, message, None) for row in await rows.settle_all(tx, job_id, now)]
-    same = {"attempt": attempt, "kind": FaultEvent.kind, "ts": now, "actor": actor}
-    await events.append(tx, job_id, [{**same, "data": to_json(event)} for event in missed])
+async def settle_all(tx: AsyncConnection, job: RowMapping, word: Word) -> None:
+    """Settle what is open when an attempt ends, as missed. Call only with the job's row locked."""
+    await order_frame.settle_all(tx, _SETTLEMENT, job, word)
 
 
-def _event(row: RowMapping, done: bool, message: str, step: int | None) -> FaultEvent:
+def _event(row: RowMapping, event: FaultEvent | None) -> FaultEvent:
     return FaultEvent(
         id=row["id"],
         fault=row["kind"],
         rank=row["rank"],
         by_ms=row["by_ms"],
         for_s=row["for_s"],
-        done=done,
-        message=message,
-        step=step,
+        done=event is not None,
+        message=_MISSED if event is None else event.message,
+        step=None if event is None else event.step,
         asked_by=row["actor"],
         asked_at=row["asked_at"],
     )
@@ -152,3 +124,7 @@ def _record(row: RowMapping) -> Fault:
         asked_at=row["asked_at"],
         settled_at=row["settled_at"],
     )
+
+
+_KIND: Final = OrderKind("fault", faults, _prepare)
+_SETTLEMENT: Final = Settlement(faults, missed={}, event=_event)

@@ -1,89 +1,80 @@
-"""Traces of steps that users ask for: stored as orders, carried to the gang by its dispatcher, settled once, by the event that ends them.
+"""Traces of steps on request: stored as orders, delivered to the gang by its job's dispatcher, settled once, by the event that ends them.
 
-A trace is of the attempt that runs when it is asked for; when that ends before, it has failed. A job has one open trace at a time, and
-keeps its newest ones. What the ranks tell of a step is large: it is kept part by part (`trace_spans.py`), never as an event.
+A trace is of the attempt that runs when it is requested. If that attempt ends first, the trace has failed. A job has one open trace at a
+time, and keeps its newest ones. The spans that ranks report are large: they are stored part by part (`trace_spans.py`), never as an event.
 """
 
-import re
-import time
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ...workers.messages.event import TraceEvent, TraceFinishedEvent, to_json
+from ...workers.messages.event import TraceEvent, TraceFinishedEvent
 from ...workers.messages.trace_request import TRACED_RANKS
 from ...workers.messages.trace_request import Trace as GangTrace
-from ..errors import IdempotencyConflict, InvalidCursor, JobNotRunning, TraceNotFound, TraceOpen
-from ..ids import new_trace_id
-from ..queries.jobs import existing
+from .. import ids
+from ..errors import JobNotRunning, TraceNotFound, TraceOpen
+from ..jobs.transitions import Word
 from ..schemas.trace import Trace, Traces
 from ..states import State
-from ..store import events
-from ..store import jobs as job_rows
+from ..store import orders
 from ..store import traces as rows
 from ..store.engine import Store
 from ..store.packing import trace_spans
+from ..store.tables import traces
+from . import order_frame
+from .order_frame import Delivery, OrderKind, Settlement
 
-#: Traces that are kept of a job.
+#: Traces that a job keeps.
 KEPT: Final = 10
 
-_ID = re.compile(r"trace-[0-9a-z]{26}")
+
+@dataclass(frozen=True)
+class TraceRequest:
+    """A trace of the next `steps` steps."""
+
+    steps: int
 
 
-async def ask(store: Store, job: str, steps: int, idempotency_key: str | None, actor: str) -> Trace:
-    """Store the order; the job's dispatcher sees it within `poll_s`. `job` is an id or a name.
+async def create(store: Store, job: str, steps: int, key: str | None, actor: str) -> Trace:
+    """Store the trace; the job's dispatcher sees it within `poll_s`. `job` is an id or a name, `key` an idempotency key.
 
     Raises JobNotFound, JobNotRunning, TraceOpen, IdempotencyConflict; then nothing is stored.
     """
     async with store.write() as tx:
-        found = await job_rows.lock(tx, (await existing(tx, job))["id"])
-        assert found is not None
-        known = await rows.by_key(tx, found["id"], idempotency_key) if idempotency_key else None
-        if known is not None:
-            _check_replayed(known, steps)
-            return await _record(tx, found, known)
-        await _check(tx, found)
-        return await _record(tx, found, await rows.insert(tx, _row(found, steps, idempotency_key, actor), KEPT))
+        found, row = await order_frame.create(tx, _KIND, job, TraceRequest(steps), key, actor)
+        return await _record(tx, found, row)
 
 
-def _row(job: RowMapping, steps: int, idempotency_key: str | None, actor: str) -> dict[str, Any]:
-    now = time.time()
-    mine = {"id": new_trace_id(now), "job_id": job["id"], "attempt": job["attempt"], "asked_at": now}
-    return {**mine, "steps": steps, "state": "open", "actor": actor, "idempotency_key": idempotency_key}
-
-
-def _check_replayed(row: RowMapping, steps: int) -> None:
-    if row["steps"] != steps:
-        raise IdempotencyConflict(
-            f"This idempotency key belongs to {row['id']}, which is a trace of {row['steps']} steps.",
-            field="Idempotency-Key",
-            remedy="Use a new key for a new trace.",
-        )
-
-
-async def _check(tx: AsyncConnection, job: RowMapping) -> None:
+async def _prepare(tx: AsyncConnection, job: RowMapping, _request: TraceRequest) -> dict[str, Any]:
     if job["state"] != State.RUNNING:
         remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
         message = f"{job['id']} is {job['state']}; steps are traced while a job runs."
         raise JobNotRunning(message, field="job", remedy=remedy)
-    open_one = await rows.open_one(tx, job["id"])
-    if open_one is not None:
+    for row in await orders.open_of(tx, traces, job["id"]):
         remedy = "Wait for its end: shardyard trace JOB --list"
-        raise TraceOpen(f"{open_one['id']} is being recorded.", field="job", remedy=remedy)
+        raise TraceOpen(f"{row['id']} is being recorded.", field="job", remedy=remedy)
+    return {"attempt": job["attempt"], "state": "open"}
 
 
-def order_of(row: RowMapping) -> GangTrace:
-    """What the gang is told."""
+async def deliveries(tx: AsyncConnection, tokens: Collection[str]) -> list[Delivery]:
+    """The open traces of the gangs under these leases, oldest first."""
+    return await order_frame.deliveries(tx, traces, tokens, _message)
+
+
+def _message(row: RowMapping) -> GangTrace:
     return GangTrace(row["id"], row["steps"])
 
 
 async def keep(tx: AsyncConnection, job_id: str, event: TraceEvent) -> None:
-    """Store what a rank tells of a step, where its trace is open. Call only with the job's row locked.
+    """Store what a rank reports of a step, where its trace is open. Call only with the job's row locked.
 
     Raises ValueError for a number that is not finite or out of range, or an unknown action; then nothing is stored.
     """
-    row = await rows.get(tx, job_id, event.id) if _ID.fullmatch(event.id) else None
+    trace = ids.parse("trace", event.id)
+    row = None if trace is None else await orders.by_id(tx, traces, job_id, trace)
     if row is not None and row["settled_at"] is None:
         await rows.keep(tx, {"job_id": job_id, "trace_id": row["id"], **trace_spans.columns(event)})
 
@@ -97,19 +88,15 @@ async def settle(tx: AsyncConnection, job_id: str, event: TraceFinishedEvent, ts
         "first_step": first,
         "last_step": last,
     }
-    row = await rows.settle(tx, job_id, event.id, ts, outcome)
-    return None if row is None else _event(row)
+    return await order_frame.settle(tx, _SETTLEMENT, job_id, event, {"settled_at": ts, **outcome})
 
 
-async def miss_all(tx: AsyncConnection, job_id: str, attempt: int, actor: str, now: float) -> None:
-    """The attempt ends: what is not recorded by now will not be. Call only with the job's row locked."""
-    outcome = {"state": "failed", "message": "the attempt ended before all steps were told"}
-    missed = [_event(row) for row in await rows.settle_all(tx, job_id, now, outcome)]
-    same = {"attempt": attempt, "kind": TraceFinishedEvent.kind, "ts": now, "actor": actor}
-    await events.append(tx, job_id, [{**same, "data": to_json(event)} for event in missed])
+async def settle_all(tx: AsyncConnection, job: RowMapping, word: Word) -> None:
+    """Settle what is open when an attempt ends, as failed. Call only with the job's row locked."""
+    await order_frame.settle_all(tx, _SETTLEMENT, job, word)
 
 
-def _event(row: RowMapping) -> TraceFinishedEvent:
+def _event(row: RowMapping, _event: TraceFinishedEvent | None) -> TraceFinishedEvent:
     return TraceFinishedEvent(
         id=row["id"],
         done=row["state"] == "done",
@@ -120,22 +107,16 @@ def _event(row: RowMapping) -> TraceFinishedEvent:
     )
 
 
-async def traces(store: Store, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
-    """Traces of a job (id or name) that were asked for before the trace `before`, newest first. Raises JobNotFound, InvalidCursor."""
-    if before is not None and _ID.fullmatch(before) is None:
-        remedy = "Use `next` of the page before."
-        raise InvalidCursor(f"{before[:80]!r} is not a trace.", field="before", remedy=remedy)
+async def page(store: Store, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
+    """Traces of a job (id or name) below the id `before`, newest first. Raises JobNotFound, InvalidCursor."""
     async with store.read() as tx:
-        found = await existing(tx, job)
-        page = await rows.before(tx, found["id"], before, limit + 1)
-        items = [await _record(tx, found, row) for row in page[:limit]]
-    return Traces(items=items, next=items[-1].id if len(page) > limit else None)
+        found, page_rows, after = await order_frame.page(tx, _KIND, job, before, limit)
+        return Traces(items=[await _record(tx, found, row) for row in page_rows], next=after)
 
 
 async def one(tx: AsyncConnection, job: str, trace: str) -> tuple[Trace, int]:
-    """A job's trace, and of how many ranks the job is. Raises JobNotFound, TraceNotFound."""
-    found = await existing(tx, job)
-    row = await rows.get(tx, found["id"], trace) if _ID.fullmatch(trace) else None
+    """A trace of a job (id or name), and the job's world size. Raises JobNotFound, TraceNotFound."""
+    found, row = await order_frame.find(tx, _KIND, job, trace)
     if row is None:
         remedy = f"A job keeps its newest {KEPT}; see which there are with: shardyard trace JOB --list"
         raise TraceNotFound(f"{found['id']} has no trace {trace[:80]!r}.", field="trace", remedy=remedy)
@@ -159,3 +140,8 @@ async def _record(tx: AsyncConnection, job: RowMapping, row: RowMapping) -> Trac
         asked_at=row["asked_at"],
         settled_at=row["settled_at"],
     )
+
+
+_KIND: Final = OrderKind("trace", traces, _prepare, keep_settled=KEPT - 1)
+_MISSED: Final = {"state": "failed", "message": "the attempt ended before its ranks reported all steps"}
+_SETTLEMENT: Final = Settlement(traces, missed=_MISSED, event=_event)

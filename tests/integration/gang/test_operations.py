@@ -21,15 +21,15 @@ from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.orders import checkpoint_operations
-from shardyard.service.orders.checkpoint_operations import Wanted, ask
+from shardyard.service.orders.checkpoint_operations import OperationRequest, create
 from shardyard.service.schemas.operation import Exported, Operation
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
-from shardyard.service.store import events
+from shardyard.service.store import events, orders
 from shardyard.service.store import jobs as job_rows
-from shardyard.service.store import operations as rows
 from shardyard.service.store.engine import Store
+from shardyard.service.store.tables import operations
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.storage.open_folder import folder_at
 
@@ -83,10 +83,10 @@ async def until(holds: Callable[[], Any], what: str) -> None:
 
 async def settled(store: Store, job: str, asked: Operation) -> Operation:
     async def over() -> bool:
-        return (await checkpoint_operations.operation(store, job, asked.id)).settled_at is not None
+        return (await checkpoint_operations.one(store, job, asked.id)).settled_at is not None
 
     await until(over, f"the end of {asked}")
-    return await checkpoint_operations.operation(store, job, asked.id)
+    return await checkpoint_operations.one(store, job, asked.id)
 
 
 @pytest.mark.full  # seven tasks, each of which imports torch
@@ -99,12 +99,16 @@ async def test_the_cluster_verifies_and_exports_what_an_ended_job_has_saved(
         job, [whole, damaged, removed] = await ended_job(store, quick, *told)
         damage(tmp_path, 20)
         folder_at(str(place(tmp_path, 30))).remove_all()
-        wanted = [Wanted("verify", n) for n in (whole, damaged, removed)]
-        wanted += [Wanted("export", n, dtype) for n, dtype in ((whole, "fp32"), (whole, "bf16"), (damaged, "fp32"))]  # type: ignore[arg-type]
-        asked = [await ask(store, job, one, None, "me") for one in wanted]
+        request = [OperationRequest("verify", n) for n in (whole, damaged, removed)]
+        request += [
+            OperationRequest("export", n, dtype) for n, dtype in ((whole, "fp32"), (whole, "bf16"), (damaged, "fp32"))
+        ]  # type: ignore[arg-type]
+        asked = [await create(store, job, one, None, "me") for one in request]
         async with dispatching(store, quick, cluster):
             found = [await settled(store, job, one) for one in asked]
-            again = await settled(store, job, await ask(store, job, Wanted("export", whole, "fp32"), None, "me"))
+            again = await settled(
+                store, job, await create(store, job, OperationRequest("export", whole, "fp32"), None, "me")
+            )
     assert [one.state for one in found] == ["done"] * 5 + ["failed"]
     verified = [one.verified for one in found[:3]]
     assert [(one.verdict, one.damaged) for one in verified if one] == [
@@ -135,10 +139,10 @@ async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
     quick = settings.model_copy(update={"poll_s": 0.1, "lease_s": 5.0})
     async with opened(database_url) as store:
         job, [n] = await ended_job(store, quick, stuck(tmp_path, 10))
-        asked = await ask(store, job, Wanted("verify", n), None, "me")
+        asked = await create(store, job, OperationRequest("verify", n), None, "me")
         async with dispatching(store, quick, cluster):
             pipe = await reader_of(place(tmp_path, 10) / FILE)
-            assert (await checkpoint_operations.operation(store, job, asked.id)).state == "running"
+            assert (await checkpoint_operations.one(store, job, asked.id)).state == "running"
         await until(lambda: left(pipe), "the task's end with its dispatcher, which ended in order")
         back = await row_of(store, job, asked)
         assert (back["state"], back["tries"], back["lease_token"]) == ("waiting", 0, None)
@@ -165,7 +169,7 @@ async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
 
 async def row_of(store: Store, job: str, asked: Operation) -> Any:
     async with store.read() as tx:
-        return await rows.get(tx, job, asked.id)
+        return await orders.by_id(tx, operations, job, asked.id)
 
 
 async def reader_of(fifo: Path) -> int:

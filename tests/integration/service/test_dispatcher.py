@@ -22,9 +22,9 @@ from shardyard.service.errors import InvalidLayout, JobEnded
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.reshard import relayout
 from shardyard.service.orders import fault_injection, step_traces
-from shardyard.service.orders.fault_injection import Wanted
 from shardyard.service.queries import jobs, live_tail
 from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.fault import FaultRequest
 from shardyard.service.schemas.job import Budget, Job, Summary
 from shardyard.service.schemas.live_tail import Scope
 from shardyard.service.settings import Settings
@@ -675,7 +675,9 @@ async def test_a_fault_that_a_user_asks_for_is_told_once(
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
-        asked = await fault_injection.ask(store, settings, job.id, Wanted("kill-rank", 0), None, "me")
+        asked = await fault_injection.create(
+            store, settings, job.id, FaultRequest(kind="kill-rank", rank=0), None, "me"
+        )
         gang = cluster.living[f"shardyard-{job.id}-1"]
         await eventually(lambda: len(gang.delivered) > 2)
         async with asyncio.timeout(PATIENCE_S):
@@ -698,16 +700,16 @@ async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
-        asked = await step_traces.ask(store, job.id, 3, None, "me")
+        asked = await step_traces.create(store, job.id, 3, None, "me")
         gang = cluster.living[f"shardyard-{job.id}-1"]
         async with asyncio.timeout(PATIENCE_S):
-            while (await step_traces.traces(store, job.id)).items[0].state == "open":  # noqa: ASYNC110
+            while (await step_traces.page(store, job.id)).items[0].state == "open":  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await eventually(lambda: len(gang.delivered) == 3)
         await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
     assert set(gang.delivered) == {Trace(asked.id, 3)}
-    [one] = (await step_traces.traces(store, job.id)).items
+    [one] = (await step_traces.page(store, job.id)).items
     assert (one.id, one.state, one.parts, one.first_step, one.last_step) == (asked.id, "done", 6, 1, 3)
     told = [item.data for item in await story(store, job) if item.kind == "trace_finished"]
     assert [(data["id"], data["done"]) for data in told] == [(asked.id, True)]
@@ -721,7 +723,7 @@ async def test_a_fault_that_no_dispatcher_may_carry_is_missed(
     async with dispatching(store, settings, cluster):  # its settings do not allow faults
         await until(store, job, reached(State.RUNNING))
         allowed = settings.model_copy(update={"fault_injection": True})
-        asked = await fault_injection.ask(store, allowed, job.id, Wanted("kill-supervisor"), None, "me")
+        asked = await fault_injection.create(store, allowed, job.id, FaultRequest(kind="kill-supervisor"), None, "me")
         await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
     assert await told_faults(store, job) == [(asked.id, False, "me")]

@@ -10,7 +10,7 @@ from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.dispatch.operation_runner import Operating
 from shardyard.service.errors import CheckpointDamaged, CheckpointGone, ShardyardError
 from shardyard.service.jobs import submit as submitting
-from shardyard.service.orders.checkpoint_operations import Wanted, ask
+from shardyard.service.orders.checkpoint_operations import OperationRequest, create
 from shardyard.service.queries.checkpoints import checkpoints
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
@@ -68,9 +68,9 @@ async def test_what_is_damaged_or_removed_is_refused_with_a_remedy(
     away = settings.model_copy(update={"local_files": False})
     refusals: tuple[tuple[int, type[ShardyardError]], ...] = ((10, CheckpointGone), (20, CheckpointDamaged))
     for step, kind in refusals:
-        for wanted in (Wanted("verify", n[step]), Wanted("export", n[step], "fp32")):
+        for request in (OperationRequest("verify", n[step]), OperationRequest("export", n[step], "fp32")):
             with pytest.raises(kind) as refused:
-                await ask(store, job.id, wanted, None, "me")
+                await create(store, job.id, request, None, "me")
             assert (refused.value.field, bool(refused.value.remedy)) == ("n", True)
         for where in (root, f"s3://bucket/{job.id}"):
             child = spec(resume_from=below(where, f"step-{step:08d}"))
@@ -79,7 +79,7 @@ async def test_what_is_damaged_or_removed_is_refused_with_a_remedy(
             assert refused.value.field == "train.resume_from" and f"shardyard checkpoints {job.id}" in str(
                 refused.value.remedy
             )
-    await ask(store, job.id, Wanted("verify", n[30]), None, "me")
+    await create(store, job.id, OperationRequest("verify", n[30]), None, "me")
     child, created = await submitting.submit(
         store, away, spec(resume_from=below(root, "step-00000030")), None, "", "me"
     )
@@ -119,7 +119,9 @@ async def test_an_operation_says_what_it_found(
     job, lease = placed
     await take_in(store, lease, 1, told(saved(root, 10)))
     [only] = (await checkpoints(store, job.id)).items
-    asked = await ask(store, job.id, Wanted(kind, only.n, "fp32" if kind == "export" else None), None, "me")
+    asked = await create(
+        store, job.id, OperationRequest(kind, only.n, "fp32" if kind == "export" else None), None, "me"
+    )
     cluster = Finding()
     cluster.outcome = outcome
     operating = Operating(store, settings, cluster, "test")

@@ -18,20 +18,30 @@ from shardyard.service.errors import (
 )
 from shardyard.service.jobs.transitions import Word, move
 from shardyard.service.orders import fault_injection
-from shardyard.service.orders.fault_injection import Wanted, ask
+from shardyard.service.orders.fault_injection import create
 from shardyard.service.queries import live_tail
 from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.fault import FaultRequest
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
-from shardyard.service.store import faults as rows
 from shardyard.service.store import jobs as job_rows
+from shardyard.service.store import orders
 from shardyard.service.store.engine import Store
+from shardyard.service.store.tables import faults
 from shardyard.workers.messages.event import FaultEvent
+from shardyard.workers.messages.fault_request import Kind
 
 from .conftest import Submit
 
-KILL = Wanted("kill-rank", 1)
+
+def requested(
+    kind: Kind, rank: int | None = None, by_ms: float | None = None, for_s: float | None = None
+) -> FaultRequest:
+    return FaultRequest.model_construct(kind=kind, rank=rank, by_ms=by_ms, for_s=for_s)
+
+
+KILL = requested("kill-rank", 1)
 
 
 @pytest.fixture
@@ -60,44 +70,44 @@ async def test_what_cannot_be_struck_is_refused(
 ) -> None:
     queued, job = await submit(name="queued"), await running(store, submit)
     with pytest.raises(FaultsDisabled) as disabled:
-        await ask(store, settings, job.id, KILL, None, "me")
+        await create(store, settings, job.id, KILL, None, "me")
     assert "SHARDYARD_FAULT_INJECTION" in str(disabled.value.remedy)
-    cases: list[tuple[str, Wanted, type[ShardyardError], str | None]] = [
+    cases: list[tuple[str, FaultRequest, type[ShardyardError], str | None]] = [
         ("nobody", KILL, JobNotFound, None),
         ("nul\0", KILL, JobNotFound, None),
         (queued.id, KILL, JobNotRunning, None),
-        (job.id, Wanted("kill-rank"), InvalidFault, "rank"),
-        (job.id, Wanted("kill-actor", 2), InvalidFault, "rank"),
-        (job.id, Wanted("hang-rank", -1), InvalidFault, "rank"),
-        (job.id, Wanted("kill-supervisor", 0), InvalidFault, "rank"),
-        (job.id, Wanted("kill-rank", 0, by_ms=5.0), InvalidFault, "by_ms"),
-        (job.id, Wanted("corrupt-checkpoint", for_s=5.0), InvalidFault, "for_s"),
-        (job.id, Wanted("corrupt-checkpoint"), InvalidFault, "kind"),
+        (job.id, requested("kill-rank"), InvalidFault, "rank"),
+        (job.id, requested("kill-actor", 2), InvalidFault, "rank"),
+        (job.id, requested("hang-rank", -1), InvalidFault, "rank"),
+        (job.id, requested("kill-supervisor", 0), InvalidFault, "rank"),
+        (job.id, requested("kill-rank", 0, by_ms=5.0), InvalidFault, "by_ms"),
+        (job.id, requested("corrupt-checkpoint", for_s=5.0), InvalidFault, "for_s"),
+        (job.id, requested("corrupt-checkpoint"), InvalidFault, "kind"),
     ]
-    for name, wanted, kind, field in cases:
+    for name, request, kind, field in cases:
         with pytest.raises(kind) as refused:
-            await ask(store, harmed, name, wanted, None, "me")
-        assert (refused.value.field, bool(refused.value.remedy)) == (field, True), wanted
+            await create(store, harmed, name, request, None, "me")
+        assert (refused.value.field, bool(refused.value.remedy)) == (field, True), request
     async with store.write() as tx:
-        assert await rows.settle_all(tx, job.id, 0.0) == []
+        assert await orders.open_of(tx, faults, job.id) == []
 
 
 async def test_one_key_is_one_fault(store: Store, harmed: Settings, submit: Submit) -> None:
     job = await running(store, submit)
-    asked = await asyncio.gather(*(ask(store, harmed, job.id, KILL, "key", "me") for _ in range(10)))
+    asked = await asyncio.gather(*(create(store, harmed, job.id, KILL, "key", "me") for _ in range(10)))
     assert len({fault.id for fault in asked}) == 1
     assert (asked[0].job, asked[0].attempt, asked[0].actor, asked[0].settled_at) == (job.id, 0, "me", None)
-    assert (await ask(store, harmed, job.id, KILL, None, "me")).id != asked[0].id
+    assert (await create(store, harmed, job.id, KILL, None, "me")).id != asked[0].id
     with pytest.raises(IdempotencyConflict):
-        await ask(store, harmed, job.id, Wanted("kill-rank", 0), "key", "me")
-    slow = await ask(store, harmed, job.name, Wanted("slow-rank", 0), "slow", "me")
+        await create(store, harmed, job.id, requested("kill-rank", 0), "key", "me")
+    slow = await create(store, harmed, job.name, requested("slow-rank", 0), "slow", "me")
     assert (slow.by_ms, slow.for_s) == (fault_injection.BY_MS, fault_injection.FOR_S)
-    assert (await ask(store, harmed, job.id, Wanted("slow-rank", 0), "slow", "me")).id == slow.id
+    assert (await create(store, harmed, job.id, requested("slow-rank", 0), "slow", "me")).id == slow.id
 
 
 async def test_a_fault_is_told_once_done_or_missed(store: Store, harmed: Settings, submit: Submit) -> None:
     job = await running(store, submit, steps=7)
-    struck, missed = [await ask(store, harmed, job.id, KILL, None, who) for who in ("me", "you")]
+    struck, missed = [await create(store, harmed, job.id, KILL, None, who) for who in ("me", "you")]
     event = FaultEvent(id=struck.id, fault="kill-rank", done=True, message="it was done", step=3)
     async with store.write() as tx:
         first = await fault_injection.settle(tx, job.id, event, 5.0)
@@ -113,4 +123,4 @@ async def test_a_fault_is_told_once_done_or_missed(store: Store, harmed: Setting
     async with store.write() as tx:
         assert await fault_injection.settle(tx, job.id, replace(event, id=missed.id), 8.0) is None
     with pytest.raises(JobNotRunning):
-        await ask(store, harmed, job.id, KILL, None, "me")
+        await create(store, harmed, job.id, KILL, None, "me")

@@ -17,13 +17,14 @@ from shardyard.service.errors import (
     TooManyOperations,
 )
 from shardyard.service.orders import checkpoint_operations
-from shardyard.service.orders.checkpoint_operations import KEPT, MOST_OPEN, Wanted, ask
+from shardyard.service.orders.checkpoint_operations import KEPT, MOST_OPEN, OperationRequest, create
 from shardyard.service.schemas.job import Job
 from shardyard.service.schemas.operation import Verified
-from shardyard.service.store import events, jobs
+from shardyard.service.store import events, jobs, orders
 from shardyard.service.store import operations as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.service.store.tables import operations
 
 from .conftest import Submit
 
@@ -51,40 +52,42 @@ async def told_position(store: Store, job: Job) -> int:
 async def test_what_cannot_be_done_is_refused(store: Store, submit: Submit) -> None:
     job = await submit(steps=100, checkpoint={"export": True})
     [early, last] = await told(store, job, 50, 100)
-    cases: list[tuple[str, Wanted, type[ShardyardError], str | None]] = [
-        ("nobody", Wanted("verify", early), JobNotFound, None),
-        (job.id, Wanted("verify", 1), CheckpointNotFound, "n"),  # the story begins with its state
-        (job.id, Wanted("export", last + 1, "fp32"), CheckpointNotFound, "n"),
-        (job.id, Wanted("export", last, "fp32"), ExportUnderway, "n"),
+    cases: list[tuple[str, OperationRequest, type[ShardyardError], str | None]] = [
+        ("nobody", OperationRequest("verify", early), JobNotFound, None),
+        (job.id, OperationRequest("verify", 1), CheckpointNotFound, "n"),  # the story begins with its state
+        (job.id, OperationRequest("export", last + 1, "fp32"), CheckpointNotFound, "n"),
+        (job.id, OperationRequest("export", last, "fp32"), ExportUnderway, "n"),
     ]
-    for name, wanted, kind, field in cases:
+    for name, request, kind, field in cases:
         with pytest.raises(kind) as refused:
-            await ask(store, name, wanted, None, "me")
-        assert (refused.value.field, bool(refused.value.remedy)) == (field, True), wanted
-    assert (await checkpoint_operations.operations(store, job.id)).items == []
+            await create(store, name, request, None, "me")
+        assert (refused.value.field, bool(refused.value.remedy)) == (field, True), request
+    assert (await checkpoint_operations.page(store, job.id)).items == []
     out = [
-        (await ask(store, job.id, Wanted("export", n, dtype), None, "me")).id
+        (await create(store, job.id, OperationRequest("export", n, dtype), None, "me")).id
         for n, dtype in ((early, "fp32"), (last, "bf16"))
     ]
     async with store.read() as tx:
-        found = [row["out"] for row in await rows.open_of(tx, job.id)]
+        found = [row["out"] for row in await orders.open_of(tx, operations, job.id)]
     assert len(out) == 2 and found == [f"/shelf/{job.id}/export-00000050", f"/shelf/{job.id}/export-00000100-bf16"]
 
 
 async def test_one_key_and_one_wish_are_one_operation(store: Store, submit: Submit) -> None:
     job = await submit()
     [first, second] = await told(store, job, 10, 20)
-    asked = await asyncio.gather(*(ask(store, job.id, Wanted("verify", first), "key", "me") for _ in range(10)))
+    asked = await asyncio.gather(
+        *(create(store, job.id, OperationRequest("verify", first), "key", "me") for _ in range(10))
+    )
     assert len({one.id for one in asked}) == 1
     assert (asked[0].state, asked[0].step, asked[0].actor, asked[0].settled_at) == ("waiting", 10, "me", None)
     with pytest.raises(IdempotencyConflict):
-        await ask(store, job.id, Wanted("verify", second), "key", "me")
-    assert (await ask(store, job.name, Wanted("verify", first), None, "you")).id == asked[0].id
+        await create(store, job.id, OperationRequest("verify", second), "key", "me")
+    assert (await create(store, job.name, OperationRequest("verify", first), None, "you")).id == asked[0].id
     [again] = await told(store, job, 10)  # the same step, saved once more: the same folder
-    assert (await ask(store, job.id, Wanted("verify", again), None, "you")).id == asked[0].id
+    assert (await create(store, job.id, OperationRequest("verify", again), None, "you")).id == asked[0].id
     await settle(store, job)
-    assert (await ask(store, job.id, Wanted("verify", first), "key", "me")).state == "done"
-    assert (await ask(store, job.id, Wanted("verify", first), None, "you")).id != asked[0].id
+    assert (await create(store, job.id, OperationRequest("verify", first), "key", "me")).state == "done"
+    assert (await create(store, job.id, OperationRequest("verify", first), None, "you")).id != asked[0].id
 
 
 async def settle(store: Store, job: Job) -> None:
@@ -101,28 +104,28 @@ async def test_a_job_has_so_many_and_keeps_so_many(store: Store, submit: Submit)
     places = await told(store, job, *range(1, KEPT + 2 * MOST_OPEN + 1))
     for at in range(0, len(places), MOST_OPEN):
         for n in places[at : at + MOST_OPEN]:
-            await ask(store, job.id, Wanted("verify", n), None, "me")
+            await create(store, job.id, OperationRequest("verify", n), None, "me")
         with pytest.raises(TooManyOperations):
-            await ask(store, job.id, Wanted("export", places[0], "fp32"), None, "me")
+            await create(store, job.id, OperationRequest("export", places[0], "fp32"), None, "me")
         await settle(store, job)
     seen, before, pages = [], None, 0
     while pages == 0 or before is not None:
-        page = await checkpoint_operations.operations(store, job.id, before=before, limit=50)
+        page = await checkpoint_operations.page(store, job.id, before=before, limit=50)
         seen, before, pages = [*seen, *page.items], page.next, pages + 1
     assert pages == 3 and KEPT < len(seen) <= KEPT + MOST_OPEN
     assert [one.step for one in seen] == list(range(len(places), len(places) - len(seen), -1))
     assert seen[0].verified == Verified(**FOUND) and seen[0].exported is None
-    assert await checkpoint_operations.operation(store, job.name, seen[0].id) == seen[0]
+    assert await checkpoint_operations.one(store, job.name, seen[0].id) == seen[0]
     with pytest.raises(OperationNotFound):
-        await checkpoint_operations.operation(store, job.id, "op-\0")
+        await checkpoint_operations.one(store, job.id, "op-\0")
     with pytest.raises(InvalidCursor):
-        await checkpoint_operations.operations(store, job.id, before="nonsense")
+        await checkpoint_operations.page(store, job.id, before="nonsense")
 
 
 async def test_one_dispatcher_at_a_time(store: Store, submit: Submit) -> None:
     job = await submit()
     [n] = await told(store, job, 10)
-    asked = await ask(store, job.id, Wanted("verify", n), None, "me")
+    asked = await create(store, job.id, OperationRequest("verify", n), None, "me")
     mine, yours = Lease(job.id, "mine", "a"), Lease(job.id, "yours", "b")
 
     async def take(lease: Lease, seconds: float) -> Any:
@@ -142,7 +145,7 @@ async def test_one_dispatcher_at_a_time(store: Store, submit: Submit) -> None:
         assert await rows.renew(tx, ["mine", "yours"], 60.0) == {"yours"}
         assert not await rows.settle(tx, "mine", end)
         await rows.put_back(tx, "yours", 0.0, 1)
-    assert (await checkpoint_operations.operation(store, job.id, asked.id)).state == "waiting"
+    assert (await checkpoint_operations.one(store, job.id, asked.id)).state == "waiting"
     assert (await take(mine, 60.0))["tries"] == 2
     async with store.write() as tx:
         await rows.release_all_of(tx, ["a"])

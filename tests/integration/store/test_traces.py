@@ -77,17 +77,17 @@ async def test_what_cannot_be_traced_is_refused(store: Store, submit: Submit, ga
     queued = await submit(name="queued")
     for name, kind in (("nobody", JobNotFound), ("nul\0", JobNotFound), (queued.id, JobNotRunning)):
         with pytest.raises(kind) as refused:
-            await step_traces.ask(store, name, 3, None, "me")
+            await step_traces.create(store, name, 3, None, "me")
         assert refused.value.remedy or kind is JobNotFound
-    first = await step_traces.ask(store, gang.job.id, 3, None, "me")
+    first = await step_traces.create(store, gang.job.id, 3, None, "me")
     with pytest.raises(TraceOpen) as refused:
-        await step_traces.ask(store, gang.job.id, 3, None, "you")
+        await step_traces.create(store, gang.job.id, 3, None, "you")
     assert (refused.value.field, first.id in refused.value.message) == ("job", True) and refused.value.remedy
-    assert [one.id for one in (await step_traces.traces(store, gang.job.id)).items] == [first.id]
+    assert [one.id for one in (await step_traces.page(store, gang.job.id)).items] == [first.id]
 
 
 async def test_one_key_is_one_trace(store: Store, gang: Gang) -> None:
-    asked = await asyncio.gather(*(step_traces.ask(store, gang.job.name, 2, "key", "me") for _ in range(10)))
+    asked = await asyncio.gather(*(step_traces.create(store, gang.job.name, 2, "key", "me") for _ in range(10)))
     assert len({one.id for one in asked}) == 1
     one = asked[0]
     assert (one.job, one.attempt, one.steps, one.state, one.parts, one.parts_wanted) == (
@@ -99,18 +99,18 @@ async def test_one_key_is_one_trace(store: Store, gang: Gang) -> None:
         4,
     )
     with pytest.raises(IdempotencyConflict):
-        await step_traces.ask(store, gang.job.id, 3, "key", "me")
+        await step_traces.create(store, gang.job.id, 3, "key", "me")
 
 
 async def test_parts_land_once_and_the_end_is_told_once(store: Store, gang: Gang) -> None:
-    one = await step_traces.ask(store, gang.job.id, 3, None, "me")
+    one = await step_traces.create(store, gang.job.id, 3, None, "me")
     *parts, end = whole(one.id)
     await gang.tell(*parts[:4])
-    half = (await step_traces.traces(store, gang.job.id)).items[0]
+    half = (await step_traces.page(store, gang.job.id)).items[0]
     assert (half.state, half.parts, half.parts_wanted) == ("open", 4, 6)
     await gang.tell(*parts)  # a supervisor that died tells again under other numbers
     await gang.tell(end, end)
-    done = (await step_traces.traces(store, gang.job.id)).items[0]
+    done = (await step_traces.page(store, gang.job.id)).items[0]
     assert (done.state, done.parts, done.first_step, done.last_step) == ("done", 6, 5, 7)
     assert done.settled_at is not None and done.message is None
     [event] = await told(store, gang.job)
@@ -118,19 +118,19 @@ async def test_parts_land_once_and_the_end_is_told_once(store: Store, gang: Gang
         "id": one.id, "done": True, "message": None, "steps": [5, 7], "asked_by": "me", "asked_at": 0,
     }  # fmt: skip
     await gang.tell(("trace", part(one.id, 0, 8)), ("trace", part("trace-nobody", 0, 8)))
-    assert (await step_traces.traces(store, gang.job.id)).items[0].parts == 6
+    assert (await step_traces.page(store, gang.job.id)).items[0].parts == 6
 
 
 async def test_a_part_that_cannot_be_understood_is_told_and_the_others_are_kept(store: Store, gang: Gang) -> None:
-    one = await step_traces.ask(store, gang.job.id, 1, None, "me")
+    one = await step_traces.create(store, gang.job.id, 1, None, "me")
     await gang.tell(("trace", part(one.id, 0, 5) | {"spans": [["?"]]}), ("trace", part(one.id, 1, 5)))
     [incident] = [item.data for item in (await tail(store, gang.job.id, Cursor())).items if item.kind == "incident"]
     assert incident["cause"] == "invalid_event"
-    assert (await step_traces.traces(store, gang.job.id)).items[0].parts == 1
+    assert (await step_traces.page(store, gang.job.id)).items[0].parts == 1
 
 
 async def test_an_attempt_that_ends_has_failed_its_trace(store: Store, settings: Settings, gang: Gang) -> None:
-    one = await step_traces.ask(store, gang.job.id, 3, None, "me")
+    one = await step_traces.create(store, gang.job.id, 3, None, "me")
     await gang.tell(("trace", part(one.id, 0, 5)))
     async with store.write() as tx:
         row = await job_rows.by_id(tx, gang.job.id)
@@ -138,14 +138,14 @@ async def test_an_attempt_that_ends_has_failed_its_trace(store: Store, settings:
         await lose_attempt(tx, row, Word("test", 7.0, "rank_lost"), settings.rules.back_off)
     [event] = await told(store, gang.job)
     assert (event["id"], event["done"], event["steps"]) == (one.id, False, None) and "attempt ended" in event["message"]
-    failed = (await step_traces.traces(store, gang.job.id)).items[0]
+    failed = (await step_traces.page(store, gang.job.id)).items[0]
     assert (failed.state, failed.parts) == ("failed", 1) and failed.message
 
 
 async def test_a_gang_that_ends_or_says_no_fails_its_trace(store: Store, gang: Gang) -> None:
-    first = await step_traces.ask(store, gang.job.id, 3, None, "me")
+    first = await step_traces.create(store, gang.job.id, 3, None, "me")
     await gang.tell(("trace_finished", {"id": first.id, "done": False, "message": "repaired", "steps": None}))
-    second = await step_traces.ask(store, gang.job.id, 3, None, "me")
+    second = await step_traces.create(store, gang.job.id, 3, None, "me")
     await gang.tell(state("succeeded"))
     events = [(event["id"], event["done"], event["message"]) for event in await told(store, gang.job)]
     assert events[0] == (first.id, False, "repaired") and events[1][:2] == (second.id, False)
@@ -155,24 +155,24 @@ async def test_a_gang_that_ends_or_says_no_fails_its_trace(store: Store, gang: G
 async def test_the_oldest_are_forgotten_with_all_their_parts(store: Store, gang: Gang) -> None:
     ids = []
     for _ in range(step_traces.KEPT + 2):
-        ids.append((await step_traces.ask(store, gang.job.id, 1, None, "me")).id)
+        ids.append((await step_traces.create(store, gang.job.id, 1, None, "me")).id)
         await gang.tell(*whole(ids[-1], steps=[5]))
         await asyncio.sleep(0.002)  # ids of one millisecond have no order
     assert ids == sorted(ids)
-    first = await step_traces.traces(store, gang.job.id, limit=4)
+    first = await step_traces.page(store, gang.job.id, limit=4)
     assert [one.id for one in first.items] == ids[:-5:-1] and first.next == ids[-4]
-    rest = await step_traces.traces(store, gang.job.id, before=first.next, limit=100)
+    rest = await step_traces.page(store, gang.job.id, before=first.next, limit=100)
     assert [one.id for one in rest.items] == ids[-5:1:-1] and rest.next is None
     async with store.read() as tx:
         assert [await rows.count(tx, gang.job.id, trace) for trace in ids[:3]] == [0, 0, 2]
     with pytest.raises(TraceNotFound):
         await trace_reading.summary(store, gang.job.id, ids[0])
     with pytest.raises(InvalidCursor):
-        await step_traces.traces(store, gang.job.id, before="trace-?")
+        await step_traces.page(store, gang.job.id, before="trace-?")
 
 
 async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, gang: Gang) -> None:
-    one = await step_traces.ask(store, gang.job.id, 3, None, "me")
+    one = await step_traces.create(store, gang.job.id, 3, None, "me")
     *parts, end = whole(one.id)
     for kind, event in list(parts):
         if event["rank"] == 1:
@@ -195,7 +195,7 @@ async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, g
 
 
 async def test_spans_are_those_that_were_told_on_one_clock(store: Store, gang: Gang) -> None:
-    one = await step_traces.ask(store, gang.job.id, 1, None, "me")
+    one = await step_traces.create(store, gang.job.id, 1, None, "me")
     await gang.tell(*whole(one.id, steps=[5]))
     found = await trace_reading.spans(store, gang.job.id, one.id)
     assert (found.step, found.dropped, [rank.began_us for rank in found.ranks]) == (5, 0, [0, 1])
@@ -216,7 +216,7 @@ async def test_spans_are_those_that_were_told_on_one_clock(store: Store, gang: G
 
 
 async def test_of_too_many_spans_the_shortest_are_left_out_and_counted(store: Store, gang: Gang) -> None:
-    one = await step_traces.ask(store, gang.job.id, 1, None, "me")
+    one = await step_traces.create(store, gang.job.id, 1, None, "me")
     await gang.tell(*(("trace", crowded(one.id, rank, 5)) for rank in range(4)))
     found = await trace_reading.spans(store, gang.job.id, one.id)
     kept = [span for rank in found.ranks for span in rank.spans]
@@ -229,7 +229,7 @@ async def test_of_too_many_spans_the_shortest_are_left_out_and_counted(store: St
 
 
 async def test_the_file_for_perfetto_holds_every_span_within_its_step(store: Store, gang: Gang) -> None:
-    one = await step_traces.ask(store, gang.job.id, 3, None, "me")
+    one = await step_traces.create(store, gang.job.id, 3, None, "me")
     await gang.tell(*whole(one.id))
     pieces = [piece async for piece in await trace_download.document(store, gang.job.name, one.id)]
     document = json.loads(gzip.decompress(b"".join(pieces)))

@@ -1,0 +1,149 @@
+"""What orders of every kind have in common: one idempotency key is one order, an order is settled once, pages are by id.
+
+An order is what a user requests of a stored job: a fault, a trace, an operation on a checkpoint. Its row is created, settled and
+forgotten only while the job's row is locked.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Table
+from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ...workers.messages.event import FaultEvent, TraceFinishedEvent, to_json
+from .. import ids
+from ..cluster.interface import UserOrder
+from ..errors import IdempotencyConflict, InvalidCursor
+from ..ids import gang_name
+from ..jobs.transitions import Word
+from ..queries.jobs import existing
+from ..store import events, jobs, orders
+
+Request = TypeVar("Request")
+Report = TypeVar("Report", FaultEvent, TraceFinishedEvent)
+
+
+@dataclass(frozen=True)
+class OrderKind(Generic[Request]):
+    """One kind of order. Every field of its request is a column of its table."""
+
+    noun: ids.Kind
+    table: Table
+    #: Checks a request. Returns the columns of its order, or the row of an open order that does the same; raises the refusal.
+    prepare: Callable[[AsyncConnection, RowMapping, Request], Awaitable[dict[str, Any] | RowMapping]]
+    #: Settled orders that a job keeps beside a new one; None: all.
+    keep_settled: int | None = None
+
+
+@dataclass(frozen=True)
+class Settlement(Generic[Report]):
+    """How orders that a gang carries out are settled: by its event, or when their attempt ends first."""
+
+    table: Table
+    #: The columns beside `settled_at` of an order whose attempt ended first.
+    missed: dict[str, Any]
+    #: The event that is stored, from the settled row and the gang's event; None: the attempt ended first.
+    event: Callable[[RowMapping, Report | None], Report]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """An open order on its way to its gang: `token` is its job's lease."""
+
+    token: str
+    gang: str
+    order: UserOrder
+
+
+async def create(
+    tx: AsyncConnection, kind: OrderKind[Request], job: str, request: Request, key: str | None, actor: str
+) -> tuple[RowMapping, RowMapping]:
+    """Store an order of a job (id or name), unless one has this idempotency key already, or does the same.
+
+    Returns the rows of the job, now locked, and of the order. Raises JobNotFound, IdempotencyConflict, and what `kind.prepare` raises.
+    """
+    locked = await jobs.lock(tx, (await existing(tx, job))["id"])
+    assert locked is not None
+    row = await _replayed(tx, kind, locked["id"], request, key) if key else None
+    if row is None:
+        row = await _created(tx, kind, locked, request, {"idempotency_key": key, "actor": actor})
+    return locked, row
+
+
+async def _replayed(
+    tx: AsyncConnection, kind: OrderKind[Request], job_id: str, request: Request, key: str
+) -> RowMapping | None:
+    row = await orders.by_key(tx, kind.table, job_id, key)
+    if row is not None and any(row[name] != value for name, value in vars(request).items()):
+        raise IdempotencyConflict(
+            f"This idempotency key belongs to {row['id']}, which is another {kind.noun}.",
+            field="Idempotency-Key",
+            remedy=f"Use a new key for a new {kind.noun}.",
+        )
+    return row
+
+
+async def _created(
+    tx: AsyncConnection, kind: OrderKind[Request], job: RowMapping, request: Request, origin: dict[str, Any]
+) -> RowMapping:
+    prepared = await kind.prepare(tx, job, request)
+    if isinstance(prepared, RowMapping):
+        return prepared
+    now = time.time()
+    mine = {"job_id": job["id"], "id": ids.new_id(kind.noun, now), "asked_at": now}
+    row = await orders.insert(tx, kind.table, {**mine, **origin, **vars(request), **prepared})
+    if kind.keep_settled is not None:
+        await orders.forget_settled(tx, kind.table, job["id"], kind.keep_settled)
+    return row
+
+
+async def page(
+    tx: AsyncConnection, kind: OrderKind[Any], job: str, before: str | None, limit: int
+) -> tuple[RowMapping, Sequence[RowMapping], str | None]:
+    """A job (id or name), its orders below the id `before`, newest first, and the `before` of the next page.
+
+    Raises InvalidCursor, JobNotFound.
+    """
+    if before is not None and ids.parse(kind.noun, before) is None:
+        message = f"No {kind.noun} has the id {before[:80]!r}."
+        raise InvalidCursor(message, field="before", remedy="Use `next` of the page before.")
+    found = await existing(tx, job)
+    rows = await orders.before(tx, kind.table, found["id"], before, limit + 1)
+    return found, rows[:limit], rows[limit - 1]["id"] if len(rows) > limit else None
+
+
+async def find(tx: AsyncConnection, kind: OrderKind[Any], job: str, text: str) -> tuple[RowMapping, RowMapping | None]:
+    """A job (id or name), and its order of the id `text` if there is one. Raises JobNotFound."""
+    found = await existing(tx, job)
+    order_id = ids.parse(kind.noun, text)
+    return found, None if order_id is None else await orders.by_id(tx, kind.table, found["id"], order_id)
+
+
+async def deliveries(
+    tx: AsyncConnection, table: Table, tokens: Collection[str], message: Callable[[RowMapping], UserOrder]
+) -> list[Delivery]:
+    """The open orders of the gangs under these leases, oldest first."""
+    rows = await orders.open_under(tx, table, tokens)
+    return [Delivery(row["lease_token"], gang_name(row["job_id"], row["attempt"]), message(row)) for row in rows]
+
+
+async def settle(
+    tx: AsyncConnection, settlement: Settlement[Report], job_id: str, event: Report, values: Mapping[str, Any]
+) -> Report | None:
+    """Settle the order of a gang's event; `values` are `settled_at` and what else the row gets. Call only with the job's row locked.
+
+    Returns the event as it is to be stored; None when the order was settled before.
+    """
+    row = await orders.settle(tx, settlement.table, job_id, event.id, values)
+    return None if row is None else settlement.event(row, event)
+
+
+async def settle_all(tx: AsyncConnection, settlement: Settlement[Report], job: RowMapping, word: Word) -> None:
+    """Settle what is open when an attempt ends, with an event for each order. Call only with the job's row locked."""
+    values = {"settled_at": word.now, **settlement.missed}
+    missed = [settlement.event(row, None) for row in await orders.settle_all(tx, settlement.table, job["id"], values)]
+    same = {"attempt": job["attempt"], "ts": word.now, "actor": word.actor}
+    await events.append(tx, job["id"], [{**same, "kind": event.kind, "data": to_json(event)} for event in missed])
