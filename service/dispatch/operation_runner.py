@@ -1,7 +1,7 @@
-"""Having operations done: a dispatcher takes some that wait, under leases, and gives each to the cluster as one task.
+"""Runs operations: a dispatcher takes pending ones, each under a lease, and gives each to the cluster as one task.
 
-Rules that it keeps: so many at once and no more; no transaction is open while the cluster works; what it said is stored only under the
-lease. A dispatcher's death costs one try: its lease expires and another has it done from the beginning.
+At most `operations_at_once` run. No transaction is open while the cluster works. The outcome is stored only under the lease. If the
+dispatcher dies, its lease expires and another one starts the operation again: that costs one try.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from ..store.leases import Lease
 
 log = logging.getLogger(__name__)
 
-#: So often one is begun that nobody could finish: workers may be killed for their memory, dispatchers and nodes may die.
+#: The most tries of an operation: workers may be killed for their memory, dispatchers and nodes may die.
 TRIES: Final = 5
 #: Seconds before the next try after a trouble of the cluster or the database.
 BACK_OFF_S: Final = 5.0
@@ -46,9 +46,9 @@ class Operating:
         """How many more may be begun."""
         return max(0, self.settings.operations_at_once - len(self._running))
 
-    async def begin(self, waiting: Sequence[RowMapping]) -> None:
-        """Begin these that wait, of which there are no more than there is room."""
-        for row in waiting:
+    async def begin(self, pending: Sequence[RowMapping]) -> None:
+        """Begin these pending operations, at most as many as there is room for."""
+        for row in pending:
             await self._take(row["job_id"], row["id"])
 
     async def _take(self, job_id: str, operation_id: str) -> None:

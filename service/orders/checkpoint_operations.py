@@ -61,7 +61,7 @@ async def _prepare(tx: AsyncConnection, job: RowMapping, request: OperationReque
         if (row["kind"], row["path"], row["dtype"]) == same:
             return row
     if len(open_ones) >= MOST_OPEN:
-        message = f"{len(open_ones)} operations of {job['id']} wait or run already."
+        message = f"{len(open_ones)} operations of {job['id']} are pending or running."
         raise TooManyOperations(message, field="job", remedy="Ask again when some of them have ended.")
     return columns
 
@@ -76,7 +76,7 @@ async def _columns(tx: AsyncConnection, job: RowMapping, request: OperationReque
     if request.kind == "export" and request.dtype == DTYPE:
         _refuse_underway(job, step)
     out = _out(path, step, str(request.dtype)) if request.kind == "export" else None
-    return {"step": step, "path": path, "out": out, "state": "waiting"}
+    return {"step": step, "path": path, "out": out, "state": "pending"}
 
 
 def _out(path: str, step: int, dtype: str) -> str:

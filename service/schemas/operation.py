@@ -42,7 +42,7 @@ class Operation(Value):
     step: int
     path: str = Field(description="The checkpoint's.")
     dtype: str | None = Field(None, description="Of an export's weights.")
-    state: str = Field(description="`waiting`, `running`, `done` or `failed`.")
+    state: str = Field(description="`pending`, `running`, `done` or `failed`.")
     verified: Verified | None = Field(None, description="When a `verify` is done.")
     exported: Exported | None = Field(None, description="When an `export` is done.")
     error: OperationError | None = Field(None, description="When it has failed.")

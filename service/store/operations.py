@@ -49,7 +49,7 @@ async def renew(tx: AsyncConnection, tokens: Collection[str], seconds: float) ->
 
 async def put_back(tx: AsyncConnection, token: str, seconds: float, tries: int) -> None:
     """Give the lease back: the operation is pending for at least `seconds`, after `tries` tries. Does nothing if the lease is another's."""
-    again = {"state": "waiting", "started_at": None, "tries": tries, **_held(None, unix_now(tx) + seconds)}
+    again = {"state": "pending", "started_at": None, "tries": tries, **_held(None, unix_now(tx) + seconds)}
     await tx.execute(update(operations).where(_open, operations.c.lease_token == token).values(again))
 
 

@@ -211,7 +211,7 @@ operations = Table(
     Column("path", Text, nullable=False),
     Column("out", Text),  # the folder of an export
     Column("dtype", String(8)),
-    Column("state", String(8), nullable=False),  # waiting, running, done, failed
+    Column("state", String(8), nullable=False),  # pending, running, done, failed
     Column("result", JSON(none_as_null=True)),
     Column("error", JSON(none_as_null=True)),  # code, message, remedy
     Column("actor", Text, nullable=False),

@@ -41,7 +41,7 @@ def test_an_operation_is_asked_for_once_and_read_until_it_ends(job: str, plane: 
     first, again, export = [answer.json() for answer in asked]
     assert again == first and (first["kind"], first["state"], first["step"], first["n"]) == (
         "verify",
-        "waiting",
+        "pending",
         10,
         checkpoint.n,
     )
@@ -94,8 +94,8 @@ def operated(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     async def work() -> None:
         while True:
             async with plane.store.read() as tx:
-                waiting = await rows.free(tx, operating.room)
-            await operating.begin(waiting)
+                pending = await rows.free(tx, operating.room)
+            await operating.begin(pending)
             await asyncio.sleep(0.05)
 
     async def begin() -> "asyncio.Task[None]":

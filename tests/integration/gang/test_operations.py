@@ -145,7 +145,7 @@ async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
             assert (await checkpoint_operations.one(store, job, asked.id)).state == "running"
         await until(lambda: left(pipe), "the task's end with its dispatcher, which ended in order")
         back = await row_of(store, job, asked)
-        assert (back["state"], back["tries"], back["lease_token"]) == ("waiting", 0, None)
+        assert (back["state"], back["tries"], back["lease_token"]) == ("pending", 0, None)
 
         given = json.dumps(
             {**quick.model_dump(mode="json", exclude={"database_url"}), "database_url": database_url}, default=str

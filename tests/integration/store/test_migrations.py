@@ -13,7 +13,7 @@ from shardyard.service.queries.checkpoints import checkpoints
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.settings import Settings
 from shardyard.service.store import checkpoints as rows
-from shardyard.service.store import events, leases, nodes, rank_samples, tables
+from shardyard.service.store import events, leases, nodes, orders, rank_samples, tables
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.revision import MIGRATIONS
@@ -138,3 +138,22 @@ async def test_events_of_an_earlier_version_get_the_final_words(
         kept = await rank_samples.before(tx, job.id, None, 10)
     assert [rank_samples.unpack(row["packed"]) for row in kept] == [{**lists, "steps": 1}] * 3
     assert (await jobs.get_job(store, job.id)).reason == "replica_mismatch"
+
+
+async def test_operations_of_an_earlier_version_are_pending(database_url: str, store: Store, submit: Submit) -> None:
+    job = await submit()
+    same = {"job_id": job.id, "kind": "verify", "path": "/x", "actor": "me", "asked_at": 1.0}
+    states = ["pending", "running", "done", "failed"]
+    async with store.write() as tx:
+        for n, state in enumerate(states):
+            await orders.insert(tx, tables.operations, {**same, "id": f"op-{n}", "n": n, "step": n, "state": state})
+    async with unchecked(database_url) as tx:
+        await tx.run_sync(partial(downgraded, "0019"))
+    assert await operation_states(database_url) == ["waiting", *states[1:]]
+    await upgrade(database_url)
+    assert await operation_states(database_url) == states
+
+
+async def operation_states(url: str) -> list[str]:
+    async with unchecked(url) as tx:
+        return [row.state for row in await tx.execute(text("SELECT state FROM operations ORDER BY id"))]

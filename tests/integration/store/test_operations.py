@@ -79,7 +79,7 @@ async def test_one_key_and_one_wish_are_one_operation(store: Store, submit: Subm
         *(create(store, job.id, OperationRequest("verify", first), "key", "me") for _ in range(10))
     )
     assert len({one.id for one in asked}) == 1
-    assert (asked[0].state, asked[0].step, asked[0].actor, asked[0].settled_at) == ("waiting", 10, "me", None)
+    assert (asked[0].state, asked[0].step, asked[0].actor, asked[0].settled_at) == ("pending", 10, "me", None)
     with pytest.raises(IdempotencyConflict):
         await create(store, job.id, OperationRequest("verify", second), "key", "me")
     assert (await create(store, job.name, OperationRequest("verify", first), None, "you")).id == asked[0].id
@@ -145,7 +145,7 @@ async def test_one_dispatcher_at_a_time(store: Store, submit: Submit) -> None:
         assert await rows.renew(tx, ["mine", "yours"], 60.0) == {"yours"}
         assert not await rows.settle(tx, "mine", end)
         await rows.put_back(tx, "yours", 0.0, 1)
-    assert (await checkpoint_operations.one(store, job.id, asked.id)).state == "waiting"
+    assert (await checkpoint_operations.one(store, job.id, asked.id)).state == "pending"
     assert (await take(mine, 60.0))["tries"] == 2
     async with store.write() as tx:
         await rows.release_all_of(tx, ["a"])

@@ -1664,7 +1664,7 @@ export interface components {
             readonly dtype: string | null;
             /**
              * State
-             * @description `waiting`, `running`, `done` or `failed`.
+             * @description `pending`, `running`, `done` or `failed`.
              */
             readonly state: string;
             /** @description When a `verify` is done. */
