@@ -42,9 +42,7 @@ class TokenLoss:
         return self.factor / self.tokens
 
     def __call__(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """`logits` [batch, seq, vocab], `targets` [batch, seq] int64 → scalar in fp32 (fp64 for fp64 logits), the same on all tensor
-        ranks.
-        """
+        """`logits` [batch, seq, vocab], `targets` [batch, seq] int64 → scalar in fp32 (fp64 for fp64), the same on all tensor ranks."""
         if logits.dim() != 3 or logits.shape[:2] != targets.shape:
             raise ValueError(
                 f"the model returned {tuple(logits.shape)}; logits must be [batch, seq, vocab] for targets {tuple(targets.shape)}"

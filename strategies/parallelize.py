@@ -122,10 +122,9 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
 def _filler(
     parts: list[nn.Module], recipe: Recipe, mesh: Mesh, dtype: torch.dtype, keep: Keep
 ) -> Callable[[nn.Module], None]:
-    """A function that allocates a module's parameters on this rank's device, in `dtype`, and fills them with this rank's part of the
-    initial values.
+    """A function that allocates a module's parameters on this rank's device, in `dtype`, and fills them.
 
-    `keep` is called with each parameter's values before they are rounded to `dtype`.
+    They get this rank's part of the initial values. `keep` is called with each parameter's values before they are rounded to `dtype`.
     """
     initial = recipe.initial
     if initial is None:

@@ -1,8 +1,8 @@
-"""Compares state that ranks must hold identically: replicas of parameters and of optimizer state, and what tensor parallelism
-leaves whole.
+"""Compares state that must be identical on several ranks: replicas, and what tensor parallelism leaves whole.
 
-Nothing else in training compares them: a bit that flips in one replica's memory stays, and spreads with its gradients. So each rank
-adds up the words of every slice that others hold too (a change of any one word changes the sum), and compares the sums with theirs.
+State is replicas of parameters and of optimizer state. Nothing else in training compares them: a bit that flips in one replica's
+memory stays, and spreads with its gradients. So each rank adds up the words of every slice that others hold too (a change of any
+one word changes the sum), and compares the sums with theirs.
 
 Time: each byte is read once. Traffic per axis: two 8-byte numbers per slice, all-reduced (their largest and their smallest); then
 one number over the world, since all ranks must have the result. Ranks exchange more only if something differs.

@@ -75,8 +75,7 @@ class Cluster(Protocol):
         """Run a checkpoint operation, on `node` if given, where the checkpoint is. Cancelling the caller ends it."""
 
     async def tokenize(self, data: Mapping[str, Any]) -> None:
-        """Tokenize the corpus of a spec's `data` on the machine where its gang will read it, beside training. Cancelling the caller ends
-        it.
+        """Tokenize the corpus of a spec's `data` on the machine whose gang will read it, beside training. Cancelling ends it.
 
         Does nothing if the cluster cannot determine that machine. Raises ClusterError also when the corpus cannot be read.
         """

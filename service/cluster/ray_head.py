@@ -200,9 +200,7 @@ class Head:
         return replace(record, address=f"{LOOPBACK}:{port}", raylet=found["raylet"], gcs=found["gcs_server"])
 
     def _marked_environment(self, folder: Path) -> dict[str, str]:
-        """Our environment with the head's mark, without other clusters' variables and those not meant for users' code (a database's
-        password).
-        """
+        """Our environment with the head's mark, without variables of other clusters and secrets (a database's password)."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SHARDYARD_"))}
         tuning = {
             "SPT_NOENV": "1",  # Ray's workers set their titles; without this, they overwrite their environment and so our mark

@@ -206,9 +206,7 @@ def _callers(parts: Sequence[nn.Module]) -> list[nn.Module]:
 
 
 def _uses(parts: Sequence[nn.Module]) -> dict[nn.Parameter, int]:
-    """Parameter → the index in `_callers` of the module that waits for it: its block, or the part if it is in no block (or in
-    several).
-    """
+    """Parameter → index in `_callers` of the module that waits for it: its block, or the part if it is in no or several blocks."""
     uses: dict[nn.Parameter, int] = {}
     turn = 0
     for part in parts:

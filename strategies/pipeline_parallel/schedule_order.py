@@ -44,8 +44,9 @@ def order_of(schedule: Any, name: str, ranks: int, microbatches: int) -> Order:
 
 
 def peaks(order: Order) -> list[int]:
-    """For each rank the maximum number of (stage, micro-batch) pairs whose activations it holds at once: from a forward to the end of
-    its backward.
+    """For each rank the maximum number of (stage, micro-batch) pairs whose activations it holds at once.
+
+    It holds them from a forward to the end of its backward.
     """
     return [_peak(actions) for actions in order]
 

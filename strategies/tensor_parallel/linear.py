@@ -34,8 +34,9 @@ def each(x: Tensor, layers: Sequence[nn.Linear]) -> Sequence[Tensor]:
 
 
 class CutColumns:
-    """The layers' own columns [batch, seq, out/t] of hidden states [batch, seq, dim], of which `sequence` gives each rank a part of
-    seq.
+    """The layers' own columns [batch, seq, out/t] of hidden states [batch, seq, dim].
+
+    With `sequence`, the input is this rank's part of seq.
     """
 
     def __init__(self, mesh: DeviceMesh, sequence: bool) -> None:

@@ -57,9 +57,7 @@ class Decoder(nn.Module):
         self.tie()
 
     def spread_context(self, spread: Callable[[Attend], Attend], positions: Positions) -> None:
-        """Replace every `attend` with `spread(attend)`, on tokens that are at `positions` of their sequence (see
-        `strategies.context_parallel`).
-        """
+        """Replace every `attend` with `spread(attend)`, on tokens at `positions` of their sequence (`strategies.context_parallel`)."""
         self.token_positions = positions
         for module in self.modules():
             if isinstance(module, Attention):

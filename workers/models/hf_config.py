@@ -104,9 +104,7 @@ def config_of(arch: Architecture, dtype: str, end_of_text: int | None) -> dict[s
 
 @dataclass(frozen=True)
 class Place:
-    """Location of a parameter in a file: in the tensor `name`, `transposed` ([in, out]), as one of `parts` equal parts of the output
-    dimension.
-    """
+    """Location of a parameter in a file: in tensor `name`, `transposed` ([in, out]), one of `parts` equal parts of the output dim."""
 
     name: str
     transposed: bool = False

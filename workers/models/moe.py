@@ -45,8 +45,7 @@ def here_whole(mine: Tensor, decide: Callable[[Tensor], Tensor]) -> Tensor:
 def route(
     logits: Tensor, top_k: int, softmax: str, capacity_factor: float | None, on_whole: OnWhole = here_whole
 ) -> Routing:
-    """Choose `top_k` experts for each of the `logits` [batch, seq, experts]. `on_whole` decides on whole sequences which choices are
-    kept.
+    """Choose `top_k` experts for each of the `logits` [batch, seq, experts]. `on_whole` decides which choices are kept.
 
     A chosen expert's weight is the softmax over the chosen logits (`chosen`, Mixtral) or over all (`all`, Switch and OLMoE).
     """
