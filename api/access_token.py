@@ -1,8 +1,8 @@
-"""The access token: a request that carries it is the owner's.
+"""The access token: a request that carries it is authenticated as the owner.
 
-- A data folder's own token is 256 random bits, made once, there as a whole or not at all, and readable by its owner alone.
-- `SHARDYARD_TOKEN` and `SHARDYARD_TOKEN_PATH` give another one, to the server and to clients alike.
-- No log, no address and no error holds it; `shardyard token` alone prints it.
+- A data folder's own token is 256 random bits. It is made once, appears in the file atomically, and only its owner can read it.
+- `SHARDYARD_TOKEN` and `SHARDYARD_TOKEN_PATH` replace it, for the server and for clients.
+- No log, no address and no error contains it; only `shardyard token` prints it.
 """
 
 import logging
@@ -21,37 +21,37 @@ from .errors import TokenUnreadable, WeakToken
 
 log = logging.getLogger(__name__)
 
-#: Below the data folder.
+#: Name of the file in the data folder.
 FILE_NAME: Final = "token"
 _RANDOM_BYTES: Final = 32
 _LONGEST: Final = 1024
-#: What may stand after `Bearer` (RFC 6750), and enough of it not to be guessed.
+#: Characters that may follow `Bearer` (RFC 6750), and enough of them that the token cannot be guessed.
 _FORM: Final = re.compile(r"[A-Za-z0-9._~+/-]{32,512}=*")
 
 
 @dataclass(frozen=True)
 class TokenFile:
-    """A file with a token. `own`: the data folder's, which we make; else an operator's, such as a mounted Secret."""
+    """A file with a token. `own`: the data folder's, which we make; otherwise an operator's, such as a mounted Secret."""
 
     path: Path
     own: bool
 
     def make(self) -> None:
-        """Make the data folder's token where there is none. Of several processes at once, one makes it and all use it."""
+        """Make the data folder's token if there is none. If several processes do so at once, one makes it and all use it."""
         if not self.own or os.path.lexists(self.path):
             return
-        # A hard link appears with the whole content, and never in the place of what is there, be it a link that dangles.
+        # A hard link appears with the whole content, and never replaces an existing file, not even a dangling link.
         with self._draft() as draft, suppress(FileExistsError):
             os.link(draft, self.path)
 
     def replace(self) -> None:
-        """Put a new token in the place of the data folder's old one."""
+        """Replace the data folder's token by a new one."""
         with self._draft() as draft:
             draft.replace(self.path)
 
     def read(self) -> str:
         """The token. Raises `TokenUnreadable`, `WeakToken`."""
-        # A FIFO must not hold us up, and a link in the data folder may lead to another user's file.
+        # Opening must not block on a FIFO, and a link in the data folder may lead to another user's file.
         flags = os.O_RDONLY | os.O_NONBLOCK | (os.O_NOFOLLOW if self.own else 0)
         try:
             handle = os.open(self.path, flags)
@@ -62,7 +62,7 @@ class TokenFile:
             return checked(file.read(_LONGEST).decode("utf-8", "replace"), str(self.path))
 
     def version(self) -> tuple[int, ...] | None:
-        """Another value once the file is replaced or rewritten; None while it is away."""
+        """Changes when the file is replaced or rewritten; None while it does not exist."""
         try:
             facts = self.path.stat()
         except OSError:
@@ -71,7 +71,7 @@ class TokenFile:
 
     @contextmanager
     def _draft(self) -> Iterator[Path]:
-        """A new token in a file of its own, beside where it is to be."""
+        """A new token in a temporary file beside its final path."""
         draft = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}")
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
@@ -96,21 +96,21 @@ class TokenFile:
 
 
 def token_file(settings: Settings) -> TokenFile:
-    """Where the settings say that the token lies. `SHARDYARD_TOKEN`, where it is set, goes before."""
+    """The token's file according to the settings. `SHARDYARD_TOKEN`, if it is set, takes precedence over it."""
     if settings.token_path is not None:
         return TokenFile(settings.token_path, own=False)
     return TokenFile(settings.data_dir / FILE_NAME, own=True)
 
 
 def given(settings: Settings) -> str | None:
-    """The token that the environment gives, by its text or by its file. Raises `TokenUnreadable`, `WeakToken`."""
+    """The token of the environment, as text or from its file; None if there is none. Raises `TokenUnreadable`, `WeakToken`."""
     if settings.token is not None:
         return checked(settings.token.get_secret_value(), "SHARDYARD_TOKEN")
     return token_file(settings).read() if settings.token_path is not None else None
 
 
 def checked(text: str, where: str) -> str:
-    """The token without the white space around it. Raises `WeakToken`."""
+    """The token without surrounding white space. Raises `WeakToken`."""
     token = text.strip()
     if not _FORM.fullmatch(token):
         raise WeakToken(where)

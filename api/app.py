@@ -1,4 +1,4 @@
-"""The app is put together here: one store, one hub of watchers, every route, a problem body for whatever fails."""
+"""Builds the app: one store, one hub of watchers, every route, and a problem body for every error."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,16 +43,16 @@ Submit a job spec (YAML or JSON), watch its events, cancel it. Every refusal is 
 
 _TAGS = [
     {"name": "jobs", "description": "Submit, list, read and cancel training jobs."},
-    {"name": "telemetry", "description": "What a job tells: live events, metrics, logs."},
-    {"name": "checkpoints", "description": "Have the cluster verify or export what a job has saved."},
-    {"name": "faults", "description": "Strike running jobs, to see them survive."},
-    {"name": "cluster", "description": "The machines that jobs run on."},
+    {"name": "telemetry", "description": "Follow a job: live events, metrics, logs."},
+    {"name": "checkpoints", "description": "Let the cluster verify or export a job's checkpoints."},
+    {"name": "faults", "description": "Inject faults into running jobs, to test their recovery."},
+    {"name": "cluster", "description": "The machines on which jobs run."},
     {"name": "service", "description": "Health and schemas."},
 ]
 
 
 def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = None) -> FastAPI:
-    """The HTTP API over an open store, which the caller closes. `wake` rings a dispatcher here."""
+    """The HTTP API over an open store, which the caller closes. `wake` is set to wake a dispatcher in this process."""
     open_to_all = settings.insecure_allow_remote and settings.host not in LOOPBACK
     authenticator = None if open_to_all else Authenticator(settings)
     app = FastAPI(
@@ -68,7 +68,7 @@ def create_app(settings: Settings, store: Store, wake: asyncio.Event | None = No
     hub = Hub(partial(positions, store))
     app.state.context = Context(store, settings, hub, wake or asyncio.Event(), authenticator)
     app.add_middleware(Authenticated, authenticator=authenticator)
-    app.add_middleware(OwnOrigin, hosts=AllowedHosts(settings))  # the outermost: it answers before all others
+    app.add_middleware(OwnOrigin, hosts=AllowedHosts(settings))  # the outermost: it runs before all others
     problems.install(app)
     for part in (
         jobs,

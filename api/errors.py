@@ -1,4 +1,4 @@
-"""Errors of the door: a request that never becomes a question to the service. Each has a stable code and a remedy."""
+"""Errors that the API raises before a request reaches the service. Each has a stable code and a remedy."""
 
 from pathlib import Path
 
@@ -26,13 +26,13 @@ class InvalidEncoding(ShardyardError):
 
 
 class InvalidSyntax(ShardyardError):
-    """The body is not well-formed YAML or JSON of the kind that a spec is written in."""
+    """The body is not well-formed YAML or JSON, or uses parts of them that a spec may not use."""
 
     code = "invalid_syntax"
 
 
 class InvalidDocument(ShardyardError):
-    """The document is not a job spec; each finding stands for itself."""
+    """The document is not a job spec. `errors` has each finding with its field and remedy."""
 
     code = "invalid_spec"
 
@@ -57,7 +57,7 @@ class RequestTimeout(ShardyardError):
 
 
 class InvalidParameter(ShardyardError):
-    """A query parameter or header has not the form that it must have."""
+    """A query parameter or header has an invalid form."""
 
     code = "invalid_request"
 
@@ -69,13 +69,13 @@ class SpecFileMissing(ShardyardError):
 
 
 class TokenUnreadable(ShardyardError):
-    """The file of the access token cannot be read, or cannot be trusted."""
+    """The file of the access token cannot be read, or is not safe to use."""
 
     code = "token_unreadable"
 
     def __init__(self, path: Path, why: str, *, own: bool) -> None:
         super().__init__(
-            f"The access token cannot be taken from {path}. {why}.",
+            f"The access token cannot be read from {path}. {why}.",
             remedy="Make a new one with: shardyard token --rotate"
             if own
             else "Correct SHARDYARD_TOKEN_PATH, or the file.",
@@ -83,19 +83,19 @@ class TokenUnreadable(ShardyardError):
 
 
 class WeakToken(ShardyardError):
-    """A token that was given is no token, or could be guessed."""
+    """A configured token has an invalid form, or could be guessed."""
 
     code = "weak_token"
 
     def __init__(self, where: str) -> None:
         super().__init__(
-            f"What {where} holds cannot be an access token.",
+            f"The text of {where} cannot be an access token.",
             remedy="Use 32 to 512 letters, digits, and -._~+/ in one line, such as: openssl rand -hex 32",
         )
 
 
 class Unauthenticated(ShardyardError):
-    """The request carries no token or session of this control plane."""
+    """The request has no token or session of this control plane."""
 
     code = "unauthenticated"
 
@@ -118,8 +118,8 @@ class DidNotStart(ShardyardError):
 
     code = "did_not_start"
 
-    def __init__(self, told: str, log: str) -> None:
-        super().__init__(f"{told}\n{log}".rstrip(), remedy="See it start in the foreground with: shardyard up")
+    def __init__(self, message: str, log: str) -> None:
+        super().__init__(f"{message}\n{log}".rstrip(), remedy="Start it in the foreground to see why: shardyard up")
 
 
 class PortTaken(ShardyardError):

@@ -1,6 +1,6 @@
-"""The API's own description (OpenAPI 3.1), from its routes: `/openapi.json`, and what the dashboard's types are generated from.
+"""Generates the API's description (OpenAPI 3.1) from its routes, for `/openapi.json` and the dashboard's types.
 
-`python -m shardyard.api.openapi` prints it; neither a database nor a cluster is needed for that.
+`python -m shardyard.api.openapi` prints it; that needs neither a database nor a cluster.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _TOKEN = {
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document plus the schemas that bodies are described by, which its routes read themselves."""
+    """FastAPI's document, plus the schemas of the bodies that its routes read themselves."""
     if app.openapi_schema is None:
         made = get_openapi(
             title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes

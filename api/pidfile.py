@@ -1,4 +1,4 @@
-"""Where a data folder's control plane listens: `control.json`, believed only while the process that wrote it lives."""
+"""The address of a data folder's control plane: `control.json`, valid only while the process that wrote it is alive."""
 
 import fcntl
 import json
@@ -14,9 +14,9 @@ DEFAULT_URL = "http://127.0.0.1:8400"
 
 @dataclass(frozen=True)
 class Control:
-    """A control plane: its address, its process, and when that started (unix seconds), because pids come back.
+    """A control plane: its address, its process, and when that started (unix seconds), because pids are reused.
 
-    `token_path`: the file with its access token; None where the token's text was given to it.
+    `token_path`: the file with its access token; None if its settings have the token's text.
     """
 
     url: str
@@ -30,7 +30,7 @@ class Control:
 
     @property
     def process(self) -> psutil.Process | None:
-        """The process itself, None when it is gone or the number belongs to another one now."""
+        """The process itself; None when it has ended or its number belongs to another process now."""
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.started) < 2.0
@@ -40,7 +40,7 @@ class Control:
 
 
 def read(data_dir: Path) -> Control | None:
-    """The living control plane of a data folder, None when there is none."""
+    """The running control plane of a data folder, or None."""
     try:
         record = json.loads((data_dir / "control.json").read_text())
         token_path = record.get("token_path")
@@ -53,7 +53,7 @@ def read(data_dir: Path) -> Control | None:
 
 
 def write(data_dir: Path, control: Control) -> None:
-    """Tell where this control plane listens. A reader sees the old record or the new one, never half of it."""
+    """Record the address of this control plane. A reader sees the old record or the new one, never half of it."""
     path = data_dir / "control.json"
     draft = path.with_suffix(f".{os.getpid()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -63,7 +63,7 @@ def write(data_dir: Path, control: Control) -> None:
 
 
 def remove(data_dir: Path, control: Control) -> None:
-    """Take the record back, unless another control plane has written its own since."""
+    """Remove the record, unless another control plane has written its own since."""
     if read(data_dir) == control:
         (data_dir / "control.json").unlink(missing_ok=True)
 
@@ -76,7 +76,7 @@ class Lock:
         self._file = (data_dir / "control.lock").open("a")
 
     def take(self) -> bool:
-        """True when this process now holds the folder."""
+        """Try to take the lock. Returns whether this process holds it now."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

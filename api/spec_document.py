@@ -1,7 +1,7 @@
-"""A body becomes plain JSON data or is refused: bounded, UTF-8, no duplicate keys, no aliases, no YAML 1.1 surprises.
+"""Parses a body into plain JSON data or refuses it: bounded, UTF-8, no duplicate keys, no aliases, no YAML 1.1 surprises.
 
-The same rules hold for YAML and JSON, on the server and in the client. YAML is read by the core schema of YAML 1.2
-(`on` is text, `1e-3` is a number, a date is text), so that both notations of one spec mean the same.
+The same rules apply to YAML and JSON, on the server and in the client. YAML is read by the core schema of YAML 1.2 (`on` is text,
+`1e-3` is a number, a date is text), so that both notations of one spec mean the same.
 """
 
 import json
@@ -27,7 +27,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def parse(body: bytes, form: Format) -> Any:
     """Plain data (dict, list, str, int, float, bool, None). Raises `SpecTooLarge`, `InvalidEncoding`, `InvalidSyntax`.
 
-    Not-a-number and infinities pass: the spec's own check refuses them by field.
+    Not-a-number and infinities are accepted here: the spec's own check refuses them by field.
     """
     if len(body) > MAX_SPEC_BYTES:
         raise SpecTooLarge()
@@ -54,7 +54,7 @@ def walk(data: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def dotted(path: Path) -> str:
-    """`("train", "data", "files", 0)` → `train.data.files[0]`; the whole body is the empty text."""
+    """`("train", "data", "files", 0)` → `train.data.files[0]`; the path of the whole body is the empty text."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -108,7 +108,7 @@ def _too_deep(path: Path) -> InvalidSyntax:
 
 
 def _duplicate(key: str, where: str) -> InvalidSyntax:
-    return InvalidSyntax(f"The key {key!r} stands twice{where}.", field=key, remedy=f"Keep one {key!r}.")
+    return InvalidSyntax(f"The key {key!r} occurs twice{where}.", field=key, remedy=f"Keep one {key!r}.")
 
 
 # JSON
@@ -241,7 +241,7 @@ def _line(mark: Any) -> str:
 
 
 def _check_events(text: str) -> None:
-    """Refuse aliases and depth before anything is built: a bomb never gets to grow."""
+    """Refuse aliases and excessive depth before anything is built, so that a small text cannot become a huge value."""
     depth = documents = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         if count > MAX_NODES:

@@ -1,6 +1,6 @@
-"""A spec as a user wrote it becomes the document that is sent: parsed, with its relative paths made absolute.
+"""Converts a spec file into the document that is sent: parsed, with its relative paths made absolute.
 
-Relative paths count from the spec file's folder, so that a job means the same from wherever it is submitted.
+Relative paths are relative to the spec file's folder, so that a job means the same wherever it is submitted.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from .spec_document import parse
 
 
 def load(spec: JobSpec | Mapping[str, Any] | str | Path) -> Any:
-    """The document to send. A path is read (YAML, or JSON by its suffix); in a mapping, paths count from here."""
+    """The document to send. A path is read (YAML, or JSON by its suffix); in a mapping, paths are relative to the working folder."""
     if isinstance(spec, JobSpec):
         return absolute(spec.model_dump(mode="json", by_alias=True, exclude_unset=True), Path.cwd())
     if isinstance(spec, Mapping):
@@ -26,7 +26,7 @@ def load(spec: JobSpec | Mapping[str, Any] | str | Path) -> Any:
 
 
 def absolute(document: Any, folder: Path) -> Any:
-    """A copy whose file names are absolute. Whatever has not the shape of a spec is left for the server to refuse."""
+    """A copy with absolute file names. Values that do not have the shape of a spec are left for the server to refuse."""
     document = deepcopy(document)
     train = _mapping(document, "train")
     data, model = _mapping(train, "data"), _mapping(train, "model")
@@ -56,7 +56,7 @@ def _join(folder: Path, name: Any) -> Any:
         return name
     try:
         return str(folder / Path(name).expanduser())
-    except RuntimeError:  # ~somebody, whom this machine does not know
+    except RuntimeError:  # `~user` for a user that this machine does not have
         return name
 
 

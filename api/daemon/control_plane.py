@@ -1,6 +1,6 @@
-"""The control plane as a process: API and dispatcher together or each alone, and an end that loses no job.
+"""The control plane as a process: API and dispatcher together or each alone, and a shutdown that loses no job.
 
-Whatever ends here, gangs live on while jobs are active: the next control plane of the data folder finds them again.
+While jobs are active, their gangs survive the end of this process: the next control plane of the data folder finds them again.
 """
 
 import asyncio
@@ -33,53 +33,53 @@ from .uvicorn_server import listen, serving, url_of
 
 log = logging.getLogger(__name__)
 
-Tell = Callable[[str], None]
+Echo = Callable[[str], None]
 
 
-def run_control_plane(settings: Settings, port: int | None, tell: Tell, tell_link: Tell) -> int:
+def run_control_plane(settings: Settings, port: int | None, echo: Echo, echo_link: Echo) -> int:
     """API, dispatcher and embedded Ray until a signal. Returns the exit code.
 
-    `tell_link` gets an address that signs a browser in once.
-    Raises `AlreadyRunning`, `PortTaken`, `DataFolderOpen`, `TokenUnreadable`, `WeakToken`.
+    `echo_link` is called with an address that signs a browser in once. Raises `AlreadyRunning`, `PortTaken`, `DataFolderOpen`,
+    `TokenUnreadable`, `WeakToken`.
     """
     _close_to_others(settings, keeps=True)
     lock = pidfile.Lock(settings.data_dir)
     if not lock.take():
         running = pidfile.read(settings.data_dir)
         raise AlreadyRunning(running.url if running else None, running.pid if running else None, settings.data_dir)
-    if settings.ray_address is None:  # the trainers run on this machine
+    if settings.ray_address is None:  # the ranks run on this machine
         settings = settings.model_copy(update={"local_files": True})
     _log_to_stderr()
     try:
-        return asyncio.run(_control_plane(settings, port, tell, tell_link))
+        return asyncio.run(_control_plane(settings, port, echo, echo_link))
     finally:
         lock.release()
 
 
-def run_api(settings: Settings, port: int | None, tell: Tell) -> int:
+def run_api(settings: Settings, port: int | None, echo: Echo) -> int:
     """The API alone until a signal. Raises `PortTaken`, `DataFolderOpen`, `TokenUnreadable`, `WeakToken`."""
     _close_to_others(settings, keeps=settings.token is None and settings.token_path is None)
     _log_to_stderr()
-    return asyncio.run(_api(settings, port, tell))
+    return asyncio.run(_api(settings, port, echo))
 
 
-def run_dispatcher(settings: Settings, tell: Tell) -> int:
+def run_dispatcher(settings: Settings, echo: Echo) -> int:
     """The dispatcher alone until a signal. Raises `DataFolderOpen`."""
     _close_to_others(settings, keeps=settings.ray_address is None)
     _log_to_stderr()
-    return asyncio.run(_dispatcher(settings, tell))
+    return asyncio.run(_dispatcher(settings, echo))
 
 
 def migrate(settings: Settings) -> None:
-    """Bring the database to this version's schema. Raises `DataFolderOpen`."""
+    """Migrate the database to this version's schema. Raises `DataFolderOpen`."""
     _close_to_others(settings, keeps=False)
     asyncio.run(upgrade(settings.database))
 
 
 def _close_to_others(settings: Settings, *, keeps: bool) -> None:
-    """What this process and all that it starts write is this user's alone, and so is what lies there from before.
+    """Make all files that this process and its children write private to this user, and those that exist already.
 
-    `keeps`: the process keeps something in the data folder beside the database. A pod keeps nothing in its own.
+    `keeps`: the process keeps files in the data folder beside the database. A pod keeps none in its own.
     """
     os.umask(PRIVATE_UMASK)
     database = parse(settings.database)
@@ -91,7 +91,7 @@ def _close_to_others(settings: Settings, *, keeps: bool) -> None:
 
 
 def active_jobs(settings: Settings) -> int:
-    """How many jobs may hold devices now; 0 where there is no database yet."""
+    """The number of jobs that may hold devices now; 0 if there is no database yet."""
     url = parse(settings.database)
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
         return 0
@@ -99,7 +99,7 @@ def active_jobs(settings: Settings) -> int:
 
 
 def end_ray(settings: Settings) -> bool:
-    """End the embedded Ray head with everything on it. True when there was one."""
+    """End the embedded Ray head with everything on it. Returns whether there was one."""
     if settings.ray_address is not None:
         return False
     head = Head(settings.data_dir)
@@ -108,7 +108,7 @@ def end_ray(settings: Settings) -> bool:
     return there
 
 
-async def _control_plane(settings: Settings, port: int | None, tell: Tell, tell_link: Tell) -> int:
+async def _control_plane(settings: Settings, port: int | None, echo: Echo, echo_link: Echo) -> int:
     stop = _signals()
     await upgrade(settings.database)
     store, cluster, wake = Store(settings.database), Cluster(settings), asyncio.Event()
@@ -121,13 +121,13 @@ async def _control_plane(settings: Settings, port: int | None, tell: Tell, tell_
             _dispatching(Dispatcher(store, settings, cluster, wake)) as dispatcher,
         ):
             pidfile.write(settings.data_dir, me)
-            tell(f"Shardyard runs at {me.url}. Stop it with Ctrl-C, or: shardyard down")
+            echo(f"Shardyard runs at {me.url}. Stop it with Ctrl-C, or: shardyard down")
             if authenticator:
-                tell_link(sign_in_link(me.url, authenticator.keys.code(os.geteuid())))
+                echo_link(sign_in_link(me.url, authenticator.keys.code(os.geteuid())))
             await asyncio.wait([stop, server, dispatcher], return_when=asyncio.FIRST_COMPLETED)
             broken = [task for task in (server, dispatcher) if task.done()]
         pidfile.remove(settings.data_dir, me)
-        await _leave_cluster(settings, store, cluster, tell)
+        await _leave_cluster(settings, store, cluster, echo)
         return 1 if broken else 0
     finally:
         pidfile.remove(settings.data_dir, me)
@@ -135,7 +135,7 @@ async def _control_plane(settings: Settings, port: int | None, tell: Tell, tell_
 
 
 def _app(settings: Settings, store: Store, wake: asyncio.Event | None = None) -> tuple[FastAPI, Authenticator | None]:
-    """The app, with the token that it asks for read or made."""
+    """The app. Reads or makes the token that it requires."""
     app = create_app(settings, store, wake)
     authenticator: Authenticator | None = app.state.context.authenticator
     if authenticator:
@@ -143,25 +143,25 @@ def _app(settings: Settings, store: Store, wake: asyncio.Event | None = None) ->
     return app, authenticator
 
 
-async def _api(settings: Settings, port: int | None, tell: Tell) -> int:
+async def _api(settings: Settings, port: int | None, echo: Echo) -> int:
     stop = _signals()
     async with _opened(settings) as store:
         app, authenticator = _app(settings, store)
         listener = listen(settings.host, settings.port if port is None else port, exactly=True)
         async with serving(app, listener) as server:
-            tell(f"The API listens at {url_of(listener)}.")
+            echo(f"The API listens at {url_of(listener)}.")
             if authenticator and authenticator.token_path:
-                tell(f"Its access token is in {authenticator.token_path}.")
+                echo(f"Its access token is in {authenticator.token_path}.")
             await asyncio.wait([stop, server], return_when=asyncio.FIRST_COMPLETED)
             return int(server.done())
 
 
-async def _dispatcher(settings: Settings, tell: Tell) -> int:
+async def _dispatcher(settings: Settings, echo: Echo) -> int:
     stop = _signals()
     async with _opened(settings) as store:
         cluster = Cluster(settings)
         async with _dispatching(Dispatcher(store, settings, cluster)) as dispatcher:
-            tell("The dispatcher runs.")
+            echo("The dispatcher runs.")
             await asyncio.wait([stop, dispatcher], return_when=asyncio.FIRST_COMPLETED)
             broken = dispatcher.done()
         await _disconnect(cluster)
@@ -170,7 +170,7 @@ async def _dispatcher(settings: Settings, tell: Tell) -> int:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[Store]:
-    """The settings' database. Raises DatabaseError where somebody must act first; one that does not answer may come back."""
+    """The settings' database. Raises DatabaseError if an operator must act first; a database that does not answer may come back."""
     store = Store(settings.database)
     try:
         with suppress(DatabaseUnreachable, DatabaseBusy):
@@ -182,7 +182,7 @@ async def _opened(settings: Settings) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def _dispatching(dispatcher: Dispatcher) -> AsyncIterator[asyncio.Task[None]]:
-    """The dispatcher runs as long as the body does. Its task ends early only when it fails."""
+    """Run the dispatcher while the body runs. Its task ends early only when it fails."""
     task = asyncio.create_task(dispatcher.run(), name="dispatcher")
     try:
         yield task
@@ -193,25 +193,25 @@ async def _dispatching(dispatcher: Dispatcher) -> AsyncIterator[asyncio.Task[Non
             log.error("the dispatcher failed", exc_info=error)
 
 
-async def _leave_cluster(settings: Settings, store: Store, cluster: Cluster, tell: Tell) -> None:
-    """Without active jobs the embedded Ray head has no use; with them, it and their gangs live on."""
+async def _leave_cluster(settings: Settings, store: Store, cluster: Cluster, echo: Echo) -> None:
+    """End the embedded Ray head if no job is active. Otherwise the head and the gangs on it continue."""
     active = await _count_active(store)
     if active or settings.ray_address is not None:
         await _disconnect(cluster)
     if active:
-        jobs_go_on = "1 job goes" if active == 1 else f"{active} jobs go"
-        tell(f"{jobs_go_on} on without the control plane. Watch over them again with: shardyard up")
+        jobs_continue = "1 job continues" if active == 1 else f"{active} jobs continue"
+        echo(f"{jobs_continue} without the control plane. Manage them again with: shardyard up")
     elif settings.ray_address is None:
         await _disconnect(cluster)
         await asyncio.to_thread(end_ray, settings)
-        tell("Stopped, and Ray with it.")
+        echo("Stopped, and Ray with it.")
 
 
 async def _disconnect(cluster: Cluster) -> None:
     try:
         await cluster.disconnect()
     except ClusterError as error:
-        log.warning("Ray was not left in order: %s", error)
+        log.warning("Disconnecting from Ray failed: %s", error)
 
 
 async def _active_jobs(settings: Settings) -> int:
@@ -230,7 +230,7 @@ async def _count_active(store: Store) -> int:
 
 
 def _signals() -> "asyncio.Future[None]":
-    """Done on the first SIGINT or SIGTERM; the second one has its usual effect."""
+    """A future that the first SIGINT or SIGTERM completes; the second signal has its usual effect."""
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[None] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""The API as a server: a socket that is surely ours, and an end that does not wait for live streams."""
+"""Serves the API with uvicorn: on a socket that is certainly ours, and with a shutdown that does not wait for live streams."""
 
 import asyncio
 import socket
@@ -10,9 +10,9 @@ from fastapi import FastAPI
 
 from ..errors import PortTaken
 
-#: Ports tried after the first.
+#: Number of ports that are tried after the first.
 _MORE_PORTS = 50
-#: Seconds that open connections get to end.
+#: Seconds that open connections have to end.
 _GRACE_S = 3
 
 
@@ -26,7 +26,7 @@ class Server(uvicorn.Server):
             log_level="warning",
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # who asks is read off the connection, and not off what a request says of it
+            proxy_headers=False,  # the client's address is read from the connection, not from a header
             timeout_graceful_shutdown=_GRACE_S,
         )
         super().__init__(config)
@@ -48,7 +48,7 @@ class Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(app: FastAPI, listener: socket.socket) -> AsyncIterator[asyncio.Task[None]]:
-    """The app answers on `listener` as long as the body runs. The task ends early only when the server fails."""
+    """Serve the app on `listener` while the body runs. The task ends early only when the server fails."""
     server = Server(app)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="HTTP server")
     try:
@@ -65,7 +65,7 @@ def listen(host: str, port: int, *, exactly: bool = False) -> socket.socket:
     """A listening socket on `port`, or the next free one unless `exactly`. Raises `PortTaken`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in [port] if exactly or port == 0 else range(port, min(port + _MORE_PORTS, 65536)):
-        # asyncio sets TCP_NODELAY where a socket names TCP; without it each answer on a kept connection waits 40 ms for an ACK.
+        # asyncio sets TCP_NODELAY if a socket names TCP; without it each answer on a kept connection waits 40 ms for an ACK.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -84,6 +84,6 @@ def listen(host: str, port: int, *, exactly: bool = False) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """`http://127.0.0.1:8400`."""
+    """The listener's address, such as `http://127.0.0.1:8400`."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

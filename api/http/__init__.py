@@ -1,1 +1,1 @@
-"""What stands between the socket and the routes."""
+"""The layers between the socket and the routes."""

@@ -1,8 +1,9 @@
-"""Who asks: a request becomes an `Actor` by the access token, or by the session of a browser that signed in with it.
+"""Authenticates requests: by the access token, or by the session of a browser that signed in with it. The result is an `Actor`.
 
-- The token is kept as a digest and compared in constant time. A token file that is replaced holds within a second.
-- Sessions and sign-in codes are signed with a key that comes from the token, so that every replica knows them, and a new token ends them.
-- All below `/v1` and the API's description need an actor. The pages' files, `/healthz` and `/readyz` do not: they name no job.
+- The token is kept as a digest and compared in constant time. A replaced token file takes effect within a second.
+- Sessions and sign-in codes are signed with a key that is derived from the token. So every replica accepts them, and a new token
+  ends them.
+- All paths below `/v1` and the API's description need an actor. The pages' files, `/healthz` and `/readyz` do not: they name no job.
 """
 
 import hashlib
@@ -27,18 +28,18 @@ log = logging.getLogger(__name__)
 
 #: Seconds for which a browser stays signed in.
 SESSION_S: Final = 7 * 86_400
-#: Seconds for which the link of `shardyard open` can be followed.
+#: Seconds for which the link of `shardyard open` is valid.
 CODE_S: Final = 600
-#: Seconds for which a token file is believed without a look at it.
+#: Seconds for which a token file is used without checking it again.
 _REREAD_S: Final = 1.0
 _GUARDED: Final = ("/v1/", "/openapi.json")
-#: Where a browser signs in, and where it signs out.
+#: The path for signing a browser in and out.
 SESSION_PATH: Final = "/v1/session"
 
 
 @dataclass(frozen=True)
 class Actor:
-    """Who asks. The token's holder may do everything; users and what each may do are to come here."""
+    """The authenticated actor. The token's holder may do everything; users and their permissions are to be added here."""
 
     name: str
 
@@ -47,21 +48,21 @@ OWNER: Final = Actor("local")
 
 
 class Keys:
-    """What one token opens. Of the token itself only a digest is kept."""
+    """What is derived from one token: its digest, and the keys that sign sessions and codes. The token itself is not kept."""
 
     def __init__(self, token: str) -> None:
         self._digest = hashlib.sha256(token.encode()).digest()
-        #: A cookie belongs to a host name and not to its port: control planes of one machine must not take each other's.
+        #: A cookie belongs to a host name and not to its port: control planes of one machine must not accept each other's.
         self.cookie = f"shardyard-{hashlib.sha256(b'cookie' + self._digest).hexdigest()[:12]}"
         self._sessions = self._signed("session")
         self._codes = self._signed("code")
 
     def fits(self, token: str) -> bool:
-        """In a time that does not depend on how much of it is right."""
+        """Whether `token` is the token. Takes the same time for every wrong token."""
         return hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._digest)
 
     def session(self, actor: Actor) -> str:
-        """A cookie's value."""
+        """The cookie's value for a session of `actor`."""
         return str(self._sessions.dumps(actor.name))
 
     def actor_of(self, session: str) -> Actor | None:
@@ -71,11 +72,11 @@ class Keys:
             return None
 
     def code(self, user: int | None) -> str:
-        """What signs a browser in once. `user`: the only user of this machine, root aside, whose browser may use it."""
+        """A code that signs a browser in once. `user`: the only user of this machine, besides root, whose browser may use it."""
         return str(self._codes.dumps([secrets.token_urlsafe(12), user]))
 
     def opened(self, code: str) -> tuple[str, int | None, float] | None:
-        """A code's own number, its user, and when it was made (unix seconds); None of one that is not ours, or too old."""
+        """A code's own number, its user, and when it was made (unix seconds); None for a code that is not ours, or too old."""
         try:
             (number, user), made_at = self._codes.loads(code, max_age=CODE_S, return_timestamp=True)
         except BadSignature:
@@ -88,7 +89,7 @@ class Keys:
 
 
 class Authenticator:
-    """Finds the actor of a request by the token of these settings. Reading the token may raise `TokenUnreadable`, `WeakToken`."""
+    """Finds the actor of a request by the settings' token. Reading the token may raise `TokenUnreadable`, `WeakToken`."""
 
     def __init__(self, settings: Settings) -> None:
         self._given = settings.token
@@ -97,21 +98,21 @@ class Authenticator:
         self._version: tuple[int, ...] | None = None
         self._looked_at = 0.0
         self._complaint = ""
-        self._began = int(time.time())  # whether an older code was used is not known
+        self._began = int(time.time())  # it is unknown whether an older code was used
         self._used: dict[str, float] = {}
 
     @property
     def token_path(self) -> str | None:
-        """Where clients of this machine find the token, None where its text was given."""
+        """The path at which clients of this machine find the token; None if the settings have its text."""
         return None if self._given else str(self._file.path)
 
     def load(self) -> None:
-        """Read the token; make the data folder's where there is none. Raises `TokenUnreadable`, `WeakToken`."""
+        """Read the token; make the data folder's if there is none. Raises `TokenUnreadable`, `WeakToken`."""
         self._keys = self._keys or self._read()
 
     @property
     def keys(self) -> Keys:
-        """Those of the newest token. One that cannot be read leaves the one before in force, and is said in the log."""
+        """The keys of the newest token. If it cannot be read, the previous one stays valid, and a warning is logged."""
         now = time.monotonic()
         if self._keys is None:
             self._keys = self._read()
@@ -121,7 +122,7 @@ class Authenticator:
         return self._keys
 
     def actor_of(self, request: Request) -> Actor | None:
-        """The one function that resolves a request to its actor."""
+        """The actor of a request, or None. No other function authenticates requests."""
         keys = self.keys
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":  # another scheme may be for a proxy in front
@@ -130,7 +131,7 @@ class Authenticator:
         return keys.actor_of(session) if session else None
 
     def redeem(self, code: str, user: int | None) -> Actor | None:
-        """The actor whom a code signs in, once. `user`: of this machine, who sends it; None of another machine's."""
+        """The actor that a code signs in, once. `user`: the user of this machine who sends it; None if it comes from another machine."""
         now = time.monotonic()
         self._used = {number: end for number, end in self._used.items() if end > now}
         found = self.keys.opened(code)
@@ -162,11 +163,14 @@ class Authenticator:
     def _complain(self, complaint: str) -> None:
         if complaint != self._complaint:
             self._complaint = complaint
-            log.warning("%s The token before it stays in force.", complaint)
+            log.warning("%s The previous token stays valid.", complaint)
 
 
 class Authenticated:
-    """ASGI middleware: what it guards is reached by an actor, whom it leaves in the request's state. None: guards nothing."""
+    """ASGI middleware: guarded paths need an actor, which it stores in the request's state.
+
+    Without authenticator, every request is the owner's.
+    """
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator | None) -> None:
         self._app = app
@@ -185,7 +189,7 @@ class Authenticated:
 
 def unauthenticated() -> Unauthenticated:
     return Unauthenticated(
-        "This needs the control plane's access token.",
+        "This request needs the control plane's access token.",
         field="Authorization",
         remedy="Open the page with: shardyard open. Programs send `Authorization: Bearer TOKEN` (SHARDYARD_TOKEN, or "
         "SHARDYARD_TOKEN_PATH); shardyard token prints it.",
@@ -193,5 +197,5 @@ def unauthenticated() -> Unauthenticated:
 
 
 def is_guarded(path: str) -> bool:
-    """Whether what lies there is for actors alone."""
+    """Whether only actors may request this path."""
     return path.startswith(_GUARDED) and path != SESSION_PATH

@@ -1,4 +1,4 @@
-"""What a route may reach: the store, the settings, the hub of watchers, who may ask, and who is asking."""
+"""Dependencies of the routes: the store, the settings, the hub of watchers, the authenticator, and the request's actor."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -21,11 +21,11 @@ class Context:
     settings: Settings
     hub: Hub
     wake: asyncio.Event
-    authenticator: Authenticator | None  # None: something in front of this server authenticates
+    authenticator: Authenticator | None  # None: a proxy in front of this server authenticates
     files: SpecFiles = field(default_factory=SpecFiles)
 
     def stir(self) -> None:
-        """Jobs changed: a dispatcher in this process need not wait for its next look."""
+        """Wake a dispatcher in this process, because jobs changed: it need not wait for its next poll."""
         self.wake.set()
 
 
@@ -35,7 +35,7 @@ def _context(request: Request) -> Context:
 
 
 def _actor(request: Request) -> str:
-    """The name of who asks, as it stands in a job's story."""
+    """The actor's name, as it appears in a job's history."""
     return str(request.state.actor.name)
 
 
@@ -48,6 +48,6 @@ Key = Annotated[
         min_length=1,
         max_length=255,
         pattern=r"^[\x21-\x7e]+$",
-        description="Any text of your own. The same key and body have one effect and one answer, however often they are sent.",
+        description="Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Work that ends when the client that waits for it has gone."""
+"""Cancels work when the client that waits for it has disconnected."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -1,7 +1,7 @@
-"""A browser must not become another site's hand: host names that are not ours, and requests of other sites' pages, are refused.
+"""Refuses requests with foreign host names, and requests from pages of other sites.
 
-A page of another site could reach through a user's browser by naming its own host after our address (DNS rebinding), or by
-asking blindly (cross-site requests), and the browser would send our cookie along where only the port differs.
+A page of another site could reach this server through a user's browser, by naming its own host after our address (DNS rebinding),
+or by sending requests blindly (cross-site requests). The browser would even send our cookie along if only the port differs.
 """
 
 import socket
@@ -18,14 +18,14 @@ from .authentication import is_guarded
 from .problems import response
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-#: A pod's probes ask under its address; they learn nothing.
+#: A pod's probes use its address as host name; their answers reveal nothing.
 _PROBES = frozenset({"/healthz", "/readyz"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORTS = {"http": 80, "https": 443}
 
 
 class AllowedHosts:
-    """Under which names this server may be asked: those of loopback, beyond it also addresses and its own name, and those that are set."""
+    """Host names of this server: those of loopback, otherwise also addresses and its own name, and those that are set."""
 
     def __init__(self, settings: Settings) -> None:
         self._loopback = settings.host in LOOPBACK
@@ -37,12 +37,12 @@ class AllowedHosts:
     def allows(self, host: str) -> bool:
         """`host`: a Host header."""
         name = (_hostname(f"//{host}") or "").rstrip(".")
-        # Another site's name never is an address, so an address cannot be rebound.
+        # Another site's name is never an address, so an address cannot be rebound.
         return name in self._names or name.endswith(self._endings) or (not self._loopback and _is_address(name))
 
 
 class OwnOrigin:
-    """ASGI middleware: refuses foreign names and foreign sites' pages."""
+    """ASGI middleware: refuses foreign host names and other sites' pages."""
 
     def __init__(self, app: ASGIApp, hosts: AllowedHosts) -> None:
         self._app = app
@@ -59,18 +59,20 @@ class OwnOrigin:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not self._hosts.allows(host):
-            remedy = "Ask http://127.0.0.1, an address of this machine, or a name of SHARDYARD_ALLOWED_HOSTS."
-            return FieldError(field="Host", message="This server does not go by this name.", remedy=remedy)
+            remedy = "Use http://127.0.0.1, an address of this machine, or a name of SHARDYARD_ALLOWED_HOSTS."
+            return FieldError(field="Host", message="This host name is not one of the server's.", remedy=remedy)
         if _is_ours(scope, headers, host):
             return None
         return FieldError(
-            field="Origin", message="A page of another site may not do this.", remedy="Use this API's own page."
+            field="Origin",
+            message="A page of another site may not send this request.",
+            remedy="Use this API's own page.",
         )
 
 
 def _is_ours(scope: Scope, headers: Headers, host: str) -> bool:
-    """Whether our own page asks, a program, or a user who types an address or follows a link to a page."""
-    site = headers.get("sec-fetch-site")  # a browser's own word, which no page can change
+    """Whether the request comes from our own page, a program, or a user who types an address or follows a link to a page."""
+    site = headers.get("sec-fetch-site")  # set by the browser; no page can change it
     if site is not None:
         return site in ("same-origin", "none") or _is_visit(scope, headers)
     origin = headers.get("origin")
@@ -78,7 +80,7 @@ def _is_ours(scope: Scope, headers: Headers, host: str) -> bool:
 
 
 def _is_visit(scope: Scope, headers: Headers) -> bool:
-    """A link of another site may lead to a page, which holds nothing before it has asked us itself."""
+    """Whether a link of another site leads to a page, which contains no data before it has sent a request itself."""
     return scope["method"] in _SAFE and headers.get("sec-fetch-mode") == "navigate" and not is_guarded(scope["path"])
 
 

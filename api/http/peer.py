@@ -1,4 +1,4 @@
-"""Which user of this machine sends a request: the kernel knows the owner of each end of a connection."""
+"""Finds the user of this machine who sends a request: the kernel stores the owner of each end of a connection."""
 
 import sys
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -11,9 +11,9 @@ Endpoint = tuple[IPv4Address | IPv6Address, int]
 
 
 def user_of(client: tuple[str, int] | None, server: tuple[str, int] | None) -> int | None:
-    """The user id of the process that opened the connection; None of one that comes from another machine. Blocks.
+    """The user id of the process that opened the connection; None if it comes from another machine. Blocks.
 
-    `client`, `server`: the two ends, as the server's socket names them.
+    `client`, `server`: the two ends, as named by the server's socket.
     """
     if client is None or server is None:
         return None
@@ -25,7 +25,7 @@ def user_of(client: tuple[str, int] | None, server: tuple[str, int] | None) -> i
         except OSError:  # a kernel without IPv6
             continue
         for row in rows:
-            # Documentation/networking/proc_net_tcp: number, local address, remote address, …, the owner's user id eighth.
+            # Documentation/networking/proc_net_tcp: number, local address, remote address, …, the owner's user id is the eighth field.
             _, local, remote, _, _, _, _, user, *_ = row.split()
             if local.endswith(port) and (_endpoint(local), _endpoint(remote)) == wanted:
                 return int(user)
@@ -40,5 +40,5 @@ def _endpoint(text: str) -> Endpoint:
 
 
 def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """An IPv4 address is one, on an IPv6 socket too."""
+    """An IPv4 address as such, also on an IPv6 socket."""
     return getattr(address, "ipv4_mapped", None) or address

@@ -1,4 +1,4 @@
-"""Every answer that is not a success is a problem+json body (RFC 9457) with a stable code; internals stay inside."""
+"""Makes every error a problem+json body (RFC 9457) with a stable code; internals are not shown."""
 
 import logging
 import re
@@ -21,13 +21,13 @@ from .validation_errors import parameter_errors
 
 log = logging.getLogger(__name__)
 
-#: code → (HTTP status, title). A service error of another code is the server's own trouble.
+#: code → (HTTP status, title). A service error with another code is an internal error.
 CODES: dict[str, tuple[int, str]] = {
     "invalid_encoding": (400, "The body is not UTF-8"),
     "invalid_syntax": (400, "The body is not well-formed"),
     "invalid_cursor": (400, "Unknown cursor"),
     "unauthenticated": (401, "Not signed in"),
-    "foreign_origin": (403, "Asked from another site"),
+    "foreign_origin": (403, "Sent from another site"),
     "faults_disabled": (403, "Fault injection is not enabled"),
     "not_found": (404, "No such page"),
     "job_not_found": (404, "No such job"),
@@ -38,8 +38,8 @@ CODES: dict[str, tuple[int, str]] = {
     "method_not_allowed": (405, "Method not allowed"),
     "request_timeout": (408, "The body did not arrive in time"),
     "idempotency_conflict": (409, "The idempotency key was used for another body"),
-    "ambiguous_node": (409, "Several machines are meant"),
-    "state_changed": (409, "The job moved on meanwhile"),
+    "ambiguous_node": (409, "Several machines match"),
+    "state_changed": (409, "The job changed meanwhile"),
     "job_ended": (409, "The job has ended"),
     "job_not_running": (409, "The job is not running"),
     "trace_open": (409, "A trace is being recorded"),
@@ -59,8 +59,8 @@ CODES: dict[str, tuple[int, str]] = {
     "too_many_files": (422, "Too many files"),
     "empty_corpus": (422, "The corpus is empty"),
     "too_many_ranks": (422, "More ranks than devices"),
-    "unknown_checkpoint": (422, "Nothing to resume from"),
-    "resume_mismatch": (422, "Not a continuation of the checkpoint"),
+    "unknown_checkpoint": (422, "No such checkpoint to resume from"),
+    "resume_mismatch": (422, "The checkpoint does not fit the job"),
     "internal_error": (500, "Internal error"),
     "cluster_unreachable": (503, "The cluster does not answer"),
     "database_unreachable": (503, "The database does not answer"),
@@ -76,25 +76,25 @@ CODES: dict[str, tuple[int, str]] = {
     "schema_too_new": (503, "The database's schema is too new"),
     "schema_unknown": (503, "The database has another program's schema"),
     "schema_damaged": (503, "The database lacks a table or column"),
-    "files_too_slow": (503, "The files were not looked at in time"),
+    "files_too_slow": (503, "The files could not be checked in time"),
     "too_many_searches": (503, "Too many searches at once"),
     "search_too_slow": (503, "The search took too long"),
 }
 
-#: What any route may answer while the database cannot serve.
+#: Codes that any route may answer with while the database cannot serve.
 DATABASE = tuple(code for code in CODES if code.startswith(("database_", "schema_")))
-#: What every route below `/v1` may answer.
+#: Codes that every route below `/v1` may answer with.
 _EVERYWHERE = ("unauthenticated", "foreign_origin", "internal_error", *DATABASE)
 
 _BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
 
 def install(app: FastAPI) -> None:
-    """Give every kind of failure its problem body."""
+    """Install a handler with a problem body for every kind of error."""
     app.add_exception_handler(ShardyardError, _shardyard_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_exception)
-    app.add_exception_handler(ClientDisconnect, _nobody)
+    app.add_exception_handler(ClientDisconnect, _client_gone)
     app.add_exception_handler(Exception, _internal_error)
 
 
@@ -123,7 +123,7 @@ def response(
 
 
 def refusal(request: Request, error: ShardyardError) -> Response:
-    """The answer to a request that may not go on, or cannot. The error's code is one of `CODES`."""
+    """The answer to a request that is refused or failed. The error's code is one of `CODES`."""
     if isinstance(error, InvalidDocument):
         return response(request, error.code, error.message, error.errors)
     errors = [FieldError(field=error.field, message=error.message, remedy=error.remedy)]
@@ -166,11 +166,11 @@ async def _http_exception(request: Request, error: Exception) -> Response:
         page = not_found(request)
         if page is not None:
             return page
-        detail = f"There is nothing at {request.url.path}."
-        errors = [FieldError(message=detail, remedy="GET /docs lists what there is.")]
+        detail = f"There is no such path: {request.url.path}."
+        errors = [FieldError(message=detail, remedy="GET /docs lists all paths.")]
     elif code == "method_not_allowed":
         headers["Allow"] = _methods(request) or headers.get("Allow", "GET")
-        detail = f"{request.method} is not possible at {request.url.path}."
+        detail = f"{request.method} is not supported at {request.url.path}."
         errors = [FieldError(message=detail, remedy=f"Use {headers['Allow']}.")]
     else:
         detail, errors = str(error.detail), []
@@ -179,7 +179,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> str:
-    """Every method of the path: the framework knows those of the first route that it finds."""
+    """Every method of the path: the framework reports only those of the first matching route."""
     found: set[str] = set()
     for template, operations in request.app.openapi()["paths"].items():
         if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), request.url.path):
@@ -187,14 +187,14 @@ def _methods(request: Request) -> str:
     return ", ".join(sorted(found))
 
 
-async def _nobody(_request: Request, _error: Exception) -> Response:
-    """Whoever sent the body has gone; nobody reads this."""
+async def _client_gone(_request: Request, _error: Exception) -> Response:
+    """An answer that is not received: the client that sent the body has disconnected."""
     return Response(status_code=400)
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:
-    """The details go to the log (the server writes the traceback) under a number; the caller gets the number alone."""
+    """The log gets the details (the server writes the traceback) under a number; the caller gets only the number."""
     number = uuid.uuid4().hex[:12]
     log.error("error %s in %s %s: %s", number, request.method, request.url.path, type(error).__name__)
-    remedy = FieldError(message=f"Reference {number}.", remedy="Look for this reference in the control plane's log.")
-    return response(request, "internal_error", "Something went wrong on the server.", [remedy])
+    remedy = FieldError(message=f"Reference {number}.", remedy="Search for this reference in the control plane's log.")
+    return response(request, "internal_error", "An internal error occurred on the server.", [remedy])

@@ -1,4 +1,4 @@
-"""Query parameters that a route does not know are refused: a filter that is ignored answers another question."""
+"""Refuses query parameters that a route does not define: ignoring a filter would return the answer to another request."""
 
 import difflib
 

@@ -1,6 +1,6 @@
-"""A request's body is read in bounds of size and time, and only in formats that other sites' pages cannot send.
+"""Reads a request's body within bounds of size and time, and only in formats that other sites' pages cannot send.
 
-(A browser sends `text/plain` and forms across sites unasked; for `application/json` and `application/yaml` it asks.)
+(A browser sends `text/plain` and forms to other sites without asking; for `application/json` and `application/yaml` it asks first.)
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from ..spec_document import Format
 
 Wanted = TypeVar("Wanted", bound=BaseModel)
 
-#: Seconds for a whole body to arrive.
+#: Seconds in which a whole body must arrive.
 BODY_S = 30.0
-#: So much of a too large body is read and thrown away, for the sender to hear the refusal instead of a broken pipe.
+#: At most this number of bytes of a too large body is read and discarded, so that the sender receives the refusal and not a broken pipe.
 _DRAIN_BYTES = 32 << 20
 
 _FORMATS: Final[dict[str, Format]] = {
@@ -33,7 +33,7 @@ _FORMATS: Final[dict[str, Format]] = {
 def described(schema: str, name: str, example: Any) -> dict[str, Any]:
     """OpenAPI's `requestBody` of a route that reads its body itself.
 
-    YAML stands in the text alone: generators of clients drop, or spoil, an operation with a body of a type that they do not know.
+    Only the text mentions YAML: client generators drop, or break, an operation with a body of a type that they do not support.
     """
     content = {"schema": {"$ref": f"#/components/schemas/{schema}"}, "examples": {name: {"value": example}}}
     text = "JSON, or the same as YAML with `Content-Type: application/yaml`."
@@ -41,15 +41,15 @@ def described(schema: str, name: str, example: Any) -> dict[str, Any]:
 
 
 def format_of(request: Request) -> Format:
-    """How the body is written. Raises `UnsupportedMediaType`."""
+    """The format of the body. Raises `UnsupportedMediaType`."""
     remedy = "Send Content-Type: application/yaml or application/json, uncompressed."
     given = request.headers.get("content-type", "")
     media_type, _, parameters = given.partition(";")
     form = _FORMATS.get(media_type.strip().lower())
     charset = parameters.lower().partition("charset=")[2].strip(" \"'")
     if form is None or charset not in ("", "utf-8", "utf8"):
-        told = f"{given[:80]!r} is not accepted." if given else "The body has no Content-Type."
-        raise UnsupportedMediaType(told, field="Content-Type", remedy=remedy)
+        message = f"{given[:80]!r} is not accepted." if given else "The body has no Content-Type."
+        raise UnsupportedMediaType(message, field="Content-Type", remedy=remedy)
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise UnsupportedMediaType("A compressed body is not accepted.", field="Content-Encoding", remedy=remedy)
     return form
@@ -65,7 +65,7 @@ async def read(request: Request) -> bytes:
 
 
 def validated(kind: type[Wanted], document: object) -> Wanted:
-    """What a parsed body of an API's own kind holds. Raises `RequestValidationError`, which never shows what was given."""
+    """The parsed body as a value of class `kind`. Raises `RequestValidationError`, which never contains the input."""
     try:
         return kind.model_validate(document)
     except ValidationError as error:

@@ -1,7 +1,7 @@
-"""One read for all who ask the same: whoever comes while it is under way, or soon after, gets what it found.
+"""Shares one read among equal requests: a caller that comes during a read, or soon after it, gets the same result.
 
-A key must say how fresh the answer is to be, for nothing is ever read again under the same one. A read that fails is forgotten, and all
-who waited for it hear why. Whoever leaves does not stop it.
+A key must include how fresh the answer is to be, because a result is kept for its key. If a read fails, it is dropped, and all
+callers that wait for it receive its error. A caller that leaves does not stop the read.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-#: So many answers are kept, of which each is as large as one batch of a stream.
+#: Maximum number of kept answers, each of which is as large as one batch of a stream.
 KEPT: Final = 32
 
 
 class SharedReads(Generic[T]):
-    """Answers by what was asked, the latest `KEPT` of them."""
+    """Results by key, the latest `KEPT` of them."""
 
     def __init__(self) -> None:
         self._reads: OrderedDict[Hashable, asyncio.Task[T]] = OrderedDict()
 
     async def of(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
-        """What `read` found, whoever has called it under this key."""
+        """The result of `read`, which only the first caller with this key starts."""
         if key not in self._reads:
             self._reads[key] = asyncio.ensure_future(_awaited(read))
             self._reads[key].add_done_callback(lambda task: self._forget_failed(key, task))

@@ -1,6 +1,6 @@
-"""What pydantic finds wrong in a spec or a parameter, said by field and with what would work.
+"""Converts pydantic's findings about a spec or a parameter into errors with the field and a remedy.
 
-The remedies come from the published JSON Schema itself, so that they name the fields and limits that really hold.
+The remedies are derived from the published JSON Schema itself, so that they name the fields and limits that really apply.
 """
 
 import difflib
@@ -22,7 +22,7 @@ from ..spec_document import Path, dotted, walk
 
 Schema = Mapping[str, Any]
 
-#: More than so many would not be read.
+#: Maximum number of findings that are returned; more would not be read.
 MAX_ERRORS = 50
 
 
@@ -34,24 +34,24 @@ def job_schema() -> dict[str, Any]:
 
 
 def read_spec(document: Any) -> JobSpec:
-    """The job spec that a parsed body holds. Raises `InvalidDocument` with every finding, each by field and remedy.
+    """The job spec that a parsed body contains. Raises `InvalidDocument` with every finding, each with field and remedy.
 
-    Strict: `true` is no number and `"5"` is none either, as the published schema says.
+    Strict: `true` is not a number, and neither is `"5"`, as in the published schema.
     """
     findings = _non_finite(document)
     try:
         spec = JobSpec.model_validate(document, strict=True)
     except ValidationError as error:
         found = _expand(error.errors(include_url=False, include_input=False), ())
-        told = {finding.field for finding in findings}
-        findings += [_field_error(path, item, document) for path, item in found if dotted(path) not in told]
+        reported = {finding.field for finding in findings}
+        findings += [_field_error(path, item, document) for path, item in found if dotted(path) not in reported]
         findings += _of_the_layout(document, [path for path, _ in found])
     if findings:
         raise InvalidDocument(findings[:MAX_ERRORS])
     return spec
 
 
-#: What the layout's check reads of a spec: where a finding lies in one of these, it cannot be made.
+#: Fields that the layout's check reads. If one of them has a finding, the check cannot run.
 _READ_BY_LAYOUT = tuple(
     ("train", *path)
     for path in (
@@ -61,7 +61,7 @@ _READ_BY_LAYOUT = tuple(
 
 
 def _of_the_layout(document: Any, wrong: list[Path]) -> list[FieldError]:
-    """What the layout's check finds in a document with `wrong` fields, which it does not need: so that all is said at once."""
+    """Findings of the layout's check, if it does not need the `wrong` fields: so that one answer has all findings."""
     if any(_touches(path, needed) for path in wrong for needed in _READ_BY_LAYOUT):
         return []
     rest = deepcopy(document)
@@ -79,18 +79,18 @@ def _of_the_layout(document: Any, wrong: list[Path]) -> list[FieldError]:
 
 
 def _touches(path: Path, field: Path) -> bool:
-    """Whether one of them lies in the other."""
+    """Whether one of the paths contains the other."""
     return all(a == b for a, b in zip(path, field, strict=False))
 
 
 def _drop(document: Any, path: Path) -> None:
-    """Take a field out, if it is there."""
+    """Remove a field, if it exists."""
     *above, last = path
     owner = _value(document, tuple(above))
     if isinstance(owner, dict):
         owner.pop(last, None)
     elif isinstance(owner, list) and isinstance(last, int):
-        owner.clear()  # its places would no longer be the same
+        owner.clear()  # the indices of its other items would change
 
 
 def _non_finite(document: Any) -> list[FieldError]:
@@ -115,7 +115,7 @@ def parameter_errors(errors: Iterable[Mapping[str, Any]]) -> list[FieldError]:
 
 
 def _expand(errors: Iterable[Any], prefix: Path) -> list[tuple[Path, Any]]:
-    """A validator may raise another model's errors: those are told at their place, not as one block of text."""
+    """A validator may raise another model's errors: they are returned at their paths, not as one block of text."""
     found: list[tuple[Path, Any]] = []
     for item in errors:
         path = tuple(part for part in (*prefix, *item["loc"]) if part != "[key]")
@@ -152,17 +152,17 @@ def _finding(path: Path, message: str, remedy: str) -> FieldError:
 
 
 def _message(path: Path, item: Mapping[str, Any], document: Any) -> str:
-    """pydantic's sentence, with the value in the place of its subject."""
+    """pydantic's sentence, with the value in place of its subject."""
     if not path and item["type"] == "model_type":
         return "A job spec is a mapping of keys to values."
     given = _value(document, path)
     if item["type"] in ("model_type", "dict_type"):
         return f"{_short(given)} is not a mapping of keys to values."
-    told = item["msg"]
-    subject, _, rest = told.partition(" ")
+    message = item["msg"]
+    subject, _, rest = message.partition(" ")
     if subject in {"Input", "String"} and isinstance(given, str | int | float | bool):
         return f"{_short(given)} {rest}."
-    return _sentence(told)
+    return _sentence(message)
 
 
 def _remedy(path: Path, item: Mapping[str, Any]) -> str:
@@ -188,7 +188,7 @@ _TYPE_REMEDIES = {
 
 
 def _by_limits(item: Mapping[str, Any]) -> str:
-    """The remedy that follows from the kind of finding and its limit."""
+    """The remedy for a kind of finding and its limit."""
     limits = item.get("ctx", {})
     match item["type"]:
         case "greater_than_equal":
@@ -244,7 +244,7 @@ def _short(value: object) -> str:
 
 
 def _written(path: Path, document: Any) -> Path:
-    """As far as `path` goes in the document: a plain word may stand for an object, whose field the document does not name."""
+    """The part of `path` that the document contains: a plain word may stand for an object, whose field the document does not name."""
     for length in range(len(path)):
         if isinstance(_value(document, path[:length]), str):
             return path[:length]
@@ -261,7 +261,7 @@ def _value(data: Any, path: Path) -> Any:
 
 
 def _at(path: Path) -> Schema:
-    """The schema of the field at `path`, with its own description. Empty where the schema does not say."""
+    """The schema of the field at `path`, with its own description. Empty if the schema does not define it."""
     node: Schema = job_schema()
     for part in path:
         body = _body(node)

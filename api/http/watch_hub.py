@@ -1,8 +1,8 @@
-"""Live streams: a watcher reads the store at its own pace; one shared poller tells it when there is news.
+"""Live streams: a watcher reads the store at its own pace; one shared poller notifies it when there is news.
 
-Nothing is buffered for a watcher but the batch that it is sending: a slow one holds itself up and nobody else. The
-poller asks one query for the positions of all watched jobs, and only while somebody watches. Watchers who stand at the same
-place of a job, as pages that are up to date do, share one read and its text (`single_flight.py`).
+Only the batch that a watcher is sending is buffered: a slow watcher delays no other. The poller runs one query for the positions of
+all watched jobs, and only while there are watchers. Watchers at the same position of a job, such as pages that are up to date,
+share one read and its text (`single_flight.py`).
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from .single_flight import SharedReads
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the watched jobs' positions.
+#: Seconds between two polls of the watched jobs' positions.
 POLL_S = 0.1
-#: Seconds before the next try where the database cannot serve.
+#: Seconds before the next try if the database cannot serve.
 _AWAY_S = 1.0
-#: Seconds of silence after which a comment tells both ends that the connection lives.
+#: Seconds of silence after which a comment shows both ends that the connection works.
 HEARTBEAT_S = 10.0
-#: Milliseconds after which a browser's EventSource comes back.
+#: Milliseconds after which a browser's EventSource reconnects.
 _RETRY_MS = 1000
 
 Positions = Callable[[Collection[str]], Awaitable[Mapping[str, Hashable]]]
@@ -40,15 +40,15 @@ Read = Callable[[Cursor], Awaitable[Tail]]
 
 @dataclass(frozen=True)
 class Batch:
-    """What a read found, as it is sent."""
+    """The result of a read, as it is sent."""
 
-    text: bytes  # empty: nothing is new
+    text: bytes  # empty: there is no news
     cursor: Cursor
     done: bool
 
 
 class Watch:
-    """One watcher's bell. `closed`: the server ends, the watcher shall come back elsewhere."""
+    """One watcher's notifier. `closed`: the server ends, and the watcher must reconnect."""
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
@@ -62,12 +62,12 @@ class Watch:
         self._news.set()
 
     def clear(self) -> None:
-        """Before reading: what happens from now on rings again."""
+        """Called before reading: every later change notifies again."""
         if not self.closed:
             self._news.clear()
 
     async def wait(self, seconds: float) -> bool:
-        """True when the bell rang within so many seconds."""
+        """Whether a notification came within `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -75,7 +75,7 @@ class Watch:
 
 
 class Hub:
-    """Rings each watcher whose job moved. One per process; `positions` gives a comparable value per watched job."""
+    """Notifies each watcher whose job moved. One per process; `positions` returns a comparable value per watched job."""
 
     def __init__(self, positions: Positions, interval_s: float = POLL_S) -> None:
         self._positions = positions
@@ -87,7 +87,7 @@ class Hub:
 
     @property
     def watched(self) -> int:
-        """How many watchers there are."""
+        """The number of watchers."""
         return sum(len(watches) for watches in self._watches.values())
 
     @property
@@ -106,7 +106,7 @@ class Hub:
             self._forget(job, watch)
 
     async def batch(self, job: str, cursor: Cursor, scope: Hashable, read: Read) -> Batch:
-        """What follows `cursor`. Shared with others of the same `scope` since the poller last saw the job move."""
+        """The events after `cursor`. Shared by all with the same `scope` until the poller sees the job move again."""
         seen, fetch = self._seen.get(job), partial(_batch, read, cursor)
         return await (fetch() if seen is None else self._reads.of((job, seen, scope, cursor), fetch))
 
@@ -146,10 +146,10 @@ class Hub:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events of one job after a cursor; ends with the event `end` once the job's story is told."""
+    """Server-sent events of one job after a cursor; ends with the event `end` after the last event of an ended job."""
 
     def __init__(self, hub: Hub, job: str, read: Read, cursor: Cursor, scope: Hashable = None) -> None:
-        """`scope`: what `read` leaves out or takes in; those of equal scope read the same."""
+        """`scope`: identifies what `read` leaves out or includes; streams with an equal scope read the same."""
         # X-Accel-Buffering: a proxy such as nginx must not hold events back
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(iter(()), headers=headers, media_type="text/event-stream")
@@ -167,7 +167,9 @@ class EventStream(StreamingResponse):
             watch.clear()
             try:
                 batch = await self._hub.batch(self._job, cursor, self._scope, self._read)
-            except DatabaseError:  # logged by the store; the stream goes on where it was when it has passed
+            except (
+                DatabaseError
+            ):  # logged by the store; the stream continues from its cursor when the database serves again
                 await watch.wait(_AWAY_S)
                 yield format_sse_event(comment="the database does not serve")
                 continue
