@@ -2650,17 +2650,17 @@ export interface components {
         };
         /**
          * DataRange
-         * @description The fewest and the most replicas with which a job may train.
+         * @description The smallest and the largest number of replicas with which a job may train.
          */
         readonly DataRange: {
             /**
              * Min
-             * @description The fewest replicas with which the job goes on.
+             * @description The smallest number of replicas with which the job continues.
              */
             readonly min: number;
             /**
              * Max
-             * @description The replicas that it takes when there are devices for them.
+             * @description The number of replicas that the job uses if there are enough devices.
              */
             readonly max: number;
         };
@@ -2980,12 +2980,12 @@ export interface components {
         };
         /**
          * Offload
-         * @description What lies in the host's memory instead of the device's.
+         * @description What is kept in host memory instead of device memory.
          */
         readonly Offload: {
             /**
              * Optimizer
-             * @description Share of the parameters whose optimizer state and step are the host's.
+             * @description Share of the parameters whose optimizer state and step are on the host.
              * @default 0
              */
             readonly optimizer: number;
@@ -2997,7 +2997,7 @@ export interface components {
             readonly parameters: boolean;
             /**
              * Activations
-             * @description What blocks keep for the backward pass.
+             * @description Keep on the host what blocks save for the backward pass.
              * @default false
              */
             readonly activations: boolean;
@@ -3049,18 +3049,18 @@ export interface components {
         };
         /**
          * Overlap
-         * @description Bucket size and prefetch depth. More of either hides more and holds more memory: up to 2 × `prefetch` buckets at a time.
+         * @description Bucket size and prefetch depth. More of either hides more communication and uses more memory: at most 2 × `prefetch` buckets.
          */
         readonly Overlap: {
             /**
              * Bucket Mb
-             * @description Gradients that travel together, in MiB (ZeRO-0 to 2; a parameter of half of that travels alone, uncopied).
+             * @description Size of a gradient bucket in MiB (ZeRO-0 to 2). A parameter of at least half of that is sent alone, without a copy.
              * @default 8
              */
             readonly bucket_mb: number;
             /**
              * Prefetch
-             * @description Buckets on their way at a time (ZeRO-1 and 2), or blocks gathered ahead and gradients sent behind (ZeRO-3).
+             * @description Buckets in transit at a time (ZeRO-1 and 2), or blocks gathered ahead and gradients sent behind (ZeRO-3).
              * @default 2
              */
             readonly prefetch: number;
@@ -3142,7 +3142,7 @@ export interface components {
         };
         /**
          * Recompute
-         * @description Which activations a block does not keep. Reads plain words too: `none`, `full`, `selective`, `every-3` (full, each third).
+         * @description Which activations a block does not keep. Also reads a word: `none`, `full`, `selective`, `every-3` (full, each third).
          */
         readonly Recompute: {
             /**
@@ -3154,7 +3154,7 @@ export interface components {
             readonly mode: "none" | "full" | "selective";
             /**
              * Every
-             * @description Recompute every so many blocks; the others keep all.
+             * @description Recompute every Nth block; the others keep everything.
              * @default 1
              */
             readonly every: number;
@@ -4435,7 +4435,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4477,7 +4477,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description Any text of your own. The same key and body have one effect and one answer, however often they are sent. */
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path?: never;
@@ -4526,7 +4526,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4571,7 +4571,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `unknown_checkpoint`: nothing to resume from; `resume_mismatch`: not a continuation of the checkpoint */
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4589,7 +4589,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files were not looked at in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4641,7 +4641,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4686,7 +4686,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `unknown_checkpoint`: nothing to resume from; `resume_mismatch`: not a continuation of the checkpoint */
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4704,7 +4704,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files were not looked at in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4744,7 +4744,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4820,7 +4820,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4919,7 +4919,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4991,7 +4991,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `files_too_slow`: the files were not looked at in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
+            /** @description `files_too_slow`: the files could not be checked in time; `database_unreachable`: the database does not answer; `database_busy`: the database is busy; `database_read_only`: the database is read-only; `database_full`: the database's disk is full; `database_missing`: the database does not exist; `database_denied`: the database refuses its user; `database_corrupt`: the database is damaged; `database_failed`: the database failed; `schema_missing`: the database has no schema; `schema_too_old`: the database's schema is too old; `schema_too_new`: the database's schema is too new; `schema_unknown`: the database has another program's schema; `schema_damaged`: the database lacks a table or column */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5057,7 +5057,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5137,7 +5137,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5221,7 +5221,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5307,7 +5307,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5397,7 +5397,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5481,7 +5481,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5557,7 +5557,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5637,7 +5637,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5713,7 +5713,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5793,7 +5793,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5870,7 +5870,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5912,7 +5912,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description Any text of your own. The same key and body have one effect and one answer, however often they are sent. */
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
@@ -5942,7 +5942,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6005,7 +6005,7 @@ export interface operations {
                 readonly dtype?: "fp32" | "bf16" | "fp16" | "fp64";
             };
             readonly header?: {
-                /** @description Any text of your own. The same key and body have one effect and one answer, however often they are sent. */
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
@@ -6035,7 +6035,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6133,7 +6133,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6210,7 +6210,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6264,7 +6264,7 @@ export interface operations {
                 readonly steps?: number;
             };
             readonly header?: {
-                /** @description Any text of your own. The same key and body have one effect and one answer, however often they are sent. */
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
@@ -6292,7 +6292,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6390,7 +6390,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6470,7 +6470,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6556,7 +6556,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6633,7 +6633,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6684,7 +6684,7 @@ export interface operations {
         readonly parameters: {
             readonly query?: never;
             readonly header?: {
-                /** @description Any text of your own. The same key and body have one effect and one answer, however often they are sent. */
+                /** @description Any text of your own. The same key and body have one effect and one answer, even if they are sent repeatedly. */
                 readonly "Idempotency-Key"?: string | null;
             };
             readonly path: {
@@ -6726,7 +6726,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `faults_disabled`: fault injection is not enabled; `foreign_origin`: asked from another site */
+            /** @description `faults_disabled`: fault injection is not enabled; `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6836,7 +6836,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6908,7 +6908,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6926,7 +6926,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `ambiguous_node`: several machines are meant */
+            /** @description `ambiguous_node`: several machines match */
             readonly 409: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -6993,7 +6993,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7011,7 +7011,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `ambiguous_node`: several machines are meant */
+            /** @description `ambiguous_node`: several machines match */
             readonly 409: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7078,7 +7078,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7143,7 +7143,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7208,7 +7208,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7273,7 +7273,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7344,7 +7344,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7420,7 +7420,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7508,7 +7508,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7600,7 +7600,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -7665,7 +7665,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `foreign_origin`: asked from another site */
+            /** @description `foreign_origin`: sent from another site */
             readonly 403: {
                 headers: {
                     readonly [name: string]: unknown;
