@@ -280,7 +280,7 @@ class DatabaseMissing(DatabaseError):
     code = "database_missing"
     retry_after_s = None
     says = "The database does not exist."
-    cure = "Operators: check that SHARDYARD_DATABASE_URL names the right one. To create it, run: shardyard migrate"
+    cure = "Operators: check that SHARDYARD_DATABASE_URL names the right database. To create it, run: shardyard migrate"
 
 
 class DatabaseDenied(DatabaseError):

@@ -1,4 +1,4 @@
-"""SQL of the table `clusters`: the dispatcher that connected to a cluster last. It holds the name while its entry is fresh."""
+"""SQL of the table `clusters`: the dispatcher that polled a cluster last. A fresh entry reserves the cluster's name."""
 
 from sqlalchemy import delete, select
 from sqlalchemy.engine import RowMapping
@@ -9,14 +9,14 @@ from .tables import clusters
 
 
 async def put(tx: AsyncConnection, name: str, owner: str, seconds: float) -> None:
-    """Record that this dispatcher has connected to the cluster. The entry is fresh for `seconds`."""
+    """Record that this dispatcher has polled the cluster. The entry is fresh for `seconds`."""
     values = {"owner": owner, "fresh_until": unix_now(tx) + seconds}
     statement = insert(tx, clusters).values(name=name, **values)
     await tx.execute(statement.on_conflict_do_update(index_elements=["name"], set_=values))
 
 
 async def fresh(tx: AsyncConnection) -> dict[str, str]:
-    """Name → the dispatcher that connected last, of the clusters whose entry is fresh."""
+    """Name → the dispatcher that polled the cluster last, for the clusters whose entry is fresh."""
     statement = select(clusters.c.name, clusters.c.owner).where(clusters.c.fresh_until > unix_now(tx))
     return {row.name: row.owner for row in await tx.execute(statement.order_by(clusters.c.name))}
 
@@ -27,5 +27,5 @@ async def locked(tx: AsyncConnection, name: str) -> RowMapping | None:
 
 
 async def leave(tx: AsyncConnection, owner: str) -> None:
-    """A dispatcher ends in order: its entries expire now, so that no other dispatcher waits for them."""
+    """Delete the entries of a dispatcher that ends in order, so that no other dispatcher waits until they expire."""
     await tx.execute(delete(clusters).where(clusters.c.owner == owner))

@@ -316,7 +316,7 @@ clusters = Table(
     "clusters",
     METADATA,
     Column("name", String(63), primary_key=True),
-    Column("owner", Text, nullable=False),  # the dispatcher that connected to it last
+    Column("owner", Text, nullable=False),  # the dispatcher that polled it last
     Column("fresh_until", Double, nullable=False),  # no other cluster may take the name before, by the database's clock
 )
 

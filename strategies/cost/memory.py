@@ -53,7 +53,7 @@ def state_bytes(stage: int, parameters: int, replicas: int, gradients: int = 4) 
 
 
 def _over_ranks(setting: Setting, words: str, most: Size, least: Size | None = None) -> Formula:
-    """The formula over pipeline and tensor ranks, which ZeRO shards alike: the largest, and the smallest if it differs."""
+    """The formula over all ranks. `most` and `least` return the bytes of the largest and the smallest ZeRO shard of a rank's weights."""
     layout, tensor = setting.layout, sorted({0, setting.layout.tensor - 1})  # tensor ranks with the most and the least
     held = [setting.decoder.held(layout, rank, part) for rank in range(layout.pipeline) for part in tensor]
     return Formula(words + _of_what(setting), min(map(least or most, held)), max(map(most, held)))

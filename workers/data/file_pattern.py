@@ -135,7 +135,7 @@ class _Walk:
         if self._names > MOST_NAMES:
             raise self._refusal(f"goes through more than {MOST_NAMES:,} names")
         if self._names % _NAMES_PER_CHECK == 0 and time.monotonic() > self._until:
-            raise self._refusal(f"matches among more names than could be read in time ({self._names:,})", "too_slow")
+            raise self._refusal(f"goes through more names than could be read in time ({self._names:,})", "too_slow")
 
     def _refusal(self, why: str, code: str = "too_many_files") -> DataError:
         remedy = "Name a folder nearer to the files, or put the text into fewer files."
