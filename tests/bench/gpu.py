@@ -100,7 +100,7 @@ def training(device: torch.device, preset: str, options: argparse.Namespace) -> 
     yield f"{preset}: loss falls", f"{losses[0]:.3f} → {losses[-1]:.3f}, Ψ = {psi:,}", losses[-1] < losses[0]
     seconds = statistics.median(step["step_s"] for step in steps[WARM:])
     speed = statistics.median(step["tokens_per_s"] for step in steps[WARM:])
-    shares = [step["mfu"] for step in steps[WARM:] if step["mfu"] is not None]
+    shares = [step["mfu"] for step in steps[WARM:] if step.get("mfu") is not None]
     told = f"MFU {statistics.median(shares):.1%}" if shares else "MFU unknown: no peak is known for this device"
     yield f"{preset}: speed", f"{speed:,.0f} tokens/s, {1e3 * seconds:.0f} ms/step, {told}", speed > 0
     yield from _memory(preset, psi, probe["memory"])

@@ -47,7 +47,7 @@ class Limits:
 class Look:
     """One rank in one step: seconds; without peers `usual_s` is its own past's."""
 
-    own_s: float
+    busy_s: float
     usual_s: float
     step_s: float
     late: bool
@@ -70,25 +70,25 @@ class Finding:
     rank: int
     slow: bool
     step: int  # the first step that is meant
-    own_s: float
+    busy_s: float
     usual_s: float
     step_s: float
     peers: tuple[int, ...]
 
     def failure(self, node: str | None) -> Failure:
         """Its incident, for which there is no repair."""
-        evidence = {"since": self.step, "busy_s": self.own_s, "usual_s": self.usual_s, "peers": list(self.peers)}
+        evidence = {"since": self.step, "busy_s": self.busy_s, "usual_s": self.usual_s, "peers": list(self.peers)}
         cause = "straggler" if self.slow else "straggler_over"
         return Failure(cause, self.rank, self._in_words(), node, evidence=evidence)
 
     def _in_words(self) -> str:
-        work = f"since step {self.step} its own work takes {_ms(self.own_s)} of each {_ms(self.step_s)} step"
+        work = f"since step {self.step} its own work takes {_ms(self.busy_s)} of each {_ms(self.step_s)} step"
         usual = (
             f"its peers' {_ms(self.usual_s)} ({format_ranks(self.peers)})" if self.peers else f"its {_ms(self.usual_s)}"
         )
         if not self.slow:
             return f"{work}, beside {usual}" + ("" if self.peers else " of before")
-        times = f"{self.own_s / self.usual_s:.1f} × " if self.usual_s else "more than "
+        times = f"{self.busy_s / self.usual_s:.1f} × " if self.usual_s else "more than "
         return f"{work}, {times}{usual}" + ("" if self.peers else " of before") + "; the others wait for it"
 
 
@@ -166,11 +166,11 @@ class Stragglers:
         others = [(own[o], self._tracks[o].usual_s) for o in own if o != rank]
         return mine * max(1.0, statistics.median(now / before if before else 1.0 for now, before in others))
 
-    def _look(self, rank: int, own_s: float, usual_s: float, spread: float, step_s: float) -> None:
+    def _look(self, rank: int, busy_s: float, usual_s: float, spread: float, step_s: float) -> None:
         assert self._limits is not None
         limit = max(self._limits.factor * usual_s, usual_s + spread)
-        late = own_s > limit and own_s - usual_s > WORTH * step_s
-        self._tracks[rank].recent.append(Look(own_s, usual_s, step_s, late))
+        late = busy_s > limit and busy_s - usual_s > WORTH * step_s
+        self._tracks[rank].recent.append(Look(busy_s, usual_s, step_s, late))
 
     def _judge(self, rank: int, step: int, members: Sequence[int]) -> list[Finding]:
         """Whether an episode of this rank begins or ends with this step."""
@@ -211,7 +211,7 @@ def _finding(rank: int, slow: bool, step: int, recent: Sequence[Look], peers: tu
     return Finding(rank, slow, step, own, usual if math.isfinite(usual) else own, whole, peers)
 
 
-_SECONDS: Final = ("own_s", "usual_s", "step_s")
+_SECONDS: Final = ("busy_s", "usual_s", "step_s")
 
 
 def _ms(seconds: float) -> str:

@@ -48,7 +48,7 @@ def test_an_episode_among_peers_is_told_once_and_so_is_its_end(even: list[float]
     begun, ended = run(slowed(1, 31, 60, even), 100, parts)
     assert (begun.rank, begun.slow, ended.rank, ended.slow) == (1, True, 1, False)
     assert begun.step == 31 and 61 - 2 <= ended.step <= 62
-    assert begun.own_s == pytest.approx(even[1] + 0.05, rel=0.1) and begun.usual_s == pytest.approx(even[1], rel=0.1)
+    assert begun.busy_s == pytest.approx(even[1] + 0.05, rel=0.1) and begun.usual_s == pytest.approx(even[1], rel=0.1)
     assert begun.peers == tuple(r for r, part in enumerate(parts) if part == parts[1] and r != 1)
 
 
