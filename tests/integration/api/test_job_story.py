@@ -63,9 +63,9 @@ def test_the_plan_is_the_newest(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC).id
     assert set(ask("GET", f"{plane.url}/v1/jobs/{job}/plan").json().values()) == {None}
     gang = Gang(plane, job)
-    gang.tell(*(("plan", {"parameters": number, "tokens_per_step": 512, "layout": {}}) for number in (1, 2)))
+    gang.tell(*(("plan", {"parameters": number, "tokens_per_step": 512, "train_tokens": 9000}) for number in (1, 2)))
     told = ask("GET", f"{plane.url}/v1/jobs/{job}/plan").json()
-    assert (told["parameters"], told["tokens_per_step"], told["train_tokens"]) == (2, 512, None)
+    assert (told["parameters"], told["tokens_per_step"], told["train_tokens"]) == (2, 512, 9000)
 
 
 # Curves
