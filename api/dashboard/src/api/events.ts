@@ -25,7 +25,7 @@ export type Entry = { id: string; at: Date | null } & (
       traceback: string | null;
     }
   | { kind: "repair"; cause: string; generation: number | null; step: number | null; seconds: number | null }
-  | { kind: "relayout"; before: string; after: string }
+  | { kind: "reshard"; before: string; after: string }
   | { kind: "fault"; fault: string; rank: number | null; done: boolean; message: string }
 );
 
@@ -90,7 +90,7 @@ export function toEntry(kind: Entry["kind"], id: string, wire: Wire): Entry {
         step: number(wire.step),
         seconds: number(wire.seconds),
       };
-    case "relayout":
+    case "reshard":
       return { ...base, kind, before: text(wire.before) ?? "", after: text(wire.after) ?? "" };
     case "fault":
       return { ...base, kind, fault: text(wire.fault) ?? "?", rank: number(wire.rank), done: wire.done === true, message: text(wire.message) ?? "" };
@@ -109,13 +109,13 @@ export function toStreamEvent(frame: Frame): StreamEvent | null {
       return { kind: "plan", plan: toPlan(wire) };
     case "summary":
       return { kind: "summary", summary: toSummary(wire) };
-    case "ranks":
+    case "rank_metrics":
       return { kind: "ranks", sample: toRankSample(wire as unknown as RankWire) };
     case "state":
     case "checkpoint":
     case "incident":
     case "repair":
-    case "relayout":
+    case "reshard":
     case "fault":
       return { kind: "entry", entry: toEntry(frame.event, frame.id, wire) };
     default:

@@ -37,7 +37,7 @@ export const toRankSample = (wire: RankWire): RankSample => ({
   steps: wire.steps,
   size: wire.step_s.length,
   axes: wire.axes && Object.entries(wire.axes).map(([name, degree]) => ({ name, degree })),
-  values: { compute: wire.own_s, step: wire.step_s, wait: wire.waited_s, memory: wire.memory },
+  values: { compute: wire.busy_s, step: wire.step_s, wait: wire.wait_s, memory: wire.memory },
   memoryOf: wire.memory_of === "allocated" || wire.memory_of === "resident" ? wire.memory_of : null,
   nodes: wire.node_of.map((place) => (place === null ? null : (wire.nodes[place] ?? null))),
   slow: wire.slow && { rank: wire.slow.rank, message: wire.slow.message },

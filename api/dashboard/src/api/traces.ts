@@ -92,7 +92,7 @@ const toSummary = (wire: Schema<"TraceSummary">): Summary => ({
     bubbleMeasured: one.bubble_measured,
     bubbleIdeal: one.bubble_simulated,
   })),
-  ranks: wire.ranks.map(({ rank, seconds, own_s, waited_s, sums }) => ({ rank, seconds, compute: own_s, wait: waited_s, sums })),
+  ranks: wire.ranks.map(({ rank, seconds, busy_s, wait_s, sums }) => ({ rank, seconds, compute: busy_s, wait: wait_s, sums })),
 });
 
 /** `all`: no span is missing. */

@@ -63,7 +63,7 @@ function What({ entry }: { entry: Entry }) {
           <span className="quiet"> · {entry.cause}, {duration(entry.seconds)}, resumed at step {integer(entry.step)}</span>
         </>
       );
-    case "relayout":
+    case "reshard":
       return (
         <>
           <strong>Layout changed</strong> {entry.after}

@@ -7,7 +7,7 @@ import { rankWire } from "../../testing/ranks";
 import { JobRanks } from "./job-ranks";
 
 const AXES = { pipeline: 1, data: 4, context: 1, tensor: 1 };
-const SLOW = { rank: 3, own_s: 0.1, usual_s: 0.052, message: "rank 3 computes 48 ms longer than its peers" };
+const SLOW = { rank: 3, busy_s: 0.1, usual_s: 0.052, message: "rank 3 computes 48 ms longer than its peers" };
 const own = (rank: number) => (rank === 3 ? 0.1 : 0.052);
 
 /** Ten samples, of which the last has a slow rank. */
