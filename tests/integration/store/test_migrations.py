@@ -132,7 +132,7 @@ async def test_events_of_an_earlier_version_get_the_final_words(
         ["memory", "own_s", "step_s", "steps", "waited_s"]
     ] * 3
     await upgrade(database_url)
-    found = (await jobs.tail(store, job.id, Cursor())).items[1:]
+    found = (await live_tail.tail(store, job.id, Cursor())).items[1:]
     assert [(item.kind, item.data) for item in found] == said
     async with store.read() as tx:
         kept = await rank_samples.before(tx, job.id, None, 10)
