@@ -15,7 +15,7 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-#: Round trips per rank. A trip of a busy machine takes long; one of so many finds it idle.
+#: Round trips per rank. On a busy machine a trip takes long; one of these probably does not.
 TRIPS: Final = 8
 
 

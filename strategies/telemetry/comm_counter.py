@@ -157,7 +157,7 @@ def _leaving(name: str, args: Sequence[Any], rank: int) -> float | None:
 def total(
     everyone: Sequence[Mapping[str, Mapping[str, Mapping[str, float]]]],
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """The sum over ranks of what `Traffic.plain` told on each."""
+    """The sum over ranks of what `Traffic.plain` gave on each."""
     summed: dict[str, dict[str, dict[str, float]]] = {}
     for rank in everyone:
         for axis, kinds in rank.items():

@@ -62,7 +62,7 @@ class Link:
             with self._lock:
                 self._control.sendall(line.encode() + b"\n")
         except OSError:
-            os._exit(1)  # nobody is left to train for
+            os._exit(1)  # the actor is gone
 
     def listen(self, instruments: Instruments) -> None:
         """Obey the actor from a thread of its own, and end with it."""

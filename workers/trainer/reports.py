@@ -88,7 +88,7 @@ class Reporter:
         )
 
     def validation(self, step: int, batches: int, routing: Mapping[str, float]) -> None:
-        """The validation loss after `step`, of so many batches, and how experts were used meanwhile."""
+        """The validation loss after `step`, over `batches` global batches, and how experts were used in them."""
         event = EvalEvent(
             step=step,
             loss=self._state.progress.validation_loss,

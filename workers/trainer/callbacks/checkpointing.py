@@ -95,7 +95,7 @@ class Checkpointing(Callback):
                 self._report_saved(saved)
             elif self._is_last(saved.step):
                 raise CheckpointError(
-                    f"the final checkpoint could not be saved in {TRIES} tries: {saved.error}; make room or mend the storage, and go on "
+                    f"the final checkpoint could not be saved in {TRIES} tries: {saved.error}; make room or repair the storage, and go on "
                     "from the newest that is complete with resume_from."
                 )
             else:

@@ -2,7 +2,7 @@
 
 Memory per rank in bytes: parameters, gradients (at their most) and optimizer state are counted from the tensors
 themselves; activations are what autograd saved or selective recompute kept for the backward pass, at their most, each storage once
-and parameters not. On CUDA the allocator's peak is told too.
+and parameters not. On CUDA the allocator's peak is reported too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -174,7 +174,7 @@ class SavedStorages:
 
 
 class _Held:
-    """A saved tensor; autograd drops it with the graph, which tells `released`."""
+    """A saved tensor; autograd drops it with the graph, which calls `released`."""
 
     def __init__(self, tensor: torch.Tensor, released: Callable[[], None]) -> None:
         self.tensor, self._released = tensor, released

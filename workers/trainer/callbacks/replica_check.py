@@ -1,5 +1,4 @@
-"""Now and then a run makes sure that ranks which should hold the same bits do; also before each checkpoint, so that all which are saved are
-agreed upon.
+"""Checks now and then that ranks which should hold the same bits do, and before each checkpoint, so that each was checked.
 
 A difference ends the generation. Nothing in memory can be trusted then, and the gang is repaired from the newest checkpoint.
 """
@@ -35,10 +34,12 @@ class ReplicasDiffer(RuntimeError):
         many = "" if len(found.names) <= MOST_NAMES else f" and {len(found.names) - MOST_NAMES} more"
         what = ", ".join(found.names[:MOST_NAMES]) + many
         who = format_ranks(found.ranks)
-        told = f"{who} {'hold' if len(found.ranks) > 1 else 'holds'} other bits than the others"
-        unsure = f"{who} differ, and there is no majority to tell who is right"
+        certain = f"{who} {'hold' if len(found.ranks) > 1 else 'holds'} other bits than the others"
+        unsure = f"{who} differ, and there is no majority to show who is right"
         since = "they have never been compared before" if agreed is None else f"after step {agreed} all were alike"
-        super().__init__(f"after step {step} replicas of {what} differ: {told if found.certain else unsure}; {since}")
+        super().__init__(
+            f"after step {step} replicas of {what} differ: {certain if found.certain else unsure}; {since}"
+        )
         rank = found.ranks[0] if found.certain else None
         self.facts: dict[str, Any] = {"cause": "replica_mismatch", "rank": rank, "ranks": list(found.ranks)}
         self.facts |= {"unattributed": not found.certain}

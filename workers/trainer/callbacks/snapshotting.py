@@ -4,7 +4,7 @@ Rules that it keeps: of every rank the same steps are taken, so that a step exis
 optimizer changes what it copies; memory that cannot be had costs the snapshots, never the run.
 
 A snapshot is the same rectangles as a checkpoint's (`strategies/param_shard.py`), one after the other, and JSON: what restores loop and
-optimizer, and what rank 0 told lately, so that a rank's death with its actor takes no step's record along.
+optimizer, and rank 0's events of the last seconds, so that no step's record is lost with a rank and its actor.
 """
 
 import json
@@ -75,7 +75,7 @@ class Snapshotting(Callback):
 
 
 class Snapshots:
-    """Writes one rank's state into its slots, every so many steps. Without slots (plain torchrun) it does nothing."""
+    """Writes one rank's state into its slots, every `every` steps. Without slots (plain torchrun) it does nothing."""
 
     def __init__(
         self,
