@@ -35,7 +35,7 @@ from .admission import Admission, Walk, admit
 from .attempt_runner import Attempt
 from .elastic_growth import Growth
 from .lease_owner import Owner
-from .operation_runner import Operating
+from .operation_runner import OperationRunner
 from .warm_corpora import WarmCorpora
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Dispatcher:
         self.store, self.settings, self.cluster = store, settings, cluster
         self.owner = str(Owner.of_this_process())
         self._growth = Growth()
-        self._operating = Operating(store, settings, cluster, self.owner)
+        self._operations = OperationRunner(store, settings, cluster, self.owner)
         self._corpora = WarmCorpora(store, settings, cluster)
         self._wake = wake or asyncio.Event()
         self._look = asyncio.Event()  # at the nodes: something changed there
@@ -115,7 +115,7 @@ class Dispatcher:
         except ClusterError as error:
             self._connected, self._seen, self._unreachable = False, True, error.message
             log.warning("the cluster does not answer: %s", error)
-            await self._operating.stop()
+            await self._operations.stop()
             return
         now, name = time.time(), self.settings.cluster
         async with self.store.write() as tx:
@@ -173,7 +173,7 @@ class Dispatcher:
             asked = await self._asked(tx)
         self._carry_to_gangs(asked)
         await self._adopt(asked.abandoned)
-        await self._operating.begin(asked.operations)
+        await self._operations.begin(asked.operations)
         admission = Admission([], False)
         if asked.queued:
             admission = await admit(self.store, self.settings, self.owner, self._unreachable, self._walk)
@@ -193,8 +193,8 @@ class Dispatcher:
                 *(await step_traces.deliveries(tx, tokens) if tokens else ()),
             ],
             abandoned=await leases.abandoned(tx, _ADOPTIONS, self.settings.cluster) if reachable else (),
-            operations=await operation_rows.free(tx, self._operating.room, self.settings.cluster)
-            if reachable and self._operating.room
+            operations=await operation_rows.free(tx, self._operations.room, self.settings.cluster)
+            if reachable and self._operations.room
             else (),
             queued=await jobs.any_queued(tx),
         )
@@ -249,7 +249,7 @@ class Dispatcher:
             log.error("looking after %s failed", lease.job_id, exc_info=error)
 
     async def _renew(self) -> None:
-        await self._operating.renew()
+        await self._operations.renew()
         tokens = set(self._running)
         if not tokens:
             return
@@ -303,7 +303,7 @@ class Dispatcher:
         running = [each.task for each in self._running.values()]
         for task in running:
             task.cancel()
-        await asyncio.gather(self._operating.stop(), *running, return_exceptions=True)
+        await asyncio.gather(self._operations.stop(), *running, return_exceptions=True)
         if not tokens and not self._seen:
             return
         try:

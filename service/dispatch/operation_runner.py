@@ -34,8 +34,8 @@ TRIES: Final = 5
 BACK_OFF_S: Final = 5.0
 
 
-class Operating:
-    """The operations that one dispatcher has done. Its methods are called in turn, by the dispatcher's loops."""
+class OperationRunner:
+    """The operations that one dispatcher runs. The dispatcher's loops call its methods in turn."""
 
     def __init__(self, store: Store, settings: Settings, cluster: Cluster, owner: str) -> None:
         self.store, self.settings, self.cluster, self.owner = store, settings, cluster, owner
@@ -43,7 +43,7 @@ class Operating:
 
     @property
     def room(self) -> int:
-        """How many more may be begun."""
+        """How many more operations may begin."""
         return max(0, self.settings.operations_at_once - len(self._running))
 
     async def begin(self, pending: Sequence[RowMapping]) -> None:
@@ -91,7 +91,7 @@ class Operating:
             return failed("operation_timeout", f"It was not done within {self.settings.operation_s:,.0f} s.")
 
     async def _settle(self, row: RowMapping, outcome: Outcome) -> None:
-        """A database that is away comes back; meanwhile the lease may be lost, which ends this."""
+        """Until the database has the end, or the lease is lost."""
         state = "failed" if outcome.error else "done"
         end: dict[str, Any] = {"state": state, "result": outcome.result, "error": outcome.error}
         while True:
@@ -104,7 +104,7 @@ class Operating:
                 await asyncio.sleep(BACK_OFF_S)
 
     async def _put_back(self, token: str, tries: int, seconds: float) -> None:
-        """For another try after so long. Without an answer the lease runs out by itself."""
+        """Give the operation back for another try after `seconds`. If the database does not answer, the lease expires."""
         try:
             async with asyncio.timeout(BACK_OFF_S), self.store.write() as tx:
                 await rows.put_back(tx, token, seconds, tries)
@@ -121,7 +121,7 @@ class Operating:
             self._running[token].cancel()
 
     async def stop(self) -> None:
-        """Give all back: the cluster has gone, or this dispatcher goes."""
+        """Give all operations back: the cluster is gone, or this dispatcher ends."""
         running = list(self._running.values())
         for task in running:
             task.cancel()
@@ -129,7 +129,7 @@ class Operating:
 
 
 async def _node(tx: AsyncConnection, device: str | None, cluster: str) -> str | None:
-    """Some node on which gangs of this device run: those reach the storage, which a cluster's head may not."""
+    """A node on which gangs of this device run. Such nodes reach the storage; a cluster's head may not."""
     among = await fleet(tx, cluster)
     able = [row["id"] for row in among.alive if (device or "cpu") in kinds_of(row)]
     chosen = [node for node in able if node not in among.avoided] or able

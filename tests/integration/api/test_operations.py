@@ -11,7 +11,7 @@ from harness.shelves import FILE, damage, place, saved, saved_model
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import AsyncClient, Client
-from shardyard.service.dispatch.operation_runner import Operating
+from shardyard.service.dispatch.operation_runner import OperationRunner
 from shardyard.service.store import operations as rows
 from shardyard.workers.storage.open_folder import folder_at
 
@@ -89,13 +89,13 @@ def shelf(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
 def operated(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever is asked for is done, as by a dispatcher."""
     monkeypatch.setenv("SHARDYARD_URL", plane.url)
-    operating = Operating(plane.store, plane.settings, InProcessCluster(), "test")
+    runner = OperationRunner(plane.store, plane.settings, InProcessCluster(), "test")
 
     async def work() -> None:
         while True:
             async with plane.store.read() as tx:
-                pending = await rows.free(tx, operating.room)
-            await operating.begin(pending)
+                pending = await rows.free(tx, runner.room)
+            await runner.begin(pending)
             await asyncio.sleep(0.05)
 
     async def begin() -> "asyncio.Task[None]":
@@ -104,7 +104,7 @@ def operated(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     async def end() -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await operating.stop()
+        await runner.stop()
 
     task = plane.do(begin())
     yield

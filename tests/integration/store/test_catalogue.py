@@ -7,7 +7,7 @@ import pytest
 from harness.patience import PATIENCE_S
 
 from shardyard.service.dispatch.event_ingest import take_in
-from shardyard.service.dispatch.operation_runner import Operating
+from shardyard.service.dispatch.operation_runner import OperationRunner
 from shardyard.service.errors import CheckpointDamaged, CheckpointGone, ShardyardError
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.orders.checkpoint_operations import OperationRequest, create
@@ -124,10 +124,10 @@ async def test_an_operation_says_what_it_found(
     )
     cluster = Finding()
     cluster.outcome = outcome
-    operating = Operating(store, settings, cluster, "test")
+    runner = OperationRunner(store, settings, cluster, "test")
     async with store.read() as tx:
-        waiting = await operations.free(tx, operating.room)
-    await operating.begin(waiting)
+        pending = await operations.free(tx, runner.room)
+    await runner.begin(pending)
     [working] = [task for task in asyncio.all_tasks() if task.get_name() == asked.id]
     await asyncio.wait_for(working, PATIENCE_S)
     assert await states(store, job) == {10: state}
