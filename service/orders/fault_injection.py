@@ -17,18 +17,15 @@ from ..jobs.transitions import Word
 from ..schemas.fault import Fault, FaultRequest
 from ..settings import Settings
 from ..states import State
+from ..store import orders
 from ..store.engine import Store
 from ..store.tables import faults
 from . import order_frame
-from .order_frame import Delivery, OrderKind, Settlement
+from .order_frame import Delivery, OrderKind
 
 #: Defaults of `slow-rank`.
 BY_MS: Final = 50.0
 FOR_S: Final = 20.0
-
-
-#: The message of a fault whose attempt ended first.
-_MISSED: Final = "the attempt ended before the gang reported this fault"
 
 
 async def create(
@@ -88,24 +85,26 @@ def _message(row: RowMapping) -> GangFault:
 
 async def settle(tx: AsyncConnection, job_id: str, event: FaultEvent, ts: float) -> FaultEvent | None:
     """The gang's event as it is stored, or None if the fault was settled before. Call only with the job's row locked."""
-    return await order_frame.settle(tx, _SETTLEMENT, job_id, event, {"settled_at": ts})
+    row = await orders.settle(tx, faults, job_id, event.id, {"settled_at": ts})
+    return None if row is None else _event(row, True, event.message, event.step)
 
 
 async def settle_all(tx: AsyncConnection, job: RowMapping, word: Word) -> None:
     """Settle what is open when an attempt ends, as missed. Call only with the job's row locked."""
-    await order_frame.settle_all(tx, _SETTLEMENT, job, word)
+    message = "the attempt ended before the gang reported this fault"
+    await order_frame.settle_all(tx, faults, job, word, {}, lambda row: _event(row, False, message, None))
 
 
-def _event(row: RowMapping, event: FaultEvent | None) -> FaultEvent:
+def _event(row: RowMapping, done: bool, message: str, step: int | None) -> FaultEvent:
     return FaultEvent(
         id=row["id"],
         fault=row["kind"],
         rank=row["rank"],
         by_ms=row["by_ms"],
         for_s=row["for_s"],
-        done=event is not None,
-        message=_MISSED if event is None else event.message,
-        step=None if event is None else event.step,
+        done=done,
+        message=message,
+        step=step,
         asked_by=row["actor"],
         asked_at=row["asked_at"],
     )
@@ -127,4 +126,3 @@ def _record(row: RowMapping) -> Fault:
 
 
 _KIND: Final = OrderKind("fault", faults, _prepare)
-_SETTLEMENT: Final = Settlement(faults, missed={}, event=_event)

@@ -23,7 +23,6 @@ from ..queries.jobs import existing
 from ..store import events, jobs, orders
 
 Request = TypeVar("Request")
-Report = TypeVar("Report", FaultEvent, TraceFinishedEvent)
 
 
 @dataclass(frozen=True)
@@ -36,17 +35,6 @@ class OrderKind(Generic[Request]):
     prepare: Callable[[AsyncConnection, RowMapping, Request], Awaitable[dict[str, Any] | RowMapping]]
     #: Settled orders that a job keeps beside a new one; None: all.
     keep_settled: int | None = None
-
-
-@dataclass(frozen=True)
-class Settlement(Generic[Report]):
-    """How orders that a gang carries out are settled: by its event, or when their attempt ends first."""
-
-    table: Table
-    #: The columns beside `settled_at` of an order whose attempt ended first.
-    missed: dict[str, Any]
-    #: The event that is stored, from the settled row and the gang's event; None: the attempt ended first.
-    event: Callable[[RowMapping, Report | None], Report]
 
 
 @dataclass(frozen=True)
@@ -130,20 +118,16 @@ async def deliveries(
     return [Delivery(row["lease_token"], gang_name(row["job_id"], row["attempt"]), message(row)) for row in rows]
 
 
-async def settle(
-    tx: AsyncConnection, settlement: Settlement[Report], job_id: str, event: Report, values: Mapping[str, Any]
-) -> Report | None:
-    """Settle the order of a gang's event; `values` are `settled_at` and what else the row gets. Call only with the job's row locked.
-
-    Returns the event as it is to be stored; None when the order was settled before.
-    """
-    row = await orders.settle(tx, settlement.table, job_id, event.id, values)
-    return None if row is None else settlement.event(row, event)
-
-
-async def settle_all(tx: AsyncConnection, settlement: Settlement[Report], job: RowMapping, word: Word) -> None:
+async def settle_all(
+    tx: AsyncConnection,
+    table: Table,
+    job: RowMapping,
+    word: Word,
+    values: Mapping[str, Any],
+    event: Callable[[RowMapping], FaultEvent | TraceFinishedEvent],
+) -> None:
     """Settle what is open when an attempt ends, with an event for each order. Call only with the job's row locked."""
-    values = {"settled_at": word.now, **settlement.missed}
-    missed = [settlement.event(row, None) for row in await orders.settle_all(tx, settlement.table, job["id"], values)]
+    rows = await orders.settle_all(tx, table, job["id"], {"settled_at": word.now, **values})
     same = {"attempt": job["attempt"], "ts": word.now, "actor": word.actor}
-    await events.append(tx, job["id"], [{**same, "kind": event.kind, "data": to_json(event)} for event in missed])
+    reported = [event(row) for row in rows]
+    await events.append(tx, job["id"], [{**same, "kind": one.kind, "data": to_json(one)} for one in reported])

@@ -25,7 +25,7 @@ from ..store.engine import Store
 from ..store.packing import trace_spans
 from ..store.tables import traces
 from . import order_frame
-from .order_frame import Delivery, OrderKind, Settlement
+from .order_frame import Delivery, OrderKind
 
 #: Traces that a job keeps.
 KEPT: Final = 10
@@ -88,15 +88,17 @@ async def settle(tx: AsyncConnection, job_id: str, event: TraceFinishedEvent, ts
         "first_step": first,
         "last_step": last,
     }
-    return await order_frame.settle(tx, _SETTLEMENT, job_id, event, {"settled_at": ts, **outcome})
+    row = await orders.settle(tx, traces, job_id, event.id, {"settled_at": ts, **outcome})
+    return None if row is None else _event(row)
 
 
 async def settle_all(tx: AsyncConnection, job: RowMapping, word: Word) -> None:
     """Settle what is open when an attempt ends, as failed. Call only with the job's row locked."""
-    await order_frame.settle_all(tx, _SETTLEMENT, job, word)
+    outcome = {"state": "failed", "message": "the attempt ended before its ranks reported all steps"}
+    await order_frame.settle_all(tx, traces, job, word, outcome, _event)
 
 
-def _event(row: RowMapping, _event: TraceFinishedEvent | None) -> TraceFinishedEvent:
+def _event(row: RowMapping) -> TraceFinishedEvent:
     return TraceFinishedEvent(
         id=row["id"],
         done=row["state"] == "done",
@@ -143,5 +145,3 @@ async def _record(tx: AsyncConnection, job: RowMapping, row: RowMapping) -> Trac
 
 
 _KIND: Final = OrderKind("trace", traces, _prepare, keep_settled=KEPT - 1)
-_MISSED: Final = {"state": "failed", "message": "the attempt ended before its ranks reported all steps"}
-_SETTLEMENT: Final = Settlement(traces, missed=_MISSED, event=_event)

@@ -1,7 +1,7 @@
 """What every kind of order promises, for all three kinds and over both databases."""
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from shardyard.service import ids
 from shardyard.service.errors import IdempotencyConflict, InvalidCursor, InvalidFault, JobNotFound
 from shardyard.service.jobs.transitions import Word
 from shardyard.service.orders import order_frame
-from shardyard.service.orders.order_frame import OrderKind, Settlement
+from shardyard.service.orders.order_frame import OrderKind
 from shardyard.service.schemas.job import Job
 from shardyard.service.store import events, orders
 from shardyard.service.store import jobs as job_rows
@@ -70,17 +70,8 @@ every_kind = pytest.mark.parametrize(
 )
 
 
-def reported(order: str, message: str) -> FaultEvent:
-    return FaultEvent(id=order, fault="kill-rank", done=True, message=message)
-
-
-def settlement(table: Table) -> Settlement[FaultEvent]:
-    """The column `actor`, which every table has, says how an order ended; and so does the stored event."""
-
-    def stored(row: RowMapping, event: FaultEvent | None) -> FaultEvent:
-        return replace(reported(row["id"], row["actor"]), done=event is not None)
-
-    return Settlement(table, missed={"actor": "missed"}, event=stored)
+def missed(row: RowMapping) -> FaultEvent:
+    return FaultEvent(id=row["id"], fault="kill-rank", done=False, message=row["actor"])
 
 
 async def create(store: Store, kind: OrderKind[Any], job: str, request: Any, key: str | None = None) -> RowMapping:
@@ -93,11 +84,10 @@ async def open_ids(store: Store, table: Table, job: Job) -> list[str]:
         return [row["id"] for row in await orders.open_of(tx, table, job.id)]
 
 
-async def settle(store: Store, table: Table, job: Job, order: str) -> FaultEvent | None:
+async def settle(store: Store, table: Table, job: Job, order: str) -> RowMapping | None:
     async with store.write() as tx:
         await job_rows.lock(tx, job.id)
-        values = {"settled_at": 5.0, "actor": "reported"}
-        return await order_frame.settle(tx, settlement(table), job.id, reported(order, "?"), values)
+        return await orders.settle(tx, table, job.id, order, {"settled_at": 5.0, "actor": "reported"})
 
 
 @every_kind
@@ -150,18 +140,18 @@ async def test_an_order_is_settled_once(store: Store, submit: Submit, asked: Ask
     unharmed = (await create(store, kind, other.id, request))["id"]
     assert await settle(store, kind.table, other, first) is None, "it is another job's"
     ends = await asyncio.gather(*(settle(store, kind.table, job, first) for _ in range(4)))
-    assert [end for end in ends if end is not None] == [reported(first, "reported")]
+    assert [(end["id"], end["actor"]) for end in ends if end is not None] == [(first, "reported")]
     for _ in range(2):
         async with store.write() as tx:
             row = await job_rows.lock(tx, job.id)
             assert row is not None
-            await order_frame.settle_all(tx, settlement(kind.table), row, Word("test", 7.0))
+            await order_frame.settle_all(tx, kind.table, row, Word("test", 7.0), {"actor": "missed"}, missed)
     assert await settle(store, kind.table, job, second) is None
     async with store.read() as tx:
-        [missed] = await events.of_kind(tx, job.id, "fault", 10)
+        [event] = await events.of_kind(tx, job.id, "fault", 10)
         settled = {row["id"]: row["settled_at"] for row in await orders.before(tx, kind.table, job.id, None, 10)}
-    assert (missed["data"]["id"], missed["data"]["done"], missed["data"]["message"]) == (second, False, "missed")
-    assert (missed["ts"], missed["actor"], missed["attempt"]) == (7.0, "test", 0)
+    assert (event["data"]["id"], event["data"]["done"], event["data"]["message"]) == (second, False, "missed")
+    assert (event["ts"], event["actor"], event["attempt"]) == (7.0, "test", 0)
     assert settled == {first: 5.0, second: 7.0} and await open_ids(store, kind.table, other) == [unharmed]
 
 
