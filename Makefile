@@ -107,34 +107,34 @@ timing: venv ## The tests whose assertion is a time or a measured share of one; 
 
 chaos: venv ## N faults (20), drawn by SEED, struck at running jobs of six layouts (or FAULTS at LAYOUT); ten hangs, each to be explained; nodes killed and cut off
 	CHAOS_SEED=$(SEED) CHAOS_COUNT=$(if $(findstring command,$(origin N)),$(N),20) CHAOS_FAULTS="$(FAULTS)" CHAOS_LAYOUT=$(LAYOUT) $(PATIENT) tests/acceptance/test_chaos.py $(PYTEST_ARGS)
-	SHARDYARD_HANGS=10 $(PATIENT) tests/integration/gang/test_hang.py $(PYTEST_ARGS)
-	$(PATIENT) tests/integration/gang/test_nodes.py tests/integration/gang/test_cut_node.py tests/acceptance/test_elastic.py $(PYTEST_ARGS)
+	SHARDYARD_HANGS=10 $(PATIENT) tests/integration/workers/supervisor/test_hang_watchdog.py $(PYTEST_ARGS)
+	$(PATIENT) tests/integration/workers/supervisor/test_node_loss.py tests/integration/workers/supervisor/test_network_partition.py tests/acceptance/test_elastic.py $(PYTEST_ARGS)
 
 mutants: ready ## Wrong lines, one at a time in a copy of the tree (tests/mutants/mutants.toml): `make test` must notice each
 	cd tests && ../$(BIN)/python -m mutants.run --jobs $(JOBS) $(NAMES)
 
 bench-recovery: venv ## From a rank's SIGKILL to the next step, beside Ray Train; what snapshots and checkpoints cost
-	$(BIN)/python tests/bench/recovery.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/recovery.py $(BENCH_ARGS)
 
 bench: venv ## Time from submit to the first step, beside torchrun and Ray Train
-	$(BIN)/python tests/bench/launch.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/launch.py $(BENCH_ARGS)
 
 bench-engines: venv ## Tokens/s of our strategies beside DDP, FSDP2, torch's tensor parallelism and DeepSpeed
-	$(BIN)/python tests/bench/engines.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/engines.py $(BENCH_ARGS)
 
 bench-trace: venv ## What a trace costs while it is recorded, and what tracing costs while nobody asks for it
-	$(BIN)/python tests/bench/trace_cost.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/trace_cost.py $(BENCH_ARGS)
 
 bench-search: venv ## How long a list of jobs takes beside ten clients that search a log
-	$(BIN)/python tests/bench/log_search.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/log_search.py $(BENCH_ARGS)
 
 bench-page: venv dashboard system-deps ## Whether the scripts of a job page that streams for half an hour keep growing
-	$(BIN)/python tests/bench/page_memory.py $(BENCH_ARGS)
+	$(BIN)/python benchmarks/page_memory.py $(BENCH_ARGS)
 
 # Runs from the source tree: no environment is made, since a GPU machine has a torch of its own.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 gpu-check: ## On one CUDA GPU, with torch, numpy and pydantic: kernels, MFU, memory; then the GPU tests, where pytest is
-	PYTHONPATH=typings $(GPU_PYTHON) tests/bench/gpu.py $(GPU_ARGS)
+	PYTHONPATH=typings $(GPU_PYTHON) benchmarks/gpu.py $(GPU_ARGS)
 	@if $(GPU_PYTHON) -c "import pytest, pytest_asyncio" 2>/dev/null; then \
 		PYTHONPATH=typings $(GPU_PYTHON) -m pytest -m gpu tests/parity $(PYTEST_ARGS); \
 	else echo "pytest is not installed beside this torch: its GPU tests were not run."; fi

@@ -1,7 +1,7 @@
 """Tokens/s of one model in the engines that could train it: our ZeRO stages and tensor parallelism, torch's, DeepSpeed's.
 
-    python tests/bench/engines.py [--ranks 2 4] [--rounds 20] [--deepspeed VENV] [--only "ours zero-1" "torch DDP"]
-    python tests/bench/engines.py --only "ours zero-3" "ours zero-3 prefetch 1" "torch FSDP2" --base "torch FSDP2"
+    python benchmarks/engines.py [--ranks 2 4] [--rounds 20] [--deepspeed VENV] [--only "ours zero-1" "torch DDP"]
+    python benchmarks/engines.py --only "ours zero-3" "ours zero-3 prefetch 1" "torch FSDP2" --base "torch FSDP2"
 
 All engines live at once, one process per rank (DeepSpeed's ranks are processes of the environment VENV, which also needs numpy and
 pydantic), and take turns of a few steps; in each round every engine has one turn, and the order rotates. A ratio is taken within a
@@ -26,7 +26,7 @@ from typing import Any
 
 from turns import KEY
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 STEPS = 4  # per turn
 STAGES = [f"ours zero-{stage}" for stage in range(4)]
 HOME = [*STAGES, "torch DDP", "torch FSDP2", "torch FSDP2 without reshard", "torch alone", "ours TP", "torch TP"]
@@ -82,7 +82,7 @@ class Ranks:
         address = str(folder / f"turns-{len(list(folder.glob('turns-*')))}")
         listener = stack.enter_context(Listener(address, authkey=KEY, backlog=64))
         self._store = dist.TCPStore("127.0.0.1", 0, None, is_master=True, wait_for_workers=False)
-        command = [python, str(ROOT / "tests" / "bench" / "turns.py"), address]
+        command = [python, str(ROOT / "benchmarks" / "turns.py"), address]
         self._pipes: list[Connection] = []
         for rank in range(orders["ranks"]):
             process = subprocess.Popen(command, env=_environment(), stdout=subprocess.DEVNULL)

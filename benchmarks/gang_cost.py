@@ -1,6 +1,6 @@
 """What runs beside the trainers of a gang: processor time per step and wake-ups per second of every process of the control plane, by kind.
 
-    python tests/bench/gang_cost.py [--ranks 4] [--seconds 20] [--watch]
+    python benchmarks/gang_cost.py [--ranks 4] [--seconds 20] [--watch]
 
 One job of the quickstart's model trains meanwhile; `--watch` has a page's stream open beside it. A wake-up is a voluntary change of
 context in `/proc/PID/task/TID/status`: a thread that slept and was woken. Processor time is the kernel's (`schedstat`), so that both
@@ -19,11 +19,11 @@ from pathlib import Path
 
 import psutil
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness.plane import Plane, running_plane, until  # noqa: E402
+from harness.control_plane import Plane, running_plane, until  # noqa: E402
 from launch import spec  # noqa: E402
 
 from shardyard import Client  # noqa: E402

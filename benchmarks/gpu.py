@@ -1,6 +1,6 @@
 """One CUDA GPU against the formulas: attention kernels, utilisation (MFU) of published sizes, memory. `make gpu-check` runs it.
 
-    PYTHONPATH=typings python tests/bench/gpu.py [--presets 124M 1.3B] [--micro-batch 4] [--seq-len 2048] [--steps 12]
+    PYTHONPATH=typings python benchmarks/gpu.py [--presets 124M 1.3B] [--micro-batch 4] [--seq-len 2048] [--steps 12]
 
 Needs torch, numpy and pydantic, and nothing else of the project's. Prints one table; exits with 1 when a check fails. `--device cpu` runs
 the same code where there is no GPU, without utilisation, to try the script itself. Weights are drawn and text is the standard

@@ -1,7 +1,7 @@
 """How long from submit to the first step and from cancel to the end, and what the gang costs per step: Shardyard, torchrun and Ray Train on
 the same model.
 
-    python tests/bench/launch.py [--ranks 4 8] [--rounds 5]
+    python benchmarks/launch.py [--ranks 4 8] [--rounds 5]
 
 All contenders take turns within each round, so that a busy machine is busy for all of them; ratios are taken per round, and their
 median, minimum and maximum are printed. Ray Train runs on a Ray cluster that is already up, as the warm control plane does.
@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from harness.plane import CLI, Plane, running_plane, until  # noqa: E402
+from harness.control_plane import CLI, Plane, running_plane, until  # noqa: E402
 
 STEPS = 30
 LONG, SETTLED = 120, 40

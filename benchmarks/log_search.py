@@ -1,6 +1,6 @@
 """How long a list of jobs takes beside ten clients that search a log without a pause, on SQLite, over HTTP.
 
-    python tests/bench/log_search.py [--searchers 10] [--seconds 10] [--rounds 3] [--against CHECKOUT]
+    python benchmarks/log_search.py [--searchers 10] [--seconds 10] [--rounds 3] [--against CHECKOUT]
 
 The log is the worst that a search can meet: 20,000 lines of 1,000 characters, one in two of them nearly what is searched for all along.
 Each version serves from a process and a database of its own; `--against` names the checkout of another version, which takes turns with
@@ -27,7 +27,7 @@ from pathlib import Path
 
 import httpx2
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 LINES, LENGTH = 20_000, 1_000
 TEXT = "a" * 254 + "b"
 TARGET_S = 0.1

@@ -1,6 +1,6 @@
 """Whether a job page that streams for half an hour keeps growing: the living bytes of its scripts, and its nodes, minute by minute.
 
-    python tests/bench/page_memory.py [--minutes 30] [--every 60]
+    python benchmarks/page_memory.py [--minutes 30] [--every 60]
 
 A job of one rank takes some ten steps a second, each with a validation now and then and a line of log, so that everything on the page
 moves. Before each look the browser collects its garbage: what is counted is reachable. The growth is that of the last third over the
@@ -17,12 +17,12 @@ from typing import Any
 
 from playwright.sync_api import CDPSession, Page
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.chromium import chromium  # noqa: E402
+from harness.control_plane import Plane, running_plane, until  # noqa: E402
 from harness.page import signed_in  # noqa: E402
-from harness.plane import Plane, running_plane, until  # noqa: E402
 
 MODULE = '''
 import time

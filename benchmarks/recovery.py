@@ -1,6 +1,6 @@
 """How long from the SIGKILL of a rank to the next step: Shardyard's repair in place beside Ray Train's restart, same model, same loop.
 
-    python tests/bench/recovery.py [--ranks 4] [--rounds 5] [--only kills|costs]
+    python benchmarks/recovery.py [--ranks 4] [--rounds 5] [--only kills|costs]
 
 All contenders take turns within each round; ratios are taken per round, and their median, minimum and maximum are printed. Shardyard
 loses a trainer, or a rank's actor with its trainer, without and with a warm spare; Ray Train a worker, which is both. Ray Train's clock
@@ -27,12 +27,12 @@ from typing import Any
 
 import psutil
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from harness.cast import actors, trainers  # noqa: E402
-from harness.owners import actor_of  # noqa: E402
-from harness.plane import Plane, running_plane, until  # noqa: E402
+from harness.control_plane import Plane, running_plane, until  # noqa: E402
+from harness.process_ownership import actor_of  # noqa: E402
+from harness.processes import actors, trainers  # noqa: E402
 from launch import RAY_TRAIN, ratio, ray_cluster  # noqa: E402
 from snapshot_cost import shares  # noqa: E402
 

@@ -1,6 +1,6 @@
 """How late a step is told to many open job pages that one API worker serves: from its end in the trainer to the page's socket.
 
-    python tests/bench/streams.py [--pages 1 200] [--seconds 20] [--rounds 3]
+    python benchmarks/streams.py [--pages 1 200] [--seconds 20] [--rounds 3]
 
 One job of one small rank trains meanwhile, so that steps come as fast as anybody's. The pages' connections take turns with few of them,
 within each round. Seconds are those of this machine; the worker's processor time per second of streaming says what bounds it.
@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 import psutil
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from harness.plane import Plane, running_plane, until  # noqa: E402
+from harness.control_plane import Plane, running_plane, until  # noqa: E402
 
 #: So long after all pages were told a first step before anything counts: those that came late have caught up then.
 SETTLE_S = 3.0

@@ -1,6 +1,6 @@
 """What tracing costs: real ranks that trace a block of steps and then train one without, again and again, in one run.
 
-    python tests/bench/trace_cost.py [--layout '{"data": 2, "zero": 1}'] [--seconds 60]
+    python benchmarks/trace_cost.py [--layout '{"data": 2, "zero": 1}'] [--seconds 60]
 
 Ratios are of two neighbouring blocks, and their median, minimum and maximum are printed: of the steps alone, as each tells its seconds;
 of the whole block, with what a trace does between steps (clocks aligned twice, everything told); and of the processor time that all ranks
@@ -17,7 +17,7 @@ import timeit
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.ranks import group, spawn  # noqa: E402

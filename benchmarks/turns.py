@@ -1,6 +1,6 @@
 """One rank of a side of the comparison: builds its engines, then takes turns when it is told to, and sleeps in between.
 
-    python tests/bench/turns.py ADDRESS
+    python benchmarks/turns.py ADDRESS
 
 The orders come over a local socket, as do the answers, so that engines of different environments can alternate: the conductor
 (`engines.py`) has at most one engine run at any time.

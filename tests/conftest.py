@@ -11,8 +11,8 @@ from harness.bucket import Buckets, running_buckets
 from harness.budgets import pytest_addoption as pytest_addoption  # noqa: PLC0414  (pytest reads its hooks here)
 from harness.budgets import pytest_configure as pytest_configure  # noqa: PLC0414
 from harness.budgets import read_budgets
+from harness.control_plane import Plane, all_ended, running_plane, until
 from harness.patience import PATIENCE_S
-from harness.plane import Plane, all_ended, running_plane, until
 from harness.postgres import Postgres, running_postgres
 
 #: Hypothesis: no example fails because the machine is slow, and each run draws the same ones. `--hypothesis-profile=drawn` draws others.
@@ -27,7 +27,7 @@ BUCKET = "checkpoints"
 
 #: Folders whose tests share what is slow to start, and so one process: a Ray head for gangs, a control plane for what is seen from outside.
 #: Every other file is a group of its own.
-TOGETHER = {"integration/gang": "gang", "acceptance": "plane", "browser": "plane"}
+TOGETHER = {"integration/workers/supervisor": "gang", "acceptance": "plane", "browser": "plane"}
 
 
 @pytest.hookimpl(trylast=True)

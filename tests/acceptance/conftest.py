@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from harness.plane import Plane
+from harness.control_plane import Plane
 
 
 @pytest.fixture

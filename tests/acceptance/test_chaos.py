@@ -12,13 +12,13 @@ from typing import Any
 
 import psutil
 import pytest
-from harness.campaign import Campaign, measure
-from harness.cast import actors, trainers
 from harness.chaos import FINAL, SAVE_EVERY, Fault, drawn, possible
+from harness.chaos_campaign import Campaign, measure
+from harness.chaos_stage import Stage, a_stage
+from harness.control_plane import Plane, spec, until
 from harness.patience import PATIENCE_S
-from harness.plane import Plane, spec, until
 from harness.postgres import Postgres
-from harness.stage import Stage, a_stage
+from harness.processes import actors, trainers
 
 from shardyard import Client
 

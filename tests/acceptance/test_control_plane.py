@@ -4,8 +4,8 @@ import json
 import time
 
 import pytest
+from harness.control_plane import Plane, endless, trained, until
 from harness.patience import PATIENCE_S
-from harness.plane import Plane, endless, trained, until
 
 
 def test_killed_and_started_again_the_job_goes_on_without_a_pause(plane: Plane) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from harness.control_plane import Plane, spec, until
 from harness.nodes import Nodes, running_nodes
 from harness.patience import PATIENCE_S
-from harness.plane import Plane, spec, until
 
 from shardyard.api.client import Client
 

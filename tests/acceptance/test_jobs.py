@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from harness.control_plane import Plane, spec, until
 from harness.patience import PATIENCE_S
-from harness.plane import Plane, spec, until
-from harness.resting import resting
+from harness.slow_model import resting
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

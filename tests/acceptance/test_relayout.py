@@ -1,8 +1,8 @@
 """A running job takes another layout: it saves, makes room, and goes on from its next step on the same curve."""
 
 import pytest
+from harness.control_plane import Plane, endless, trained
 from harness.patience import PATIENCE_S
-from harness.plane import Plane, endless, trained
 
 from shardyard.api.client import ApiError
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from harness.cast import actors, trainers
+from harness.control_plane import Plane, endless, trained, until
 from harness.patience import PATIENCE_S
-from harness.plane import Plane, endless, trained, until
-from harness.resting import resting
+from harness.processes import actors, trainers
+from harness.slow_model import resting
 
 
 def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: Plane, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.control_plane import Plane, spec, until
 from harness.patience import PATIENCE_S
-from harness.plane import Plane, spec, until
 
 SLOW, SLOW_MS, STEPS = 3, 100, 5
 #: What must not be overlooked, per step.

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.plane import Plane
+from harness.control_plane import Plane
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 

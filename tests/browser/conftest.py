@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from harness.chromium import chromium
+from harness.control_plane import Plane
 from harness.patience import PATIENCE_MS
-from harness.plane import Plane
 from playwright.sync_api import Browser, expect
 
 from shardyard.api import pidfile

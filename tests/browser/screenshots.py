@@ -18,8 +18,8 @@ ROOT: Final = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.chromium import chromium  # noqa: E402
+from harness.control_plane import running_plane, until  # noqa: E402
 from harness.page import signed_in  # noqa: E402
-from harness.plane import running_plane, until  # noqa: E402
 
 from shardyard import Client  # noqa: E402
 from shardyard.api.client import ApiError  # noqa: E402

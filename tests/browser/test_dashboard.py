@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.control_plane import Plane, spec
 from harness.page import RECORDER, signed_in
 from harness.patience import PATIENCE_MS
-from harness.plane import Plane, spec
-from harness.resting import resting
+from harness.slow_model import resting
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 MODEL = '''

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from harness.control_plane import Plane, spec, until
 from harness.page import RECORDER, assert_accessible, opened
 from harness.patience import PATIENCE_MS, PATIENCE_S
-from harness.plane import Plane, spec, until
-from harness.resting import resting
+from harness.slow_model import resting
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard.service.schemas.job import Job

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from harness.control_plane import until
+from harness.live_server import HIGH, MILLION, SPIKE, Placed, Served, store_million
 from harness.page import SHOTS, assert_accessible, opened, signed_in
 from harness.patience import PATIENCE_S
-from harness.plane import until
-from harness.served import HIGH, MILLION, SPIKE, Placed, Served, store_million
 from playwright.sync_api import Browser, Locator, Page, Response, expect
 
 pytestmark = pytest.mark.full  # a million steps take a while to be stored

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 import pytest
+from harness.control_plane import Plane
 from harness.patience import PATIENCE_MS
-from harness.plane import Plane
 from harness.terminal import Terminal
 from playwright.sync_api import Browser, expect
 

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from harness.control_plane import Plane, spec, until
 from harness.page import SHOTS, assert_accessible, opened, signed_in
 from harness.patience import PATIENCE_MS, PATIENCE_S
-from harness.plane import Plane, spec, until
-from harness.resting import resting
+from harness.slow_model import resting
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard import Client

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from harness.control_plane import Plane, spec, until
 from harness.page import SHOTS, assert_accessible, opened
 from harness.patience import PATIENCE_MS, PATIENCE_S
-from harness.plane import Plane, spec, until
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard import Client

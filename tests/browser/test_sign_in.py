@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from harness.live_server import Served
 from harness.page import SHOTS, assert_accessible, opened
-from harness.served import Served
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard import Client

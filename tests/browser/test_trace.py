@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
+from harness.control_plane import Plane, spec
 from harness.page import opened
-from harness.plane import Plane, spec
 from playwright.sync_api import Browser, Page, expect
 
 

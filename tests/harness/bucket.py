@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.plane import until
+from harness.control_plane import until
 
 from .patience import PATIENCE_S
 

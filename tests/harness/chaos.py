@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 
-from .cast import actors, trainers
-from .damage import cut, flip, newest_checkpoint
+from .chaos_stage import Stage
+from .checkpoint_corruption import cut, flip, newest_checkpoint
+from .control_plane import Plane, until
 from .nodes import Node
 from .patience import PATIENCE_S
-from .plane import Plane, until
-from .stage import Stage
+from .processes import actors, trainers
 
 FINAL = ("succeeded", "failed", "cancelled")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .chaos import Fault
+from .chaos_stage import Stage
+from .control_plane import until
 from .patience import PATIENCE_S
-from .plane import until
-from .stage import Stage
 
 #: Between two faults a job gets on by so many steps, unless it ends.
 STEPS_BETWEEN = 3

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import psutil
 
+from .control_plane import Plane, until
 from .disk import SmallDisk
 from .machines import Machines, running_machines
 from .patience import PATIENCE_S
-from .plane import Plane, until
 from .postgres import Postgres
 
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from .plane import Plane
+from .control_plane import Plane
 
 
 def newest_checkpoint(plane: Plane, job: str) -> Path | None:

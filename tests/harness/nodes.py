@@ -24,9 +24,9 @@ import psutil
 from shardyard.service.cluster.ray_head import WARM_MODULES, marked
 from shardyard.workers.rank.host import NODE_FOLDER
 
+from .control_plane import until
 from .network import Network
 from .patience import PATIENCE_S
-from .plane import until
 
 TRIES = 4
 #: A dead node is missed after about five seconds (its port refuses), a silent one after a minute, with networks of their own after 25

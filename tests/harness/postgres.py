@@ -16,9 +16,9 @@ import psutil
 import psycopg
 import pytest
 
+from .control_plane import until
 from .databases import migrate
 from .patience import PATIENCE_S
-from .plane import until
 
 
 class Postgres:

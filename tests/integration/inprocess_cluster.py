@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from harness.events import whole_event
-from harness.traces import whole
+from harness.trace_events import whole
 
 from shardyard.service.cluster.interface import GangOrder, Pull, UserOrder
 from shardyard.service.errors import ClusterError, GangLost

@@ -9,7 +9,7 @@ import pytest
 from harness.models import LLAMA
 from harness.ranks import group, spawn, train
 
-from .test_pipeline import SCHEDULES
+from .test_schedule import SCHEDULES
 
 Make = Callable[..., Any]
 

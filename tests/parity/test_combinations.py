@@ -9,7 +9,7 @@ import pytest
 from harness.models import MIXTURE
 from harness.ranks import train
 
-from .test_experts import assert_equal as assert_experts_equal
+from .test_expert_parallel import assert_equal as assert_experts_equal
 from .test_layouts import assert_equal
 
 Make = Callable[..., Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .test_trace import events_of, of_kind, run_of
+from .test_step_trace import events_of, of_kind, run_of
 
 Make = Callable[..., Any]
 

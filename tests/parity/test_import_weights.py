@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.published import MODELS, publish
+from harness.hf_models import MODELS, publish
 from harness.ranks import group, spawn, train
 
 from .test_layouts import assert_equal

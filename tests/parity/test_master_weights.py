@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.hf_models import publish
 from harness.models import LLAMA, MIXTURE
-from harness.published import publish
 from harness.ranks import group, spawn
 
 Make = Callable[..., Any]

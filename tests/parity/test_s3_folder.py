@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from harness.bucket import Buckets
+from harness.control_plane import until
 from harness.patience import PATIENCE_S
-from harness.plane import until
 from harness.ranks import callback_of, group, train, train_rank
 
 

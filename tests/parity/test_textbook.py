@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.published import publish
+from harness.hf_models import publish
 from harness.ranks import train
 from harness.textbook import Record, Textbook
 

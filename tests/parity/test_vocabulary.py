@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from harness.models import GPT2, LLAMA, MIXTURE
 from harness.ranks import train
-from harness.words import words
+from harness.token_texts import words
 
 from .test_layouts import assert_equal
 

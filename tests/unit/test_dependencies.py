@@ -28,7 +28,7 @@ NAMED = {
     "psycopg": "SQLAlchemy's driver, by the database's URL",
 }
 #: Imported and not declared: whoever needs it has it.
-THEIRS = {"IPython": "only a notebook shows a job as HTML", "deepspeed": "compared with by hand in tests/bench"}
+THEIRS = {"IPython": "only a notebook shows a job as HTML", "deepspeed": "compared with by hand in benchmarks"}
 
 
 @cache

@@ -21,7 +21,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 sys.argv = ["gpu.py", *sys.argv[1:]]
-runpy.run_path("tests/bench/gpu.py", run_name="__main__")
+runpy.run_path("benchmarks/gpu.py", run_name="__main__")
 """
 
 

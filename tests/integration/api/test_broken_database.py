@@ -17,7 +17,7 @@ from shardyard.service.store import revision
 from shardyard.service.store.engine import READERS, Store
 
 from .conftest import SIGNED, SPEC
-from .test_submit import problem
+from .routes.test_submit import problem
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 import yaml
-from harness.shelves import place, saved
+from harness.stored_checkpoints import place, saved
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from shardyard.api.cli.main import run

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from harness.control_plane import until
 from harness.patience import PATIENCE_S
-from harness.plane import until
 
 from shardyard.strategies import cxx_compiler
 

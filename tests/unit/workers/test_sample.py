@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.shelves import place, saved, saved_model
+from harness.stored_checkpoints import place, saved, saved_model
 
 from shardyard.strategies.layout import Refusal
 from shardyard.workers.checkpoint.errors import CheckpointError

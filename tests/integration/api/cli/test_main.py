@@ -17,7 +17,7 @@ from shardyard import __version__ as shardyard_version
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
-from .conftest import SPEC, Gang, Plane, until
+from ..conftest import SPEC, Gang, Plane, until
 
 
 @pytest.fixture

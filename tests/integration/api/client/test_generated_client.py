@@ -14,7 +14,7 @@ import pytest
 from shardyard.api.client import Client
 from shardyard.api.openapi import document
 
-from .conftest import SPEC, TOKEN, Plane
+from ..conftest import SPEC, TOKEN, Plane
 
 PACKAGE = "generated_shardyard_client"
 

@@ -10,7 +10,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.api.client import AsyncClient, Client
 
-from .conftest import SPEC, Gang, Plane, step, until
+from ..conftest import SPEC, Gang, Plane, step, until
 
 
 def test_a_submitted_job_can_be_waited_for_and_asked(plane: Plane, client: Client) -> None:

@@ -15,8 +15,8 @@ from shardyard.api.access_token import TokenFile
 from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, AsyncClient, Client
 
-from .conftest import SIGNED, SPEC, TOKEN, Gang, Plane, ask, until
-from .test_submit import problem
+from ..conftest import SIGNED, SPEC, TOKEN, Gang, Plane, ask, until
+from ..routes.test_submit import problem
 
 #: What anybody may ask: probes, and a browser that wants in or out.
 OPEN = {"health", "readiness", "signIn", "signOut"}

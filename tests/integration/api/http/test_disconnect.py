@@ -12,7 +12,7 @@ from harness.patience import PATIENCE_S
 from shardyard.api.client import Client
 from shardyard.service.store import log_search as rows
 
-from .conftest import SIGNED, SPEC, Gang, Plane, ask
+from ..conftest import SIGNED, SPEC, Gang, Plane, ask
 
 
 class Held:

@@ -6,7 +6,7 @@ from shardyard import __version__
 from shardyard.api.client import Client
 from shardyard.service.settings import Settings
 
-from .conftest import SPEC, Gang, Plane, ask
+from ..conftest import SPEC, Gang, Plane, ask
 from .test_faults import harmed
 from .test_submit import problem
 

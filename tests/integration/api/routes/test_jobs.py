@@ -11,7 +11,7 @@ from shardyard.api.routes import dashboard
 from shardyard.service.settings import Settings
 from shardyard.service.store.engine import Store
 
-from .conftest import SIGNED, SPEC
+from ..conftest import SIGNED, SPEC
 from .test_submit import problem
 
 

@@ -9,7 +9,7 @@ from shardyard.api.client import ApiError, Client
 from shardyard.api.client.transport import Call
 from shardyard.service.schemas.node import Node
 
-from .conftest import SPEC, Gang, Plane
+from ..conftest import SPEC, Gang, Plane
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.shelves import FILE, damage, place, saved, saved_model
+from harness.stored_checkpoints import FILE, damage, place, saved, saved_model
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import AsyncClient, Client
@@ -15,8 +15,8 @@ from shardyard.service.dispatch.operation_runner import OperationRunner
 from shardyard.service.store import operations as rows
 from shardyard.workers.storage.open_folder import folder_at
 
-from ..inprocess_cluster import InProcessCluster
-from .conftest import SPEC, Gang, Plane, ask
+from ...inprocess_cluster import InProcessCluster
+from ..conftest import SPEC, Gang, Plane, ask
 from .test_submit import problem
 
 

@@ -9,7 +9,7 @@ from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 from shardyard.service.store import jobs
 
-from .conftest import SPEC, Gang, Plane
+from ..conftest import SPEC, Gang, Plane
 
 
 async def _postpone(plane: Plane, job: str) -> None:

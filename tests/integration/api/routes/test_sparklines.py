@@ -13,7 +13,7 @@ from shardyard.service.ids import gang_name
 from shardyard.service.spec import JobSpec
 from shardyard.service.store import nodes
 
-from .conftest import SPEC, Gang, Plane, ask
+from ..conftest import SPEC, Gang, Plane, ask
 from .test_submit import REFUSED, problem, stored, train
 
 # Outlines

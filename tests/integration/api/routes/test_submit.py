@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import yaml
 
-from .conftest import SPEC
+from ..conftest import SPEC
 
 
 def train(**changes: Any) -> dict[str, Any]:

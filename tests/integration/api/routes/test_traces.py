@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
-from harness.traces import crowded, part, whole
+from harness.trace_events import crowded, part, whole
 
 from shardyard.api.client import ApiError, AsyncClient, Client
 
-from .conftest import SPEC, Gang, Plane, ask
+from ..conftest import SPEC, Gang, Plane, ask
 from .test_submit import problem
 
 

@@ -7,10 +7,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[2])]
+sys.path[:0] = [str(Path(__file__).parents[3])]
 
 from integration.inprocess_cluster import InProcessCluster, run_until_stopped  # noqa: E402
-
 from shardyard.service.dispatch.dispatcher import Dispatcher  # noqa: E402
 from shardyard.service.settings import Settings  # noqa: E402
 from shardyard.service.store.engine import Store  # noqa: E402

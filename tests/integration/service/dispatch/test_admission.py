@@ -17,7 +17,7 @@ from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.tables import jobs as table
 
-from .conftest import Submit
+from ..conftest import Submit
 
 MANY = 10_000
 

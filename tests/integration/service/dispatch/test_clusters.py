@@ -26,7 +26,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.tables import attempts
 from shardyard.service.store.tables import jobs as table
 
-from ..inprocess_cluster import InProcessCluster, run_until_stopped
+from ...inprocess_cluster import InProcessCluster, run_until_stopped
 
 
 def named(folder: Path, cluster: str) -> Settings:

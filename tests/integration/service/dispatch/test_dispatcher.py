@@ -37,7 +37,7 @@ from shardyard.service.store.leases import Lease
 from shardyard.workers.messages.event import VERSION
 from shardyard.workers.messages.trace_request import Trace
 
-from ..inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
+from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
 from shardyard.service.store.engine import Store
 
-from ..inprocess_cluster import Gang, InProcessCluster, Script, run_until_stopped, train
+from ...inprocess_cluster import Gang, InProcessCluster, Script, run_until_stopped, train
 from .test_dispatcher import (  # noqa: F401  (fixtures)
     cluster,
     dispatching,

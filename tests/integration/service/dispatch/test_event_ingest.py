@@ -25,8 +25,8 @@ from shardyard.service.store import leases, nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from .conftest import Submit
-from .test_leases import NODE
+from ..conftest import Submit
+from ..store.test_leases import NODE
 
 AT_ONCE = Rules(Backoff(1e-9, 1e-9))
 

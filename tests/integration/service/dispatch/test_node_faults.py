@@ -23,8 +23,8 @@ from shardyard.service.store import nodes as node_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from .conftest import Submit
-from .test_leases import NODE
+from ..conftest import Submit
+from ..store.test_leases import NODE
 
 Faulty = Callable[..., Awaitable[list[dict[str, Any]]]]
 

@@ -25,7 +25,7 @@ from shardyard.workers.data import token_cache as token_caches
 from shardyard.workers.data.tokenize_ahead import NICENESS
 from shardyard.workers.spec import DataSpec
 
-from ..inprocess_cluster import InProcessCluster, run_until_stopped, train
+from ...inprocess_cluster import InProcessCluster, run_until_stopped, train
 from .test_dispatcher import cluster, dispatching, ended, reached, settings, until  # noqa: F401  (fixtures)
 
 #: The kernel's last: niceness ends here, whatever is added.

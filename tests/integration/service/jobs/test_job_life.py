@@ -38,8 +38,8 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.tables import METADATA
 
-from ..inprocess_cluster import InProcessCluster
-from .test_leases import NODE
+from ...inprocess_cluster import InProcessCluster
+from ..store.test_leases import NODE
 
 T = TypeVar("T")
 

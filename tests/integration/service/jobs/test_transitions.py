@@ -16,7 +16,7 @@ from shardyard.service.store import events, jobs, leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from .conftest import Submit
+from ..conftest import Submit
 
 LEGAL = [(before, to) for before in State for to in sorted(MOVES[before])]
 WORD = Word("tester", 1234.5, "because", "There is a reason.")

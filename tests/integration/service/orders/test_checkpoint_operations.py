@@ -26,7 +26,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 from shardyard.service.store.tables import operations
 
-from .conftest import Submit
+from ..conftest import Submit
 
 #: What a verification of a whole checkpoint finds.
 FOUND = {"verdict": "whole", "message": None, "damaged": [], "damaged_files": 0, "files": 3, "bytes": 9}

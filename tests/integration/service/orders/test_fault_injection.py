@@ -32,7 +32,7 @@ from shardyard.service.store.tables import faults
 from shardyard.workers.messages.event import FaultEvent
 from shardyard.workers.messages.fault_request import Kind
 
-from .conftest import Submit
+from ..conftest import Submit
 
 
 def requested(

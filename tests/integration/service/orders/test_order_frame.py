@@ -21,7 +21,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.tables import faults, operations, traces
 from shardyard.workers.messages.event import FaultEvent
 
-from .conftest import Submit
+from ..conftest import Submit
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from harness.traces import crowded, part, whole
+from harness.trace_events import crowded, part, whole
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
@@ -35,9 +35,9 @@ from shardyard.service.store import traces as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from .conftest import Submit
-from .test_intake import state
-from .test_leases import NODE
+from ..conftest import Submit
+from ..dispatch.test_event_ingest import state
+from ..store.test_leases import NODE
 
 
 class Gang:

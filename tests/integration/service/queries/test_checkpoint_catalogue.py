@@ -20,9 +20,9 @@ from shardyard.service.store.leases import Lease
 from shardyard.workers.storage.uri import below
 from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, failed
 
-from ..inprocess_cluster import InProcessCluster
-from .conftest import Submit
-from .test_intake import placed, told
+from ...inprocess_cluster import InProcessCluster
+from ..conftest import Submit
+from ..dispatch.test_event_ingest import placed, told
 
 __all__ = ["placed"]
 

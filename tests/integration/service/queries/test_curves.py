@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from harness.served import HIGH, MILLION, SPIKE, store_million
+from harness.live_server import HIGH, MILLION, SPIKE, store_million
 from sqlalchemy import event, text
 
 from shardyard.service.dispatch.admission import admit
@@ -21,8 +21,8 @@ from shardyard.service.store.leases import Lease
 from shardyard.service.store.rollups import WIDTHS
 from shardyard.service.store.tables import rollups as rollups_table
 
-from .conftest import Submit
-from .test_intake import AT_ONCE, placed, state, step, told
+from ..conftest import Submit
+from ..dispatch.test_event_ingest import AT_ONCE, placed, state, step, told
 
 __all__ = ["placed"]  # a fixture
 

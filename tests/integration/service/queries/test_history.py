@@ -14,7 +14,7 @@ from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from .test_intake import AT_ONCE, Events, placed, state, step, told
+from ..dispatch.test_event_ingest import AT_ONCE, Events, placed, state, step, told
 
 __all__ = ["placed"]  # a fixture
 

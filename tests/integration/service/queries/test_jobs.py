@@ -34,8 +34,8 @@ from shardyard.service.store.engine import Store
 from shardyard.workers.checkpoint.manifest import Manifest, write
 from shardyard.workers.storage.open_folder import folder_at
 
-from .conftest import Submit
-from .test_leases import NODE
+from ..conftest import Submit
+from ..store.test_leases import NODE
 
 Spec = Callable[..., JobSpec]
 

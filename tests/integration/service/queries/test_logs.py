@@ -20,7 +20,7 @@ from shardyard.service.store import log_search as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from .test_intake import lines, placed, told
+from ..dispatch.test_event_ingest import lines, placed, told
 
 __all__ = ["placed"]  # a fixture
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from harness.samples import sample
+from harness.rank_metrics import sample
 from pydantic_core import to_json
 
 from shardyard.service.dispatch.event_ingest import take_in
@@ -20,8 +20,8 @@ from shardyard.service.store.packing.rank_sample import row_of
 from shardyard.strategies.layout import Layout
 from shardyard.workers.messages.event import RankMetricsEvent, read
 
-from .conftest import Submit
-from .test_intake import placed, state, step, told
+from ..conftest import Submit
+from ..dispatch.test_event_ingest import placed, state, step, told
 
 __all__ = ["placed"]
 

@@ -13,9 +13,9 @@ from shardyard.service.settings import Settings
 from shardyard.service.store import events, nodes
 from shardyard.service.store.engine import Store
 
-from .conftest import Submit
-from .test_intake import state, told
-from .test_leases import NODE
+from ..conftest import Submit
+from ..dispatch.test_event_ingest import state, told
+from ..store.test_leases import NODE
 
 #: Of the nano Llama with 256 tokens.
 PARAMETERS = 803_968

@@ -13,7 +13,7 @@ from shardyard.service.store import leases, nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from .conftest import Submit
+from ..conftest import Submit
 
 NODE = {"id": "n1", "host": "h1", "alive": True, "cpu": 2.0, "gpu": 0.0, "cpu_used": 0.0, "gpu_used": 0.0}
 

@@ -19,7 +19,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.revision import MIGRATIONS
 from shardyard.service.store.schema import upgrade
 
-from .conftest import Submit
+from ..conftest import Submit
 from .test_revision import unchecked
 
 NODE = {"id": "n1", "host": "h1", "alive": True, "cpu": 1.0, "gpu": 0.0, "cpu_used": 0.0, "gpu_used": 0.0}

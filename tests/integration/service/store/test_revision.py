@@ -28,8 +28,8 @@ from shardyard.service.store import revision
 from shardyard.service.store.engine import Store, parse, writing_engine
 from shardyard.service.store.schema import upgrade
 
-from ..inprocess_cluster import InProcessCluster
-from .conftest import Submit
+from ...inprocess_cluster import InProcessCluster
+from ..conftest import Submit
 
 NEWEST = revision.known_revisions()[-1]
 MISFITS: list[tuple[str | None, type[DatabaseError]]] = [

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from harness.owners import rank_actors
 from harness.patience import PATIENCE_S
+from harness.process_ownership import rank_actors
 
 from shardyard.service.cluster.interface import GangOrder
 from shardyard.service.cluster.ray_cluster import Cluster

@@ -12,7 +12,7 @@ from shardyard.service.errors import ClusterError
 from shardyard.workers.messages.fault_request import Fault, Kind
 
 from .story import Event, closed, follow, is_step, pids, states
-from .test_hang import newest
+from .test_hang_watchdog import newest
 from .test_repair import curve, is_running, parameters, train_order
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from harness.patience import PATIENCE_S
-from harness.shelves import place, saved
+from harness.stored_checkpoints import place, saved
 
 from shardyard.service.cluster.interface import Cluster
 from shardyard.service.errors import GangLost
@@ -17,7 +17,7 @@ from shardyard.workers.messages.fault_request import Fault
 from shardyard.workers.messages.trace_request import Trace
 from shardyard.workers.tasks.checkpoint_task import Operation
 
-from ..inprocess_cluster import Gang, InProcessCluster
+from ...inprocess_cluster import Gang, InProcessCluster
 from .story import follow, is_final, is_step, order, states
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

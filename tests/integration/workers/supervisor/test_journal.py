@@ -15,7 +15,7 @@ from shardyard.workers.supervisor.journal.journal import GATHER_S, Journal
 
 from .story import Event, closed, follow, gone, is_final, is_step, kill_supervisor, order, pids, states, written
 
-JOURNALS = Path(__file__).parents[2] / "data/journal"
+JOURNALS = Path(__file__).parents[3] / "data/journal"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

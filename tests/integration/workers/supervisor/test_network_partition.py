@@ -11,7 +11,7 @@ from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
 
 from .story import closed, follow, gone, is_step, pids
-from .test_nodes import LAYOUT, places, told_as_unbroken, told_of_the_node
+from .test_node_loss import LAYOUT, places, told_as_unbroken, told_of_the_node
 from .test_repair import gate, train_order, unbroken
 
 pytestmark = [

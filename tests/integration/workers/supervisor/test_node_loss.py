@@ -14,7 +14,7 @@ from shardyard.workers.supervisor.actor import Supervisor
 from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE, Order, reserve
 
 from .story import Event, closed, follow, is_step, pids, states
-from .test_repair import assert_no_told_step_was_lost, curve, facts, gate, parameters, train_order, unbroken
+from .test_repair import assert_no_step_was_lost, curve, facts, gate, parameters, train_order, unbroken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -120,4 +120,4 @@ def told_of_the_node(events: list[Event], lost: Node, ranks: list[int]) -> None:
     assert (incident["node"], incident["ranks"]) == (lost.id, ranks)
     (repair,) = [event["data"] for event in events if event["kind"] == "repair"]
     assert (repair["cause"], repair["generation"]) == ("node_lost", 2)
-    assert_no_told_step_was_lost([event for event in events if event["data"].get("cause") != "supervisor_lost"])
+    assert_no_step_was_lost([event for event in events if event["data"].get("cause") != "supervisor_lost"])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
-from harness.shelves import FILE, damage, place, saved, saved_model, stuck, unstick
+from harness.stored_checkpoints import FILE, damage, place, saved, saved_model, stuck, unstick
 
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.dispatch.dispatcher import Dispatcher

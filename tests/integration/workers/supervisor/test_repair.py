@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 import pytest_asyncio
-from harness.owners import actor_of
 from harness.patience import PATIENCE_S
+from harness.process_ownership import actor_of
 
 from shardyard.service.cluster.interface import GangOrder
 from shardyard.service.cluster.ray_cluster import Cluster

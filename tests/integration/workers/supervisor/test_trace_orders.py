@@ -12,7 +12,7 @@ from shardyard.workers.chrome_trace import chrome_trace
 from shardyard.workers.messages.trace_request import Trace, slowest_rank
 
 from .story import Event, closed, follow, is_step, kill_supervisor, pids, states
-from .test_hang import newest
+from .test_hang_watchdog import newest
 from .test_repair import is_running, train_order
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -1,4 +1,4 @@
-"""Clocks between two measurements. Those of real ranks: tests/parity/test_trace.py."""
+"""Clocks between two measurements. Those of real ranks: tests/parity/test_step_trace.py."""
 
 import pytest
 

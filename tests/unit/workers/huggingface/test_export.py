@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.shelves import place, saved_model
+from harness.stored_checkpoints import place, saved_model
 
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.storage.open_folder import folder_at

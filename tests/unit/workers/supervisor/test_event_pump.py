@@ -1,4 +1,4 @@
-"""What the pump yields of a rank's events, and when it acknowledges them. With real ranks: tests/integration/gang."""
+"""What the pump yields of a rank's events, and when it acknowledges them. With real ranks: tests/integration/workers/supervisor."""
 
 import asyncio
 import contextlib

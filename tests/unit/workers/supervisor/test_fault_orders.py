@@ -1,4 +1,4 @@
-"""To which actor a fault is sent, and what is reported. With real ranks: tests/integration/gang/test_faults.py."""
+"""To which actor a fault is sent, and what is reported. With real ranks: tests/integration/workers/supervisor/test_fault_orders.py."""
 
 from typing import Any
 

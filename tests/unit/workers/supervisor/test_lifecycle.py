@@ -1,4 +1,4 @@
-"""The table of phases. What happens in each: tests/integration/gang."""
+"""The table of phases. What happens in each: tests/integration/workers/supervisor."""
 
 from typing import get_args
 

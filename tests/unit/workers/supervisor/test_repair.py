@@ -1,4 +1,4 @@
-"""What a rank's events mean for its generation. Repairs with real ranks: tests/integration/gang/test_repair.py."""
+"""What a rank's events mean for its generation. Repairs with real ranks: tests/integration/workers/supervisor/test_repair.py."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What the supervisor makes of the ranks' events of traces. With real ranks: tests/integration/gang/test_trace.py."""
+"""What the supervisor makes of the ranks' events of traces. With real ranks: tests/integration/workers/supervisor/test_trace_orders.py."""
 
 from typing import Any
 

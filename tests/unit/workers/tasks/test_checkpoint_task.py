@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from harness.shelves import FILE, damage, place, saved, saved_model
+from harness.stored_checkpoints import FILE, damage, place, saved, saved_model
 
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.storage.open_folder import folder_at

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from harness.shelves import damage, saved
+from harness.stored_checkpoints import damage, saved
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 from shardyard.workers.storage.local_folder import LocalFolder
 
-from .conftest import SPEC, Gang, Plane
+from ...conftest import SPEC, Gang, Plane
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from harness.patience import PATIENCE_S
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
-from .conftest import SPEC, Plane, until
+from ...conftest import SPEC, Plane, until
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 from shardyard.service.queries.curves import SERIES
 
-from .conftest import SPEC, Gang, Plane, step
+from ...conftest import SPEC, Gang, Plane, step
 
 
 @pytest.fixture(autouse=True)

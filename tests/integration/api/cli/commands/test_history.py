@@ -12,7 +12,7 @@ from harness.terminal import Terminal
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
-from .conftest import SPEC, Gang, Plane
+from ...conftest import SPEC, Gang, Plane
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from shardyard.api.cli.commands import logs as command
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
-from .conftest import SPEC, Gang, Plane
+from ...conftest import SPEC, Gang, Plane
 
 
 @pytest.fixture(autouse=True)

@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from harness.samples import sample, slowed
+from harness.rank_metrics import sample, slowed
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
-from .conftest import SPEC, Gang, Plane
+from ...conftest import SPEC, Gang, Plane
 
 
 @pytest.fixture(autouse=True)

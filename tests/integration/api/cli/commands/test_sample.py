@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from harness.shelves import place, saved, saved_model
+from harness.stored_checkpoints import place, saved, saved_model
 
 from shardyard.api.cli.commands.jobs import ended
 from shardyard.api.cli.main import run
@@ -13,7 +13,7 @@ from shardyard.api.client import Client
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.storage.open_folder import folder_at
 
-from .conftest import SPEC, Gang, Plane
+from ...conftest import SPEC, Gang, Plane
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from harness.terminal import Terminal
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
-from .conftest import SPEC, Gang, Plane, until
+from ...conftest import SPEC, Gang, Plane, until
 
 CLI = [sys.executable, "-m", "shardyard.api.cli"]
 

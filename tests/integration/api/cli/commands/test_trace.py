@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
-from harness.traces import part, whole
+from harness.trace_events import part, whole
 
 from shardyard.api.cli.main import run
 from shardyard.api.cli.terminal.event_lines import remark
 from shardyard.api.client import Client
 
-from .conftest import SPEC, Gang, Plane, until
+from ...conftest import SPEC, Gang, Plane, until
 
 
 @pytest.fixture(autouse=True)

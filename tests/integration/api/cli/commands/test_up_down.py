@@ -21,7 +21,7 @@ from shardyard.api import pidfile
 from shardyard.api.client import Client
 from shardyard.service.cluster.ray_head import Head
 
-from .conftest import until
+from ...conftest import until
 
 TINY: dict[str, Any] = {
     "name": "tiny",

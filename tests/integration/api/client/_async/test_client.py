@@ -13,7 +13,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.api.client import ApiError, AsyncClient, Event, Unreachable, WaitTimeout
 
-from .conftest import SPEC, Gang, Plane
+from ...conftest import SPEC, Gang, Plane
 
 
 @pytest.fixture

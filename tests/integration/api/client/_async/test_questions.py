@@ -8,13 +8,13 @@ from contextlib import aclosing, closing
 from typing import Any
 
 import pytest
-from harness.samples import slowed
-from harness.traces import whole
+from harness.rank_metrics import slowed
+from harness.trace_events import whole
 
 from shardyard.api.client import ApiError, AsyncClient, Client
 from shardyard.service.settings import Settings
 
-from .conftest import SPEC, Gang, Plane, step
+from ...conftest import SPEC, Gang, Plane, step
 
 #: Parameters that are not the caller's: a stream begins after `Last-Event-ID`.
 _BESIDES = {"watchJob": {"after"}}

@@ -15,7 +15,7 @@ from shardyard.api.client import ApiError, Client, Event, Unreachable, WaitTimeo
 from shardyard.api.client.transport import Call
 from shardyard.service.spec import JobSpec
 
-from .conftest import SIGNED, SPEC, Gang, Plane, ask, step, until
+from ...conftest import SIGNED, SPEC, Gang, Plane, ask, step, until
 
 
 class Watcher:

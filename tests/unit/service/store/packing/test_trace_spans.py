@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from harness.traces import crowded, part
+from harness.trace_events import crowded, part
 
 from shardyard.service.store.packing.trace_spans import CATEGORIES, MOST_SPANS, body_of, columns, event_of
 from shardyard.workers.messages.event import TraceEvent, read
