@@ -2,7 +2,7 @@
 
 import type { Operation } from "../api/operations";
 
-export const isOpen = ({ state }: Operation) => state === "waiting" || state === "running";
+export const isOpen = ({ state }: Operation) => state === "pending" || state === "running";
 
 /** The newest operation of each kind on the checkpoint in this folder. */
 export function ofCheckpoint(all: readonly Operation[], path: string): readonly Operation[] {

@@ -46,7 +46,7 @@ export const operation = (changes: Partial<Operation> = {}): Operation => ({
   step: 100,
   path: "/data/checkpoints/job-1/step-00000100",
   dtype: null,
-  state: "waiting",
+  state: "pending",
   verified: null,
   exported: null,
   error: null,

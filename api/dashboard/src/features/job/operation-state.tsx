@@ -5,8 +5,8 @@ import { bytes, integer } from "../../model/format";
 import { isOpen } from "../../model/operations";
 
 const UNDERWAY: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  verify: { waiting: "Verification is queued…", running: "Verifying…" },
-  export: { waiting: "Export is queued…", running: "Exporting…" },
+  verify: { pending: "Verification is queued…", running: "Verifying…" },
+  export: { pending: "Export is queued…", running: "Exporting…" },
 };
 
 export function OperationState({ operation }: { operation: Operation }) {
