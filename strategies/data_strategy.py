@@ -14,14 +14,14 @@ from .comm_overlap import Overlap
 from .data_parallel.buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .master_weights import Masters
 from .mesh import Mesh
-from .param_shard import Parameter, Piece
+from .param_shard import Parameter, ParamShard
 from .precision import Precision
 
 
 class DataStrategy(Protocol):
     """The methods of a data strategy that the training loop calls, in this order each step."""
 
-    pieces: list[Piece]
+    shards: list[ParamShard]
     gradient_peak: int  # most bytes of gradients held so far on this rank; may be set to 0
 
     def before_backward(self, last: bool) -> None:
@@ -31,7 +31,7 @@ class DataStrategy(Protocol):
         """Called after a pass of a pipeline's schedule that set gradients without calling the parameters' hooks."""
 
     def reduce(self) -> None:
-        """After the last backward pass: set every param shard's reduced gradient as `piece.tensor.grad`."""
+        """After the last backward pass: set every param shard's reduced gradient as `shard.tensor.grad`."""
 
     def publish(self) -> None:
         """After the optimizer: let the model compute with the updated param shards, and drop all gradients."""
@@ -44,7 +44,7 @@ class DataStrategy(Protocol):
 
 
 class Replicated:
-    """Stage 0. With low precision, `pieces` are fp32 masters of the model's own weights."""
+    """Stage 0. With low precision, `shards` are fp32 masters of the model's own weights."""
 
     def __init__(
         self, parameters: Sequence[Parameter], mesh: Mesh, precision: Precision, overlap: Overlap, masters: Masters
@@ -60,7 +60,7 @@ class Replicated:
         self._buckets = [Bucket(bucket, 1, stay, precision.gradients) for bucket in filled]
         ordered = [*(p for bucket in filled for p in bucket), *loose]
         self._masters = [(p, masters.take(p)) for p in ordered]
-        self.pieces = [p.piece(master) for p, master in self._masters if master.numel()]
+        self.shards = [p.shard(master) for p, master in self._masters if master.numel()]
         self._order = BucketOrder(self._buckets, self._send, always=wide)
         self._pending: list[Pending] = []
         self.gradient_peak = 0

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from .collectives import all_gather
 from .context_parallel.apply import positions_of
 from .mesh import EXPERT_REPLICA, Mesh
-from .param_shard import Cut, cut_by_hand
+from .param_shard import DimShard, shard_manually
 from .telemetry.current import wait_on
 
 #: rows [n, dim] sorted by expert, counts [experts held here] → results [n, dim]
@@ -90,8 +90,8 @@ def apply_experts(part: nn.Module, mesh: Mesh, share: Callable[[], float], tally
             module.on_whole = functools.partial(on_whole, mesh=mesh)
         if mesh.layout.expert > 1:
             for name, _ in list(module.experts.named_parameters(recurse=False)):
-                cut = Cut("expert", 0, mesh.size("expert"), mesh.index("expert"))
-                cut_by_hand(module.experts, name, cut, EXPERT_REPLICA)
+                cut = DimShard("expert", 0, mesh.size("expert"), mesh.index("expert"))
+                shard_manually(module.experts, name, cut, EXPERT_REPLICA)
             module.exchange = Exchange(mesh.group("expert"))
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from .mesh import Mesh
-from .param_shard import Piece
+from .param_shard import ParamShard
 from .telemetry.current import wait_on
 
 #: Added to the norm before dividing by it, as torch's `clip_grad_norm_` does.
@@ -15,7 +15,7 @@ _EPSILON: Final = 1e-6
 
 
 def sum_over_ranks(
-    pieces: Sequence[Piece], loss: torch.Tensor, counts_loss: bool, mesh: Mesh, *more: float
+    shards: Sequence[ParamShard], loss: torch.Tensor, counts_loss: bool, mesh: Mesh, *more: float
 ) -> tuple[float, ...]:
     """The global loss, the squared gradient norm, and the sums of `more`, in one all-reduce of 2 + len(`more`) numbers over the world.
 
@@ -25,7 +25,7 @@ def sum_over_ranks(
     if counts_loss:
         numbers[0] = loss.detach().double()
     numbers[1] = _square_sum(
-        [p.tensor.grad for p in pieces if p.tensor.grad is not None and p.owned(mesh)], mesh.device
+        [p.tensor.grad for p in shards if p.tensor.grad is not None and p.owned(mesh)], mesh.device
     )
     if mesh.layout.world_size > 1:
         wait_on(lambda: dist.all_reduce(numbers), "all_reduce")
@@ -45,8 +45,8 @@ def clip_factor(norm: float, limit: float | None) -> float:
     return 1.0 if limit is None else min(1.0, limit / (norm + _EPSILON))
 
 
-def scale_gradients(pieces: Sequence[Piece], factor: float) -> None:
+def scale_gradients(shards: Sequence[ParamShard], factor: float) -> None:
     """Multiply every reduced gradient by `factor`."""
-    gradients = [p.tensor.grad for p in pieces if p.tensor.grad is not None]
+    gradients = [p.tensor.grad for p in shards if p.tensor.grad is not None]
     if factor != 1.0 and gradients:
         torch._foreach_mul_(gradients, factor)

@@ -49,7 +49,7 @@ class Offload(_Part):
 
 
 @dataclass(frozen=True)
-class Savings:
+class MemoryOptions:
     """All memory options of a run, and whether its blocks are compiled."""
 
     recompute: Recompute = field(default_factory=Recompute)
@@ -73,9 +73,9 @@ RecomputeChoice = Annotated[
 ]
 
 
-def check_savings(layout: Layout, savings: Savings) -> None:
+def check_memory_options(layout: Layout, memory_options: MemoryOptions) -> None:
     """Refuse combinations that do not work. Raises `Refusal`, whose remedy is the nearest combination that works."""
-    recompute, offload, compiled = savings.recompute, savings.offload, savings.compile
+    recompute, offload, compiled = memory_options.recompute, memory_options.offload, memory_options.compile
     split = layout.pipeline > 1 and layout.schedule in SPLIT_BACKWARD
     if compiled and split:
         raise Refusal(

@@ -33,12 +33,12 @@ from .fp8 import apply_fp8
 from .gradient_accumulation import Accumulate
 from .layout import Batch
 from .master_weights import Masters
-from .memory_options import Savings
+from .memory_options import MemoryOptions
 from .mesh import Mesh
-from .param_shard import Parameter, parameters, rectangle
+from .param_shard import Parameter, parameters, slice_of
 from .pipeline_parallel.schedule import Loss, Pipeline
 from .pipeline_parallel.split import module_costs, split
-from .pipeline_parallel.tied_embeddings import over_both_ends, share
+from .pipeline_parallel.tied_embeddings import share, sum_tied_grads
 from .precision import Precision
 from .tensor_parallel.apply import apply_tensor
 
@@ -66,7 +66,7 @@ class Recipe:
     initial: Initial | None
     batch: Batch
     precision: Precision
-    savings: Savings
+    memory_options: MemoryOptions
     loss: Loss
     overlap: Overlap
     share: Callable[[], float]  # the factor of a token's loss in a backward pass
@@ -84,10 +84,10 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         apply_context(part, mesh)
         apply_experts(part, mesh, recipe.share, tally)
         apply_fp8(list(blocks(part)), recipe.precision, mesh.device)
-        _apply_savings(list(blocks(part)), recipe.savings, mesh)
+        _apply_savings(list(blocks(part)), recipe.memory_options, mesh)
     if mesh.layout.zero < 3:  # stage 3 shards each part by itself
         share(parts)
-    data = over_both_ends(_apply_data(parts, recipe, mesh), parts, mesh)
+    data = sum_tied_grads(_apply_data(parts, recipe, mesh), parts, mesh)
     if mesh.layout.stages > 1:
         assert costs is not None
         pipeline = Pipeline(parts, mesh, recipe.batch.microbatches, recipe.loss, costs, data.collect)
@@ -96,12 +96,12 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     return Parallel(parts, data, Accumulate(whole, data, recipe.batch.microbatches, recipe.loss), tally)
 
 
-def _apply_savings(blocks: Sequence[nn.Module], savings: Savings, mesh: Mesh) -> None:
+def _apply_savings(blocks: Sequence[nn.Module], memory_options: MemoryOptions, mesh: Mesh) -> None:
     """Apply recompute, compile and activation offload, block by block."""
-    apply_recompute(blocks, savings.recompute)
-    if savings.compile:
+    apply_recompute(blocks, memory_options.recompute)
+    if memory_options.compile:
         apply_compile(blocks, mesh.device)
-    if savings.offload.activations:
+    if memory_options.offload.activations:
         offload_activations(blocks)
 
 
@@ -109,7 +109,9 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
     stage, precision = mesh.layout.zero, recipe.precision
     if stage == 3:  # its shards are the masters
         fill = _filler(parts, recipe, mesh, precision.master, lambda _, __: None)
-        return FullyShard(parts, mesh, precision, fill, recipe.overlap, on_host=recipe.savings.offload.parameters)
+        return FullyShard(
+            parts, mesh, precision, fill, recipe.overlap, on_host=recipe.memory_options.offload.parameters
+        )
     masters = Masters(mesh, precision, cut=stage > 0)
     fill = _filler(parts, recipe, mesh, precision.compute, masters.keep)
     for part in parts:
@@ -152,7 +154,7 @@ def _filled(
 ) -> nn.Parameter:
     old = parameter.value
     shape = torch.Size(parameter.shape)
-    values = initial(parameter.name, shape, *rectangle(shape, parameter.cuts))
+    values = initial(parameter.name, shape, *slice_of(shape, parameter.cuts))
     keep(parameter, values)
     local = values.to(device, dtype, copy=True).contiguous()
     if isinstance(old, DTensor):

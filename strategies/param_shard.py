@@ -17,7 +17,7 @@ from .telemetry.current import wait_on
 
 
 @dataclass(frozen=True)
-class Cut:
+class DimShard:
     """One division of a parameter: dimension `dim` into `parts` chunks as by `torch.chunk`, of which this rank has `index`."""
 
     axis: str
@@ -27,7 +27,7 @@ class Cut:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class ParamShard:
     """`tensor` is the slice at `offset` of the parameter `name`, whose whole shape is `shape`.
 
     The parameter is sharded over the mesh `axes` and replicated over the others; `replicas` is the axis of its data strategy.
@@ -46,7 +46,7 @@ class Piece:
         """Weight decay applies to matrices, not to norms and biases."""
         return len(self.shape) > 1
 
-    def like(self, name: str, tensor: torch.Tensor) -> "Piece":
+    def like(self, name: str, tensor: torch.Tensor) -> "ParamShard":
         """Another tensor of the same slice, such as an optimizer moment."""
         return replace(self, name=name, tensor=tensor)
 
@@ -68,7 +68,7 @@ class Parameter:
 
     name: str
     value: nn.Parameter
-    cuts: tuple[Cut, ...]
+    cuts: tuple[DimShard, ...]
     shape: tuple[int, ...]
     replicas: str = REPLICA
     borrowed: bool = False  # held by an earlier pipeline stage under the same name: a tied head
@@ -91,20 +91,20 @@ class Parameter:
             grad = whole.to_local()
         return _at_least_1d(grad)
 
-    def piece(self, tensor: torch.Tensor, *more: Cut) -> Piece:
+    def shard(self, tensor: torch.Tensor, *more: DimShard) -> ParamShard:
         """The param shard that `tensor` is after the further divisions `more`."""
         cuts = (*self.cuts, *more)
-        offset, size = rectangle(self.shape, cuts)
+        offset, size = slice_of(self.shape, cuts)
         assert tuple(tensor.shape) == size, (self.name, tuple(tensor.shape), size)
         axes = frozenset(cut.axis for cut in cuts)
-        return Piece(self.name, self.shape, offset, tensor, axes, self.replicas, self.borrowed)
+        return ParamShard(self.name, self.shape, offset, tensor, axes, self.replicas, self.borrowed)
 
 
 def parameters(modules: Sequence[nn.Module], mesh: Mesh) -> list[Parameter]:
     """All trainable parameters of this rank's model parts, before any data strategy, in order of use, each once."""
     found: dict[nn.Parameter, Parameter] = {}
     for module in modules:
-        by_hand, tied = noted_by_hand(module), tied_names(module)
+        by_hand, tied = manual_shards(module), tied_names(module)
         for own, value in module.named_parameters():
             if not value.requires_grad or value in found:
                 continue
@@ -126,15 +126,15 @@ def tied_names(part: nn.Module) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Placed:
-    """What `cut_by_hand` did to a parameter: its whole shape, its divisions, and the axis over which it is now replicated."""
+    """What `shard_manually` did to a parameter: its whole shape, its divisions, and the axis over which it is now replicated."""
 
     shape: tuple[int, ...]
-    cuts: tuple[Cut, ...]
+    cuts: tuple[DimShard, ...]
     replicas: str
 
 
-def noted_by_hand(module: nn.Module) -> dict[str, Placed]:
-    """Parameter name in `module` → what `cut_by_hand` did to it."""
+def manual_shards(module: nn.Module) -> dict[str, Placed]:
+    """Parameter name in `module` → what `shard_manually` did to it."""
     return {
         f"{prefix}.{key}" if prefix else key: placed
         for prefix, owner in module.named_modules()
@@ -142,29 +142,29 @@ def noted_by_hand(module: nn.Module) -> dict[str, Placed]:
     }
 
 
-def cut_by_hand(owner: nn.Module, name: str, cut: Cut, replicas: str = REPLICA) -> None:
-    """Keep only this rank's part of the module's own parameter `name`, and record it in `owner.cut_by_hand` for `parameters`.
+def shard_manually(owner: nn.Module, name: str, cut: DimShard, replicas: str = REPLICA) -> None:
+    """Keep only this rank's part of the module's own parameter `name`, and record it in `owner.shard_manually` for `parameters`.
 
     The parameter stays a plain tensor: no DTensor is used on an axis of experts, whose mesh shares no parent with the others.
     """
     whole = owner.get_parameter(name)
     notes: dict[str, Placed] = owner.__dict__.setdefault("cut_by_hand", {})
     before = notes.get(name, Placed(tuple(whole.shape), (), replicas))
-    own = narrow(whole.detach(), *rectangle(whole.shape, (cut,))).clone()
+    own = narrow(whole.detach(), *slice_of(whole.shape, (cut,))).clone()
     owner.register_parameter(name, nn.Parameter(own, whole.requires_grad))
     notes[name] = Placed(before.shape, (*before.cuts, cut), replicas)
 
 
-def _tensor_cuts(value: nn.Parameter, mesh: Mesh) -> tuple[Cut, ...]:
+def _tensor_cuts(value: nn.Parameter, mesh: Mesh) -> tuple[DimShard, ...]:
     if not isinstance(value, DTensor):
         return ()
     (placement,) = value.placements
     if not isinstance(placement, Shard):
         return ()
-    return (Cut("tensor", placement.dim, mesh.size("tensor"), mesh.index("tensor")),)
+    return (DimShard("tensor", placement.dim, mesh.size("tensor"), mesh.index("tensor")),)
 
 
-def rectangle(shape: Sequence[int], cuts: Sequence[Cut]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def slice_of(shape: Sequence[int], cuts: Sequence[DimShard]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Offset and size of what remains of `shape` after `cuts`, applied in order."""
     offset, size = [0] * len(shape), list(shape)
     for cut in cuts:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 from .mesh import GROUPS, Mesh
-from .param_shard import Parameter, Piece, parameters, rectangle
+from .param_shard import Parameter, ParamShard, parameters, slice_of
 from .telemetry.current import wait_on
 
 #: Identifies a slice: name, kind of number, offset and size.
@@ -27,7 +27,7 @@ _WORDS: Final = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
 
 
 @dataclass(frozen=True)
-class Rectangle:
+class ReplicatedSlice:
     """A tensor of which ranks along the mesh `axes` hold the same bits."""
 
     place: Place
@@ -36,7 +36,7 @@ class Rectangle:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ReplicaMismatch:
     """Parts of the training state that differ between ranks, but must not. `ranks`: the minority, or all that differ if there is none."""
 
     names: tuple[str, ...]
@@ -44,27 +44,27 @@ class Difference:
     certain: bool
 
 
-def held_alike(parts: Sequence[nn.Module], pieces: Sequence[Piece], mesh: Mesh) -> list[Rectangle]:
+def replicated_slices(parts: Sequence[nn.Module], shards: Sequence[ParamShard], mesh: Mesh) -> list[ReplicatedSlice]:
     """Every slice of this rank's state that other ranks hold too, in the same order on all of them."""
-    found = [_of_piece(piece, mesh) for piece in pieces]
+    found = [_of_shard(shard, mesh) for shard in shards]
     if mesh.layout.zero < 3:  # in stage 3 the param shards are the parameters
         found += [_of_parameter(parameter, mesh) for parameter in parameters(parts, mesh)]
     once = {(r.tensor.data_ptr(), r.place): r for r in found if r.axes and r.tensor.numel()}
     return list(once.values())
 
 
-def _of_piece(piece: Piece, mesh: Mesh) -> Rectangle:
-    between, inside = GROUPS[piece.replicas]
-    replicas = between if inside in piece.axes else piece.replicas
-    place = (piece.name, str(piece.tensor.dtype), piece.offset, tuple(piece.tensor.shape))
-    return Rectangle(place, piece.tensor, _shared((replicas, "tensor"), piece.axes, mesh))
+def _of_shard(shard: ParamShard, mesh: Mesh) -> ReplicatedSlice:
+    between, inside = GROUPS[shard.replicas]
+    replicas = between if inside in shard.axes else shard.replicas
+    place = (shard.name, str(shard.tensor.dtype), shard.offset, tuple(shard.tensor.shape))
+    return ReplicatedSlice(place, shard.tensor, _shared((replicas, "tensor"), shard.axes, mesh))
 
 
-def _of_parameter(parameter: Parameter, mesh: Mesh) -> Rectangle:
-    offset, size = rectangle(parameter.shape, parameter.cuts)
+def _of_parameter(parameter: Parameter, mesh: Mesh) -> ReplicatedSlice:
+    offset, size = slice_of(parameter.shape, parameter.cuts)
     cut = frozenset(cut.axis for cut in parameter.cuts)
     place = (parameter.name, str(parameter.local.dtype), offset, size)
-    return Rectangle(place, parameter.local, _shared((parameter.replicas, "tensor"), cut, mesh))
+    return ReplicatedSlice(place, parameter.local, _shared((parameter.replicas, "tensor"), cut, mesh))
 
 
 def _shared(axes: Sequence[str], cut: frozenset[str], mesh: Mesh) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def _shared(axes: Sequence[str], cut: frozenset[str], mesh: Mesh) -> tuple[str, 
 
 
 @torch.no_grad()
-def difference(rectangles: Sequence[Rectangle], mesh: Mesh) -> Difference | None:
+def difference(rectangles: Sequence[ReplicatedSlice], mesh: Mesh) -> ReplicaMismatch | None:
     """The parts in which ranks hold different bits, or None; the same answer on all ranks. Collective over the world."""
     sums = torch.stack([checksum(r.tensor) for r in rectangles]) if rectangles else torch.empty(0, dtype=torch.int64)
     sums = sums.to(mesh.device)
@@ -109,7 +109,7 @@ def checksum(tensor: torch.Tensor) -> torch.Tensor:
     return flat.view(torch.int64).sum()
 
 
-def named(everyone: Sequence[dict[Place, int]]) -> Difference:
+def named(everyone: Sequence[dict[Place, int]]) -> ReplicaMismatch:
     """Which ranks differ in which parts: `everyone` holds, by rank, the sums of the parts that differ on some rank.
 
     The minority are the ranks that differ from the majority in some slice. If no slice has a majority, all of them are returned.
@@ -125,4 +125,4 @@ def named(everyone: Sequence[dict[Place, int]]) -> Difference:
         if others and count > others[0][1]:
             minority |= {rank for rank, one in by_rank.items() if one != most}
     names = tuple(dict.fromkeys(place[0] for place in votes))
-    return Difference(names, tuple(sorted(minority or all_of_them)), bool(minority))
+    return ReplicaMismatch(names, tuple(sorted(minority or all_of_them)), bool(minority))

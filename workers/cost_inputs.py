@@ -28,7 +28,7 @@ def setting_of(spec: TrainSpec, vocab: int, device: str) -> Setting | Unknown:
         gradients=master if spec.precision.gradients == "fp32" else compute,
         moments=2 if adam else 1,
         counted=adam,
-        savings=spec.savings,
+        memory_options=spec.memory_options,
         smoothing=spec.loss.label_smoothing > 0,
         z_loss=spec.loss.z_loss > 0,
         bucket_bytes=spec.overlap.bucket_bytes,

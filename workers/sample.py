@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..strategies.layout import Refusal
-from ..strategies.param_shard import Piece
+from ..strategies.param_shard import ParamShard
 from .checkpoint.errors import CheckpointError
 from .checkpoint.manifest import read
 from .checkpoint.reader import fill
@@ -105,8 +105,8 @@ def _empty(arch: Architecture) -> nn.Module:
     return model.eval().requires_grad_(False)
 
 
-def _whole(name: str, value: torch.Tensor) -> Piece:
-    return Piece(name, tuple(value.shape), (0,) * value.dim(), value, frozenset())
+def _whole(name: str, value: torch.Tensor) -> ParamShard:
+    return ParamShard(name, tuple(value.shape), (0,) * value.dim(), value, frozenset())
 
 
 def _drawn(logits: torch.Tensor, temperature: float, generator: torch.Generator) -> int:

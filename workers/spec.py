@@ -8,7 +8,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from ..strategies.comm_overlap import Overlap
 from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
 from ..strategies.layout_rules import check_layout
-from ..strategies.memory_options import Offload, Recompute, RecomputeChoice, Savings, check_fp8, check_savings
+from ..strategies.memory_options import (
+    MemoryOptions,
+    Offload,
+    Recompute,
+    RecomputeChoice,
+    check_fp8,
+    check_memory_options,
+)
 from .models.hf_config import config_of, fitted
 from .models.presets import PRESETS, Architecture, Family
 from .storage.uri import Address, Storage, below
@@ -341,8 +348,8 @@ class TrainSpec(_Part):
         return below(self.checkpoint.uri or default, job)
 
     @property
-    def savings(self) -> Savings:
-        return Savings(self.recompute, self.offload, self.compile)
+    def memory_options(self) -> MemoryOptions:
+        return MemoryOptions(self.recompute, self.offload, self.compile)
 
     def architecture(self, vocab: int) -> Architecture | None:
         return self.model.architecture(vocab, self.data.seq_len)
@@ -360,7 +367,7 @@ class TrainSpec(_Part):
 
     def check_facts(self, facts: ModelFacts) -> Batch:
         """`check`, for a model of which this much is known."""
-        check_savings(self.layout, self.savings)
+        check_memory_options(self.layout, self.memory_options)
         self._check_export()
         batch = check_layout(self.layout, facts, self.global_batch, self.data.seq_len)
         if self.precision.compute == "fp8":

@@ -21,14 +21,14 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from ..param_shard import Piece
+from ..param_shard import ParamShard
 
 CHUNK_BYTES = 64 << 20
 HOST = torch.device("cpu")
 
 
 class HostOptimizer(Optimizer):
-    """An optimizer over `pieces` that updates a `share` (0 to 1, of the elements) of them on the host.
+    """An optimizer over `shards` that updates a `share` (0 to 1, of the elements) of them on the host.
 
     `make` returns the optimizer for a list of param shards. The attributes that other code reads keep their meaning: `state` by
     shard, `param_groups` of all.
@@ -36,23 +36,23 @@ class HostOptimizer(Optimizer):
 
     def __init__(
         self,
-        pieces: Sequence[Piece],
+        shards: Sequence[ParamShard],
         share: float,
-        make: Callable[[Sequence[Piece]], Optimizer],
+        make: Callable[[Sequence[ParamShard]], Optimizer],
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        moved = pick(pieces, share)
-        stay = [piece for number, piece in enumerate(pieces) if number not in moved]
+        moved = pick(shards, share)
+        stay = [shard for number, shard in enumerate(shards) if number not in moved]
         self._resident = make(stay) if stay else None
-        self._chunks = [_Chunk(part, make) for part in _chunks([pieces[n] for n in sorted(moved)], chunk_bytes)]
+        self._chunks = [_Chunk(part, make) for part in _chunks([shards[n] for n in sorted(moved)], chunk_bytes)]
         inner = [*([self._resident] if self._resident else []), *(chunk.optimizer for chunk in self._chunks)]
         super().__init__([group for optimizer in inner for group in optimizer.param_groups], {})
-        for piece in stay:
+        for shard in stay:
             assert self._resident is not None
-            self.state[piece.tensor] = self._resident.state[piece.tensor]
+            self.state[shard.tensor] = self._resident.state[shard.tensor]
         for chunk in self._chunks:
-            for piece, host in zip(chunk.pieces, chunk.hosts, strict=True):
-                self.state[piece.tensor] = chunk.optimizer.state[host]
+            for shard, host in zip(chunk.shards, chunk.hosts, strict=True):
+                self.state[shard.tensor] = chunk.optimizer.state[host]
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -70,23 +70,23 @@ class _Chunk:
     The device's shard is authoritative (a checkpoint fills it): each step refills the copy.
     """
 
-    def __init__(self, pieces: Sequence[Piece], make: Callable[[Sequence[Piece]], Optimizer]) -> None:
-        self.pieces = list(pieces)
-        self.hosts = [_twin(piece.tensor) for piece in pieces]
-        self._gradients = [_twin(piece.tensor) for piece in pieces]
-        self.optimizer = make([piece.like(piece.name, host) for piece, host in zip(pieces, self.hosts, strict=True)])
+    def __init__(self, shards: Sequence[ParamShard], make: Callable[[Sequence[ParamShard]], Optimizer]) -> None:
+        self.shards = list(shards)
+        self.hosts = [_twin(shard.tensor) for shard in shards]
+        self._gradients = [_twin(shard.tensor) for shard in shards]
+        self.optimizer = make([shard.like(shard.name, host) for shard, host in zip(shards, self.hosts, strict=True)])
 
     def step(self) -> None:
-        for piece, host, gradient in zip(self.pieces, self.hosts, self._gradients, strict=True):
-            host.copy_(piece.tensor, non_blocking=True)
-            if piece.tensor.grad is not None:
-                gradient.copy_(piece.tensor.grad, non_blocking=True)
+        for shard, host, gradient in zip(self.shards, self.hosts, self._gradients, strict=True):
+            host.copy_(shard.tensor, non_blocking=True)
+            if shard.tensor.grad is not None:
+                gradient.copy_(shard.tensor.grad, non_blocking=True)
                 host.grad = gradient
-        if self.pieces[0].tensor.is_cuda:
+        if self.shards[0].tensor.is_cuda:
             torch.cuda.current_stream().synchronize()
         self.optimizer.step()
-        for piece, host in zip(self.pieces, self.hosts, strict=True):
-            piece.tensor.copy_(host, non_blocking=True)
+        for shard, host in zip(self.shards, self.hosts, strict=True):
+            shard.tensor.copy_(host, non_blocking=True)
             host.grad = None
 
 
@@ -95,26 +95,26 @@ def _twin(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(tensor, device=HOST, pin_memory=tensor.is_cuda, requires_grad=False)
 
 
-def pick(pieces: Sequence[Piece], share: float) -> set[int]:
+def pick(shards: Sequence[ParamShard], share: float) -> set[int]:
     """Indices of the param shards that go to the host: in order, as many as fit in `share` of all elements."""
-    room = share * sum(piece.tensor.numel() for piece in pieces)
+    room = share * sum(shard.tensor.numel() for shard in shards)
     picked = set()
-    for number, piece in enumerate(pieces):
-        if piece.tensor.numel() <= room:
+    for number, shard in enumerate(shards):
+        if shard.tensor.numel() <= room:
             picked.add(number)
-            room -= piece.tensor.numel()
+            room -= shard.tensor.numel()
     return picked
 
 
-def _chunks(pieces: Sequence[Piece], limit: int) -> list[list[Piece]]:
-    chunks: list[list[Piece]] = []
+def _chunks(shards: Sequence[ParamShard], limit: int) -> list[list[ParamShard]]:
+    chunks: list[list[ParamShard]] = []
     room = 0
-    for piece in pieces:
-        if not chunks or piece.tensor.nbytes > room:
+    for shard in shards:
+        if not chunks or shard.tensor.nbytes > room:
             chunks.append([])
             room = limit
-        chunks[-1].append(piece)
-        room -= piece.tensor.nbytes
+        chunks[-1].append(shard)
+        room -= shard.tensor.nbytes
     return chunks
 
 

@@ -128,11 +128,11 @@ def _why_not_tensor(setting: Setting) -> str | None:
         "On GPUs the embedding exchanges columns for positions; there is no formula for that.": (
             layout.sequence and setting.device == "cuda" and not setting.decoder.tied
         ),
-        "There is no formula for compiled blocks, whose messages cannot be counted.": setting.savings.compile,
+        "There is no formula for compiled blocks, whose messages cannot be counted.": setting.memory_options.compile,
         "There is no formula for ZeRO-3 with tensor parallelism in a pipeline.": layout.zero == 3
         and layout.pipeline > 1,
         "There is no formula for recompute under this schedule.": (
-            setting.savings.recompute.mode == "full"
+            setting.memory_options.recompute.mode == "full"
             and layout.pipeline > 1
             and layout.schedule not in ("1f1b", "gpipe")
         ),
@@ -166,7 +166,7 @@ def _tensor(setting: Setting) -> Sent:
 
 def _recomputed(setting: Setting, blocks: int) -> int:
     """The number of blocks that run a second time including their messages."""
-    recompute = setting.savings.recompute
+    recompute = setting.memory_options.recompute
     return -(-blocks // recompute.every) if recompute.mode == "full" else 0
 
 
@@ -192,7 +192,7 @@ def _ring(setting: Setting) -> Sent:
     _, key = _heads(setting)
     blocks, turns, wide = _blocks(setting), setting.layout.ring - 1, max(4, setting.compute)
     narrow = 4 * blocks + 2 * (
-        blocks if setting.savings.recompute.mode == "selective" else _recomputed(setting, blocks)
+        blocks if setting.memory_options.recompute.mode == "selective" else _recomputed(setting, blocks)
     )
     yield "send", _moved("6n(R−1) per block", narrow * key * turns, setting.compute)
     yield "send", _moved("6n(R−1) per block", 2 * blocks * key * turns, wide)

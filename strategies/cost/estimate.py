@@ -6,7 +6,7 @@ Imports no torch.
 from dataclasses import dataclass
 
 from ..layout import AXES, Batch, Layout
-from ..memory_options import Savings
+from ..memory_options import MemoryOptions
 from .model_shape import Decoder
 
 
@@ -43,7 +43,7 @@ class Setting:
     gradients: int
     moments: int  # of the optimizer, per parameter
     counted: bool  # whether the optimizer counts its updates per parameter
-    savings: Savings
+    memory_options: MemoryOptions
     smoothing: bool
     z_loss: bool
     bucket_bytes: int

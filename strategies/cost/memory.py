@@ -66,7 +66,7 @@ def _of_what(setting: Setting) -> str:
 
 
 def _parameters(setting: Setting) -> Answer:
-    if setting.savings.offload.parameters:
+    if setting.memory_options.offload.parameters:
         return Unknown("Parameters are in host memory.")
     c, m, n = setting.compute, setting.master, setting.cut
     if setting.layout.zero == 3:
@@ -96,7 +96,7 @@ def _gradients(setting: Setting) -> Answer:
 
 
 def _optimizer(setting: Setting) -> Answer:
-    if setting.savings.offload.optimizer or setting.savings.offload.parameters:
+    if setting.memory_options.offload.optimizer or setting.memory_options.offload.parameters:
         return Unknown("Optimizer state is in host memory, in part or whole.")
     m, n, zero = setting.master, setting.cut, setting.layout.zero
     values = m if zero in (1, 2) or (zero == 0 and setting.compute != m) else 0
@@ -118,7 +118,7 @@ def _activations(setting: Setting) -> Answer:
     reason = _why_not_activations(setting)
     if reason:
         return Unknown(reason)
-    blocks, tokens, recompute = setting.decoder.layers, setting.tokens, setting.savings.recompute
+    blocks, tokens, recompute = setting.decoder.layers, setting.tokens, setting.memory_options.recompute
     again = -(-blocks // recompute.every) if recompute.mode != "none" else 0
     held = again * _block_bytes(setting, recompute.mode) + (blocks - again) * _block_bytes(setting, "none")
     most, least = (_end_bytes(setting, rank) for rank in (0, setting.layout.tensor - 1))
@@ -127,13 +127,13 @@ def _activations(setting: Setting) -> Answer:
 
 
 def _why_not_activations(setting: Setting) -> str | None:
-    layout, savings = setting.layout, setting.savings
+    layout, memory_options = setting.layout, setting.memory_options
     reasons = {
         "The pipeline's schedule determines how many micro-batches are kept at a time.": layout.pipeline > 1,
         "Gathered parameters count among what ZeRO-3 keeps.": layout.zero == 3,
         "There is no formula under context parallelism.": layout.context > 1,
-        "A compiled block chooses by itself what it keeps.": savings.compile,
-        "What blocks keep is in host memory.": savings.offload.activations,
+        "A compiled block chooses by itself what it keeps.": memory_options.compile,
+        "What blocks keep is in host memory.": memory_options.offload.activations,
         "There is no formula for fp8, which keeps scaled copies.": setting.precision == "fp8",
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

@@ -27,7 +27,7 @@ from ..comm_overlap import Overlap
 from ..data_strategy import Replicated
 from ..master_weights import Masters
 from ..mesh import GROUPS, REPLICA, Mesh
-from ..param_shard import Cut, Parameter, Piece, Placed, parameters, tied_names
+from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, tied_names
 from ..precision import Precision
 from .fsdp_comm import GlooAllGather, GlooReduceScatter
 
@@ -61,17 +61,17 @@ class FullyShard:
         for part in parts:
             _prefetch(part, overlap.prefetch)
         now = _now(whole, parts)
-        pairs = [(p, p.piece(p.local, _cut(p.replicas, mesh))) for p in now if p.name not in uncut]
-        here = {p.name: piece for p, piece in pairs if not p.borrowed}
+        pairs = [(p, p.shard(p.local, _cut(p.replicas, mesh))) for p in now if p.name not in uncut]
+        here = {p.name: shard for p, shard in pairs if not p.borrowed}
         self._copies = [(p, here[p.name]) for p, _ in pairs if p.borrowed and p.name in here]
         copied = {p for p, _ in self._copies}
-        self._pairs = [(p, piece) for p, piece in pairs if p not in copied]
+        self._pairs = [(p, shard) for p, shard in pairs if p not in copied]
         kept = Precision(precision.name, precision.master, precision.master)
         scalars = [p for p in now if not p.value.dim()]
         self._scalars = Replicated(scalars, mesh, kept, overlap, Masters(mesh, kept))
         self.gradient_peak = 0
-        self.pieces: list[Piece] = [piece for _, piece in self._pairs if piece.tensor.numel()]
-        self.pieces += self._scalars.pieces
+        self.shards: list[ParamShard] = [shard for _, shard in self._pairs if shard.tensor.numel()]
+        self.shards += self._scalars.shards
 
     def before_backward(self, last: bool) -> None:
         """Every micro-batch is reduced at once: whole gradients never exist, except for scalars."""
@@ -86,22 +86,22 @@ class FullyShard:
     def reduce(self) -> None:
         self._scalars.reduce()
         self._sums.settle()
-        for parameter, piece in self._pairs:
-            piece.tensor.grad = _gradient(parameter, piece)
-        for parameter, piece in self._copies:
-            assert piece.tensor.grad is not None
-            piece.tensor.grad.add_(_gradient(parameter, piece))
-        held = sum(piece.tensor.grad.nbytes for piece in self.pieces if piece.tensor.grad is not None)
+        for parameter, shard in self._pairs:
+            shard.tensor.grad = _gradient(parameter, shard)
+        for parameter, shard in self._copies:
+            assert shard.tensor.grad is not None
+            shard.tensor.grad.add_(_gradient(parameter, shard))
+        held = sum(shard.tensor.grad.nbytes for shard in self.shards if shard.tensor.grad is not None)
         self.gradient_peak = max(self.gradient_peak, held)
 
     def publish(self) -> None:
         self._scalars.publish()
         self._begun, self._sums.at_once = False, bool(self._mesh.hybrid)
-        for parameter, piece in self._pairs:
-            parameter.value.grad = piece.tensor.grad = None
-        for parameter, piece in self._copies:
+        for parameter, shard in self._pairs:
+            parameter.value.grad = shard.tensor.grad = None
+        for parameter, shard in self._copies:
             parameter.value.grad = None
-            parameter.local.copy_(piece.tensor)
+            parameter.local.copy_(shard.tensor)
 
     def settle(self) -> None:
         """Each block gathers its parameters when it needs them."""
@@ -135,16 +135,16 @@ def _round_the_empty(module: nn.Module, dtype: torch.dtype) -> None:
                 owner.register_parameter(key, nn.Parameter(value.detach().to(dtype), value.requires_grad))
 
 
-def _gradient(parameter: Parameter, piece: Piece) -> torch.Tensor:
+def _gradient(parameter: Parameter, shard: ParamShard) -> torch.Tensor:
     grad = parameter.value.grad
     assert grad is None or isinstance(grad, DTensor)
-    own = torch.zeros_like(piece.tensor) if grad is None else grad.to_local()
-    return own.view_as(piece.tensor)
+    own = torch.zeros_like(shard.tensor) if grad is None else grad.to_local()
+    return own.view_as(shard.tensor)
 
 
-def _cut(replicas: str, mesh: Mesh) -> Cut:
+def _cut(replicas: str, mesh: Mesh) -> DimShard:
     axis = GROUPS[replicas][1] if replicas in mesh.hybrid else replicas
-    return Cut(axis, 0, mesh.size(axis), mesh.index(axis))
+    return DimShard(axis, 0, mesh.size(axis), mesh.index(axis))
 
 
 def _cut_by_hand(part: nn.Module, mesh: Mesh) -> Iterator[nn.Module]:

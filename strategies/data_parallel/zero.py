@@ -32,7 +32,7 @@ from ..collectives import Pending, all_gather, reduce_scatter
 from ..comm_overlap import Overlap
 from ..master_weights import Masters
 from ..mesh import Mesh
-from ..param_shard import Cut, Piece, parameters
+from ..param_shard import DimShard, ParamShard, parameters
 from ..precision import Precision
 from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 
@@ -58,10 +58,10 @@ class ShardedOptimizer:
         self._stay = stage == 1 and (wide or mesh.size("pipeline") == 1)
         self._buckets = [Bucket(bucket, mesh.size(bucket[0].replicas), self._stay, sent) for bucket in filled]
         self._masters = [self._master(bucket) for bucket in self._buckets]
-        self._pieces = [
-            self._own_pieces(bucket, row, masters) for bucket, row in zip(self._buckets, self._masters, strict=True)
+        self._shards = [
+            self._own_shards(bucket, row, masters) for bucket, row in zip(self._buckets, self._masters, strict=True)
         ]
-        self.pieces = [piece for bucket in self._pieces for piece in bucket if piece.tensor.numel()]
+        self.shards = [shard for bucket in self._shards for shard in bucket if shard.tensor.numel()]
         self._order = BucketOrder(self._buckets, self._send, always=wide)
         self._sent: deque[tuple[int, Pending]] = deque()
         self._sums: list[torch.Tensor | None] = [None] * len(self._buckets)
@@ -77,13 +77,13 @@ class ShardedOptimizer:
         device = bucket.parameters[0].local.device
         return torch.zeros(bucket.width, dtype=self._precision.master, device=device)
 
-    def _own_pieces(self, bucket: Bucket, row: torch.Tensor, masters: Masters) -> list[Piece]:
+    def _own_shards(self, bucket: Bucket, row: torch.Tensor, masters: Masters) -> list[ParamShard]:
         found = []
-        cut = Cut(bucket.replicas, 0, bucket.parts, self._mesh.index(bucket.replicas))
+        cut = DimShard(bucket.replicas, 0, bucket.parts, self._mesh.index(bucket.replicas))
         for parameter, part in zip(bucket.parameters, row.split(bucket.widths), strict=True):
             own = masters.take(parameter)
             tensor = part[: own.numel()].view_as(own)
-            found.append(parameter.piece(tensor.copy_(own), cut))
+            found.append(parameter.shard(tensor.copy_(own), cut))
         return found
 
     def before_backward(self, last: bool) -> None:
@@ -127,18 +127,18 @@ class ShardedOptimizer:
         self.settle()
         self._order.flush()
         self._receive_all()
-        for number, pieces in enumerate(self._pieces):
+        for number, shards in enumerate(self._shards):
             row = self._sums[number]
             assert row is not None
             self._sums[number] = None
             parts = row.to(self._precision.master).split(self._buckets[number].widths)
-            for piece, part in zip(pieces, parts, strict=True):
-                piece.tensor.grad = part[: piece.tensor.numel()].view_as(piece.tensor)
+            for shard, part in zip(shards, parts, strict=True):
+                shard.tensor.grad = part[: shard.tensor.numel()].view_as(shard.tensor)
 
     def publish(self) -> None:
         """Start to gather the updated parameters, in the order in which the next forward pass uses them."""
-        for piece in self.pieces:
-            piece.tensor.grad = None
+        for shard in self.shards:
+            shard.tensor.grad = None
         for bucket in self._buckets:
             bucket.clear()
             for parameter in bucket.parameters:

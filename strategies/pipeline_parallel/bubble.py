@@ -47,7 +47,7 @@ class Measured:
 
 
 @dataclass
-class Stopwatch:
+class BubbleTimer:
     """Times the actions of one rank. `laps` are in the order in which they ran; a loss is a second lap of its forward pass."""
 
     clock: Clock

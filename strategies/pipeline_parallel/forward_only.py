@@ -13,7 +13,7 @@ from torch import nn
 from ..mesh import Mesh
 
 
-class Relay:
+class ForwardOnly:
     """The stages of this rank and the ranks of the neighbouring stages. Works for any map of stages to ranks."""
 
     def __init__(self, parts: Sequence[nn.Module], mesh: Mesh, microbatches: int) -> None:

@@ -31,8 +31,8 @@ from ..telemetry.clock_sync import Aligned
 from ..telemetry.current import current
 from ..telemetry.device_clock import clock_of
 from ..telemetry.step_tracer import Recorded
-from .bubble import Bubble, Stopwatch
-from .forward_only import Relay
+from .bubble import Bubble, BubbleTimer
+from .forward_only import ForwardOnly
 from .ideal_timeline import (
     BACKWARD,
     BACKWARD_INPUT,
@@ -108,9 +108,9 @@ class Pipeline:
             stage.collect = collect
         self._first, self.last = 0 in indices, layout.stages - 1 in indices
         self._schedule = _make(layout, self.stages, microbatches, self._loss_of)
-        self._relay, self._loss, self._microbatches = Relay(parts, mesh, microbatches), loss, microbatches
+        self._relay, self._loss, self._microbatches = ForwardOnly(parts, mesh, microbatches), loss, microbatches
         self._layout, self._costs, self._mesh = layout, costs, mesh
-        self._stopwatch: Stopwatch | None = None
+        self._stopwatch: BubbleTimer | None = None
 
     @property
     def order(self) -> Order:
@@ -132,7 +132,7 @@ class Pipeline:
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Time every action of the step inside, for `bubble`. Collective over the pipeline."""
-        loss, self._stopwatch = self._loss, Stopwatch(clock_of(self._mesh.device))
+        loss, self._stopwatch = self._loss, BubbleTimer(clock_of(self._mesh.device))
         self._loss = self._stopwatch.loss(loss)
         try:
             with self._stopwatch.running(self.stages, self._mesh):

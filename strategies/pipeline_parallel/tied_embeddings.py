@@ -18,7 +18,7 @@ from torch import nn
 
 from ..data_strategy import DataStrategy
 from ..mesh import Mesh
-from ..param_shard import Piece, tied_names
+from ..param_shard import ParamShard, tied_names
 from ..telemetry.current import wait_on
 
 
@@ -34,8 +34,8 @@ class TiedEnds:
 
     def __init__(self, data: DataStrategy, names: frozenset[str], mesh: Mesh) -> None:
         self._data, self._group = data, mesh.group("pipeline")
-        self.pieces: list[Piece] = data.pieces
-        self._tied = sorted((p for p in data.pieces if p.name in names), key=lambda p: p.name)
+        self.shards: list[ParamShard] = data.shards
+        self._tied = sorted((p for p in data.shards if p.name in names), key=lambda p: p.name)
         last = mesh.size("pipeline") - 1
         self._other = last - mesh.index("pipeline")  # the pipeline rank of the other end
         self.before_backward, self.publish = data.before_backward, data.publish
@@ -53,9 +53,9 @@ class TiedEnds:
     def reduce(self) -> None:
         """Reduce over the replicas, then over the two ends."""
         self._data.reduce()
-        for piece in self._tied:
-            assert piece.tensor.grad is not None
-            piece.tensor.grad.add_(self._swapped(piece.tensor.grad.contiguous()))
+        for shard in self._tied:
+            assert shard.tensor.grad is not None
+            shard.tensor.grad.add_(self._swapped(shard.tensor.grad.contiguous()))
 
     def _swapped(self, mine: torch.Tensor) -> torch.Tensor:
         theirs = torch.empty_like(mine)
@@ -66,7 +66,7 @@ class TiedEnds:
         return theirs
 
 
-def over_both_ends(data: DataStrategy, parts: Sequence[nn.Module], mesh: Mesh) -> DataStrategy:
+def sum_tied_grads(data: DataStrategy, parts: Sequence[nn.Module], mesh: Mesh) -> DataStrategy:
     """`data` with tied weights summed over the two ranks that hold them; `data` itself if there are none."""
     names = frozenset(name for part in parts for name in tied_names(part).values())
     both = {own for part in parts for own in tied_names(part)} >= {"embed.weight", "head.weight"}

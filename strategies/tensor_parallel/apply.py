@@ -6,7 +6,7 @@ backward, and 2 all-gathers more, as only each rank's part of a gathered input i
 to 1/t.
 
 Every parameter becomes a DTensor, those that are not sharded as replicas, so that none is forgotten. Only parameters that a style
-sharded manually and recorded (`cut_by_hand` in `param_shard.py`: experts, which have an axis of their own as well) stay plain
+sharded manually and recorded (`shard_manually` in `param_shard.py`: experts, which have an axis of their own as well) stay plain
 tensors.
 """
 
@@ -18,7 +18,7 @@ from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 
 from ..layout import Refusal
 from ..mesh import Mesh
-from ..param_shard import noted_by_hand
+from ..param_shard import manual_shards
 
 
 @runtime_checkable
@@ -46,7 +46,7 @@ def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
     plain = [
         name
         for name, value in part.named_parameters()
-        if not isinstance(value, DTensor) and name not in noted_by_hand(part)
+        if not isinstance(value, DTensor) and name not in manual_shards(part)
     ]
     if plain:
         raise Refusal(

@@ -51,7 +51,7 @@ def train(
         "events": events,
         "losses": [data["loss"] for kind, data in events if kind == "step"],
         "norms": [data.get("grad_norm") for kind, data in events if kind == "step"],
-        "parameters": _assemble([piece for result in results for piece in result["pieces"]]),
+        "parameters": _assemble([shard for result in results for shard in result["pieces"]]),
     }
 
 
@@ -157,8 +157,8 @@ def train_rank(rank: int, world: int, port: int, orders: str) -> Result:
     mesh = make_mesh(run.train.layout, device)
     built = build(run, mesh)
     assemble(built, lambda kind, data: events.append((kind, data)), Instruments()).run()
-    pieces = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in built.parallel.data.pieces if p.owned(mesh)]
-    return {"events": events, "pieces": pieces}
+    shards = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in built.parallel.data.shards if p.owned(mesh)]
+    return {"events": events, "pieces": shards}
 
 
 def callback_of(loop: Any, kind: type[T]) -> T:
@@ -166,9 +166,9 @@ def callback_of(loop: Any, kind: type[T]) -> T:
     return next(callback for callback in loop.callbacks.ordered if isinstance(callback, kind))
 
 
-def _assemble(pieces: list[Any]) -> dict[str, Any]:
+def _assemble(shards: list[Any]) -> dict[str, Any]:
     whole: dict[str, Any] = {}
-    for name, shape, offset, tensor in pieces:
+    for name, shape, offset, tensor in shards:
         target = whole.setdefault(name, np.full(shape, np.nan, dtype=tensor.dtype))
         where = tuple(slice(start, start + length) for start, length in zip(offset, tensor.shape, strict=True))
         assert np.isnan(target[where]).all(), f"{name}: two ranks own the same rectangle"

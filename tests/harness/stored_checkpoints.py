@@ -23,7 +23,7 @@ def saved_model(root: Path, step: int, tokenizer: str = "bytes", seq_len: int = 
     """A whole checkpoint of a small Llama, as one rank saves it that trained on sequences of `seq_len`."""
     import torch
 
-    from shardyard.strategies.param_shard import Piece
+    from shardyard.strategies.param_shard import ParamShard
     from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
     from shardyard.workers.models.registry import make
 
@@ -31,7 +31,7 @@ def saved_model(root: Path, step: int, tokenizer: str = "bytes", seq_len: int = 
     arch = Architecture.model_validate(numbers)
     torch.manual_seed(step)
     shares = [
-        Piece(name, tuple(value.shape), (0,) * value.dim(), value.detach(), frozenset())
+        ParamShard(name, tuple(value.shape), (0,) * value.dim(), value.detach(), frozenset())
         for name, value in make(arch).named_parameters()
     ]
     image = StagingBuffer(shares, torch.device("cpu"))

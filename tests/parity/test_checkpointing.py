@@ -50,8 +50,8 @@ def built_for(rank: int, world: int, port: int, orders: str) -> Any:
 
 
 def owned(built: Any) -> list[Any]:
-    pieces = [piece for piece in built.parallel.data.pieces if piece.owned(built.mesh)]
-    return [(piece.name, piece.shape, piece.offset, piece.tensor.numpy().copy()) for piece in pieces]
+    shards = [shard for shard in built.parallel.data.shards if shard.owned(built.mesh)]
+    return [(shard.name, shard.shape, shard.offset, shard.tensor.numpy().copy()) for shard in shards]
 
 
 def limit(size: int) -> None:
@@ -94,8 +94,8 @@ def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) 
     assemble(built, lambda *_: None, Instruments(), SnapshotMemory(fds)).run()
     before = owned(built)
     shutil.rmtree(built.run.checkpoints)
-    for piece in built.parallel.data.pieces:
-        piece.tensor.zero_()
+    for shard in built.parallel.data.shards:
+        shard.tensor.zero_()
     steps = built.run.train.steps
     assemble(built, lambda kind, data: events.append((kind, data)), Instruments(), SnapshotMemory(fds, steps)).run()
     assert all(np.array_equal(old[3], new[3]) for old, new in zip(before, owned(built), strict=True))
@@ -121,8 +121,8 @@ def restarted_after_the_last_checkpoint(rank: int, world: int, port: int, orders
     built = built_for(rank, world, port, orders)
     assemble(built, lambda kind, data: events.append((kind, data)), Instruments()).run()
     before = owned(built)
-    for piece in built.parallel.data.pieces:
-        piece.tensor.zero_()
+    for shard in built.parallel.data.shards:
+        shard.tensor.zero_()
     restarted = replace(built, run=built.run.model_copy(update={"attempt": attempt}))
     assemble(
         restarted, lambda kind, data: events.append((kind, data)), Instruments(), SnapshotMemory(again=attempt == 1)

@@ -92,9 +92,9 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("layout", "savings"), SAVINGS.values(), ids=SAVINGS.keys())
 def test_what_saves_memory_changes_nothing(
-    layout: Any, savings: Any, root: Path, make_spec: Make, one_process: Make
+    layout: Any, memory_options: Any, root: Path, make_spec: Make, one_process: Make
 ) -> None:
-    _assert_equal(train(make_spec(layout, **savings), root), one_process(make_spec({})))
+    _assert_equal(train(make_spec(layout, **memory_options), root), one_process(make_spec({})))
 
 
 def test_compiled_blocks_change_nothing(root: Path, make_spec: Make, one_process: Make) -> None:

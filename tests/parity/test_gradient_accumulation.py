@@ -124,7 +124,7 @@ def gradients(specs: list[dict[str, Any]], root: Path) -> list[Any]:
     runs = [Run(job="gradients", train=train, checkpoints=root / "none", cache=root / "cache") for train in trains]
     everyone = spawn(_gradients, trains[0].layout.world_size, [run.model_dump_json() for run in runs])
     return [
-        (_assembled([piece for rank in everyone for piece in rank[number][0]]), everyone[0][number][1])
+        (_assembled([shard for rank in everyone for shard in rank[number][0]]), everyone[0][number][1])
         for number in range(len(specs))
     ]
 
@@ -145,9 +145,9 @@ def _gradients(rank: int, world: int, port: int, orders: list[str]) -> list[Any]
         loop = assemble(built, lambda *_: None, Instruments())
         built.parallel.runner.train(*loop._batch(1))
         built.parallel.data.reduce()
-        pieces, mesh, factor = built.parallel.data.pieces, built.mesh, built.loss.factor
-        _, squares = sum_over_ranks(pieces, torch.zeros(()), False, mesh)
-        own = [(p, p.tensor.grad) for p in pieces if p.owned(mesh)]
+        shards, mesh, factor = built.parallel.data.shards, built.mesh, built.loss.factor
+        _, squares = sum_over_ranks(shards, torch.zeros(()), False, mesh)
+        own = [(p, p.tensor.grad) for p in shards if p.owned(mesh)]
         parts = [(p.name, p.shape, p.offset, grad.double().numpy() / factor) for p, grad in own]
         found.append((parts, math.sqrt(squares) / factor))
     return found

@@ -33,8 +33,8 @@ def test_masters_are_the_seeds_values(root: Path, make_spec: Make) -> None:
         layouts = (
             LAYOUTS if model is not MIXTURE else {"expert": {"data": 2, "expert": 2}, "data": {"data": 2, "zero": 1}}
         )
-        for case, arch, pieces in _begun(root, make_spec, layouts, model=model):
-            for name, shape, offset, found in pieces:
+        for case, arch, shards in _begun(root, make_spec, layouts, model=model):
+            for name, shape, offset, found in shards:
                 expected = _rectangle(initial_value(name, shape, 7, arch).numpy(), offset, found.shape)
                 assert np.array_equal(found, expected), (case, name)
 
@@ -42,8 +42,8 @@ def test_masters_are_the_seeds_values(root: Path, make_spec: Make) -> None:
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_masters_are_the_files_values(name: str, root: Path, make_spec: Make) -> None:
     folder = publish(root, name, "float32")
-    for case, arch, pieces in _begun(root, make_spec, LAYOUTS, model={"from": str(folder)}):
-        for parameter, _, offset, found in pieces:
+    for case, arch, shards in _begun(root, make_spec, LAYOUTS, model={"from": str(folder)}):
+        for parameter, _, offset, found in shards:
             expected = _rectangle(_stored(folder, arch.family, parameter), offset, found.shape)
             assert np.array_equal(found, expected), (case, parameter)
 
@@ -58,9 +58,9 @@ def _begun(root: Path, make_spec: Make, layouts: dict[str, Any], **changes: Any)
         runs = [Run(job="masters", train=spec, checkpoints=root / "none", cache=root / "cache") for spec in specs]
         everyone = spawn(_masters, ranks, [run.model_dump_json() for run in runs])
         for number, case in enumerate(cases):
-            pieces = [piece for rank in everyone for piece in rank[number]]
-            assert pieces and all(tensor.dtype == np.float32 for *_, tensor in pieces), case
-            yield case, specs[number].architecture(256), pieces
+            shards = [shard for rank in everyone for shard in rank[number]]
+            assert shards and all(tensor.dtype == np.float32 for *_, tensor in shards), case
+            yield case, specs[number].architecture(256), shards
 
 
 def _masters(rank: int, world: int, port: int, orders: list[str]) -> list[Any]:
@@ -71,7 +71,7 @@ def _masters(rank: int, world: int, port: int, orders: list[str]) -> list[Any]:
     device, found = group(rank, world, port), []
     for run in map(Run.model_validate_json, orders):
         built = build(run, make_mesh(run.train.layout, device))
-        found.append([(p.name, p.shape, p.offset, p.tensor.numpy()) for p in built.parallel.data.pieces])
+        found.append([(p.name, p.shape, p.offset, p.tensor.numpy()) for p in built.parallel.data.shards])
     return found
 
 

@@ -50,7 +50,7 @@ def _model_state(device: Any, world: int, stage: int, wide: bool) -> int:
 
     parallel = _parallel(make_mesh(Layout(data=world, zero=stage), device), wide)
     (model,), data = parallel.parts, parallel.data
-    optimizer = make_optimizer(data.pieces, OptimizerSpec())
+    optimizer = make_optimizer(data.shards, OptimizerSpec())
     found = 0
     for _ in range(2):  # the first step makes what lives on
         for last in (False, True):
@@ -70,7 +70,7 @@ def _parallel(mesh: Any, wide: bool) -> Any:
     from shardyard.strategies.comm_overlap import Overlap
     from shardyard.strategies.layout import Batch
     from shardyard.strategies.loss import TokenLoss
-    from shardyard.strategies.memory_options import Savings
+    from shardyard.strategies.memory_options import MemoryOptions
     from shardyard.strategies.parallelize import Recipe, parallelize
     from shardyard.strategies.precision import PRECISIONS
 
@@ -81,7 +81,7 @@ def _parallel(mesh: Any, wide: bool) -> Any:
     loss, overlap = TokenLoss(1), Overlap(bucket_mb=0.01, prefetch=1)
     batch = Batch(global_batch=2 * mesh.layout.data, data=mesh.layout.data, microbatches=2, micro_batch=1)
     precision = replace(PRECISIONS["bf16"], wide_gradients=wide)
-    recipe = Recipe(build, None, batch, precision, Savings(), loss, overlap, loss.share)
+    recipe = Recipe(build, None, batch, precision, MemoryOptions(), loss, overlap, loss.share)
     return parallelize(recipe, mesh)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from harness.ranks import train
 
-from shardyard.strategies.param_shard import Piece
+from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt
 from shardyard.workers.checkpoint.manifest import Manifest, read
 from shardyard.workers.checkpoint.reader import fill
@@ -67,7 +67,9 @@ def loaded(checkpoint: Folder) -> tuple[Manifest, dict[str, torch.Tensor]]:
     manifest = read(checkpoint)
     verify(checkpoint, manifest)
     pieces = [
-        Piece(name, said.shape, (0,) * len(said.shape), torch.empty(said.shape, dtype=DTYPES[said.dtype]), frozenset())
+        ParamShard(
+            name, said.shape, (0,) * len(said.shape), torch.empty(said.shape, dtype=DTYPES[said.dtype]), frozenset()
+        )
         for name, said in manifest.tensors.items()
     ]
     fill(checkpoint, manifest, pieces)

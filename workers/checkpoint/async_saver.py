@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch.distributed as dist
 
 from ...strategies.mesh import Mesh
-from ...strategies.param_shard import Piece
+from ...strategies.param_shard import ParamShard
 from ..messages.rank_status import BACKGROUND
 from ..storage.folder import Folder
 from .staging_buffer import StagingBuffer
@@ -42,9 +42,9 @@ class Saved:
 class Saver:
     """Saves one rank's share of checkpoints below `root`, of which the newest `keep` stay."""
 
-    def __init__(self, root: Folder, keep: int, pieces: Sequence[Piece], mesh: Mesh) -> None:
+    def __init__(self, root: Folder, keep: int, shards: Sequence[ParamShard], mesh: Mesh) -> None:
         self._root, self._keep = root, keep
-        self._pieces = [piece for piece in pieces if piece.owned(mesh)]
+        self._shards = [shard for shard in shards if shard.owned(mesh)]
         self._device = mesh.device
         self._buffer: StagingBuffer | None = None
         self._writer: Writer | None = None
@@ -97,6 +97,6 @@ class Saver:
             edition = [uuid.uuid4().hex[:8]]
             dist.broadcast_object_list(edition, src=0)
             group = dist.new_group(backend="gloo", timeout=WRITE, group_desc=BACKGROUND)
-            self._buffer = StagingBuffer(self._pieces, self._device)
+            self._buffer = StagingBuffer(self._shards, self._device)
             self._writer = Writer(self._root, self._keep, self._buffer, edition[0], group)
         return self._buffer, self._writer

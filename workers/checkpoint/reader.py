@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from ...strategies.param_shard import Piece, narrow
+from ...strategies.param_shard import ParamShard, narrow
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt, CheckpointError
@@ -24,62 +24,62 @@ class _Part:
 
     file: str
     saved: TensorSlice
-    piece: Piece
+    shard: ParamShard
     region: Region
 
 
-def fill(path: Folder, manifest: Manifest, pieces: Sequence[Piece]) -> None:
-    """Fill `pieces` from the files of the checkpoint at `path`; values take the pieces' dtypes.
+def fill(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None:
+    """Fill `shards` from the files of the checkpoint at `path`; values take the pieces' dtypes.
 
     Raises `CheckpointError`, `StorageError`.
     """
-    wanted: dict[str, list[Piece]] = {}
-    for piece in pieces:
-        _check(piece, manifest)
-        wanted.setdefault(piece.name, []).append(piece)
+    wanted: dict[str, list[ParamShard]] = {}
+    for shard in shards:
+        _check(shard, manifest)
+        wanted.setdefault(shard.name, []).append(shard)
     parts = list(_parts(manifest, wanted))
-    missing = sum(piece.tensor.numel() for piece in pieces) - sum(math.prod(part.region[1]) for part in parts)
+    missing = sum(shard.tensor.numel() for shard in shards) - sum(math.prod(part.region[1]) for part in parts)
     if missing:
         raise CheckpointError(f"{path} lacks {missing} elements of what is to be read from it.")
     path.each(partial(_fill_from, path, manifest), parts)
 
 
-def _check(piece: Piece, manifest: Manifest) -> None:
-    saved = manifest.tensors.get(piece.name)
+def _check(shard: ParamShard, manifest: Manifest) -> None:
+    saved = manifest.tensors.get(shard.name)
     if saved is None:
-        raise CheckpointError(f"the checkpoint holds no {piece.name}: it is of another model or optimizer.")
-    if saved.shape != piece.shape:
-        raise CheckpointError(f"{piece.name} is {saved.shape} in the checkpoint and {piece.shape} here: another model.")
+        raise CheckpointError(f"the checkpoint holds no {shard.name}: it is of another model or optimizer.")
+    if saved.shape != shard.shape:
+        raise CheckpointError(f"{shard.name} is {saved.shape} in the checkpoint and {shard.shape} here: another model.")
 
 
-def _parts(manifest: Manifest, wanted: dict[str, list[Piece]]) -> Iterator[_Part]:
+def _parts(manifest: Manifest, wanted: dict[str, list[ParamShard]]) -> Iterator[_Part]:
     for name, file in manifest.files.items():
         for saved in file.pieces:
-            for piece in wanted.get(saved.name, ()):
-                region = _overlap(saved, piece)
+            for shard in wanted.get(saved.name, ()):
+                region = _overlap(saved, shard)
                 if region is not None:
-                    yield _Part(name, saved, piece, region)
+                    yield _Part(name, saved, shard, region)
 
 
 @torch.no_grad()
 def _fill_from(path: Folder, manifest: Manifest, part: _Part) -> None:
     """Copy one part into its piece."""
-    piece, (offset, size) = part.piece, part.region
+    shard, (offset, size) = part.shard, part.region
     try:
-        source = _read(path, part, DTYPES[manifest.tensors[piece.name].dtype])
+        source = _read(path, part, DTYPES[manifest.tensors[shard.name].dtype])
     except StorageError:
         raise
     except OSError as error:
         raise CheckpointCorrupt(
             f"{path} is damaged: {part.file} cannot be read ({error}); use an older checkpoint."
         ) from error
-    narrow(piece.tensor.detach(), _less(offset, piece.offset), size).copy_(source)
+    narrow(shard.tensor.detach(), _less(offset, shard.offset), size).copy_(source)
 
 
-def _overlap(saved: TensorSlice, piece: Piece) -> Region | None:
+def _overlap(saved: TensorSlice, shard: ParamShard) -> Region | None:
     """What the two have in common, in the whole tensor's coordinates."""
-    low = tuple(map(max, saved.offset, piece.offset))
-    ends = zip(saved.offset, saved.size, piece.offset, piece.tensor.shape, strict=True)
+    low = tuple(map(max, saved.offset, shard.offset))
+    ends = zip(saved.offset, saved.size, shard.offset, shard.tensor.shape, strict=True)
     high = tuple(min(a + m, b + n) for a, m, b, n in ends)
     size = _less(high, low)
     return (low, size) if all(length > 0 for length in size) else None

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import torch.distributed as dist
 
-from ...strategies.param_shard import Piece
+from ...strategies.param_shard import ParamShard
 from ..storage.errors import StorageError
 from ..storage.folder import Folder
 from .errors import CheckpointCorrupt
@@ -36,9 +36,9 @@ BACK_OFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
 
 def restore(
-    root: Folder, resume: Folder | None, pieces: Sequence[Piece], warn: Warn, accept: Accept
+    root: Folder, resume: Folder | None, shards: Sequence[ParamShard], warn: Warn, accept: Accept
 ) -> dict[str, Any] | None:
-    """Fill `pieces` and return the training state; None: from the start. Collective.
+    """Fill `shards` and return the training state; None: from the start. Collective.
 
     Raises `CheckpointError`, `StorageError`, and as `accept` does.
     """
@@ -47,7 +47,7 @@ def restore(
         return None
     path, manifest, own = found
     accept(manifest.training, own)
-    fill(path, manifest, pieces)
+    fill(path, manifest, shards)
     return dict(manifest.training)
 
 

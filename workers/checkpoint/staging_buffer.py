@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from ...strategies.param_shard import Piece
+from ...strategies.param_shard import ParamShard
 from . import safetensors_header
 from .manifest import Tensor, TensorSlice
 
@@ -20,37 +20,37 @@ DTYPES: Final = {name: getattr(torch, said) for name, said in safetensors_header
 class StagingBuffer:
     """`content()` is the file after `take()`; `slices` and `tensors` are what the manifest says of it."""
 
-    def __init__(self, pieces: Sequence[Piece], device: torch.device) -> None:
-        self._pieces = sorted((piece for piece in pieces if piece.tensor.numel()), key=lambda p: -p.tensor.itemsize)
+    def __init__(self, shards: Sequence[ParamShard], device: torch.device) -> None:
+        self._shards = sorted((shard for shard in shards if shard.tensor.numel()), key=lambda p: -p.tensor.itemsize)
         begins, start = safetensors_header.header(
-            (p.name, _dtype(p), tuple(p.tensor.shape), p.tensor.nbytes) for p in self._pieces
+            (p.name, _dtype(p), tuple(p.tensor.shape), p.tensor.nbytes) for p in self._shards
         )
-        self.tensors = {piece.name: Tensor(_dtype(piece), piece.shape) for piece in self._pieces}
+        self.tensors = {shard.name: Tensor(_dtype(shard), shard.shape) for shard in self._shards}
         self.slices: list[TensorSlice] = []
         cuda = device.type == "cuda"
-        size = start + sum(piece.tensor.nbytes for piece in self._pieces)
+        size = start + sum(shard.tensor.nbytes for shard in self._shards)
         self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=cuda)
         self._memory[:start] = torch.frombuffer(bytearray(begins), dtype=torch.uint8)
         self._device, self._stream = device, torch.cuda.Stream(device) if cuda else None
         self._copied: torch.cuda.Event | None = None
         self._places: list[torch.Tensor] = []
-        for piece in self._pieces:
-            end = start + piece.tensor.nbytes
-            self._places.append(self._memory[start:end].view(piece.tensor.dtype).view(piece.tensor.shape))
-            self.slices.append(TensorSlice(piece.name, piece.offset, tuple(piece.tensor.shape), start))
+        for shard in self._shards:
+            end = start + shard.tensor.nbytes
+            self._places.append(self._memory[start:end].view(shard.tensor.dtype).view(shard.tensor.shape))
+            self.slices.append(TensorSlice(shard.name, shard.offset, tuple(shard.tensor.shape), start))
             start = end
 
     @torch.no_grad()
     def take(self) -> None:
         """Copy the pieces as they are now, on CUDA as they are when what was asked for until now is done."""
         if self._stream is None:
-            for piece, place in zip(self._pieces, self._places, strict=True):
-                place.copy_(piece.tensor)
+            for shard, place in zip(self._shards, self._places, strict=True):
+                place.copy_(shard.tensor)
             return
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
-            for piece, place in zip(self._pieces, self._places, strict=True):
-                place.copy_(piece.tensor, non_blocking=True)
+            for shard, place in zip(self._shards, self._places, strict=True):
+                place.copy_(shard.tensor, non_blocking=True)
         self._copied = self._stream.record_event()
 
     def settle(self) -> None:
@@ -65,5 +65,5 @@ class StagingBuffer:
         return self._memory.numpy().data
 
 
-def _dtype(piece: Piece) -> str:
-    return safetensors_header.dtype_name(piece.name, str(piece.tensor.dtype))
+def _dtype(shard: ParamShard) -> str:
+    return safetensors_header.dtype_name(shard.name, str(shard.tensor.dtype))

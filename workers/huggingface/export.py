@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...strategies.param_shard import Piece
+from ...strategies.param_shard import ParamShard
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.manifest import Manifest, read
 from ..checkpoint.reader import fill
@@ -158,7 +158,7 @@ def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.
     from safetensors.torch import save_file
 
     pieces = {
-        name: Piece(name, shape, (0,) * len(shape), torch.empty(shape, dtype=dtype), frozenset())
+        name: ParamShard(name, shape, (0,) * len(shape), torch.empty(shape, dtype=dtype), frozenset())
         for tensor in shard
         for name, shape in tensor.parts
     }

@@ -46,14 +46,14 @@ class Pretrained:
             return torch.empty(tuple(size))
         where = self._place(name)
         starts = [offset[0] + where.part * shape[0], *offset[1:]]
-        rectangle = tuple(slice(start, start + length) for start, length in zip(starts, size, strict=True))
+        slice_of = tuple(slice(start, start + length) for start, length in zip(starts, size, strict=True))
         whole = (where.parts * shape[0], *shape[1:])
         stored = self._slice(where.name)
         if tuple(stored.get_shape()) != (whole[::-1] if where.transposed else whole):
             raise _refusal(f"has {where.name} of shape {stored.get_shape()}, not {list(whole)}", self._folder)
         if stored.get_dtype() not in _DTYPES:
             raise _refusal(f"has {where.name} in {stored.get_dtype()}, not in {', '.join(_DTYPES)}", self._folder)
-        values: torch.Tensor = stored[rectangle[::-1] if where.transposed else rectangle]
+        values: torch.Tensor = stored[slice_of[::-1] if where.transposed else slice_of]
         return values.t() if where.transposed else values
 
     def _place(self, name: str) -> Place:

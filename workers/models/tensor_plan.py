@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
-from ...strategies.param_shard import Cut, cut_by_hand
+from ...strategies.param_shard import DimShard, shard_manually
 from ...strategies.telemetry.current import wait_on
 from ...strategies.tensor_parallel.linear import CutColumns, cut_lookup, cut_row, local
 
@@ -153,7 +153,7 @@ class MixtureParallel(ParallelStyle):
     """A mixture of experts, each sharded by its hidden width, over whole inputs: column then row, as in a plain feed-forward.
 
     Every rank routes every token identically. Its experts' results are parts of the sum that leaves, so gradients of the input and of
-    the router's weight are parts as well. The experts' weights stay plain tensors, recorded by `cut_by_hand`.
+    the router's weight are parts as well. The experts' weights stay plain tensors, recorded by `shard_manually`.
     """
 
     def __init__(self, sequence: bool) -> None:
@@ -167,7 +167,7 @@ class MixtureParallel(ParallelStyle):
             router.register_parameter(name, nn.Parameter(whole, parameter.requires_grad))
         dims: dict[str, int] = experts.tensor_dims  # type: ignore[assignment]
         for name, dim in dims.items():
-            cut_by_hand(experts, name, Cut("tensor", dim, device_mesh.size(), device_mesh.get_local_rank()))
+            shard_manually(experts, name, DimShard("tensor", dim, device_mesh.size(), device_mesh.get_local_rank()))
 
         def enter(_: nn.Module, inputs: tuple[Any, ...]) -> Tensor:
             (x,) = inputs

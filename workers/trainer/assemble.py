@@ -20,7 +20,7 @@ from .callbacks.step_trace import StepTrace
 from .event_outbox import EmitEvent, EventOutbox
 from .instruments import Instruments
 from .loop import Loop
-from .optimizer import optimizer_pieces
+from .optimizer import optimizer_shards
 from .process_groups import formed
 from .reports import Reporter, log_and_emit
 from .restore import NO_SNAPSHOTS, Restore, SavedState, SnapshotMemory
@@ -51,13 +51,13 @@ def assemble(
     state = TrainState(parts)
     reporter = Reporter(parts, state, outbox.emit)
     batches = Batches(parts, state.position)
-    pieces = [*parts.parallel.data.pieces, *optimizer_pieces(parts.parallel.data.pieces, parts.optimizer)]
+    shards = [*parts.parallel.data.shards, *optimizer_shards(parts.parallel.data.shards, parts.optimizer)]
     bell = None if memory.bell is None else SnapshotNotifier(socket.socket(fileno=memory.bell))
-    snapshots = Snapshots(memory.slots, parts.spec.snapshot.every, pieces, parts.mesh.device, instruments, bell)
+    snapshots = Snapshots(memory.slots, parts.spec.snapshot.every, shards, parts.mesh.device, instruments, bell)
     saved = SavedState(parts, state, outbox, reporter.is_first)
-    checkpointing = Checkpointing(parts, pieces, state, saved.for_checkpoint, reporter, instruments)
+    checkpointing = Checkpointing(parts, shards, state, saved.for_checkpoint, reporter, instruments)
     callbacks = [
-        Restore(saved, memory, pieces, snapshots, reporter),
+        Restore(saved, memory, shards, snapshots, reporter),
         # Its collectives after a step are those of the step's probe: nothing else may be sent before.
         StepProbe(parts, reporter, instruments),
         # Last of those that do something before a step, so that recording begins with the step's time; before all that take
@@ -66,7 +66,7 @@ def assemble(
         # Before clipping, which would spread a NaN, and before anything keeps the state.
         NanAttribution(parts, batches),
         # Before the state is saved, so that what is saved is agreed upon.
-        ReplicaCheck(parts, pieces, checkpointing.due, instruments),
+        ReplicaCheck(parts, shards, checkpointing.due, instruments),
         # Before the state is saved, which keeps the validation loss.
         Validation(parts, batches, reporter, state, instruments),
         # Before the snapshot, which keeps the path of the newest checkpoint.

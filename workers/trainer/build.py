@@ -64,13 +64,13 @@ def build(run: Run, mesh: Mesh) -> TrainerParts:
     model, initial = _model(spec.model, architecture, spec.seed)
     several = spec.layout.stages > 1  # each stage cuts a copy of its own
     whole = (lambda: copy.deepcopy(model)) if several else (lambda: model)
-    recipe = Recipe(whole, initial, batch, precision, spec.savings, loss, spec.overlap, loss.share)
+    recipe = Recipe(whole, initial, batch, precision, spec.memory_options, loss, spec.overlap, loss.share)
     if architecture is not None:
         costs = module_flops(architecture, spec.data.seq_len)
         recipe = replace(recipe, build=lambda: _on_meta(architecture), costs=costs)
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     parallel = parallelize(recipe, mesh)
-    optimizer = make_optimizer(parallel.data.pieces, spec.optimizer, spec.offload.optimizer)
+    optimizer = make_optimizer(parallel.data.shards, spec.optimizer, spec.offload.optimizer)
     return TrainerParts(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture)
 
 

@@ -96,7 +96,7 @@ class Loop:
         if not stats.skipped:
             with self._instruments.phase("clip"):
                 factor = clip_factor(stats.grad_norm, self.parts.spec.optimizer.clip_norm) / stats.grad_factor
-                scale_gradients(self.parts.parallel.data.pieces, factor)
+                scale_gradients(self.parts.parallel.data.shards, factor)
         return stats
 
     def optimizer_step(self, stats: StepStats) -> None:
@@ -113,7 +113,7 @@ class Loop:
         ballot = (*votes(stop), self._instruments.pending_trace.vote(step))
         with self._instruments.phase("norm"):
             loss, squares, stops, saves, traces = sum_over_ranks(
-                parts.parallel.data.pieces, loss_share, parts.counts_loss, parts.mesh, *ballot
+                parts.parallel.data.shards, loss_share, parts.counts_loss, parts.mesh, *ballot
             )
         timing, factor = self._instruments.telemetry.clock.lap(), parts.loss.factor
         return StepStats(

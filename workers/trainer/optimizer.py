@@ -9,17 +9,17 @@ from collections.abc import Sequence
 import torch
 
 from ...strategies.activation_memory.offload import HostOptimizer
-from ...strategies.param_shard import Piece
+from ...strategies.param_shard import ParamShard
 from ..spec import OptimizerSpec, ScheduleSpec
 
 
-def make_optimizer(pieces: Sequence[Piece], spec: OptimizerSpec, on_host: float = 0.0) -> torch.optim.Optimizer:
-    """AdamW or SGD over `pieces`; only matrices decay, embeddings and the head among them. The share `on_host` is updated on the host."""
+def make_optimizer(shards: Sequence[ParamShard], spec: OptimizerSpec, on_host: float = 0.0) -> torch.optim.Optimizer:
+    """AdamW or SGD over `shards`; only matrices decay, embeddings and the head among them. The share `on_host` is updated on the host."""
     if on_host:
-        return HostOptimizer(pieces, on_host, lambda some: make_optimizer(some, spec))
+        return HostOptimizer(shards, on_host, lambda some: make_optimizer(some, spec))
     groups = [
-        {"params": [p.tensor for p in pieces if p.is_matrix], "weight_decay": spec.weight_decay},
-        {"params": [p.tensor for p in pieces if not p.is_matrix], "weight_decay": 0.0},
+        {"params": [p.tensor for p in shards if p.is_matrix], "weight_decay": spec.weight_decay},
+        {"params": [p.tensor for p in shards if not p.is_matrix], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
     if spec.name == "sgd":
@@ -27,8 +27,8 @@ def make_optimizer(pieces: Sequence[Piece], spec: OptimizerSpec, on_host: float 
     else:
         betas = (spec.beta1, spec.beta2)
         optimizer = torch.optim.AdamW(groups, lr=spec.lr, betas=betas, eps=spec.eps, fused=True)
-    for piece in pieces:
-        optimizer.state[piece.tensor] = _first_state(piece.tensor, spec)
+    for shard in shards:
+        optimizer.state[shard.tensor] = _first_state(shard.tensor, spec)
     return optimizer
 
 
@@ -39,13 +39,13 @@ def _first_state(tensor: torch.Tensor, spec: OptimizerSpec) -> dict[str, torch.T
     return {"step": step, "exp_avg": torch.zeros_like(tensor), "exp_avg_sq": torch.zeros_like(tensor)}
 
 
-def optimizer_pieces(pieces: Sequence[Piece], optimizer: torch.optim.Optimizer) -> list[Piece]:
+def optimizer_shards(shards: Sequence[ParamShard], optimizer: torch.optim.Optimizer) -> list[ParamShard]:
     """The optimizer's own tensors as pieces named `optimizer.exp_avg.<parameter>` and so on."""
     found = []
-    for piece in pieces:
-        for key, value in optimizer.state[piece.tensor].items():
-            if value.shape == piece.tensor.shape and key != "step":
-                found.append(piece.like(f"optimizer.{key}.{piece.name}", value))
+    for shard in shards:
+        for key, value in optimizer.state[shard.tensor].items():
+            if value.shape == shard.tensor.shape and key != "step":
+                found.append(shard.like(f"optimizer.{key}.{shard.name}", value))
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...strategies.param_shard import Piece
+from ...strategies.param_shard import ParamShard
 from ..checkpoint import restore as checkpoints
 from ..checkpoint.errors import CheckpointError
 from ..messages.event import plain
@@ -61,17 +61,17 @@ class SavedState:
 
 
 class Restore(Callback):
-    """Restores one rank's tensors (`pieces`) and state. All ranks take the same step."""
+    """Restores one rank's tensors (`shards`) and state. All ranks take the same step."""
 
     def __init__(
         self,
         saved: SavedState,
         memory: SnapshotMemory,
-        pieces: Sequence[Piece],
+        shards: Sequence[ParamShard],
         snapshots: snapshotting.Snapshots,
         reporter: Reporter,
     ) -> None:
-        self._saved, self._memory, self._pieces = saved, memory, pieces
+        self._saved, self._memory, self._shards = saved, memory, shards
         self._snapshots, self._reporter = snapshots, reporter
         self._state = saved.state
 
@@ -96,7 +96,7 @@ class Restore(Callback):
 
     def _from_snapshot(self, step: int) -> None:
         """The snapshot that the gang has chosen."""
-        facts = snapshotting.restore(self._memory.slots, step, self._pieces)
+        facts = snapshotting.restore(self._memory.slots, step, self._shards)
         self._state.progress = Progress.from_state_dict(facts["loop"])
         self._state.newest_checkpoint = facts["checkpoint"]
         self._saved.outbox.replay(facts["told"])
@@ -109,7 +109,7 @@ class Restore(Callback):
         run, state = self._saved.parts.run, self._state
         resume = None if run.resume is None else folder_at(run.resume)
         own, warn = folder_at(run.checkpoints), self._reporter.incident
-        training = checkpoints.restore(own, resume, self._pieces, warn, state.locate)
+        training = checkpoints.restore(own, resume, self._shards, warn, state.locate)
         if training is None:
             return
         same_attempt = training.get("told_in") == self._saved.attempt

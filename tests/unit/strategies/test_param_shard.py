@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.strategies.param_shard import Cut, narrow, rectangle
+from shardyard.strategies.param_shard import DimShard, narrow, slice_of
 
 
 @given(
@@ -18,7 +18,7 @@ def test_rectangles_tile(shape: list[int], tensor: int, data: int, dim: int) -> 
     seen = torch.zeros(shape, dtype=torch.int64)
     for t in range(tensor):
         for d in range(data):
-            offset, size = rectangle(shape, [Cut("tensor", dim, tensor, t), Cut("data", 0, data, d)])
+            offset, size = slice_of(shape, [DimShard("tensor", dim, tensor, t), DimShard("data", 0, data, d)])
             narrow(seen, offset, size).add_(1)
     assert (seen == 1).all()
 
@@ -28,5 +28,5 @@ def test_cuts_as_torch_chunks(rows: int, parts: int) -> None:
     whole = torch.arange(rows)
     chunks = list(whole.chunk(parts))
     for index in range(parts):
-        own = narrow(whole, *rectangle([rows], [Cut("data", 0, parts, index)]))
+        own = narrow(whole, *slice_of([rows], [DimShard("data", 0, parts, index)]))
         assert own.tolist() == (chunks[index].tolist() if index < len(chunks) else [])

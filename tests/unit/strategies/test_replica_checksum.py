@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardyard.strategies.replica_checksum import Difference, checksum, named
+from shardyard.strategies.replica_checksum import ReplicaMismatch, checksum, named
 
 PLACE, OTHER = ("a", "float32", (0,), (4,)), ("b", "float32", (0,), (4,))
 
@@ -31,12 +31,12 @@ def test_where_a_tensor_lies_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("everyone", "expected"),
     [
-        ([{PLACE: 1}, {PLACE: 1}, {PLACE: 2}], Difference(("a",), (2,), True)),
-        ([{PLACE: 1}, {}, {PLACE: 2}], Difference(("a",), (0, 2), False)),
-        ([{PLACE: 1}, {PLACE: 2}, {PLACE: 3}], Difference(("a",), (0, 1, 2), False)),
-        ([{PLACE: 1, OTHER: 5}, {PLACE: 2, OTHER: 5}, {PLACE: 1, OTHER: 4}], Difference(("a", "b"), (1, 2), True)),
-        ([{}, {PLACE: 7}, {PLACE: 7}, {PLACE: 6}], Difference(("a",), (3,), True)),
+        ([{PLACE: 1}, {PLACE: 1}, {PLACE: 2}], ReplicaMismatch(("a",), (2,), True)),
+        ([{PLACE: 1}, {}, {PLACE: 2}], ReplicaMismatch(("a",), (0, 2), False)),
+        ([{PLACE: 1}, {PLACE: 2}, {PLACE: 3}], ReplicaMismatch(("a",), (0, 1, 2), False)),
+        ([{PLACE: 1, OTHER: 5}, {PLACE: 2, OTHER: 5}, {PLACE: 1, OTHER: 4}], ReplicaMismatch(("a", "b"), (1, 2), True)),
+        ([{}, {PLACE: 7}, {PLACE: 7}, {PLACE: 6}], ReplicaMismatch(("a",), (3,), True)),
     ],
 )
-def test_the_minority_is_named_where_there_is_one(everyone: list[dict[object, int]], expected: Difference) -> None:
+def test_the_minority_is_named_where_there_is_one(everyone: list[dict[object, int]], expected: ReplicaMismatch) -> None:
     assert named(everyone) == expected  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-from ....strategies.param_shard import Piece
+from ....strategies.param_shard import ParamShard
 from ...checkpoint.async_saver import Saved, Saver
 from ...checkpoint.errors import CheckpointError
 from ...huggingface.export import export
@@ -27,12 +27,12 @@ TRIES: Final = 3
 
 
 class Checkpointing(Callback):
-    """The checkpoints of one rank's run. `training` gives what they keep beside `pieces`."""
+    """The checkpoints of one rank's run. `training` gives what they keep beside `shards`."""
 
     def __init__(
         self,
         parts: TrainerParts,
-        pieces: Sequence[Piece],
+        shards: Sequence[ParamShard],
         state: TrainState,
         training: Callable[[int], dict[str, Any]],
         reporter: Reporter,
@@ -42,7 +42,7 @@ class Checkpointing(Callback):
         self._spec, self._last = parts.spec.checkpoint, parts.spec.steps
         self._about = about_model(parts)
         self._root = folder_at(parts.run.checkpoints)
-        self._saver = Saver(self._root, self._spec.keep, pieces, parts.mesh)
+        self._saver = Saver(self._root, self._spec.keep, shards, parts.mesh)
         self._begun = 0  # the step of the newest save
 
     def before_update(self, stats: StepStats) -> None:  # noqa: ARG002

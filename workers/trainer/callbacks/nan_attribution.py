@@ -108,7 +108,7 @@ def blame(parts: TrainerParts, once_more: Callable[[], object]) -> Blame:
 
 def _reduced(parts: TrainerParts) -> tuple[str, ...]:
     """Names of the pieces whose reduced gradients are not finite, as the backward pass comes to them."""
-    grads = [(piece.name, piece.tensor.grad) for piece in reversed(parts.parallel.data.pieces)]
+    grads = [(shard.name, shard.tensor.grad) for shard in reversed(parts.parallel.data.shards)]
     return tuple(name for name, grad in grads if grad is not None and not _finite(grad))
 
 

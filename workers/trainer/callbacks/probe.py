@@ -116,7 +116,7 @@ class Probe:
         parts = self._parts
         values = _storages(p for part in parts.parallel.parts for p in part.parameters())
         state = [t for entry in parts.optimizer.state.values() for t in entry.values() if isinstance(t, torch.Tensor)]
-        masters = _storages([*(piece.tensor for piece in parts.parallel.data.pieces), *state])
+        masters = _storages([*(shard.tensor for shard in parts.parallel.data.shards), *state])
         memory = {
             "parameters": sum(values.values()),
             "gradients": parts.parallel.data.gradient_peak,

@@ -11,8 +11,8 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from ....strategies.param_shard import Piece
-from ....strategies.replica_checksum import Difference, difference, held_alike
+from ....strategies.param_shard import ParamShard
+from ....strategies.replica_checksum import ReplicaMismatch, difference, replicated_slices
 from ....strategies.telemetry.current import wait_on
 from ...messages.rank_set import format_ranks
 from ..build import TrainerParts
@@ -30,7 +30,7 @@ MOST_NAMES: Final = 3
 class ReplicasDiffer(RuntimeError):
     """Ranks that should hold the same bits do not: memory or a computation failed somewhere."""
 
-    def __init__(self, found: Difference, step: int, agreed: int | None) -> None:
+    def __init__(self, found: ReplicaMismatch, step: int, agreed: int | None) -> None:
         many = "" if len(found.names) <= MOST_NAMES else f" and {len(found.names) - MOST_NAMES} more"
         what = ", ".join(found.names[:MOST_NAMES]) + many
         who = format_ranks(found.ranks)
@@ -47,20 +47,22 @@ class ReplicasDiffer(RuntimeError):
 
 
 class ReplicaCheck(Callback):
-    """Compares the replicas of `pieces` and of the model's parameters, as often as the spec says and before each checkpoint.
+    """Compares the replicas of `shards` and of the model's parameters, as often as the spec says and before each checkpoint.
 
     `saves`: whether a checkpoint of a step follows.
     """
 
     def __init__(
-        self, parts: TrainerParts, pieces: Sequence[Piece], saves: Callable[[int], bool], instruments: Instruments
+        self, parts: TrainerParts, shards: Sequence[ParamShard], saves: Callable[[int], bool], instruments: Instruments
     ) -> None:
         every = parts.spec.replica_check.every  # None: as `COST` allows; 0: never
         self._parts, self._every, self._saves, self._seen = parts, every, saves, 0
         self._instruments = instruments
         self._agreed: int | None = None
         parallel, mesh = parts.parallel, parts.mesh
-        self._rectangles = held_alike(parallel.parts, pieces, mesh) if mesh.layout.world_size > 1 and every != 0 else []
+        self._rectangles = (
+            replicated_slices(parallel.parts, shards, mesh) if mesh.layout.world_size > 1 and every != 0 else []
+        )
         self._wanted = every != 0 and mesh.layout.world_size > 1 and _largest(len(self._rectangles), mesh.device) > 0
 
     def after_step(self, record: StepRecord) -> None:

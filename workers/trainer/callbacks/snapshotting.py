@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import torch
 import torch.distributed as dist
 
-from ....strategies.param_shard import Piece
+from ....strategies.param_shard import ParamShard
 from ...snapshot import shared_memory
 from ...snapshot.header import aligned
 from ...snapshot.replication import SnapshotNotifier
@@ -81,7 +81,7 @@ class Snapshots:
         self,
         fds: Sequence[int],
         every: int | None,
-        pieces: Sequence[Piece],
+        shards: Sequence[ParamShard],
         device: torch.device,
         instruments: Instruments,
         bell: SnapshotNotifier | None = None,
@@ -93,7 +93,7 @@ class Snapshots:
         self._wanted = bool(fds) and every != 0  # alike on all ranks, whatever becomes of the memory of one
         self._fds = list(fds) if self._wanted else []
         self._every = every
-        self._pieces, self._device, self._instruments = pieces, device, instruments
+        self._shards, self._device, self._instruments = shards, device, instruments
         self._seen = self._next = 0
         self._cost_s = 0.0
         self._worked_s = time.process_time()
@@ -196,9 +196,9 @@ class Snapshots:
     def _write(self, fd: int, step: int, facts: dict[str, Any], ready: Any) -> float:
         """Copy everything and seal; returns the seconds of processor time that it took."""
         began = time.thread_time()
-        text = json.dumps(facts | {"pieces": _table(self._pieces)}).encode()
+        text = json.dumps(facts | {"pieces": _table(self._shards)}).encode()
         start = aligned(shared_memory.START + len(text))
-        size = start + sum(aligned(piece.tensor.nbytes) for piece in self._pieces)
+        size = start + sum(aligned(shard.tensor.nbytes) for shard in self._shards)
         shared_memory.empty(fd)
         shared_memory.reserve(fd, size)
         memory = self._map(fd)
@@ -218,50 +218,50 @@ class Snapshots:
     @torch.no_grad()
     def _copy(self, memory: Any, start: int, ready: Any) -> None:
         if self._stream is None:
-            for piece, place in _places(self._pieces, memory, start):
-                place.copy_(piece.tensor)
+            for shard, place in _places(self._shards, memory, start):
+                place.copy_(shard.tensor)
             return
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(ready)
-            for piece, place in _places(self._pieces, memory, start):
-                place.copy_(piece.tensor, non_blocking=True)
+            for shard, place in _places(self._shards, memory, start):
+                place.copy_(shard.tensor, non_blocking=True)
         self._stream.synchronize()
 
 
 @torch.no_grad()
-def restore(fds: Sequence[int], step: int, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Fill `pieces` from the snapshot of `step` and return its facts. Raises `SnapshotError`."""
+def restore(fds: Sequence[int], step: int, shards: Sequence[ParamShard]) -> dict[str, Any]:
+    """Fill `shards` from the snapshot of `step` and return its facts. Raises `SnapshotError`."""
     for fd in fds:
         header = shared_memory.read_header(fd)
         if header is None or header.step != step:
             continue
         memory = shared_memory.mapped(fd)
         facts: dict[str, Any] = json.loads(memory[shared_memory.START : shared_memory.START + header.facts])
-        if facts.pop("pieces") != _table(pieces):
+        if facts.pop("pieces") != _table(shards):
             raise SnapshotError(f"the snapshot of step {step} is of another layout or model")
-        for piece, place in _places(pieces, memory, aligned(shared_memory.START + header.facts)):
-            piece.tensor.copy_(place)
+        for shard, place in _places(shards, memory, aligned(shared_memory.START + header.facts)):
+            shard.tensor.copy_(place)
         return facts
     raise SnapshotError(f"this rank has no snapshot of step {step}")
 
 
-def _places(pieces: Sequence[Piece], memory: Any, start: int) -> list[tuple[Piece, torch.Tensor]]:
+def _places(shards: Sequence[ParamShard], memory: Any, start: int) -> list[tuple[ParamShard, torch.Tensor]]:
     """Each piece with the tensor in `memory` that is its copy."""
     found = []
-    for piece in pieces:
-        count = piece.tensor.numel()
+    for shard in shards:
+        count = shard.tensor.numel()
         if count:
-            flat = torch.frombuffer(memory, dtype=piece.tensor.dtype, count=count, offset=start)
-            found.append((piece, flat.view(piece.tensor.shape)))
-        start += aligned(piece.tensor.nbytes)
+            flat = torch.frombuffer(memory, dtype=shard.tensor.dtype, count=count, offset=start)
+            found.append((shard, flat.view(shard.tensor.shape)))
+        start += aligned(shard.tensor.nbytes)
     return found
 
 
-def _table(pieces: Sequence[Piece]) -> list[list[Any]]:
+def _table(shards: Sequence[ParamShard]) -> list[list[Any]]:
     """As `header.py` reads it."""
     return [
         [p.name, list(p.offset), list(p.tensor.shape), str(p.tensor.dtype), list(p.shape), p.tensor.itemsize]
-        for p in pieces
+        for p in shards
     ]
 
 

@@ -13,7 +13,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.strategies.layout import Layout
 from shardyard.strategies.mesh import Mesh, make_mesh
-from shardyard.strategies.param_shard import Piece
+from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint.async_saver import THREAD, Saver
 from shardyard.workers.checkpoint.manifest import MANIFEST, read
 from shardyard.workers.checkpoint.reader import fill
@@ -37,9 +37,11 @@ def mesh() -> Iterator[Mesh]:
 
 
 @pytest.fixture
-def state() -> list[Piece]:
+def state() -> list[ParamShard]:
     shapes = {"a": (5, 3), "optimizer.exp_avg.a": (5, 3), "b": (7,)}
-    return [Piece(name, shape, (0,) * len(shape), torch.randn(shape), frozenset()) for name, shape in shapes.items()]
+    return [
+        ParamShard(name, shape, (0,) * len(shape), torch.randn(shape), frozenset()) for name, shape in shapes.items()
+    ]
 
 
 @pytest.fixture
@@ -59,16 +61,16 @@ def _waiting(write: Any, ready: threading.Event) -> Any:
     return waiting
 
 
-def values(pieces: list[Piece]) -> list[torch.Tensor]:
-    return [piece.tensor.clone() for piece in pieces]
+def values(shards: list[ParamShard]) -> list[torch.Tensor]:
+    return [shard.tensor.clone() for shard in shards]
 
 
-def stored(path: Folder, like: list[Piece]) -> list[torch.Tensor]:
-    pieces = [piece.like(piece.name, torch.empty_like(piece.tensor)) for piece in like]
+def stored(path: Folder, like: list[ParamShard]) -> list[torch.Tensor]:
+    shards = [shard.like(shard.name, torch.empty_like(shard.tensor)) for shard in like]
     manifest = read(path)
     verify(path, manifest)
-    fill(path, manifest, pieces)
-    return [piece.tensor for piece in pieces]
+    fill(path, manifest, shards)
+    return [shard.tensor for shard in shards]
 
 
 def equal(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
@@ -76,14 +78,14 @@ def equal(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
 
 
 def test_training_goes_on_while_a_slow_disk_gets_the_state_of_the_save(
-    mesh: Mesh, state: list[Piece], slow: threading.Event, root: Folder
+    mesh: Mesh, state: list[ParamShard], slow: threading.Event, root: Folder
 ) -> None:
     saver = Saver(root, 2, state, mesh)
     before = values(state)
     saver.save(4, {"step": 4})
     saver.settle()
-    for piece in state:
-        piece.tensor.normal_()
+    for shard in state:
+        shard.tensor.normal_()
     assert saver.ended() == [] and complete(root) == []
     slow.set()
     saver.wait()
@@ -96,7 +98,9 @@ def test_training_goes_on_while_a_slow_disk_gets_the_state_of_the_save(
     }  # what is said of a hang does not speak of the writers
 
 
-def test_a_save_waits_for_the_one_before(mesh: Mesh, state: list[Piece], slow: threading.Event, root: Folder) -> None:
+def test_a_save_waits_for_the_one_before(
+    mesh: Mesh, state: list[ParamShard], slow: threading.Event, root: Folder
+) -> None:
     saver = Saver(root, 2, state, mesh)
     first = values(state)
     saver.save(1, {})
@@ -111,7 +115,7 @@ def test_a_save_waits_for_the_one_before(mesh: Mesh, state: list[Piece], slow: t
 
 
 def test_a_dead_path_costs_the_checkpoint_and_the_next_one_is_saved(
-    mesh: Mesh, state: list[Piece], tmp_path: Path
+    mesh: Mesh, state: list[ParamShard], tmp_path: Path
 ) -> None:
     root = tmp_path / "mount"
     root.write_bytes(b"")  # a folder is expected here
@@ -127,7 +131,7 @@ def test_a_dead_path_costs_the_checkpoint_and_the_next_one_is_saved(
     assert equal(stored(folder(folder_at(str(root)), 2), state), values(state))
 
 
-def test_saving_a_step_again_replaces_it_whole(mesh: Mesh, state: list[Piece], root: Folder) -> None:
+def test_saving_a_step_again_replaces_it_whole(mesh: Mesh, state: list[ParamShard], root: Folder) -> None:
     for _ in range(2):  # each run has a mark of its own
         saver = Saver(root, 2, state, mesh)
         saver.save(3, {})
@@ -139,7 +143,7 @@ def test_saving_a_step_again_replaces_it_whole(mesh: Mesh, state: list[Piece], r
     assert len(read(path).files) == 1
 
 
-def test_a_save_that_was_cut_off_is_overwritten(mesh: Mesh, state: list[Piece], root: Folder) -> None:
+def test_a_save_that_was_cut_off_is_overwritten(mesh: Mesh, state: list[ParamShard], root: Folder) -> None:
     path = folder(root, 3)
     path.write("rank-00000-0badcafe.safetensors", memoryview(b"half"))
     path.write(f"{MANIFEST}.partial", memoryview(b"{"))
@@ -152,7 +156,7 @@ def test_a_save_that_was_cut_off_is_overwritten(mesh: Mesh, state: list[Piece], 
     assert len(path.files()) == 2
 
 
-def test_what_no_disk_is_to_blame_for_is_raised(mesh: Mesh, state: list[Piece], root: Folder) -> None:
+def test_what_no_disk_is_to_blame_for_is_raised(mesh: Mesh, state: list[ParamShard], root: Folder) -> None:
     saver = Saver(root, 2, state, mesh)
     saver.save(3, {"step": object()})
     saver.wait()
@@ -161,7 +165,7 @@ def test_what_no_disk_is_to_blame_for_is_raised(mesh: Mesh, state: list[Piece], 
 
 
 def test_a_dead_bucket_costs_the_checkpoint_and_the_next_one_is_saved(
-    mesh: Mesh, state: list[Piece], slow: threading.Event, prefix: str, buckets: Buckets
+    mesh: Mesh, state: list[ParamShard], slow: threading.Event, prefix: str, buckets: Buckets
 ) -> None:
     root = folder_at(prefix)
     saver = Saver(root, 2, state, mesh)
@@ -182,7 +186,7 @@ def test_a_dead_bucket_costs_the_checkpoint_and_the_next_one_is_saved(
 
 
 def test_a_manifest_that_arrived_unknown_goes_with_its_files(
-    mesh: Mesh, state: list[Piece], root: Folder, monkeypatch: pytest.MonkeyPatch
+    mesh: Mesh, state: list[ParamShard], root: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish = type(root).publish
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from shardyard.strategies.param_shard import Piece, narrow
+from shardyard.strategies.param_shard import ParamShard, narrow
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from shardyard.workers.checkpoint.manifest import File, Manifest
 from shardyard.workers.checkpoint.reader import fill
@@ -25,11 +25,11 @@ def stored(folder: Folder, wholes: dict[str, torch.Tensor], cut: Rectangles) -> 
     """A checkpoint of which each file holds one rectangle of every tensor."""
     tensors, files = {}, {}
     for number, (offset, size) in enumerate(cut):
-        pieces = [
-            Piece(name, tuple(whole.shape), offset, narrow(whole, offset, size), frozenset())
+        shards = [
+            ParamShard(name, tuple(whole.shape), offset, narrow(whole, offset, size), frozenset())
             for name, whole in wholes.items()
         ]
-        image = StagingBuffer(pieces, torch.device("cpu"))
+        image = StagingBuffer(shards, torch.device("cpu"))
         image.take()
         folder.write(f"{number}", image.content())
         tensors |= image.tensors
@@ -56,14 +56,14 @@ def test_any_cut_is_read_into_any_other(
     folder = LocalFolder(str(tmp_path_factory.mktemp("cut")))
     wholes = {name: torch.randn(SHAPE).to(dtype) for name, dtype in (("a", torch.bfloat16), ("b", torch.float64))}
     manifest = stored(folder, wholes, written)
-    pieces = [
-        Piece(name, SHAPE, offset, torch.full(size, torch.nan, dtype=whole.dtype), frozenset())
+    shards = [
+        ParamShard(name, SHAPE, offset, torch.full(size, torch.nan, dtype=whole.dtype), frozenset())
         for name, whole in wholes.items()
         for offset, size in wanted
     ]
-    fill(folder, manifest, pieces)
-    for piece in pieces:
-        assert torch.equal(piece.tensor, narrow(wholes[piece.name], piece.offset, piece.tensor.shape))
+    fill(folder, manifest, shards)
+    for shard in shards:
+        assert torch.equal(shard.tensor, narrow(wholes[shard.name], shard.offset, shard.tensor.shape))
 
 
 def test_a_file_is_a_safetensors_file(tmp_path: Path) -> None:
@@ -77,14 +77,14 @@ def test_a_file_is_a_safetensors_file(tmp_path: Path) -> None:
 def test_values_take_the_type_of_the_piece(root: Folder) -> None:
     whole = torch.randn(4, 2, dtype=torch.float64)
     manifest = stored(root, {"a": whole}, [((0, 0), (4, 2))])
-    piece = Piece("a", (4, 2), (1, 0), torch.empty(2, 2, dtype=torch.float32), frozenset())
-    fill(root, manifest, [piece])
-    assert torch.equal(piece.tensor, whole[1:3].float())
+    shard = ParamShard("a", (4, 2), (1, 0), torch.empty(2, 2, dtype=torch.float32), frozenset())
+    fill(root, manifest, [shard])
+    assert torch.equal(shard.tensor, whole[1:3].float())
 
 
 def test_what_is_not_there_is_said(root: Folder) -> None:
     manifest = stored(root, {"a": torch.randn(4, 2)}, [((0, 0), (2, 2)), ((2, 0), (2, 2))])
-    whole = Piece("a", (4, 2), (0, 0), torch.empty(4, 2), frozenset())
+    whole = ParamShard("a", (4, 2), (0, 0), torch.empty(4, 2), frozenset())
     half = replace(manifest, files={"0": manifest.files["0"]})
     with pytest.raises(CheckpointError, match="lacks 4 elements"):
         fill(root, half, [whole])

@@ -2,7 +2,7 @@ import os
 
 import torch
 
-from shardyard.strategies.param_shard import Piece
+from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.snapshot import header
 from shardyard.workers.trainer.callbacks.snapshotting import Snapshots
 from shardyard.workers.trainer.instruments import Instruments
@@ -12,9 +12,9 @@ def test_what_a_snapshot_holds_is_found_without_torch(fds: list[int]) -> None:
     halves = torch.arange(15, dtype=torch.float32).view(3, 5)
     scale = torch.tensor([2.5], dtype=torch.bfloat16)
     pieces = [
-        Piece("weight", (6, 5), (3, 0), halves, frozenset({"data"})),
-        Piece("none", (4, 5), (4, 0), torch.empty(0, 5), frozenset({"data"})),
-        Piece("scale", (1,), (0,), scale, frozenset()),
+        ParamShard("weight", (6, 5), (3, 0), halves, frozenset({"data"})),
+        ParamShard("none", (4, 5), (4, 0), torch.empty(0, 5), frozenset({"data"})),
+        ParamShard("scale", (1,), (0,), scale, frozenset()),
     ]
     snapshots = Snapshots(fds, 1, pieces, torch.device("cpu"), Instruments())
     snapshots.after(7, 1.0, lambda: {"training": {"step": 7}}, lambda: None)

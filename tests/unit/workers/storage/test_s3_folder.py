@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from harness.bucket import Buckets, Door
 
-from shardyard.strategies.param_shard import Piece
+from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.checkpoint import restore
 from shardyard.workers.checkpoint.errors import CheckpointCorrupt
 from shardyard.workers.checkpoint.manifest import MANIFEST, File, Manifest, read, write
@@ -30,15 +30,15 @@ from shardyard.workers.storage.s3_folder import BucketFolder
 CHANGES = 40
 
 
-def piece(values: torch.Tensor) -> Piece:
-    return Piece("weight", tuple(values.shape), (0,) * values.ndim, values, frozenset())
+def piece(values: torch.Tensor) -> ParamShard:
+    return ParamShard("weight", tuple(values.shape), (0,) * values.ndim, values, frozenset())
 
 
 def save(path: Folder, values: torch.Tensor, step: int) -> Manifest:
     """A checkpoint of two files."""
     halves, files, tensors = torch.chunk(values, 2), {}, {}
     for rank, half in enumerate(halves):
-        part = Piece("weight", tuple(values.shape), (rank * len(halves[0]), 0), half, frozenset())
+        part = ParamShard("weight", tuple(values.shape), (rank * len(halves[0]), 0), half, frozenset())
         image = StagingBuffer([part], torch.device("cpu"))
         image.take()
         content = image.content()

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from shardyard.strategies.param_shard import Piece
+from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.spec import OptimizerSpec, ScheduleSpec
 from shardyard.workers.trainer.optimizer import (
     learning_rate,
     make_optimizer,
-    optimizer_pieces,
+    optimizer_shards,
     set_updates_done,
     updates_done,
 )
@@ -47,26 +47,26 @@ def test_a_warm_up_that_is_longer_than_the_run_only_rises() -> None:
     assert [learning_rate(step, 3, 1.0, ScheduleSpec(warmup=4)) for step in (1, 2, 3)] == [0.25, 0.5, 0.75]
 
 
-def pieces() -> list[Piece]:
+def shards() -> list[ParamShard]:
     shapes = {"matrix": (3, 4), "bias": (4,)}
-    return [Piece(n, s, (0,) * len(s), torch.ones(s), frozenset()) for n, s in shapes.items()]
+    return [ParamShard(n, s, (0,) * len(s), torch.ones(s), frozenset()) for n, s in shapes.items()]
 
 
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_decays_matrices_only(name: str) -> None:
-    parts = pieces()
+    parts = shards()
     optimizer = make_optimizer(parts, OptimizerSpec(name=name, lr=0.1, weight_decay=0.5))
-    for piece in parts:
-        piece.tensor.grad = torch.zeros_like(piece.tensor)
+    for shard in parts:
+        shard.tensor.grad = torch.zeros_like(shard.tensor)
     optimizer.step()
     assert (parts[0].tensor < 1).all()
     assert (parts[1].tensor == 1).all()
 
 
 def test_state_is_pieces_of_the_same_rectangles() -> None:
-    parts = pieces()
+    parts = shards()
     optimizer = make_optimizer(parts, OptimizerSpec())
-    found = {piece.name: piece.shape for piece in optimizer_pieces(parts, optimizer)}
+    found = {shard.name: shard.shape for shard in optimizer_shards(parts, optimizer)}
     assert found == {
         f"optimizer.{k}.{n}": s for k in ("exp_avg", "exp_avg_sq") for n, s in (("matrix", (3, 4)), ("bias", (4,)))
     }

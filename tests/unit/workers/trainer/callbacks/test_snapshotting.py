@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from shardyard.strategies.param_shard import Piece
+from shardyard.strategies.param_shard import ParamShard
 from shardyard.workers.snapshot import shared_memory
 from shardyard.workers.trainer.callbacks.snapshotting import DECIDE_AT, SnapshotError, Snapshots, restore
 from shardyard.workers.trainer.instruments import Instruments
@@ -13,13 +13,13 @@ from shardyard.workers.trainer.instruments import Instruments
 CPU = torch.device("cpu")
 
 
-def pieces(*dtypes: torch.dtype) -> list[Piece]:
+def shards(*dtypes: torch.dtype) -> list[ParamShard]:
     found = []
     for number, dtype in enumerate(dtypes):
         shape = (3 + number, 5)
         tensor = torch.randn(shape, dtype=torch.float64).to(dtype)
-        found.append(Piece(f"weight{number}", shape, (0, 0), tensor, frozenset()))
-    return [*found, Piece("none", (4, 5), (4, 0), torch.empty(0, 5), frozenset({"data"}))]
+        found.append(ParamShard(f"weight{number}", shape, (0, 0), tensor, frozenset()))
+    return [*found, ParamShard("none", (4, 5), (4, 0), torch.empty(0, 5), frozenset({"data"}))]
 
 
 def nothing() -> None:
@@ -30,19 +30,19 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 
 
 def test_a_snapshot_gives_back_every_bit_and_fact(fds: list[int]) -> None:
-    state = pieces(*DTYPES)
+    state = shards(*DTYPES)
     snapshots = Snapshots(fds, 1, state, CPU, Instruments())
     snapshots.after(4, 1.0, lambda: {"training": {"step": 4}}, nothing)
     snapshots.settle()
-    before = [piece.tensor.clone() for piece in state]
-    for piece in state:
-        piece.tensor.zero_()
+    before = [shard.tensor.clone() for shard in state]
+    for shard in state:
+        shard.tensor.zero_()
     assert restore(fds, 4, state) == {"training": {"step": 4}}
-    assert all(torch.equal(piece.tensor, old) for piece, old in zip(state, before, strict=True))
+    assert all(torch.equal(shard.tensor, old) for shard, old in zip(state, before, strict=True))
 
 
 def test_what_follows_a_snapshot_finds_it_whole(fds: list[int]) -> None:
-    snapshots = Snapshots(fds, 2, pieces(torch.float32), CPU, Instruments())
+    snapshots = Snapshots(fds, 2, shards(torch.float32), CPU, Instruments())
     found = []
     for step in range(1, 5):
         assert snapshots.due(step) == (step % 2 == 1)
@@ -52,7 +52,7 @@ def test_what_follows_a_snapshot_finds_it_whole(fds: list[int]) -> None:
 
 
 def test_slots_take_turns_and_the_two_newest_stay(fds: list[int]) -> None:
-    state = pieces(torch.float32)
+    state = shards(torch.float32)
     snapshots = Snapshots(fds, 2, state, CPU, Instruments())
     seen = []
     for step in range(1, 8):
@@ -66,7 +66,7 @@ def test_slots_take_turns_and_the_two_newest_stay(fds: list[int]) -> None:
 
 
 def test_growing_facts_get_more_room(fds: list[int]) -> None:
-    state = pieces(torch.float32)
+    state = shards(torch.float32)
     snapshots = Snapshots(fds, 1, state, CPU, Instruments())
     for step in range(1, 5):
         snapshots.after(step, 1.0, lambda step=step: {"told": "x" * 9000 * step}, nothing)
@@ -76,19 +76,19 @@ def test_growing_facts_get_more_room(fds: list[int]) -> None:
 
 
 def test_what_does_not_fit_is_refused(fds: list[int]) -> None:
-    snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU, Instruments())
+    snapshots = Snapshots(fds, 1, shards(torch.float32), CPU, Instruments())
     snapshots.after(1, 1.0, dict, nothing)
     snapshots.settle()
     with pytest.raises(SnapshotError, match="step 2"):
-        restore(fds, 2, pieces(torch.float32))
+        restore(fds, 2, shards(torch.float32))
     with pytest.raises(SnapshotError, match="another layout"):
-        restore(fds, 1, pieces(torch.bfloat16))
+        restore(fds, 1, shards(torch.bfloat16))
 
 
 def test_none_are_taken_without_slots_or_where_they_are_off(fds: list[int]) -> None:
     for snapshots in (
-        Snapshots([], 1, pieces(torch.float32), CPU, Instruments()),
-        Snapshots(fds, 0, pieces(torch.float32), CPU, Instruments()),
+        Snapshots([], 1, shards(torch.float32), CPU, Instruments()),
+        Snapshots(fds, 0, shards(torch.float32), CPU, Instruments()),
     ):
         snapshots.after(1, 1.0, dict, nothing)
         snapshots.settle()
@@ -102,7 +102,7 @@ def test_memory_that_cannot_be_had_ends_the_snapshots_not_the_run(
         raise OSError(28, f"No space left on device for {size} bytes of {fd}")
 
     monkeypatch.setattr(shared_memory, "reserve", none_left)
-    snapshots = Snapshots(fds, 1, pieces(torch.float32), CPU, Instruments())
+    snapshots = Snapshots(fds, 1, shards(torch.float32), CPU, Instruments())
     followed = []
     for step in (1, 2, 3):
         snapshots.after(step, 1.0, dict, lambda step=step: followed.append(step))
@@ -122,7 +122,7 @@ def alone() -> Iterator[None]:
 
 def interval(fds: list[int], busy: bool) -> int:
     """Steps between two snapshots that a rank chooses whose steps take 0.1 s, of which it computes all or hardly anything."""
-    weight = Piece("w", (1 << 20,), (0,), torch.ones(1 << 20), frozenset())
+    weight = ParamShard("w", (1 << 20,), (0,), torch.ones(1 << 20), frozenset())
     snapshots = Snapshots(fds, None, [weight], CPU, Instruments())
     for step in range(1, DECIDE_AT + 1):
         end = time.monotonic() + 0.1
