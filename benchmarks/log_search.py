@@ -134,7 +134,7 @@ async def _search(client: httpx2.AsyncClient, url: str, told: Turn) -> None:
             await asyncio.sleep(float(answer.headers["Retry-After"]))
             continue
         page = answer.raise_for_status().json()
-        after = 0 if page["done"] else page["looked"]
+        after = 0 if page["done"] else page["scanned_to"]
         told.searches += 1
 
 

@@ -10,7 +10,7 @@ from .errors import AmbiguousNode, NodeNotFound
 from .ids import job_of
 from .policies import cordon as policy
 from .policies import queue
-from .schemas.node import Cordon, Devices, Holding, Node, Replicas
+from .schemas.node import Cordon, DeviceCapacity, Node, NodeAllocation, Replicas
 from .settings import Settings
 from .store import cordons, jobs, nodes
 from .store.engine import Store
@@ -84,20 +84,20 @@ def _gangs(row: RowMapping) -> list[tuple[str, Mapping[str, float]]]:
     return [(gang[0], share) for gang, share in named if gang is not None]
 
 
-def _devices(row: RowMapping, settings: Settings) -> list[Devices]:
+def _devices(row: RowMapping, settings: Settings) -> list[DeviceCapacity]:
     machine = machine_of(row, settings)
     return [
-        Devices(kind=kind, all=machine.capacity[kind], free=machine.free[kind])
+        DeviceCapacity(kind=kind, all=machine.capacity[kind], free=machine.free[kind])
         for kind in machine.capacity
         if machine.capacity[kind]
     ]
 
 
-def _holding(job: RowMapping, share: Mapping[str, float], settings: Settings) -> Holding:
+def _holding(job: RowMapping, share: Mapping[str, float], settings: Settings) -> NodeAllocation:
     ranks = round(share["gpu"] or share["cpu"] * settings.cpu_ranks_per_core)
     degrees = [form["data"] for form in job["elastic"] or ()]
     elastic = Replicas(min=min(degrees), max=max(degrees)) if degrees else None
-    return Holding(job=job["id"], name=job["name"], state=job["state"], ranks=ranks, elastic=elastic)
+    return NodeAllocation(job=job["id"], name=job["name"], state=job["state"], ranks=ranks, elastic=elastic)
 
 
 async def cordon(store: Store, settings: Settings, node: str, seconds: float | None, message: str, actor: str) -> Node:

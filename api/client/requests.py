@@ -12,19 +12,19 @@ from ...service.errors import ShardyardError
 from ...service.schemas.checkpoint import Checkpoints
 from ...service.schemas.curve import Curves
 from ...service.schemas.fault import Fault
-from ...service.schemas.history import Story
+from ...service.schemas.history import HistoryPage
 from ...service.schemas.incident import Incidents
 from ...service.schemas.job import Job, Jobs
-from ...service.schemas.log import LogHits, Logs
+from ...service.schemas.log import Logs, LogSearchResult
 from ...service.schemas.node import Cordon, Cordons, Node, Nodes
 from ...service.schemas.operation import Operation, Operations
 from ...service.schemas.preview import Preview
 from ...service.schemas.problem import FieldError
-from ...service.schemas.rank import Ranks
-from ...service.schemas.resource import JobResources
+from ...service.schemas.rank import RankMetricsPage
+from ...service.schemas.resource import ResourceReport
 from ...service.schemas.server import Server, Template, Templates
 from ...service.schemas.session import SignInCode
-from ...service.schemas.sparkline import Outline, Outlines
+from ...service.schemas.sparkline import LossSparkline, LossSparklines
 from ...service.schemas.step import Metrics
 from ...service.schemas.timeline import Plan, Timeline
 from ...service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
@@ -49,8 +49,10 @@ def preview(spec: Spec) -> Call[Preview]:
     return Call("POST", "/v1/jobs/preview", Preview.model_validate, content=_document(spec), headers=_JSON)
 
 
-def outlines(jobs: Sequence[str]) -> Call[list[Outline]]:
-    return Call("GET", "/v1/outlines", lambda body: Outlines.model_validate(body).items, params={"job": list(jobs)})
+def outlines(jobs: Sequence[str]) -> Call[list[LossSparkline]]:
+    return Call(
+        "GET", "/v1/outlines", lambda body: LossSparklines.model_validate(body).items, params={"job": list(jobs)}
+    )
 
 
 def jobs(**filters: Any) -> Call[Jobs]:
@@ -117,8 +119,8 @@ def timeline(name: str) -> Call[Timeline]:
     return Call("GET", _of(name, "/timeline"), Timeline.model_validate)
 
 
-def story(name: str, before: int | None, limit: int) -> Call[Story]:
-    return Call("GET", _of(name, "/story"), Story.model_validate, params={"before": before, "limit": limit})
+def story(name: str, before: int | None, limit: int) -> Call[HistoryPage]:
+    return Call("GET", _of(name, "/story"), HistoryPage.model_validate, params={"before": before, "limit": limit})
 
 
 def plan(name: str) -> Call[Plan]:
@@ -146,12 +148,12 @@ def operations(name: str, before: str | None, limit: int) -> Call[Operations]:
     return Call("GET", _of(name, "/operations"), Operations.model_validate, params={"before": before, "limit": limit})
 
 
-def ranks(name: str, before: int | None, limit: int) -> Call[Ranks]:
-    return Call("GET", _of(name, "/ranks"), Ranks.model_validate, params={"before": before, "limit": limit})
+def ranks(name: str, before: int | None, limit: int) -> Call[RankMetricsPage]:
+    return Call("GET", _of(name, "/ranks"), RankMetricsPage.model_validate, params={"before": before, "limit": limit})
 
 
-def resources(name: str) -> Call[JobResources]:
-    return Call("GET", _of(name, "/resources"), JobResources.model_validate)
+def resources(name: str) -> Call[ResourceReport]:
+    return Call("GET", _of(name, "/resources"), ResourceReport.model_validate)
 
 
 def logs(name: str, *, rank: int | None, after: int, limit: int, tail: int | None, around: int | None) -> Call[Logs]:
@@ -159,8 +161,8 @@ def logs(name: str, *, rank: int | None, after: int, limit: int, tail: int | Non
     return Call("GET", _of(name, "/logs"), Logs.model_validate, params={"rank": rank, **params})
 
 
-def search_logs(name: str, **wanted: Any) -> Call[LogHits]:
-    return Call("GET", _of(name, "/logs/search"), LogHits.model_validate, params=wanted)
+def search_logs(name: str, **wanted: Any) -> Call[LogSearchResult]:
+    return Call("GET", _of(name, "/logs/search"), LogSearchResult.model_validate, params=wanted)
 
 
 def nodes() -> Call[list[Node]]:

@@ -12,7 +12,7 @@ _REF: Final = "#/components/schemas/"
 _MODELS: Final[Mapping[str, str]] = {
     StepEvent.kind: "Step",
     LogEvent.kind: "LogLine",
-    RankMetricsEvent.kind: "RankSample",
+    RankMetricsEvent.kind: "RankMetrics",
 }
 _TS: Final = {"type": "number", "description": "When it happened, in unix seconds."}
 

@@ -1,4 +1,4 @@
-"""Faults that a user strikes running jobs with, where the server lets them."""
+"""Fault injection into running jobs, if it is enabled on this server."""
 
 from fastapi import APIRouter, Request
 
@@ -17,7 +17,7 @@ _BODY = request_body.described("FaultRequest", "a rank's death", {"kind": "kill-
 @router.post(
     "/jobs/{job}/faults",
     operation_id="injectFault",
-    summary="Strike a running job with a fault",
+    summary="Inject a fault into a running job",
     status_code=202,
     responses=describe(
         "invalid_encoding",
@@ -35,7 +35,7 @@ _BODY = request_body.described("FaultRequest", "a rank's death", {"kind": "kill-
     openapi_extra={"requestBody": _BODY},
 )
 async def inject(job: str, request: Request, context: In, actor: Actor, key: Key = None) -> Fault:
-    """Ask for a fault, only where `SHARDYARD_FAULT_INJECTION` allows it. It strikes once; the event `fault` says when."""
+    """Request a fault. It is injected once; the event `fault` reports it. Needs `SHARDYARD_FAULT_INJECTION`."""
     form = request_body.format_of(request)
     body = request_body.validated(FaultRequest, parse(await request_body.read(request), form))
     created = await fault_injection.create(context.store, context.settings, job, body, key, actor)

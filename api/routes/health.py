@@ -25,7 +25,7 @@ _DATABASE_S = 3.0
 _OPEN: dict[str, Any] = {"security": []}
 
 
-@router.get("/healthz", operation_id="health", summary="Is the process alive?", openapi_extra=_OPEN)
+@router.get("/healthz", operation_id="health", summary="Check that the process responds", openapi_extra=_OPEN)
 async def healthz() -> Health:
     return Health(status="ok")
 
@@ -33,14 +33,14 @@ async def healthz() -> Health:
 @router.get(
     "/readyz",
     operation_id="readiness",
-    summary="Can it do its work?",
+    summary="Check that the API is ready",
     responses={
         503: {"model": Readiness, "description": "The database cannot serve, or its schema is not this version's."}
     },
     openapi_extra=_OPEN,
 )
 async def readyz(answer: Response, context: In) -> Readiness:
-    """`ready`; `degraded` without a dispatcher that sees the cluster, or a database that can be written; `unready` (503) without one."""
+    """`ready`; `degraded` if no dispatcher reaches the cluster or the database is read-only; `unready` (503) without a database."""
     try:
         async with asyncio.timeout(_DATABASE_S):
             cluster = await _cluster(context)

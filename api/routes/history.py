@@ -9,7 +9,7 @@ from ...service.queries import history as told
 from ...service.queries import incidents as service
 from ...service.queries import timeline as lifeline
 from ...service.schemas.checkpoint import Checkpoints
-from ...service.schemas.history import Story
+from ...service.schemas.history import HistoryPage
 from ...service.schemas.incident import Incidents
 from ...service.schemas.timeline import Plan, Timeline
 from ..http.dependencies import In
@@ -27,14 +27,16 @@ router = APIRouter(tags=["telemetry"])
 async def incidents(
     job: str,
     context: In,
-    after: Annotated[int, Query(ge=0, lt=2**53, description="Only incidents after this place; not of `newest`.")] = 0,
-    newest: Annotated[bool, Query(description="The newest first.")] = False,
+    after: Annotated[
+        int, Query(ge=0, lt=2**53, description="Only incidents after this position; ignored with `newest`.")
+    ] = 0,
+    newest: Annotated[bool, Query(description="Newest first instead of oldest first.")] = False,
     before: Annotated[
-        int | None, Query(ge=1, lt=2**53, description="Of `newest`: only those before this place.")
+        int | None, Query(ge=1, lt=2**53, description="With `newest`: only incidents before this position.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Incidents:
-    """What went wrong, oldest first, each with its cause, what was done about it, and one paragraph that says so."""
+    """Incidents of a job, oldest first, each with its cause, its repair, and a paragraph that sums it up."""
     if newest:
         return await service.newest(context.store, job, before=before, limit=limit)
     return await service.incidents(context.store, job, after=after, limit=limit)
@@ -47,23 +49,23 @@ async def incidents(
     responses=describe("job_not_found", "invalid_request"),
 )
 async def timeline(job: str, context: In) -> Timeline:
-    """In which state the job was when, by attempt and generation, with its incidents, repairs and changes of layout; bounded."""
+    """States of the job over time, by attempt and generation, with incidents, repairs and layout changes. The size is bounded."""
     return await lifeline.lifeline(context.store, job)
 
 
 @router.get(
     "/jobs/{job}/story",
     operation_id="getStory",
-    summary="Read a job's story",
+    summary="Read a job's history",
     responses=describe("job_not_found", "invalid_request"),
 )
 async def story(
     job: str,
     context: In,
-    before: Annotated[int | None, Query(ge=1, lt=2**53, description="Only what was told before this place.")] = None,
+    before: Annotated[int | None, Query(ge=1, lt=2**53, description="Only events before this position.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> Story:
-    """States, checkpoints, incidents, repairs, changes of layout and faults that were asked for, newest first."""
+) -> HistoryPage:
+    """States, checkpoints, incidents, repairs, layout changes and injected faults, newest first."""
     return await told.story(context.store, job, before=before, limit=limit)
 
 
@@ -74,7 +76,7 @@ async def story(
     responses=describe("job_not_found", "invalid_request"),
 )
 async def plan(job: str, context: In) -> Plan:
-    """The newest plan that the job's gang told: sizes of model, step and corpus."""
+    """The newest plan that the job's gang reported: sizes of model, step and corpus."""
     return await lifeline.plan(context.store, job)
 
 
@@ -87,8 +89,8 @@ async def plan(job: str, context: In) -> Plan:
 async def checkpoints(
     job: str,
     context: In,
-    before: Annotated[int | None, Query(ge=1, lt=2**53, description="Only those told before this place.")] = None,
+    before: Annotated[int | None, Query(ge=1, lt=2**53, description="Only checkpoints before this position.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Checkpoints:
-    """Complete checkpoints that the job told of, newest first; older ones may have been removed to make room."""
+    """Complete checkpoints of the job, newest first. Older ones can have been removed by later saves."""
     return await shelf.checkpoints(context.store, job, before=before, limit=limit)

@@ -66,11 +66,11 @@ _REFUSALS = describe(*_OF_THE_SPEC, "idempotency_conflict")
     summary="Submit a job",
     status_code=201,
     response_model=Job,
-    responses={200: {"model": Job, "description": "The job was there before: same key, same body."}, **_REFUSALS},
+    responses={200: {"model": Job, "description": "The job already existed: same key, same body."}, **_REFUSALS},
     openapi_extra={"requestBody": _BODY},
 )
 async def submit(request: Request, answer: Response, context: In, actor: Actor, idempotency_key: Key = None) -> Job:
-    """Check a job spec (YAML or JSON) and queue it. A refused spec leaves nothing behind."""
+    """Check a job spec (YAML or JSON) and queue the job. A refused spec stores nothing."""
     form = request_body.format_of(request)
     content = await request_body.read(request)
     spec, digest = await asyncio.to_thread(_read_spec, content, form)
@@ -91,7 +91,7 @@ async def submit(request: Request, answer: Response, context: In, actor: Actor, 
     openapi_extra={"requestBody": _BODY},
 )
 async def preview_job(request: Request, context: In) -> Preview:
-    """Check a job spec as a submission would, and tell what it would run as. Nothing is stored."""
+    """Check a job spec as a submission does, and return what it would run as. Nothing is stored."""
     form = request_body.format_of(request)
     content = await request_body.read(request)
     spec, _ = await asyncio.to_thread(_read_spec, content, form)
@@ -105,14 +105,17 @@ async def list_jobs(
     context: In,
     state: Annotated[State | None, Query(description="Only jobs in this state.")] = None,
     label: Annotated[
-        list[str] | None, Query(max_length=16, description="`key=value`; repeated, all must match.")
+        list[str] | None,
+        Query(max_length=16, description="Only jobs with this label, `key=value`. Repeat it to require several."),
     ] = None,
     name: Annotated[str | None, Query(max_length=63, description="Only jobs of exactly this name.")] = None,
-    text: Annotated[str | None, Query(max_length=255, description="Found in id or name.")] = None,
-    sort: Annotated[Order, Query(description="By time of submission, or by name.")] = Order.NEWEST,
+    text: Annotated[
+        str | None, Query(max_length=255, description="Only jobs whose id or name contains this text.")
+    ] = None,
+    sort: Annotated[Order, Query(description="Order: by time of submission, or by name.")] = Order.NEWEST,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
-        str | None, Query(max_length=255, description="`next` of the page before, in the same order.")
+        str | None, Query(max_length=255, description="`next` of the previous page, in the same order.")
     ] = None,
 ) -> Jobs:
     """One page of jobs."""
@@ -136,7 +139,7 @@ async def get_job(job: str, context: In) -> Job:
     responses=describe("job_not_found", "job_ended", "invalid_request"),
 )
 async def cancel(job: str, context: In, actor: Actor) -> Job:
-    """Ask for the job's end. Asking again is harmless; a job that succeeded or failed cannot be cancelled any more."""
+    """Cancel a job. Repeating is harmless; a job that has succeeded or failed cannot be cancelled."""
     found = await jobs.get_job(context.store, job)
     cancelled = await submitting.cancel(context.store, found.id, actor)
     context.stir()
@@ -155,7 +158,7 @@ async def cancel(job: str, context: In, actor: Actor) -> Job:
     openapi_extra={"requestBody": _LAYOUT_BODY},
 )  # fmt: skip
 async def relayout(job: str, request: Request, context: In, actor: Actor) -> Job:
-    """Let a job that has not ended go on with another layout: it saves after its step, makes room, and resumes from there."""
+    """Continue a job with another layout: it saves a checkpoint after its current step, and resumes from it."""
     form = request_body.format_of(request)
     content = await request_body.read(request)
     found = await jobs.get_job(context.store, job)

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from ...service.queries import jobs
 from ...service.queries import logs as lines
 from ...service.queries.logs import Level, Wanted
-from ...service.schemas.log import LogHits, Logs
+from ...service.schemas.log import Logs, LogSearchResult
 from ..http.dependencies import In
 from ..http.disconnect import while_connected
 from ..http.problems import describe
@@ -28,14 +28,17 @@ async def logs(
     job: str,
     context: In,
     rank: Rank = None,
-    after: Annotated[Place, Query(description="Only lines after this place.")] = 0,
+    after: Annotated[Place, Query(description="Only lines after this position.")] = 0,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
-    tail: Annotated[int | None, Query(ge=0, le=10_000, description="The last so many lines instead.")] = None,
+    tail: Annotated[
+        int | None, Query(ge=0, le=10_000, description="Return this many lines from the end of the log instead.")
+    ] = None,
     around: Annotated[
-        int | None, Query(ge=1, lt=2**53, description="Lines about this place instead: half of `limit` before it.")
+        int | None,
+        Query(ge=1, lt=2**53, description="Return lines around this position instead, half of `limit` before it."),
     ] = None,
 ) -> Logs:
-    """Log lines in order, of one rank or all. Ask again with `after=next` for those that follow."""
+    """Log lines in order, of one rank or of all. Request the following ones with `after=next`."""
     if around is not None:
         return await lines.around(context.store, job, around, rank=rank, limit=limit)
     found = await jobs.get_job(context.store, job)
@@ -43,11 +46,17 @@ async def logs(
 
 
 def _wanted(
-    text: Annotated[str, Query(max_length=255, description="Found in the line, in upper or lower case.")] = "",
+    text: Annotated[str, Query(max_length=255, description="Text that a line must contain; case is ignored.")] = "",
     rank: Rank = None,
-    level: Annotated[Level | None, Query(description="Lines that name an error; or a warning or an error.")] = None,
-    since: Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="Unix seconds.")] = None,
-    until: Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="Unix seconds.")] = None,
+    level: Annotated[
+        Level | None, Query(description="`error`: lines with an error. `warning`: lines with a warning or an error.")
+    ] = None,
+    since: Annotated[
+        float | None, Query(ge=0, allow_inf_nan=False, description="Earliest time, in Unix seconds.")
+    ] = None,
+    until: Annotated[
+        float | None, Query(ge=0, allow_inf_nan=False, description="Latest time, in Unix seconds.")
+    ] = None,
 ) -> Wanted:
     return Wanted(text, rank, level, since, until)
 
@@ -63,9 +72,9 @@ async def search_logs(
     job: str,
     context: In,
     wanted: Annotated[Wanted, Depends(_wanted)],
-    after: Annotated[Place, Query(description="Look on after this place.")] = 0,
+    after: Annotated[Place, Query(description="Continue the scan after this position.")] = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> LogHits:
-    """Look through the next 20,000 lines, or 32 MiB, or for half a second, or until `limit` are found. `looked` says how far that was."""
+) -> LogSearchResult:
+    """Scan at most 20,000 lines, 32 MiB or half a second of the log, up to `limit` matches. `scanned_to` is where the scan ended."""
     searching = lines.search(context.store, job, wanted, after=after, limit=limit)
     return await while_connected(request, searching)

@@ -27,7 +27,7 @@ async def metrics(
     since: Annotated[int, Query(ge=0, lt=2**53, description="Only steps after this one.")] = 0,
     max_points: Annotated[int, Query(ge=2, le=10_000)] = 1000,
 ) -> Metrics:
-    """Step records. More than `max_points` are thinned, keeping each bucket's lowest and highest loss."""
+    """Step records. More than `max_points` are thinned; each bucket keeps its lowest and highest loss."""
     found = await jobs.get_job(context.store, job)
     return await steps.metrics(context.store, found.id, since=since, max_points=max_points)
 
@@ -41,14 +41,16 @@ async def metrics(
 async def curves(
     job: str,
     context: In,
-    names: Annotated[str, Query(max_length=200, description=f"Of {', '.join(drawn.SERIES)}; between commas.")] = "loss",
-    low: Annotated[int, Query(alias="from", ge=1, lt=2**53, description="The first step.")] = 1,
+    names: Annotated[
+        str, Query(max_length=200, description=f"Names separated by commas, of {', '.join(drawn.SERIES)}.")
+    ] = "loss",
+    low: Annotated[int, Query(alias="from", ge=1, lt=2**53, description="First step.")] = 1,
     high: Annotated[
-        int | None, Query(alias="to", ge=1, lt=2**53, description="The last step; left out: the newest.")
+        int | None, Query(alias="to", ge=1, lt=2**53, description="Last step; the newest one by default.")
     ] = None,
     buckets: Annotated[int, Query(ge=2, le=drawn.MOST)] = 400,
 ) -> Curves:
-    """Numbers of a range of steps in at most `buckets` buckets, each with its extremes, so that a spike among a million steps stays."""
+    """Metrics over a range of steps in at most `buckets` buckets. Each bucket keeps its extremes, so no spike is lost."""
     return await drawn.curves(context.store, job, _series(names), low=low, high=high, buckets=buckets)
 
 

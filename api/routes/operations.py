@@ -13,7 +13,7 @@ from ..http.problems import describe
 
 router = APIRouter(tags=["checkpoints"])
 
-N = Annotated[int, Path(ge=1, lt=2**53, description="The checkpoint's place in the job's story: its `n`.")]
+N = Annotated[int, Path(ge=1, lt=2**53, description="Position of the checkpoint in the job's history: its `n`.")]
 _ASKING = (
     *("job_not_found", "checkpoint_not_found", "checkpoint_removed", "checkpoint_damaged"),
     *("idempotency_conflict", "too_many_operations", "invalid_request"),
@@ -28,7 +28,7 @@ _ASKING = (
     responses=describe(*_ASKING),
 )
 async def verify(job: str, n: N, context: In, actor: Actor, key: Key = None) -> Operation:
-    """Have the cluster compare every file with its checksum. Ask for the operation's state until it is done or failed."""
+    """Compare every file with its checksum, on the cluster. Poll the operation until it is done or failed."""
     created = await checkpoint_operations.create(context.store, job, OperationRequest("verify", n), key, actor)
     context.stir()
     return created
@@ -46,11 +46,11 @@ async def export(
     n: N,
     context: In,
     actor: Actor,
-    dtype: Annotated[Dtype, Query(description="Of the written weights.")] = DTYPE,
+    dtype: Annotated[Dtype, Query(description="Data type of the written weights.")] = DTYPE,
     key: Key = None,
 ) -> Operation:
-    """Have the cluster write a Hugging Face folder beside the job's checkpoints: `export-NNNNNNNN`, of other types than fp32 with
-    `-bf16` and the like. One that is there already is kept."""
+    """Write a Hugging Face folder `export-NNNNNNNN` beside the job's checkpoints, on the cluster. Data types other than fp32 are a
+    suffix, such as `-bf16`. An existing export is kept."""
     created = await checkpoint_operations.create(context.store, job, OperationRequest("export", n, dtype), key, actor)
     context.stir()
     return created
@@ -59,16 +59,16 @@ async def export(
 @router.get(
     "/jobs/{job}/operations",
     operation_id="listOperations",
-    summary="List what was asked of a job's checkpoints",
+    summary="List operations on a job's checkpoints",
     responses=describe("job_not_found", "invalid_cursor", "invalid_request"),
 )
 async def list_operations(
     job: str,
     context: In,
-    before: Annotated[str | None, Query(max_length=80, description="`next` of the page before.")] = None,
+    before: Annotated[str | None, Query(max_length=80, description="`next` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Operations:
-    """Newest first. A job keeps its last hundred."""
+    """Operations of a job, newest first. A job keeps its last 100."""
     return await checkpoint_operations.page(context.store, job, before=before, limit=limit)
 
 
@@ -79,5 +79,5 @@ async def list_operations(
     responses=describe("job_not_found", "operation_not_found", "invalid_request"),
 )
 async def get_operation(job: str, operation: str, context: In) -> Operation:
-    """Whether it waits, runs, is done or has failed, and with what result."""
+    """State and result of an operation."""
     return await checkpoint_operations.one(context.store, job, operation)

@@ -27,20 +27,20 @@ class SchemaResponse(JSONResponse):
     "/schema/job", operation_id="getJobSchema", summary="JSON Schema of a job spec", response_class=SchemaResponse
 )
 async def schema() -> SchemaResponse:
-    """JSON Schema (2020-12) of what `POST /v1/jobs` takes."""
+    """JSON Schema (2020-12) of the body of `POST /v1/jobs`."""
     return SchemaResponse(job_schema())
 
 
-@router.get("/server", operation_id="getServer", summary="What the control plane allows")
+@router.get("/server", operation_id="getServer", summary="Read version and permitted features")
 async def server(context: In) -> Server:
-    """Its version, and what an operator has allowed."""
+    """Version of the control plane, and features that its operator has enabled."""
     asks = context.authenticator is not None
     return Server(version=__version__, fault_injection=context.settings.fault_injection, authentication=asks)
 
 
-@router.get("/templates", operation_id="listTemplates", summary="Specs to begin with")
+@router.get("/templates", operation_id="listTemplates", summary="List example specs")
 async def templates() -> Templates:
-    """The examples that come with this version, the simplest first."""
+    """The example specs of this version, the simplest first."""
     return _templates()
 
 

@@ -29,7 +29,7 @@ _BODY = request_body.described("SignIn", "a token", {"token": "…"})
     openapi_extra={"requestBody": _BODY, "security": []},
 )  # fmt: skip
 async def sign_in(request: Request, answer: Response, context: In) -> Session:
-    """Exchange the access token, or a code, for a session, which comes as a cookie that scripts cannot read."""
+    """Exchange the access token or a code for a session. Its cookie is not readable by scripts."""
     form = request_body.format_of(request)
     wanted = request_body.validated(SignIn, parse(await request_body.read(request), form))
     if context.authenticator is None:
@@ -55,16 +55,16 @@ async def sign_in(request: Request, answer: Response, context: In) -> Session:
     openapi_extra={"security": []},
 )
 async def sign_out(request: Request, answer: Response, context: In) -> Session:
-    """Take the browser's cookie back. A new token (`shardyard token --rotate`) ends the sessions of all browsers."""
+    """Delete the browser's cookie. A new token (`shardyard token --rotate`) ends the sessions of all browsers."""
     if context.authenticator is not None:
         name = context.authenticator.keys.cookie
         answer.delete_cookie(name, path="/", httponly=True, samesite="strict", secure=_is_https(request))
     return Session(seconds=0)
 
 
-@router.post("/session/code", operation_id="createSignInCode", summary="Make a code that signs a browser in")
+@router.post("/session/code", operation_id="createSignInCode", summary="Create a sign-in code")
 async def create_code(request: Request, context: In) -> SignInCode:
-    """A code for the page's address (`#code=…`): it signs in once, within ten minutes, a browser of the user who asks."""
+    """Create a code for the page's address (`#code=…`). It signs a browser of the same user in once, within ten minutes."""
     user = await _user_of(request)
     code = context.authenticator.keys.code(user) if context.authenticator else ""
     return SignInCode(code=code, seconds=CODE_S)
@@ -90,5 +90,5 @@ async def _user_of(request: Request) -> int | None:
 
 
 def _is_https(request: Request) -> bool:
-    """What ends TLS in front of this server leaves the browser's word alone."""
+    """Whether the browser used HTTPS. A proxy that ends TLS keeps the browser's `Origin` header."""
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")

@@ -17,16 +17,17 @@ router = APIRouter(tags=["telemetry"])
 
 _READING = describe("job_not_found", "trace_not_found", "invalid_request")
 
-Step = Annotated[int | None, Query(ge=1, lt=2**53, description="A step of the trace.")]
+Step = Annotated[int | None, Query(ge=1, lt=2**53, description="Number of a traced step.")]
 Micros = Annotated[
-    int, Query(ge=0, lt=2**53, description="µs after the step's begin: only spans that reach beyond it.")
+    int, Query(ge=0, lt=2**53, description="Only spans that end after this time, in µs after the begin of the step.")
 ]
 MicrosEnd = Annotated[
-    int | None, Query(ge=0, lt=2**53, description="µs after the step's begin: only spans that begin before.")
+    int | None,
+    Query(ge=0, lt=2**53, description="Only spans that start before this time, in µs after the begin of the step."),
 ]
 Ranks = Annotated[
     list[Annotated[int, Query(ge=0, lt=2**31)]] | None,
-    Query(max_length=TRACED_RANKS, description="Only these; repeated."),
+    Query(max_length=TRACED_RANKS, description="Only this rank. Repeat it for several ranks."),
 ]
 
 
@@ -41,10 +42,10 @@ async def trace(
     job: str,
     context: In,
     actor: Actor,
-    steps: Annotated[int, Query(ge=1, le=MOST_STEPS, description="How many, one after the other.")] = 3,
+    steps: Annotated[int, Query(ge=1, le=MOST_STEPS, description="Number of consecutive steps.")] = 3,
     key: Key = None,
 ) -> Trace:
-    """Record what every rank does in the next steps, on one clock. The event `trace_finished` says when it is done, or why it is not."""
+    """Record the next steps of every rank, on one clock. The event `trace_finished` reports the end, or why the trace failed."""
     created = await step_traces.create(context.store, job, steps, key, actor)
     context.stir()
     return created
@@ -59,28 +60,28 @@ async def trace(
 async def list_traces(
     job: str,
     context: In,
-    before: Annotated[str | None, Query(max_length=80, description="`next` of the page before.")] = None,
+    before: Annotated[str | None, Query(max_length=80, description="`next` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> Traces:
-    """Newest first. A job keeps its last ten."""
+    """Traces of a job, newest first. A job keeps its last 10."""
     return await step_traces.page(context.store, job, before=before, limit=limit)
 
 
 @router.get(
     "/jobs/{job}/traces/{trace}",
     operation_id="getTrace",
-    summary="Sum up a trace",
+    summary="Read the summary of a trace",
     responses=_READING,
 )
 async def get_trace(job: str, trace: str, context: In, step: Step = None) -> TraceSummary:
-    """Where each rank's time went: means over the traced steps, or of one `step`; the bubble, and the rank that worked longest."""
+    """Time of each rank by category, the pipeline bubble, and the slowest rank: means over the traced steps, or of one `step`."""
     return await trace_reading.summary(context.store, job, trace, step)
 
 
 @router.get(
     "/jobs/{job}/traces/{trace}/spans",
     operation_id="getTraceSpans",
-    summary="Read a traced step's spans",
+    summary="Read the spans of a traced step",
     responses=_READING,
 )
 async def spans(
@@ -92,8 +93,8 @@ async def spans(
     from_us: Micros = 0,
     to_us: MicrosEnd = None,
 ) -> TraceSpans:
-    """A step (the first where none is named) as it is drawn, beside the ideal schedule. At most 300 kB: the shortest spans are
-    left out first, and counted; a shorter stretch of time brings them back."""
+    """Spans of one step (by default the first), with the ideal schedule. A response has at most 300 kB: the shortest spans are
+    left out first, and counted. Request a shorter period to see them."""
     window = trace_reading.Window(from_us, to_us)
     return await trace_reading.spans(context.store, job, trace, step, ranks, window)
 
@@ -112,7 +113,7 @@ async def spans(
     },
 )
 async def download(job: str, trace: str, context: In) -> StreamingResponse:
-    """All steps, ranks and spans in one file for <https://ui.perfetto.dev> or chrome://tracing."""
+    """All steps, ranks and spans as one file for <https://ui.perfetto.dev> or chrome://tracing."""
     pieces = await trace_download.document(context.store, job, trace)
     name = {"Content-Disposition": f'attachment; filename="{trace}.json.gz"'}
     return StreamingResponse(pieces, media_type="application/octet-stream", headers=name)

@@ -5,7 +5,7 @@ Each kind is read off its own index, so that a page costs the same with a millio
 
 from typing import Any, Final
 
-from ..schemas.history import Story, StoryEntry
+from ..schemas.history import HistoryEntry, HistoryPage
 from ..store import events as event_rows
 from ..store.engine import Store
 from .jobs import existing
@@ -15,17 +15,19 @@ KINDS: Final = ("state", "checkpoint", "incident", "repair", "reshard", "fault")
 _LONG: Final = frozenset({"stacks", "waiting", "log"})
 
 
-async def story(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> Story:
+async def story(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
     """What happened to a job (id or name) before place `before`, newest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         told = [row for kind in KINDS for row in await event_rows.of_kind_before(tx, job_id, kind, before, limit + 1)]
     told.sort(key=lambda row: int(row["position"]), reverse=True)
     items = [
-        StoryEntry(n=row["position"], ts=row["ts"], attempt=row["attempt"], kind=row["kind"], data=_short(row["data"]))
+        HistoryEntry(
+            n=row["position"], ts=row["ts"], attempt=row["attempt"], kind=row["kind"], data=_short(row["data"])
+        )
         for row in told[:limit]
     ]
-    return Story(items=items, next=items[-1].n if len(told) > limit else None)
+    return HistoryPage(items=items, next=items[-1].n if len(told) > limit else None)
 
 
 def _short(data: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..errors import SearchTooSlow
-from ..schemas.log import LogHits, LogLine, Logs
+from ..schemas.log import LogLine, Logs, LogSearchResult
 from ..store import log_search as search_rows
 from ..store import logs as log_rows
 from ..store.engine import Store
@@ -57,7 +57,7 @@ async def around(store: Store, job: str, position: int, *, rank: int | None = No
     return Logs(lines=lines, next=lines[-1].n if len(before) + len(rest) > limit else None)
 
 
-async def search(store: Store, job: str, wanted: Wanted, *, after: int = 0, limit: int = 100) -> LogHits:
+async def search(store: Store, job: str, wanted: Wanted, *, after: int = 0, limit: int = 100) -> LogSearchResult:
     """Lines of a job (id or name) that match, after position `after`, in order.
 
     Raises JobNotFound, TooManySearches, and SearchTooSlow where not even one part was looked through in time.
@@ -67,10 +67,10 @@ async def search(store: Store, job: str, wanted: Wanted, *, after: int = 0, limi
         async with store.search(LIMIT_S) as tx:
             await scan.run(tx, job)
     except TimeoutError:
-        if scan.looked == after:
+        if scan.scanned_to == after:
             raise SearchTooSlow from None
     lines = [line_of(each) for each in scan.found]
-    return LogHits(lines=lines, looked=scan.looked, last=scan.last, done=scan.done)
+    return LogSearchResult(lines=lines, scanned_to=scan.scanned_to, end=scan.end, done=scan.done)
 
 
 @dataclass
@@ -79,14 +79,14 @@ class _Scan:
 
     wanted: Wanted
     limit: int
-    looked: int  # all up to this position
-    last: int = 0  # the log's last position
+    scanned_to: int  # all up to this position
+    end: int = 0  # the log's last position
     done: bool = False
     found: list[RowMapping] = field(default_factory=list)
 
     async def run(self, tx: AsyncConnection, job: str) -> None:
         row = await existing(tx, job)
-        self.last = row["log_pos"]
+        self.end = row["log_pos"]
         if "\0" in self.wanted.text:  # which no stored line has, and no database takes
             self._end()
             return
@@ -98,7 +98,7 @@ class _Scan:
 
     async def _part(self, tx: AsyncConnection, job_id: str, most: Size) -> Size | None:
         """Look through the next part; its size, or None where the log has ended or enough was found."""
-        part = await search_rows.next_part(tx, job_id, self.wanted.rank, Span(self.looked, self.last), most)
+        part = await search_rows.next_part(tx, job_id, self.wanted.rank, Span(self.scanned_to, self.end), most)
         if part is None:
             self._end()
             return None
@@ -107,13 +107,13 @@ class _Scan:
         hits = await search_rows.matching(tx, job_id, self.wanted, span, room + 1)
         self.found += hits[:room]
         if len(hits) > room:  # what lies beyond is for the next question
-            self.looked = self.found[-1]["position"]
+            self.scanned_to = self.found[-1]["position"]
             return None
-        self.looked = span.until
+        self.scanned_to = span.until
         return size
 
     def _end(self) -> None:
-        self.looked, self.done = max(self.looked, self.last), True
+        self.scanned_to, self.done = max(self.scanned_to, self.end), True
 
 
 def line_of(row: RowMapping) -> LogLine:

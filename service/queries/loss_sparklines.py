@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from ..schemas.sparkline import Outline, Outlines
+from ..schemas.sparkline import LossSparkline, LossSparklines
 from ..store import outlines
 from ..store.engine import Store
 
 
-async def of_jobs(store: Store, job_ids: Sequence[str]) -> Outlines:
+async def of_jobs(store: Store, job_ids: Sequence[str]) -> LossSparklines:
     """One for each of the jobs (ids) that told a step, in the order of the ids."""
     known = [job_id for job_id in job_ids if "\0" not in job_id]
     async with store.read() as tx:
         rows = {row["job_id"]: row for row in await outlines.of_jobs(tx, known)}
     found = [rows[job_id] for job_id in dict.fromkeys(known) if job_id in rows]
-    items = [Outline(job=row["job_id"], width=row["width"], low=row["low"], high=row["high"]) for row in found]
-    return Outlines(items=items)
+    items = [LossSparkline(job=row["job_id"], width=row["width"], low=row["low"], high=row["high"]) for row in found]
+    return LossSparklines(items=items)

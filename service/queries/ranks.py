@@ -4,7 +4,7 @@ from typing import Final
 
 from sqlalchemy.engine import RowMapping
 
-from ..schemas.rank import Ranks
+from ..schemas.rank import RankMetricsPage
 from ..store import rank_samples as rows
 from ..store.engine import Store
 from ..store.packing.rank_sample import sample_of
@@ -15,7 +15,7 @@ MOST_NUMBERS: Final = 4096
 BESIDE: Final = 10
 
 
-async def samples(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> Ranks:
+async def samples(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> RankMetricsPage:
     """Samples of a job (id or name) before place `before`, at most `limit` and as many as fit. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
@@ -33,4 +33,4 @@ async def samples(store: Store, job: str, *, before: int | None = None, limit: i
     first, last = span or (None, None)
     items = [sample_of(row) for row in shown]
     more = len(told) > len(shown)
-    return Ranks(items=items, first=first, last=last, next=items[-1].n if more else None)
+    return RankMetricsPage(items=items, first=first, last=last, next=items[-1].n if more else None)

@@ -14,7 +14,7 @@ from ...workers.cost_inputs import setting_of, vocabulary
 from ...workers.spec import TrainSpec
 from ..errors import FilesTooSlow
 from ..jobs.spec_files import SpecFiles
-from ..schemas.resource import Flow, Held, JobResources
+from ..schemas.resource import CommVolume, MemoryUsage, ResourceReport
 from ..store import events
 from ..store.engine import Store
 from .jobs import existing
@@ -25,7 +25,7 @@ _PEAK: Final = Unknown("All that torch had allocated at its most, buffers and fr
 Numbers = Mapping[str, Any]
 
 
-async def resources(store: Store, job: str, files: SpecFiles) -> JobResources:
+async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
     """Of a job (id or name). Raises JobNotFound."""
     async with store.read() as tx:
         row = await existing(tx, job)
@@ -39,7 +39,7 @@ async def resources(store: Store, job: str, files: SpecFiles) -> JobResources:
     except FilesTooSlow as error:
         setting = Unknown(f"The model's numbers cannot be read here: {error.message}")
     measured: Numbers = {} if probe is None else probe["data"]
-    return JobResources(
+    return ResourceReport(
         layout=row["layout"],
         step=measured.get("step"),
         memory=_memory(setting, measured.get("memory") or {}),
@@ -68,7 +68,7 @@ def _vocabulary(spec: TrainSpec, told: RowMapping | None) -> int | Unknown:
     return vocabulary(spec, int(told["data"]["parameters"])) or Unknown("The model has other sizes than its spec says.")
 
 
-def _memory(setting: Setting | Unknown, measured: Numbers) -> list[Held]:
+def _memory(setting: Setting | Unknown, measured: Numbers) -> list[MemoryUsage]:
     said: dict[str, Answer] = {} if isinstance(setting, Unknown) else memory(setting)
     kinds = [
         *("parameters", "gradients", "optimizer", "activations"),
@@ -78,16 +78,16 @@ def _memory(setting: Setting | Unknown, measured: Numbers) -> list[Held]:
     return [_held(kind, said.get(kind, unknown), measured.get(kind) or {}) for kind in kinds]
 
 
-def _held(kind: str, said: Answer, measured: Numbers) -> Held:
+def _held(kind: str, said: Answer, measured: Numbers) -> MemoryUsage:
     least, most = measured.get("min"), measured.get("max")
     if isinstance(said, Formula):
         formula: Numbers = {"formula": said.words, "low": said.low, "high": said.high, "reason": None}
     else:
         formula = {"formula": None, "low": None, "high": None, "reason": said.reason}
-    return Held(kind=kind, least=least, most=most, **formula)
+    return MemoryUsage(kind=kind, least=least, most=most, **formula)
 
 
-def _traffic(setting: Setting | Unknown, measured: Mapping[str, Mapping[str, Numbers]]) -> list[Flow]:
+def _traffic(setting: Setting | Unknown, measured: Mapping[str, Mapping[str, Numbers]]) -> list[CommVolume]:
     said = Traffic({}, {}) if isinstance(setting, Unknown) else traffic(setting)
     told = {
         (axis, kind): numbers
@@ -98,13 +98,13 @@ def _traffic(setting: Setting | Unknown, measured: Mapping[str, Mapping[str, Num
     return [_flow(axis, kind, said, setting, told.get((axis, kind))) for axis, kind in sorted({*told, *said.moved})]
 
 
-def _flow(axis: str, kind: str, said: Traffic, setting: Setting | Unknown, told: Numbers | None) -> Flow:
+def _flow(axis: str, kind: str, said: Traffic, setting: Setting | Unknown, told: Numbers | None) -> CommVolume:
     moved = said.moved.get((axis, kind))
     reason = None
     if moved is None:
         missing = said.unknown.get(axis, "There is no formula for this.")
         reason = setting.reason if isinstance(setting, Unknown) else missing
-    return Flow(
+    return CommVolume(
         axis=axis,
         collective=kind,
         calls=told["calls"] if told else None,

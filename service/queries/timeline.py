@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy.engine import RowMapping
 
-from ..schemas.timeline import Mark, Plan, Span, Timeline
+from ..schemas.timeline import Plan, StateSpan, Timeline, TimelineEvent
 from ..states import FINAL, State
 from ..store import events as event_rows
 from ..store.engine import Store
@@ -43,8 +43,8 @@ def drawn(told: Sequence[Sequence[RowMapping]]) -> Timeline:
     return Timeline(spans=_spans(rows), marks=marks, complete=begins == 0)
 
 
-def _spans(rows: Iterable[RowMapping]) -> list[Span]:
-    spans: list[Span] = []
+def _spans(rows: Iterable[RowMapping]) -> list[StateSpan]:
+    spans: list[StateSpan] = []
     for row in rows:
         data, attempt, ts = row["data"], row["attempt"], float(row["ts"])
         last = spans[-1] if spans else None
@@ -55,22 +55,22 @@ def _spans(rows: Iterable[RowMapping]) -> list[Span]:
             if state not in FINAL:
                 generation = _generation(state, attempt, last)
                 reason = data.get("reason")
-                spans.append(Span(state=state, attempt=attempt, generation=generation, begun=ts, reason=reason))
+                spans.append(StateSpan(state=state, attempt=attempt, generation=generation, begun=ts, reason=reason))
         elif row["kind"] == "repair" and last is not None and data.get("generation") is not None:
             spans[-1] = last.model_copy(update={"generation": int(data["generation"])})
     return spans
 
 
-def _generation(state: str, attempt: int, last: Span | None) -> int:
+def _generation(state: str, attempt: int, last: StateSpan | None) -> int:
     """The first ranks meet before a job runs; which generation follows a repair, the repair says when it is done."""
     known = last.generation if last is not None and last.attempt == attempt else 0
     return max(known, 1) if state == State.RUNNING else known
 
 
-def _mark(row: RowMapping) -> Mark:
+def _mark(row: RowMapping) -> TimelineEvent:
     data = row["data"]
     about = data.get("after") if row["kind"] == "reshard" else data.get("cause")
-    return Mark(
+    return TimelineEvent(
         n=row["position"],
         ts=row["ts"],
         kind=row["kind"],

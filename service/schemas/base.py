@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 
 class Value(BaseModel):
-    # The server sends every field, so those with a default are said to be there: only requests may leave them out.
+    # The server sends every field, so the schema of a response requires those with a default too.
     model_config = ConfigDict(extra="ignore", frozen=True, json_schema_serialization_defaults_required=True)
 
 

@@ -8,24 +8,24 @@ from .base import Value
 
 
 class Checkpoint(Value):
-    """A complete checkpoint that a job told of, and what has become of it."""
+    """A complete checkpoint of a job, and its current state."""
 
-    n: int = Field(description="Its place in the job's story.")
-    ts: float = Field(description="Unix seconds.")
+    n: int = Field(description="Position in the job's history.")
+    ts: float = Field(description="Time in Unix seconds.")
     attempt: int
     step: int
     state: Literal["present", "damaged", "removed"] = Field(
-        description="`removed`: by a later save, to make room (`train.checkpoint.keep`), or by hand, as a verification found. `damaged`: "
-        "a restore or a verification found files that are not as they were saved. Neither can be resumed from, verified or exported."
+        description="`present`, `damaged` (a restore or a verification found that files differ from what was saved) or `removed` (by a "
+        "later save, see `train.checkpoint.keep`, or by hand). Only a present checkpoint can be resumed from, verified or exported."
     )
     path: str
     bytes: int | None = None
-    seconds: float | None = Field(None, description="Until it was complete.")
-    held_s: float | None = Field(None, description="Of those, training was held.")
+    seconds: float | None = Field(None, description="Seconds until the checkpoint was complete.")
+    held_s: float | None = Field(None, description="Seconds for which the save blocked training.")
 
 
 class Checkpoints(Value):
-    """Checkpoints, newest first; `next` is the `before` of the next request, null at the end."""
+    """One page of checkpoints, newest first. `next` is the `before` of the next request, null on the last page."""
 
     items: list[Checkpoint]
     next: int | None = None

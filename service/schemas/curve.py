@@ -1,4 +1,4 @@
-"""Numbers of many steps, bucket by bucket."""
+"""Metrics over a range of steps, in buckets."""
 
 from typing import Any
 
@@ -11,27 +11,31 @@ from .step import Evaluation
 
 
 class Series(Value):
-    """One number of the steps, bucket by bucket, to six digits; null where no step of a bucket had it."""
+    """One metric by bucket, rounded to six digits; null where no step of a bucket has it."""
 
-    mean: list[float | None]
-    low: list[float | None] | None = Field(None, description="null where each step has a bucket of its own.")
-    high: list[float | None] | None = None
-    last: float | None = Field(
-        None, description="At the range's last step (`end`), which shares its bucket with others."
+    mean: list[float | None] = Field(description="Mean by bucket.")
+    low: list[float | None] | None = Field(None, description="Lowest value by bucket; null if each bucket is one step.")
+    high: list[float | None] | None = Field(
+        None, description="Highest value by bucket; null if each bucket is one step."
     )
+    last: float | None = Field(None, description="Value at the last step of the range (`end`).")
 
 
 class Curves(Value):
-    """Several numbers over a range of steps, in columns. Extremes of each bucket stay."""
+    """Several metrics over a range of steps, as columns. Each bucket has its mean, lowest and highest value."""
 
-    width: int = Field(description="Steps of a bucket, a power of two.")
-    starts: list[int] = Field(description="First step of each bucket; those without a step are left out.")
-    series: dict[str, Series] = Field(description="By name; those that no step of the range had are left out.")
-    evals: list[Evaluation] = Field(default_factory=list, description="Validations of the whole job, evenly thinned.")
-    end: int = Field(0, description="The last step of the range; 0 without any.")
+    width: int = Field(description="Number of steps in a bucket, a power of two.")
+    starts: list[int] = Field(description="First step of each bucket. Buckets without a step are left out.")
+    series: dict[str, Series] = Field(
+        description="Metric name → values. Metrics that no step of the range has are left out."
+    )
+    evals: list[Evaluation] = Field(default_factory=list, description="Validations of the whole job, thinned evenly.")
+    end: int = Field(0, description="Last step of the range; 0 if the range has no step.")
     last_step: int = Field(0, description="The job's newest step.")
-    cursor: CursorText = Field("0.0.0", description="An event stream after it continues the curves without a gap.")
+    cursor: CursorText = Field(
+        "0.0.0", description="Cursor from which an event stream continues the curves without a gap."
+    )
 
     def to_pandas(self) -> Any:
-        """As a `pandas.DataFrame` by each bucket's first step: means, with `…_low` and `…_high`. Needs the extra `pandas`."""
+        """The means as a `pandas.DataFrame` indexed by each bucket's first step, with `…_low` and `…_high`. Needs the extra `pandas`."""
         return dataframes.of_curves(self)

@@ -1,11 +1,11 @@
-"""What a job tells as a `pandas.DataFrame`, of which only the extra `pandas` knows."""
+"""Metrics as a `pandas.DataFrame`. Needs the extra `pandas`, which is imported on use."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .curve import Curves
-    from .rank import Ranks, RankSample
+    from .rank import RankMetrics, RankMetricsPage
     from .step import Metrics
 
 
@@ -34,7 +34,7 @@ def columns(curves: "Curves") -> Iterable[tuple[str, list[float | None]]]:
             yield f"{name}_high", one.high
 
 
-def of_ranks(ranks: "Ranks") -> Any:
+def of_ranks(ranks: "RankMetricsPage") -> Any:
     """By step and rank, the oldest first."""
     names = ["attempt", "step", "rank", "ts", "step_s", "busy_s", "wait_s", "memory", "node", "slow"]
     rows = [row for sample in reversed(ranks.items) for row in _rows(sample)]
@@ -43,7 +43,7 @@ def of_ranks(ranks: "Ranks") -> Any:
     return frame.set_index(["attempt", "step", "rank"])
 
 
-def _rows(sample: "RankSample") -> Iterable[dict[str, Any]]:
+def _rows(sample: "RankMetrics") -> Iterable[dict[str, Any]]:
     for rank, step_s in enumerate(sample.step_s):
         node = sample.node_of[rank]
         yield {

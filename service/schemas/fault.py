@@ -7,33 +7,43 @@ from .base import Timestamp, Value
 
 
 class FaultRequest(BaseModel):
-    """A fault to strike a running job with. Each strikes once."""
+    """A fault to inject into a running job. Each fault is injected once."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     kind: Kind = Field(
-        description="`kill-rank` (its trainer), `kill-actor` (the rank's actor), `hang-rank` (its trainer is stopped), `slow-rank`, "
-        "`kill-supervisor`, `corrupt-checkpoint` (a bit of the newest)."
+        description="Kind of fault: `kill-rank` (kills its trainer), `kill-actor` (kills the rank's actor), `hang-rank` (stops its "
+        "trainer), `slow-rank`, `kill-supervisor` or `corrupt-checkpoint` (flips a bit of the newest checkpoint)."
     )
-    rank: int | None = Field(None, ge=0, le=2**31 - 1, description="Of the kinds that end in a rank or actor.")
+    rank: int | None = Field(
+        None, ge=0, le=2**31 - 1, description="Target rank; required by kinds that end in `-rank` or `-actor`."
+    )
     by_ms: float | None = Field(
-        None, gt=0, le=60_000, allow_inf_nan=False, description="`slow-rank`: per step; 50 if not said."
+        None,
+        gt=0,
+        le=60_000,
+        allow_inf_nan=False,
+        description="Delay of `slow-rank` in milliseconds per step; 50 by default.",
     )
     for_s: float | None = Field(
-        None, gt=0, le=86_400, allow_inf_nan=False, description="`slow-rank`: for so long; 20 if not said."
+        None, gt=0, le=86_400, allow_inf_nan=False, description="Duration of `slow-rank` in seconds; 20 by default."
     )
 
 
 class Fault(Value):
-    """A fault that was asked for. The event `fault` tells when it was struck, and what was done."""
+    """A requested fault. The event `fault` reports when it was injected, and its effect."""
 
     id: str
     job: str
-    attempt: int = Field(description="The attempt that it is meant for: one that ends before is not struck.")
+    attempt: int = Field(
+        description="Attempt for which the fault is meant. If that attempt ends first, the fault is not injected."
+    )
     kind: str
     rank: int | None = None
     by_ms: float | None = None
     for_s: float | None = None
-    actor: str = Field(description="Who asked.")
+    actor: str = Field(description="Name of the user who requested the fault.")
     asked_at: Timestamp
-    settled_at: Timestamp | None = Field(None, description="When it was struck, or missed.")
+    settled_at: Timestamp | None = Field(
+        None, description="Time at which the fault was injected, or its attempt ended without it."
+    )

@@ -1,4 +1,4 @@
-"""Everything that happened to a job, a page at a time."""
+"""Events of a job, page by page."""
 
 from typing import Any, Literal
 
@@ -7,18 +7,20 @@ from pydantic import Field
 from .base import Value
 
 
-class StoryEntry(Value):
-    """One thing that happened to a job."""
+class HistoryEntry(Value):
+    """One event of a job."""
 
-    n: int = Field(description="Its place in the job's story.")
-    ts: float = Field(description="Unix seconds.")
+    n: int = Field(description="Position in the job's history.")
+    ts: float = Field(description="Time in Unix seconds.")
     attempt: int
     kind: Literal["state", "checkpoint", "incident", "repair", "reshard", "fault"]
-    data: dict[str, Any] = Field(description="What the event tells; of an incident, not its stacks and last lines.")
+    data: dict[str, Any] = Field(
+        description="Data of the event. An incident's stack traces and log lines are left out."
+    )
 
 
-class Story(Value):
-    """What happened, newest first; `next` is the `before` of the next request, null at the end."""
+class HistoryPage(Value):
+    """One page of events, newest first. `next` is the `before` of the next request, null on the last page."""
 
-    items: list[StoryEntry]
+    items: list[HistoryEntry]
     next: int | None = None

@@ -1,4 +1,4 @@
-"""A job as its row and newest step have it."""
+"""Jobs: state, progress, summary, and lists of them."""
 
 from enum import StrEnum
 from typing import Any
@@ -12,89 +12,100 @@ from .problem import FieldError
 
 
 class Progress(Value):
-    """How far a job's training is. Losses are nats per token."""
+    """Training progress of a job. Losses are in nats per token."""
 
     step: int
     steps: int
     loss: float | None = None
     tokens: int | None = None
     tokens_per_s: float | None = None
-    eta_s: float | None = Field(None, description="Seconds to the last step at the pace of the last steps.")
+    eta_s: float | None = Field(
+        None, description="Estimated seconds to the last step, at the speed of the most recent steps."
+    )
 
 
 class Summary(Value):
-    """What a finished training tells. Losses are nats per token."""
+    """Results of a finished training run. Losses are in nats per token."""
 
-    first_loss: float | None = Field(None, description="Of the first step.")
-    last_loss: float | None = Field(None, description="Mean of the last `last_steps` steps.")
+    first_loss: float | None = Field(None, description="Loss of the first step.")
+    last_loss: float | None = Field(None, description="Mean loss of the last `last_steps` steps.")
     last_steps: int | None = Field(
-        None, description="A tenth of the run, from 1 to 20: a single batch's loss varies by much."
+        None, description="Number of steps averaged in `last_loss`: a tenth of the run, from 1 to 20."
     )
     validation_loss: float | None = None
     unigram_loss: float | None = Field(
-        None, description="Of a model that knows token frequencies alone, on the same validation split."
+        None, description="Loss of a unigram model (token frequencies only) on the same validation split."
     )
     tokens: int | None = None
     tokens_per_s: float | None = None
     tokens_per_s_device: float | None = None
     mfu: float | None = Field(
-        None, description="Share of the devices' peak FLOP/s, 0 to 1; null where that is not known."
+        None, description="Model FLOPs utilization, from 0 to 1; null if the devices' peak FLOP/s is not known."
     )
     mfu_formula: str | None = None
-    time_to_first_step_s: float | None = Field(None, description="From the job's creation to its first step.")
+    time_to_first_step_s: float | None = Field(None, description="Seconds from the job's creation to its first step.")
     checkpoint: str | None = None
     export: str | None = Field(
-        None, description="The Hugging Face folder that the job wrote (`train.checkpoint.export`)."
+        None, description="Path of the Hugging Face folder that the job wrote (`train.checkpoint.export`)."
     )
     steps: int | None = None
 
 
 class Budget(Value):
+    """How many attempts or repairs are used, and how many are allowed."""
+
     used: int = 0
     most: int = 0
 
 
 class Budgets(Value):
-    """What keeps a job alive: how much of it is used."""
+    """How many new attempts and repairs a job has used, and how many it is allowed."""
 
-    restarts: Budget = Field(Budget(), description="New attempts after faults of machines.")
-    retries: Budget = Field(Budget(), description="New attempts after exceptions of the training code.")
-    repairs: Budget = Field(Budget(), description="Repairs in place, of the newest attempt.")
+    restarts: Budget = Field(Budget(), description="New attempts after machine faults.")
+    retries: Budget = Field(Budget(), description="New attempts after exceptions in the training code.")
+    repairs: Budget = Field(Budget(), description="Repairs in place during the newest attempt.")
 
 
 class Job(Value):
-    """A job as the store knows it."""
+    """A job as it is stored."""
 
     id: str
     name: str
-    state: str = Field(description="queued, placing, starting, running, …, succeeded, failed, cancelled.")
-    reason: str | None = Field(None, description="Code of why the job is in this state.")
+    state: str = Field(
+        description="The job's state: queued, placing, starting, running, …, succeeded, failed or cancelled."
+    )
+    reason: str | None = Field(None, description="Code of the reason for this state.")
     message: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     spec: dict[str, Any] = Field(default_factory=dict, title="Submitted spec")  # else generators call it `JobSpec` too
-    layout: str = Field("", description="The layout in words, such as `data 2 (ZeRO-1) × tensor 2`.")
-    batch: str = Field("", description="The batch maths in words.")
+    layout: str = Field("", description="The parallel layout as text, such as `data 2 (ZeRO-1) × tensor 2`.")
+    batch: str = Field("", description="How the global batch is split, as text.")
     world_size: int = 1
-    device: str | None = Field(None, description="`cpu` or `cuda`, once decided.")
+    device: str | None = Field(None, description="`cpu` or `cuda`; null until the scheduler has chosen.")
     attempt: int = 0
     restarts: int = 0
     budgets: Budgets = Budgets()
-    retry_at: Timestamp | None = Field(None, description="A lost job's next attempt is not placed before.")
+    retry_at: Timestamp | None = Field(
+        None, description="Earliest time of the next attempt; null if the job is not backing off."
+    )
     created_at: Timestamp
     started_at: Timestamp | None = None
     finished_at: Timestamp | None = None
     progress: Progress | None = None
     summary: Summary | None = None
     checkpoint: str | None = Field(None, description="Path of the newest complete checkpoint.")
-    parent: str | None = Field(None, description="Id of the job whose checkpoint it began with.")
+    parent: str | None = Field(None, description="Id of the job whose checkpoint this job resumed from.")
     warnings: list[FieldError] = Field(
-        default_factory=list, description="In the answer to its submission: options of the spec that have no effect."
+        default_factory=list,
+        description="Options of the spec that have no effect; set in the response to a submission only.",
     )
-    cursor: CursorText = Field("0.0.0", description="The end of the job's story now: a stream after it misses nothing.")
+    cursor: CursorText = Field(
+        "0.0.0", description="Cursor at the end of the job's events. A stream after it misses no event."
+    )
 
 
 class Order(StrEnum):
-    """In which jobs are listed. An index has each, so that a page begins where the one before ended, however many there are."""
+    """Order of a list of jobs. Each order has an index, so every page costs the same."""
 
     NEWEST = "newest"
     OLDEST = "oldest"
@@ -102,14 +113,14 @@ class Order(StrEnum):
 
 
 class Jobs(Value):
-    """One page of jobs; `next` is the cursor of the page after it."""
+    """One page of jobs. `next` is the cursor of the following page, null on the last one."""
 
     items: list[Job]
     next: str | None = None
 
 
 class LayoutChange(BaseModel):
-    """The layout that a job goes on with."""
+    """The layout with which a job continues."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

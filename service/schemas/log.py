@@ -6,7 +6,7 @@ from .base import Value
 
 
 class LogLine(Value):
-    """One line of one rank. `n` is its place in the job's log, `line` its place in the rank's stream."""
+    """One log line of a rank. `n` is its position in the job's log, `line` its number in the rank's stream."""
 
     n: int
     rank: int
@@ -14,20 +14,20 @@ class LogLine(Value):
     line: int = 0
     stream: str = "stdout"
     text: str
-    ts: float | None = Field(None, description="Unix seconds.")
+    ts: float | None = Field(None, description="Time in Unix seconds.")
 
 
 class Logs(Value):
-    """Log lines in order; `next` is the `after` of the next request, null when there is no more for now."""
+    """Log lines in order. `next` is the `after` of the next request, null if there are no further lines yet."""
 
     lines: list[LogLine]
     next: int | None = None
 
 
-class LogHits(Value):
-    """Lines that match, in order, of the stretch that was looked through. A log is never looked through as a whole."""
+class LogSearchResult(Value):
+    """Matching lines, in order, of the part of the log that this request scanned."""
 
     lines: list[LogLine]
-    looked: int = Field(description="How far: pass it as `after` to look on.")
-    last: int = Field(description="The log's last place just now.")
-    done: bool = Field(description="The log's end was reached.")
+    scanned_to: int = Field(description="Position up to which the log was scanned; pass it as `after` to continue.")
+    end: int = Field(description="Last position of the log at the time of the request.")
+    done: bool = Field(description="Whether the scan reached the end of the log.")

@@ -28,45 +28,47 @@ class ClusterNode(Value):
 
 
 class Cordon(Value):
-    """New gangs keep away from a machine."""
+    """A machine on which no new gang is placed."""
 
     node: str
     since: Timestamp
-    until: Timestamp | None = Field(None, description="null: until somebody lifts it.")
-    by_hand: bool = Field(False, description="An operator's word; else the machine's faults brought it about.")
+    until: Timestamp | None = Field(None, description="End of the cordon; null if it stays until an operator lifts it.")
+    by_hand: bool = Field(False, description="Whether an operator cordoned the machine; false if its faults did.")
     actor: str = ""
     message: str = ""
-    ended_at: Timestamp | None = Field(None, description="Lifted before its time.")
+    ended_at: Timestamp | None = Field(None, description="Time at which the cordon was lifted early.")
     ended_by: str | None = None
 
 
 class Cordons(Value):
-    """Cordons, the newest first."""
+    """Cordons, newest first."""
 
     items: list[Cordon]
 
 
-class Devices(Value):
-    """A machine's devices of one kind, in ranks: a GPU takes one, a core SHARDYARD_CPU_RANKS_PER_CORE."""
+class DeviceCapacity(Value):
+    """Devices of one kind on a machine, counted in ranks: one per GPU, SHARDYARD_CPU_RANKS_PER_CORE per core."""
 
-    kind: str = Field(description="`cpu` or `cuda`.")
+    kind: str = Field(description="Kind of device: `cpu` or `cuda`.")
     all: int
     free: int
 
 
 class Replicas(Value):
+    """Smallest and largest number of data-parallel replicas of an elastic job."""
+
     min: int
     max: int
 
 
-class Holding(Value):
-    """What one job's gang has of a machine."""
+class NodeAllocation(Value):
+    """Devices of a machine that one job's gang occupies."""
 
     job: str
     name: str
     state: str
-    ranks: int = Field(description="Devices, those of its spares too.")
-    elastic: Replicas | None = Field(None, description="Between which numbers of replicas the job may go on.")
+    ranks: int = Field(description="Number of devices, including those of hot spares.")
+    elastic: Replicas | None = Field(None, description="Range of replicas of an elastic job; null for other jobs.")
 
 
 class Node(Value):
@@ -74,7 +76,9 @@ class Node(Value):
 
     id: str
     host: str
-    cluster: str = Field(description="Its cluster's name (SHARDYARD_CLUSTER): several may share a database.")
+    cluster: str = Field(
+        description="Name of the machine's cluster (SHARDYARD_CLUSTER). Several clusters can share a database."
+    )
     alive: bool
     cpu: float
     gpu: float
@@ -82,15 +86,20 @@ class Node(Value):
     gpu_used: float = 0
     memory_bytes: int = 0
     seen_at: Timestamp | None = None
-    faults: int = Field(0, description="Attempts that it broke lately (SHARDYARD_CORDON_WINDOW_S).")
-    cordon: Cordon | None = Field(None, description="What keeps new gangs away from it now.")
-    in_use: bool = Field(
-        True, description="New gangs may come to it; true of the last one, too, when faults cordoned all."
+    faults: int = Field(
+        0, description="Number of attempts that failed because of this machine within SHARDYARD_CORDON_WINDOW_S."
     )
-    devices: list[Devices] = Field(default_factory=list)
-    held: list[Holding] = Field(default_factory=list, description="Who has them, the largest first.")
-    held_more: int = Field(0, description="Gangs beyond those in `held`.")
+    cordon: Cordon | None = Field(None, description="The machine's active cordon; null if it has none.")
+    in_use: bool = Field(
+        True,
+        description="Whether new gangs can be placed on the machine. If faults cordoned every machine, one stays in use.",
+    )
+    devices: list[DeviceCapacity] = Field(default_factory=list)
+    held: list[NodeAllocation] = Field(default_factory=list, description="Gangs on the machine, the largest first.")
+    held_more: int = Field(0, description="Number of gangs that `held` leaves out.")
 
 
 class Nodes(Value):
+    """The machines of the cluster."""
+
     items: list[Node]

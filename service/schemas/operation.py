@@ -6,54 +6,58 @@ from .base import Timestamp, Value
 
 
 class Verified(Value):
-    """How a checkpoint was found where gangs run: every file against its checksum."""
+    """Result of a verification, which compares every file of a checkpoint with its checksum."""
 
-    verdict: str = Field(description="`whole`, `damaged`, or `removed` (to make room, or by hand).")
-    message: str | None = Field(None, description="What is damaged.")
-    damaged: list[str] = Field(description="Files that are not as they were saved, at most 20 of them.")
-    damaged_files: int = 0
-    files: int = Field(0, description="That were compared.")
-    bytes: int = 0
+    verdict: str = Field(
+        description="State of the checkpoint: `whole`, `damaged`, or `removed` (by a later save, or by hand)."
+    )
+    message: str | None = Field(None, description="What is damaged, as text.")
+    damaged: list[str] = Field(description="Files that differ from what was saved, at most 20.")
+    damaged_files: int = Field(0, description="Number of files that differ from what was saved.")
+    files: int = Field(0, description="Number of files that were compared.")
+    bytes: int = Field(0, description="Bytes that were compared.")
 
 
 class Exported(Value):
-    """A checkpoint's weights as a Hugging Face folder, in the job's own."""
+    """Result of an export: a checkpoint's weights as a Hugging Face folder beside the job's checkpoints."""
 
     path: str
     dtype: str
     files: int
     parameters: int
-    bytes: int = Field(description="Of the files of weights.")
+    bytes: int = Field(description="Size of the weight files in bytes.")
 
 
 class OperationError(Value):
+    """Why an operation failed. `code` is stable."""
+
     code: str
     message: str
     remedy: str
 
 
 class Operation(Value):
-    """Something that the cluster was asked to do with a checkpoint. Both kinds may be asked for again."""
+    """A verification or an export of a checkpoint, which the cluster runs. Both can be repeated."""
 
     id: str
     job: str
-    kind: str = Field(description="`verify` or `export`.")
-    n: int = Field(description="The checkpoint's place in the job's story.")
+    kind: str = Field(description="Kind of operation: `verify` or `export`.")
+    n: int = Field(description="Position of the checkpoint in the job's history.")
     step: int
-    path: str = Field(description="The checkpoint's.")
-    dtype: str | None = Field(None, description="Of an export's weights.")
-    state: str = Field(description="`pending`, `running`, `done` or `failed`.")
-    verified: Verified | None = Field(None, description="When a `verify` is done.")
-    exported: Exported | None = Field(None, description="When an `export` is done.")
-    error: OperationError | None = Field(None, description="When it has failed.")
-    actor: str = Field(description="Who asked.")
+    path: str = Field(description="Path of the checkpoint.")
+    dtype: str | None = Field(None, description="Data type of exported weights; null for a verification.")
+    state: str = Field(description="State of the operation: `pending`, `running`, `done` or `failed`.")
+    verified: Verified | None = Field(None, description="Result of a finished verification.")
+    exported: Exported | None = Field(None, description="Result of a finished export.")
+    error: OperationError | None = Field(None, description="Why the operation failed; null if it did not.")
+    actor: str = Field(description="Name of the user who requested the operation.")
     asked_at: Timestamp
     started_at: Timestamp | None = None
-    settled_at: Timestamp | None = Field(None, description="When it was done or failed.")
+    settled_at: Timestamp | None = Field(None, description="Time at which the operation was done or failed.")
 
 
 class Operations(Value):
-    """Operations, newest first; `next` is the `before` of the next request, null at the end."""
+    """One page of operations, newest first. `next` is the `before` of the next request, null on the last page."""
 
     items: list[Operation]
     next: str | None = None

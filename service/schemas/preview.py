@@ -1,4 +1,4 @@
-"""What a spec would run as."""
+"""What a spec would run as, without a submission."""
 
 from pydantic import Field
 
@@ -7,7 +7,7 @@ from .problem import FieldError
 
 
 class Form(Value):
-    """A layout that an elastic job may have; `layout` and `batch` in words."""
+    """A layout that an elastic job may run with. `layout` and `batch` are text."""
 
     data: int
     world_size: int
@@ -16,23 +16,25 @@ class Form(Value):
 
 
 class Preview(Value):
-    """What a spec would run as, if it were submitted now."""
+    """What a spec would run as if it were submitted now."""
 
     name: str
-    layout: str = Field(description="The layout in words.")
-    batch: str = Field(description="The batch maths in words.")
+    layout: str = Field(description="The parallel layout as text.")
+    batch: str = Field(description="How the global batch is split, as text.")
     world_size: int
-    spares: int = Field(0, description="Warm spares, each on a device of its own.")
+    spares: int = Field(0, description="Number of hot spares, each on its own device.")
     global_batch: int = Field(description="Sequences per step: data × microbatches × micro_batch.")
     data: int
     microbatches: int
     micro_batch: int
     tokens_per_step: int
-    tokens: int = Field(description="Of all steps.")
+    tokens: int = Field(description="Tokens of all steps together.")
     parameters: int | None = Field(
         None,
-        description="null where the API cannot count them: a module of your own, or files that only the workers see.",
+        description="Number of parameters; null for a custom module, or if only the workers can read the model's files.",
     )
-    forms: list[Form] = Field(default_factory=list, description="Of an elastic job, the largest first.")
-    resume: str | None = Field(None, description="The checkpoint that `resume_from` means now.")
+    forms: list[Form] = Field(
+        default_factory=list, description="Layouts that an elastic job may run with, the largest first."
+    )
+    resume: str | None = Field(None, description="Path of the checkpoint that `resume_from` resolves to now.")
     warnings: list[FieldError] = Field(default_factory=list, description="Options of the spec that have no effect.")

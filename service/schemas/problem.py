@@ -1,4 +1,4 @@
-"""What is wrong with a request, field by field, as every refusal says it."""
+"""Errors of a request, field by field."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from .base import Value
 
 
 class FieldError(Value):
-    """One thing that is wrong, and what to do. `field` is a dotted path into the body, or a parameter's name."""
+    """One error and its remedy. `field` is a dotted path into the body, or a parameter's name."""
 
     field: str | None = None
     message: str
@@ -14,7 +14,7 @@ class FieldError(Value):
 
 
 class Problem(Value):
-    """RFC 9457 problem details; `code` is stable, `detail` is for people."""
+    """RFC 9457 problem details. `code` is stable; `detail` is for people."""
 
     type: str
     title: str

@@ -1,4 +1,4 @@
-"""What each rank of a job does."""
+"""Metrics of a job's ranks."""
 
 from typing import Any
 
@@ -9,54 +9,56 @@ from .base import Value
 
 
 class SlowRank(Value):
-    """A rank whose own work takes longer than its peers', so that the others wait for it."""
+    """A rank that is slower than its peers, so that the others wait for it."""
 
     rank: int
-    busy_s: float = Field(description="Seconds of own work in each step.")
-    usual_s: float = Field(description="The median of its peers: ranks with an equal share of the work.")
-    message: str = Field(description="One sentence for people.")
+    busy_s: float = Field(description="Seconds per step in which the rank itself works.")
+    usual_s: float = Field(description="Median of that time over its peers, the ranks with an equal share of the work.")
+    message: str = Field(description="The finding as one sentence.")
 
 
-class RankSample(Value):
-    """What each rank did lately: lists by rank, means over `steps` steps up to `step`; null where it is not known."""
+class RankMetrics(Value):
+    """Metrics of every rank: lists indexed by rank, means over `steps` steps up to `step`; null where a value is not known."""
 
-    n: int = Field(description="Its place among the job's samples.")
-    ts: float = Field(description="Unix seconds.")
+    n: int = Field(description="Position among the job's samples.")
+    ts: float = Field(description="Time in Unix seconds.")
     attempt: int
     step: int
     steps: int
     axes: dict[str, int] | None = Field(
-        description="Mesh axis → degree, the outermost first: ranks count through them, the last one fastest."
+        description="Mesh axis → degree, the outermost first. The last axis varies fastest with the rank."
     )
-    parts: list[int] | None = Field(description="By rank: those with the same number do equal work.")
-    step_s: list[float | None] = Field(description="Seconds of a step.")
-    busy_s: list[float | None] = Field(description="Of those, the rank's own work.")
-    wait_s: list[float | None] = Field(description="Of those, waiting for other ranks.")
-    memory: list[int | None] = Field(description="Bytes.")
-    memory_of: str | None = Field(description="`allocated` (by torch, on CUDA), or `resident` (the trainer's process).")
-    nodes: list[str] = Field(description="Ids of the machines.")
-    node_of: list[int | None] = Field(description="By rank: place in `nodes`.")
-    slow: SlowRank | None = Field(description="The rank that makes the others wait, if one does.")
+    parts: list[int] | None = Field(description="Work group by rank. Ranks of one group do equal work.")
+    step_s: list[float | None] = Field(description="Seconds per step, by rank.")
+    busy_s: list[float | None] = Field(description="Seconds per step in which the rank itself works, by rank.")
+    wait_s: list[float | None] = Field(description="Seconds per step in which the rank waits for other ranks, by rank.")
+    memory: list[int | None] = Field(description="Memory in bytes, by rank.")
+    memory_of: str | None = Field(
+        description="What `memory` measures: `allocated` (by torch, on CUDA) or `resident` (the trainer process)."
+    )
+    nodes: list[str] = Field(description="Ids of the machines on which the ranks run.")
+    node_of: list[int | None] = Field(description="Index in `nodes`, by rank.")
+    slow: SlowRank | None = Field(description="The rank for which the others wait; null if there is none.")
 
     def place(self, rank: int) -> dict[str, int]:
-        """A rank's coordinate on each axis; empty where the axes are not known."""
+        """Returns a rank's coordinate on each axis; empty if the axes are not known."""
         found: dict[str, int] = {}
         for axis, degree in reversed((self.axes or {}).items()):
             rank, found[axis] = divmod(rank, degree)
         return {axis: found[axis] for axis in self.axes or {}}
 
 
-class Ranks(Value):
-    """Samples of what each rank does, newest first; `next` is the `before` of the next request, null at the end.
+class RankMetricsPage(Value):
+    """One page of rank metrics, newest first. `next` is the `before` of the next request, null on the last page.
 
-    Of a long job the oldest are thinned out: `first` and `last` are places of samples that are there, between them some are not.
+    The oldest samples of a long job are thinned out, so positions between `first` and `last` can be missing.
     """
 
-    items: list[RankSample]
-    first: int | None = Field(None, description="Place of the oldest sample.")
-    last: int | None = Field(None, description="Place of the newest sample.")
+    items: list[RankMetrics]
+    first: int | None = Field(None, description="Position of the oldest sample.")
+    last: int | None = Field(None, description="Position of the newest sample.")
     next: int | None = None
 
     def to_pandas(self) -> Any:
-        """As a `pandas.DataFrame` by attempt, step and rank, with the rank's place on each axis. Needs the extra `pandas`."""
+        """The samples as a `pandas.DataFrame` indexed by attempt, step and rank, with coordinates by axis. Needs the extra `pandas`."""
         return dataframes.of_ranks(self)

@@ -1,41 +1,45 @@
-"""Memory and traffic of a job's ranks."""
+"""Memory use and communication volume of a job's ranks."""
 
 from pydantic import Field
 
 from .base import Value
 
 
-class Held(Value):
-    """What a rank holds of one kind, in bytes: measured beside the formula."""
+class MemoryUsage(Value):
+    """Memory of one kind per rank, in bytes: measured, and by the cost model."""
 
-    kind: str = Field(description="`parameters`, `gradients`, `optimizer`, `activations`; on CUDA `allocated`.")
-    least: float | None = Field(description="Measured, the least of all ranks.")
-    most: float | None = Field(description="Measured, the most of all ranks.")
-    formula: str | None = Field(description="In words: Ψ parameters of the rank.")
-    low: float | None = Field(description="What the formula says, the least of all ranks or its lower bound.")
-    high: float | None = Field(description="What the formula says, the most of all ranks or its upper bound.")
-    reason: str | None = Field(description="Why there is no formula.")
+    kind: str = Field(
+        description="Kind of memory: `parameters`, `gradients`, `optimizer`, `activations`; on CUDA also `allocated`."
+    )
+    least: float | None = Field(description="Smallest measured value over all ranks.")
+    most: float | None = Field(description="Largest measured value over all ranks.")
+    formula: str | None = Field(
+        description="Formula of the cost model as text; Ψ is the number of parameters of the rank."
+    )
+    low: float | None = Field(description="Smallest estimate over all ranks, or the lower bound.")
+    high: float | None = Field(description="Largest estimate over all ranks, or the upper bound.")
+    reason: str | None = Field(description="Why the cost model has no formula for this; null if it has one.")
 
 
-class Flow(Value):
-    """What rank 0 sends in a step of one collective on one mesh axis: logical traffic, whatever the backend does."""
+class CommVolume(Value):
+    """What rank 0 sends per step with one collective on one mesh axis. Counts logical traffic, independent of the backend."""
 
     axis: str
     collective: str
-    calls: int | None = Field(description="Measured, as are `elements` and `bytes`.")
-    elements: float | None
-    bytes: float | None
-    formula: str | None = Field(description="In words.")
-    formula_elements: float | None
-    formula_bytes: float | None
-    reason: str | None = Field(description="Why there is no formula.")
+    calls: int | None = Field(description="Measured number of calls.")
+    elements: float | None = Field(description="Measured number of elements.")
+    bytes: float | None = Field(description="Measured bytes.")
+    formula: str | None = Field(description="Formula of the cost model as text.")
+    formula_elements: float | None = Field(description="Estimated number of elements.")
+    formula_bytes: float | None = Field(description="Estimated bytes.")
+    reason: str | None = Field(description="Why the cost model has no formula for this; null if it has one.")
 
 
-class JobResources(Value):
-    """Memory and traffic of a job, by formula and as its newest probe measured them."""
+class ResourceReport(Value):
+    """Memory use and communication volume of a job: by the cost model, and as its newest probe measured them."""
 
     layout: str
-    step: int | None = Field(description="The probed step; null before the first.")
-    memory: list[Held]
-    traffic: list[Flow]
-    reason: str | None = Field(description="Why there is no formula at all.")
+    step: int | None = Field(description="Step of the newest probe; null before the first one.")
+    memory: list[MemoryUsage]
+    traffic: list[CommVolume]
+    reason: str | None = Field(description="Why the cost model does not cover this job; null if it does.")

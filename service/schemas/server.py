@@ -6,40 +6,46 @@ from .base import Value
 
 
 class Server(Value):
-    """What this control plane is, and what it allows."""
+    """Version and permitted features of this control plane."""
 
     version: str
-    fault_injection: bool = Field(description="Faults may be struck at running jobs (SHARDYARD_FAULT_INJECTION).")
-    authentication: bool = Field(True, description="Whether it asks for an access token.")
+    fault_injection: bool = Field(
+        description="Whether faults can be injected into running jobs (SHARDYARD_FAULT_INJECTION)."
+    )
+    authentication: bool = Field(True, description="Whether requests need an access token.")
 
 
 class Template(Value):
-    """A spec to begin with."""
+    """An example spec."""
 
     name: str
-    about: str = Field(description="What it shows.")
+    about: str = Field(description="What the example shows.")
     text: str = Field(description="The spec as YAML.")
 
 
 class Templates(Value):
+    """The example specs of this version."""
+
     items: list[Template]
 
 
 class Health(Value):
+    """Whether the process responds."""
+
     status: str
 
 
 class Check(Value):
-    """One thing that the API needs."""
+    """State of one dependency of the API."""
 
     ok: bool
-    code: str | None = Field(None, description="What is wrong, as in a refusal's `code`.")
+    code: str | None = Field(None, description="Error code; null if the dependency works.")
     message: str | None = None
     remedy: str | None = None
 
 
 class Readiness(Value):
-    """Whether this API can do its work: `status` is `ready`, `degraded` (it serves what is stored) or `unready`."""
+    """Readiness of this API. `status` is `ready`, `degraded` (only stored data is served) or `unready`."""
 
     status: str
     checks: dict[str, Check]

@@ -1,4 +1,4 @@
-"""How a browser signs in."""
+"""Sign-in of browsers."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -6,22 +6,22 @@ from .base import Value
 
 
 class SignIn(BaseModel):
-    """What signs a browser in: one of the two."""
+    """Credentials of a browser: either a token or a code."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
     token: str | None = Field(None, max_length=1024, description="The access token.")
-    code: str | None = Field(None, max_length=1024, description="Of `shardyard open`; good once.")
+    code: str | None = Field(None, max_length=1024, description="One-time code from `shardyard open`.")
 
 
 class Session(Value):
-    """A browser's session; its cookie comes with the answer."""
+    """A browser's session. The response sets its cookie."""
 
-    seconds: int = Field(description="Until it ends.")
+    seconds: int = Field(description="Seconds until the session ends.")
 
 
 class SignInCode(Value):
-    """A code that signs a browser in once, in the fragment of a page's address: `#code=…`."""
+    """A code that signs a browser in once. It goes into the fragment of a page's address: `#code=…`."""
 
     code: str
-    seconds: int = Field(description="Until it expires.")
+    seconds: int = Field(description="Seconds until the code expires.")

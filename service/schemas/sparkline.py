@@ -1,10 +1,10 @@
-"""The loss of many jobs at a glance."""
+"""Loss sparklines of many jobs."""
 
 from .base import Value
 
 
-class Outline(Value):
-    """A job's loss in at most 64 buckets, bucket i of the steps from i · width + 1 to (i + 1) · width; extremes stay."""
+class LossSparkline(Value):
+    """A job's loss in at most 64 buckets: the lowest and highest of each. Bucket i covers steps i · width + 1 to (i + 1) · width."""
 
     job: str
     width: int
@@ -12,7 +12,7 @@ class Outline(Value):
     high: list[float | None]
 
 
-class Outlines(Value):
-    """Those of the jobs that told a step."""
+class LossSparklines(Value):
+    """Loss sparklines of the jobs that have recorded a step."""
 
-    items: list[Outline]
+    items: list[LossSparkline]

@@ -10,11 +10,11 @@ from .cursor import CursorText
 
 
 class Step(Value):
-    """One optimizer step, over all ranks. Nats per token, seconds; a number that was not finite is null."""
+    """One optimizer step over all ranks. Losses are in nats per token, times in seconds; a number that was not finite is null."""
 
     step: int
     attempt: int = 1
-    ts: float | None = Field(None, description="Unix seconds.")
+    ts: float | None = Field(None, description="Time in Unix seconds.")
     loss: float | None = None
     lr: float | None = None
     grad_norm: float | None = None
@@ -28,28 +28,30 @@ class Step(Value):
     step_s_max: float | None = None
     slowest_rank: int | None = None
     mfu: float | None = Field(
-        None, description="Share of the devices' peak FLOP/s, 0 to 1; null where that is not known."
+        None, description="Model FLOPs utilization, from 0 to 1; null if the devices' peak FLOP/s is not known."
     )
 
 
 class Evaluation(Value):
-    """One validation. Losses in nats per token."""
+    """One validation. Losses are in nats per token."""
 
     step: int
     loss: float | None = None
     unigram_loss: float | None = None
-    ts: float | None = Field(None, description="Unix seconds.")
+    ts: float | None = Field(None, description="Time in Unix seconds.")
 
 
 class Metrics(Value):
-    """Step records, oldest first. `downsampled` says that some steps were left out; extremes of the loss stay."""
+    """Step records, oldest first. If `downsampled`, some steps are left out; the lowest and highest losses are kept."""
 
     points: list[Step]
     last_step: int = 0
     downsampled: bool = False
     evals: list[Evaluation] = Field(default_factory=list)
-    cursor: CursorText = Field("0.0.0", description="An event stream after it continues the curve without a gap.")
+    cursor: CursorText = Field(
+        "0.0.0", description="Cursor from which an event stream continues the curve without a gap."
+    )
 
     def to_pandas(self) -> Any:
-        """The points as a `pandas.DataFrame` by step, with `validation_loss` where one was measured. Needs the extra `pandas`."""
+        """The points as a `pandas.DataFrame` indexed by step, with `validation_loss`. Needs the extra `pandas`."""
         return dataframes.of_metrics(self)

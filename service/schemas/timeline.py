@@ -6,40 +6,42 @@ from .base import Value
 
 
 class Plan(Value):
-    """What a gang said before its first step; null before that, and where a model of one's own does not tell."""
+    """Sizes that a gang reported before its first step; null if they are not known yet, or if a custom model does not report them."""
 
     parameters: int | None = None
     tokens_per_step: int | None = None
-    train_tokens: int | None = Field(None, description="Of the corpus.")
+    train_tokens: int | None = Field(None, description="Number of training tokens in the corpus.")
     validation_tokens: int | None = None
 
 
-class Span(Value):
-    """A stretch of a job's life in one state. Unix seconds."""
+class StateSpan(Value):
+    """A period that a job spent in one state. Times are in Unix seconds."""
 
     state: str
     attempt: int
-    generation: int = Field(0, description="Of the gang; 0 before its ranks met, one more with each repair.")
+    generation: int = Field(
+        0, description="Generation of the gang: 0 before its ranks have connected, and one more with each repair."
+    )
     begun: float
-    ended: float | None = Field(None, description="null: it lasts.")
+    ended: float | None = Field(None, description="End of the period; null if the job is still in this state.")
     reason: str | None = None
 
 
-class Mark(Value):
-    """Something that happened to a job at one moment."""
+class TimelineEvent(Value):
+    """An event of a job at one point in time."""
 
-    n: int = Field(description="Its place in the job's story.")
-    ts: float = Field(description="Unix seconds.")
-    kind: str = Field(description="`incident`, `repair` or `reshard`.")
+    n: int = Field(description="Position in the job's history.")
+    ts: float = Field(description="Time in Unix seconds.")
+    kind: str = Field(description="Kind of event: `incident`, `repair` or `reshard`.")
     attempt: int
-    about: str = Field(description="An incident's or repair's cause, or the new layout in words.")
+    about: str = Field(description="Cause of the incident or repair, or the new layout as text.")
     rank: int | None = None
     step: int | None = None
 
 
 class Timeline(Value):
-    """A job's life as a line, oldest first. `complete` false: it begins later than the job did."""
+    """A job's states and events, oldest first. If `complete` is false, older ones are left out."""
 
-    spans: list[Span]
-    marks: list[Mark]
+    spans: list[StateSpan]
+    marks: list[TimelineEvent]
     complete: bool = True

@@ -1,4 +1,4 @@
-"""Traces of steps: their summary, and their spans."""
+"""Step traces: requests, summaries and spans."""
 
 from pydantic import Field
 
@@ -6,63 +6,71 @@ from .base import Timestamp, Value
 
 
 class Trace(Value):
-    """A trace of a job's steps that was asked for. The event `trace_finished` reports its end."""
+    """A requested trace of a job's steps. The event `trace_finished` reports its end."""
 
     id: str
     job: str
     attempt: int
     steps: int
-    state: str = Field(description="`open`, `done` or `failed`.")
-    message: str | None = Field(None, description="Why it failed.")
+    state: str = Field(description="State of the trace: `open`, `done` or `failed`.")
+    message: str | None = Field(None, description="Why the trace failed; null if it did not.")
     first_step: int | None = None
     last_step: int | None = None
-    parts: int = Field(0, description="What is stored, one for each rank and step.")
-    parts_wanted: int = 0
-    actor: str = Field(description="Who asked.")
+    parts: int = Field(0, description="Number of stored parts, one for each rank and step.")
+    parts_wanted: int = Field(0, description="Number of parts of the complete trace.")
+    actor: str = Field(description="Name of the user who requested the trace.")
     asked_at: Timestamp
     settled_at: Timestamp | None = None
 
 
 class Traces(Value):
-    """Traces, newest first; `next` is the `before` of the next request, null at the end."""
+    """One page of traces, newest first. `next` is the `before` of the next request, null on the last page."""
 
     items: list[Trace]
     next: str | None = None
 
 
 class TracedRank(Value):
-    """Where a rank's time went, in seconds."""
+    """How a rank spent its time, in seconds."""
 
     rank: int
-    pipeline: int | None = Field(None, description="Number of its pipeline; null without one.")
-    place: int | None = Field(None, description="Its place in the pipeline.")
+    pipeline: int | None = Field(None, description="Number of the rank's pipeline; null without pipeline parallelism.")
+    place: int | None = Field(None, description="Position of the rank in its pipeline.")
     seconds: float
-    error_s: float = Field(0.0, description="Of its clock against rank 0's, at most.")
+    error_s: float = Field(0.0, description="Upper bound of the clock error against rank 0, in seconds.")
     sums: dict[str, float] = Field(
-        description="By category: `forward`, `backward`, `weight`, `optimizer`, `send`, `receive`, `collective`, `data`, `other`."
+        description="Seconds by category: `forward`, `backward`, `weight`, `optimizer`, `send`, `receive`, `collective`, `data`, `other`."
     )
-    busy_s: float = Field(description="What it did not wait for others (`send`, `receive`, `collective`).")
-    wait_s: float
-    bubble_measured: float | None = Field(None, description="Share of the schedule's time.")
-    bubble_simulated: float | None = Field(None, description="Of the ideal schedule of the same durations.")
-    dropped: int = Field(0, description="Spans that the rank did not keep; the sums have them.")
+    busy_s: float = Field(
+        description="Seconds in which the rank did not wait for others (`send`, `receive`, `collective`)."
+    )
+    wait_s: float = Field(description="Seconds in which the rank waited for others.")
+    bubble_measured: float | None = Field(
+        None, description="Pipeline bubble as a share of the schedule's time, as measured."
+    )
+    bubble_simulated: float | None = Field(
+        None, description="Pipeline bubble of the ideal schedule with the same durations."
+    )
+    dropped: int = Field(0, description="Number of spans that the rank dropped. The sums include them.")
 
 
 class TracedStep(Value):
-    """A step over its ranks."""
+    """One traced step over all its ranks."""
 
     step: int
-    began: float = Field(description="Unix seconds.")
-    seconds: float = Field(description="Of the rank that took longest.")
+    began: float = Field(description="Begin of the step in Unix seconds.")
+    seconds: float = Field(description="Seconds of the slowest rank.")
     ranks: int
-    slowest_rank: int | None = Field(None, description="The rank with the most own work.")
-    slower_by_s: float | None = Field(None, description="By so much more than the others' median.")
-    bubble_measured: float | None = Field(None, description="Mean over ranks.")
+    slowest_rank: int | None = Field(None, description="Rank with the longest time of its own work.")
+    slower_by_s: float | None = Field(
+        None, description="Seconds by which that time exceeds the median of the other ranks."
+    )
+    bubble_measured: float | None = Field(None, description="Mean of the measured bubble over the ranks.")
     bubble_simulated: float | None = None
 
 
 class TraceSummary(Value):
-    """`ranks`, the slowest and the bubbles are of one `step`, or, where that is null, means over all steps."""
+    """Summary of a trace. If `step` is null, `ranks`, the slowest rank and the bubbles are means over all steps."""
 
     trace: Trace
     steps: list[TracedStep]
@@ -81,7 +89,7 @@ IdealRow = tuple[int, int, int, int, int]
 
 
 class RankSpans(Value):
-    """One rank's spans, by their start. Times are µs after the step's begin."""
+    """The spans of one rank, in order of their start. Times are in µs after the begin of the step."""
 
     rank: int
     pipeline: int | None = None
@@ -89,20 +97,24 @@ class RankSpans(Value):
     began_us: int
     length_us: int
     error_us: int = 0
-    lanes: list[str] = Field(description="Lane 0 is the training thread, the others what was sent in the background.")
-    spans: list[SpanRow] = Field(description="Lane, category and name (indices), start, length, micro-batch, stage.")
-    ideal: list[IdealRow] = Field(
-        description="The ideal schedule's row: category (index), stage, micro-batch, start, length."
+    lanes: list[str] = Field(
+        description="Names of the lanes. Lane 0 is the training thread; the others are communication in the background."
     )
-    dropped: int = Field(0, description="Spans that are not here.")
+    spans: list[SpanRow] = Field(
+        description="Rows of lane, category and name (indices), start, length, micro-batch and stage."
+    )
+    ideal: list[IdealRow] = Field(
+        description="Rows of the ideal schedule: category (index), stage, micro-batch, start and length."
+    )
+    dropped: int = Field(0, description="Number of spans that are left out.")
 
 
 class TraceSpans(Value):
-    """One traced step as it is drawn."""
+    """The spans of one traced step."""
 
     trace: str
     step: int
-    began: float = Field(description="Unix seconds.")
+    began: float = Field(description="Begin of the step in Unix seconds.")
     length_us: int
     categories: list[str]
     names: list[str]

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from ....service.schemas.incident import Incident
-from ....service.schemas.timeline import Mark, Span, Timeline
+from ....service.schemas.timeline import StateSpan, Timeline, TimelineEvent
 from ...client import Client
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, clock, day, seconds
@@ -103,13 +103,13 @@ def timeline(job: JobName, url: Url = None, json: Json = False) -> None:
         screen.hint(f"See what went wrong with: shardyard incidents {job} --newest")
 
 
-def _span(span: Span) -> tuple[float, tuple[str, ...]]:
+def _span(span: StateSpan) -> tuple[float, tuple[str, ...]]:
     lasted = "" if span.ended is None else seconds(span.ended - span.begun) or ""
     generation = str(span.generation) if span.generation else ""
     return span.begun, (day(span.begun), span.state, lasted, str(span.attempt), generation, "", span.reason or "")
 
 
-def _mark(mark: Mark) -> tuple[float, tuple[str, ...]]:
+def _mark(mark: TimelineEvent) -> tuple[float, tuple[str, ...]]:
     about = escape(mark.about) + (f", rank {mark.rank}" if mark.rank is not None else "")
     step = "" if mark.step is None else f"{mark.step:,}"
     colour = {"incident": "red", "repair": "green"}.get(mark.kind, "bold")

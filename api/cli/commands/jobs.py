@@ -7,7 +7,7 @@ import typer
 from ....service.errors import ShardyardError
 from ....service.schemas.job import Budgets, Job
 from ....service.schemas.preview import Preview
-from ....service.schemas.timeline import Plan, Span
+from ....service.schemas.timeline import Plan, StateSpan
 from ...client import Client
 from ...errors import InvalidParameter
 from ...spec_document import parse
@@ -230,7 +230,7 @@ def row(job: Job) -> tuple[str, ...]:
     return (job.id, job.name, state(job), done, shown_loss, number(speed) or "", job.layout, age(job.created_at))
 
 
-def _told(span: Span) -> str:
+def _told(span: StateSpan) -> str:
     """A state with its reason and duration."""
     lasted = None if span.ended is None else seconds(span.ended - span.begun)
     return " · ".join(filter(None, [span.state, span.reason, lasted]))

@@ -126,7 +126,7 @@ def _search(screen: Screen, client: Client, job: str, tell: Tell, wanted: _Wante
         lines = page.lines[: limit - found]
         last = _each(tell, lines) or last
         found += len(lines)
-        after = last if found == limit else page.looked
+        after = last if found == limit else page.scanned_to
         ended = page.done and found < limit
         if ended or found == limit:
             break

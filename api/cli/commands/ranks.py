@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ....service.schemas.rank import RankSample
-from ....service.schemas.resource import Flow, Held
+from ....service.schemas.rank import RankMetrics
+from ....service.schemas.resource import CommVolume, MemoryUsage
 from ...client import Client
 from ..options import JobName, Json, Url
 from ..terminal.screen import Screen, clock, milliseconds, number, size
@@ -48,14 +48,14 @@ def ranks(
         screen.hint(f"Earlier with: shardyard ranks {job} --before {page.next}")
 
 
-def _ranks(screen: Screen, sample: RankSample, order: Sequence[int]) -> None:
+def _ranks(screen: Screen, sample: RankMetrics, order: Sequence[int]) -> None:
     axes = [axis for axis, degree in (sample.axes or {}).items() if degree > 1]
     memory = " ".join(filter(None, [sample.memory_of, "memory"])).upper()
     columns = ("RANK", *(axis.upper() for axis in axes), "STEP", "COMPUTE", "WAIT", memory, "NODE", "")
     screen.table(columns, [_rank(sample, rank, axes) for rank in order])
 
 
-def _rank(sample: RankSample, rank: int, axes: Sequence[str]) -> tuple[str, ...]:
+def _rank(sample: RankMetrics, rank: int, axes: Sequence[str]) -> tuple[str, ...]:
     place, node = sample.place(rank), sample.node_of[rank]
     times = [milliseconds(of[rank]) or "" for of in (sample.step_s, sample.busy_s, sample.wait_s)]
     slow = sample.slow is not None and sample.slow.rank == rank
@@ -92,16 +92,16 @@ def resources(job: JobName, url: Url = None, json: Json = False) -> None:
         screen.hint(f"The first probe comes with the first steps. See its state with: shardyard show {job}")
 
 
-def _held(one: Held) -> tuple[str, ...]:
+def _held(one: MemoryUsage) -> tuple[str, ...]:
     return one.kind, _between(one.least, one.most), _between(one.low, one.high), _why(one)
 
 
-def _sent(one: Flow) -> tuple[str, ...]:
+def _sent(one: CommVolume) -> tuple[str, ...]:
     sizes = size(one.bytes) or "", size(one.formula_bytes) or ""
     return escape(one.axis), one.collective, number(one.calls) or "", *sizes, _why(one)
 
 
-def _why(one: Held | Flow) -> str:
+def _why(one: MemoryUsage | CommVolume) -> str:
     return escape(one.formula or one.reason or "")
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from ....service.schemas.job import Job
-from ....service.schemas.log import LogHits, Logs
+from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
 from ....strategies.layout import Layout
@@ -194,7 +194,7 @@ class AsyncClient(AsyncQuestions):
         until: float | None = None,
         after: int = 0,
         limit: int = 100,
-    ) -> AsyncIterator[LogHits]:
+    ) -> AsyncIterator[LogSearchResult]:
         """Lines as `search_logs` finds them, stretch by stretch to the log's end; a stretch may have none."""
         found = await self.job(job)
         search = partial(
@@ -205,7 +205,7 @@ class AsyncClient(AsyncQuestions):
             yield page
             if page.done:
                 return
-            after = page.looked
+            after = page.scanned_to
 
     # The service
 

@@ -7,18 +7,18 @@ from typing import Any, Literal, TypeVar
 from ....service.schemas.checkpoint import Checkpoints
 from ....service.schemas.curve import Curves
 from ....service.schemas.fault import Fault
-from ....service.schemas.history import Story
+from ....service.schemas.history import HistoryPage
 from ....service.schemas.incident import Incidents
 from ....service.schemas.job import Jobs
-from ....service.schemas.log import LogHits, Logs
+from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.node import Cordon, Node
 from ....service.schemas.operation import Operation, Operations
 from ....service.schemas.preview import Preview
-from ....service.schemas.rank import Ranks
-from ....service.schemas.resource import JobResources
+from ....service.schemas.rank import RankMetricsPage
+from ....service.schemas.resource import ResourceReport
 from ....service.schemas.server import Server, Template
 from ....service.schemas.session import SignInCode
-from ....service.schemas.sparkline import Outline
+from ....service.schemas.sparkline import LossSparkline
 from ....service.schemas.step import Metrics
 from ....service.schemas.timeline import Plan, Timeline
 from ....service.schemas.trace import Trace, Traces, TraceSpans, TraceSummary
@@ -55,7 +55,7 @@ class AsyncQuestions(ABC):
         wanted = {"state": state, "label": label, "name": name, "text": text, "sort": sort}
         return await self._ask(requests.jobs(**wanted, limit=limit, cursor=cursor))
 
-    async def outlines(self, jobs: Sequence[str]) -> list[Outline]:
+    async def outlines(self, jobs: Sequence[str]) -> list[LossSparkline]:
         """The training loss of many jobs (ids, at most 200), each in at most 64 buckets; those without a step are left out."""
         return await self._ask(requests.outlines(jobs))
 
@@ -105,7 +105,7 @@ class AsyncQuestions(ABC):
         """In which state it was when, with its incidents, repairs and changes of layout."""
         return await self._ask(requests.timeline(job))
 
-    async def story_page(self, job: str, *, before: int | None = None, limit: int = 100) -> Story:
+    async def story_page(self, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
         """What happened to it before place `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
         return await self._ask(requests.story(job, before, limit))
 
@@ -165,16 +165,16 @@ class AsyncQuestions(ABC):
         until: float | None = None,
         after: int = 0,
         limit: int = 100,
-    ) -> LogHits:
+    ) -> LogSearchResult:
         """Lines with `text`, of `level` or above, between two moments (unix seconds), among the 20,000 after place `after`."""
         wanted = {"text": text, "rank": rank, "level": level, "since": since, "until": until}
         return await self._ask(requests.search_logs(job, **wanted, after=after, limit=limit))
 
-    async def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> Ranks:
+    async def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> RankMetricsPage:
         """What each rank did lately, before place `before`, newest first; as many samples as fit into 300 kB."""
         return await self._ask(requests.ranks(job, before, limit))
 
-    async def resources(self, job: str) -> JobResources:
+    async def resources(self, job: str) -> ResourceReport:
         """What its ranks hold and send, by formula and as the newest probe measured it."""
         return await self._ask(requests.resources(job))
 

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from ....service.schemas.job import Job
-from ....service.schemas.log import LogHits, Logs
+from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation
 from ....service.schemas.server import Readiness
 from ....strategies.layout import Layout
@@ -195,7 +195,7 @@ class Client(Questions):
         until: float | None = None,
         after: int = 0,
         limit: int = 100,
-    ) -> Iterator[LogHits]:
+    ) -> Iterator[LogSearchResult]:
         """Lines as `search_logs` finds them, stretch by stretch to the log's end; a stretch may have none."""
         found = self.job(job)
         search = partial(
@@ -206,7 +206,7 @@ class Client(Questions):
             yield page
             if page.done:
                 return
-            after = page.looked
+            after = page.scanned_to
 
     # The service
 

@@ -11,13 +11,13 @@ from pydantic import PrivateAttr
 
 from ....service.schemas.checkpoint import Checkpoints
 from ....service.schemas.curve import Curves
-from ....service.schemas.history import Story
+from ....service.schemas.history import HistoryPage
 from ....service.schemas.incident import Incidents
 from ....service.schemas.job import Job
-from ....service.schemas.log import LogHits, Logs
+from ....service.schemas.log import Logs, LogSearchResult
 from ....service.schemas.operation import Operation, Operations
-from ....service.schemas.rank import Ranks
-from ....service.schemas.resource import JobResources
+from ....service.schemas.rank import RankMetricsPage
+from ....service.schemas.resource import ResourceReport
 from ....service.schemas.step import Metrics
 from ....service.schemas.timeline import Plan, Timeline
 from ....service.schemas.trace import Trace, Traces, TraceSummary
@@ -90,7 +90,7 @@ class JobHandle(Job):
         """In which state it was when."""
         return self._client.timeline(self.id)
 
-    def story_page(self, *, before: int | None = None, limit: int = 100) -> Story:
+    def story_page(self, *, before: int | None = None, limit: int = 100) -> HistoryPage:
         """What happened to it, newest first."""
         return self._client.story_page(self.id, before=before, limit=limit)
 
@@ -126,11 +126,11 @@ class JobHandle(Job):
         """Where each rank's time went."""
         return self._client.trace_summary(self.id, trace, step=step)
 
-    def ranks(self, *, before: int | None = None, limit: int = 100) -> Ranks:
+    def ranks(self, *, before: int | None = None, limit: int = 100) -> RankMetricsPage:
         """What each of its ranks did lately, newest first."""
         return self._client.ranks(self.id, before=before, limit=limit)
 
-    def resources(self) -> JobResources:
+    def resources(self) -> ResourceReport:
         """What its ranks hold and send, by formula and measured."""
         return self._client.resources(self.id)
 
@@ -156,7 +156,7 @@ class JobHandle(Job):
         until: float | None = None,
         after: int = 0,
         limit: int = 100,
-    ) -> LogHits:
+    ) -> LogSearchResult:
         """Those of its log lines that match, of the next 20,000."""
         return self._client.search_logs(
             self.id, text, rank=rank, level=level, since=since, until=until, after=after, limit=limit

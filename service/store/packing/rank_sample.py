@@ -8,7 +8,7 @@ from sqlalchemy.engine import RowMapping
 from ....strategies.layout import Layout
 from ....workers.messages.event import RankMetricsEvent
 from ...policies.slow_ranks import Marks, marked, slow_rank
-from ...schemas.rank import RankSample
+from ...schemas.rank import RankMetrics
 from ..rank_samples import pack, unpack
 
 _LISTS = ("step_s", "busy_s", "wait_s", "memory")
@@ -41,11 +41,11 @@ def _marks(row: Mapping[str, Any], before: Mapping[str, Any] | None) -> Marks:
     return Marks.of_json(unpack(before["packed"]).get("marks") or {})
 
 
-def sample_of(row: RowMapping) -> RankSample:
+def sample_of(row: RowMapping) -> RankMetrics:
     """The sample of a row of `rank_samples`."""
     lists = unpack(row["packed"])
     parts = lists.get("parts")
-    return RankSample(
+    return RankMetrics(
         n=row["position"],
         ts=row["ts"],
         attempt=row["attempt"],

@@ -19,7 +19,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Submit a job
-         * @description Check a job spec (YAML or JSON) and queue it. A refused spec leaves nothing behind.
+         * @description Check a job spec (YAML or JSON) and queue the job. A refused spec stores nothing.
          */
         readonly post: operations["submitJob"];
         readonly delete?: never;
@@ -39,7 +39,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Preview a job
-         * @description Check a job spec as a submission would, and tell what it would run as. Nothing is stored.
+         * @description Check a job spec as a submission does, and return what it would run as. Nothing is stored.
          */
         readonly post: operations["previewJob"];
         readonly delete?: never;
@@ -79,7 +79,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Cancel a job
-         * @description Ask for the job's end. Asking again is harmless; a job that succeeded or failed cannot be cancelled any more.
+         * @description Cancel a job. Repeating is harmless; a job that has succeeded or failed cannot be cancelled.
          */
         readonly post: operations["cancelJob"];
         readonly delete?: never;
@@ -99,7 +99,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Change a job's layout
-         * @description Let a job that has not ended go on with another layout: it saves after its step, makes room, and resumes from there.
+         * @description Continue a job with another layout: it saves a checkpoint after its current step, and resumes from it.
          */
         readonly post: operations["relayoutJob"];
         readonly delete?: never;
@@ -137,7 +137,7 @@ export interface paths {
         };
         /**
          * Read a job's metrics
-         * @description Step records. More than `max_points` are thinned, keeping each bucket's lowest and highest loss.
+         * @description Step records. More than `max_points` are thinned; each bucket keeps its lowest and highest loss.
          */
         readonly get: operations["getMetrics"];
         readonly put?: never;
@@ -157,7 +157,7 @@ export interface paths {
         };
         /**
          * Read a job's curves
-         * @description Numbers of a range of steps in at most `buckets` buckets, each with its extremes, so that a spike among a million steps stays.
+         * @description Metrics over a range of steps in at most `buckets` buckets. Each bucket keeps its extremes, so no spike is lost.
          */
         readonly get: operations["getCurves"];
         readonly put?: never;
@@ -177,7 +177,7 @@ export interface paths {
         };
         /**
          * Read a job's logs
-         * @description Log lines in order, of one rank or all. Ask again with `after=next` for those that follow.
+         * @description Log lines in order, of one rank or of all. Request the following ones with `after=next`.
          */
         readonly get: operations["getLogs"];
         readonly put?: never;
@@ -197,7 +197,7 @@ export interface paths {
         };
         /**
          * Search a job's logs
-         * @description Look through the next 20,000 lines, or 32 MiB, or for half a second, or until `limit` are found. `looked` says how far that was.
+         * @description Scan at most 20,000 lines, 32 MiB or half a second of the log, up to `limit` matches. `scanned_to` is where the scan ended.
          */
         readonly get: operations["searchLogs"];
         readonly put?: never;
@@ -217,7 +217,7 @@ export interface paths {
         };
         /**
          * Read a job's incidents
-         * @description What went wrong, oldest first, each with its cause, what was done about it, and one paragraph that says so.
+         * @description Incidents of a job, oldest first, each with its cause, its repair, and a paragraph that sums it up.
          */
         readonly get: operations["getIncidents"];
         readonly put?: never;
@@ -237,7 +237,7 @@ export interface paths {
         };
         /**
          * Read a job's timeline
-         * @description In which state the job was when, by attempt and generation, with its incidents, repairs and changes of layout; bounded.
+         * @description States of the job over time, by attempt and generation, with incidents, repairs and layout changes. The size is bounded.
          */
         readonly get: operations["getTimeline"];
         readonly put?: never;
@@ -256,8 +256,8 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * Read a job's story
-         * @description States, checkpoints, incidents, repairs, changes of layout and faults that were asked for, newest first.
+         * Read a job's history
+         * @description States, checkpoints, incidents, repairs, layout changes and injected faults, newest first.
          */
         readonly get: operations["getStory"];
         readonly put?: never;
@@ -277,7 +277,7 @@ export interface paths {
         };
         /**
          * Read a job's plan
-         * @description The newest plan that the job's gang told: sizes of model, step and corpus.
+         * @description The newest plan that the job's gang reported: sizes of model, step and corpus.
          */
         readonly get: operations["getPlan"];
         readonly put?: never;
@@ -297,7 +297,7 @@ export interface paths {
         };
         /**
          * Read a job's checkpoints
-         * @description Complete checkpoints that the job told of, newest first; older ones may have been removed to make room.
+         * @description Complete checkpoints of the job, newest first. Older ones can have been removed by later saves.
          */
         readonly get: operations["getCheckpoints"];
         readonly put?: never;
@@ -316,8 +316,8 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * Read jobs' loss outlines
-         * @description The training loss of each job in at most 64 buckets; jobs that are not there, or told no step yet, are left out.
+         * Read loss sparklines of jobs
+         * @description Training loss of each job in at most 64 buckets. Unknown jobs and jobs without a step are left out.
          */
         readonly get: operations["listOutlines"];
         readonly put?: never;
@@ -339,7 +339,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Verify a checkpoint
-         * @description Have the cluster compare every file with its checksum. Ask for the operation's state until it is done or failed.
+         * @description Compare every file with its checksum, on the cluster. Poll the operation until it is done or failed.
          */
         readonly post: operations["verifyCheckpoint"];
         readonly delete?: never;
@@ -359,8 +359,8 @@ export interface paths {
         readonly put?: never;
         /**
          * Export a checkpoint
-         * @description Have the cluster write a Hugging Face folder beside the job's checkpoints: `export-NNNNNNNN`, of other types than fp32 with
-         *     `-bf16` and the like. One that is there already is kept.
+         * @description Write a Hugging Face folder `export-NNNNNNNN` beside the job's checkpoints, on the cluster. Data types other than fp32 are a
+         *     suffix, such as `-bf16`. An existing export is kept.
          */
         readonly post: operations["exportCheckpoint"];
         readonly delete?: never;
@@ -377,8 +377,8 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * List what was asked of a job's checkpoints
-         * @description Newest first. A job keeps its last hundred.
+         * List operations on a job's checkpoints
+         * @description Operations of a job, newest first. A job keeps its last 100.
          */
         readonly get: operations["listOperations"];
         readonly put?: never;
@@ -398,7 +398,7 @@ export interface paths {
         };
         /**
          * Read an operation
-         * @description Whether it waits, runs, is done or has failed, and with what result.
+         * @description State and result of an operation.
          */
         readonly get: operations["getOperation"];
         readonly put?: never;
@@ -420,7 +420,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Trace a running job's next steps
-         * @description Record what every rank does in the next steps, on one clock. The event `trace_finished` says when it is done, or why it is not.
+         * @description Record the next steps of every rank, on one clock. The event `trace_finished` reports the end, or why the trace failed.
          */
         readonly post: operations["traceJob"];
         readonly delete?: never;
@@ -438,7 +438,7 @@ export interface paths {
         };
         /**
          * List a job's traces
-         * @description Newest first. A job keeps its last ten.
+         * @description Traces of a job, newest first. A job keeps its last 10.
          */
         readonly get: operations["listTraces"];
         readonly put?: never;
@@ -457,8 +457,8 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * Sum up a trace
-         * @description Where each rank's time went: means over the traced steps, or of one `step`; the bubble, and the rank that worked longest.
+         * Read the summary of a trace
+         * @description Time of each rank by category, the pipeline bubble, and the slowest rank: means over the traced steps, or of one `step`.
          */
         readonly get: operations["getTrace"];
         readonly put?: never;
@@ -477,9 +477,9 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * Read a traced step's spans
-         * @description A step (the first where none is named) as it is drawn, beside the ideal schedule. At most 300 kB: the shortest spans are
-         *     left out first, and counted; a shorter stretch of time brings them back.
+         * Read the spans of a traced step
+         * @description Spans of one step (by default the first), with the ideal schedule. A response has at most 300 kB: the shortest spans are
+         *     left out first, and counted. Request a shorter period to see them.
          */
         readonly get: operations["getTraceSpans"];
         readonly put?: never;
@@ -499,7 +499,7 @@ export interface paths {
         };
         /**
          * Download a trace for Perfetto
-         * @description All steps, ranks and spans in one file for <https://ui.perfetto.dev> or chrome://tracing.
+         * @description All steps, ranks and spans as one file for <https://ui.perfetto.dev> or chrome://tracing.
          */
         readonly get: operations["downloadTrace"];
         readonly put?: never;
@@ -520,8 +520,8 @@ export interface paths {
         readonly get?: never;
         readonly put?: never;
         /**
-         * Strike a running job with a fault
-         * @description Ask for a fault, only where `SHARDYARD_FAULT_INJECTION` allows it. It strikes once; the event `fault` says when.
+         * Inject a fault into a running job
+         * @description Request a fault. It is injected once; the event `fault` reports it. Needs `SHARDYARD_FAULT_INJECTION`.
          */
         readonly post: operations["injectFault"];
         readonly delete?: never;
@@ -539,7 +539,7 @@ export interface paths {
         };
         /**
          * List the cluster's machines
-         * @description The machines as a dispatcher last saw them, and which are cordoned; none before that.
+         * @description The machines as a dispatcher last saw them, with their cordons. Empty until a dispatcher has seen the cluster.
          */
         readonly get: operations["listNodes"];
         readonly put?: never;
@@ -561,7 +561,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Cordon a machine
-         * @description Keep new gangs away from a machine (id, start of an id, or host); those that run there go on.
+         * @description Place no new gangs on a machine (id, prefix of an id, or host). Running gangs continue.
          */
         readonly post: operations["cordonNode"];
         readonly delete?: never;
@@ -581,7 +581,7 @@ export interface paths {
         readonly put?: never;
         /**
          * Lift a cordon
-         * @description Let gangs come to a machine again, and forget its faults. Harmless when it is not cordoned.
+         * @description Allow new gangs on a machine again, and clear its faults. Harmless if it is not cordoned.
          */
         readonly post: operations["uncordonNode"];
         readonly delete?: never;
@@ -599,7 +599,7 @@ export interface paths {
         };
         /**
          * List cordons
-         * @description Which machines were cordoned, by whom, why and until when; the newest first.
+         * @description Past and active cordons, newest first, with their author, reason and end.
          */
         readonly get: operations["listCordons"];
         readonly put?: never;
@@ -619,7 +619,7 @@ export interface paths {
         };
         /**
          * JSON Schema of a job spec
-         * @description JSON Schema (2020-12) of what `POST /v1/jobs` takes.
+         * @description JSON Schema (2020-12) of the body of `POST /v1/jobs`.
          */
         readonly get: operations["getJobSchema"];
         readonly put?: never;
@@ -638,8 +638,8 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * What the control plane allows
-         * @description Its version, and what an operator has allowed.
+         * Read version and permitted features
+         * @description Version of the control plane, and features that its operator has enabled.
          */
         readonly get: operations["getServer"];
         readonly put?: never;
@@ -658,8 +658,8 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * Specs to begin with
-         * @description The examples that come with this version, the simplest first.
+         * List example specs
+         * @description The example specs of this version, the simplest first.
          */
         readonly get: operations["listTemplates"];
         readonly put?: never;
@@ -678,8 +678,8 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * Read what each rank does
-         * @description Each rank's step, own work, waiting and memory every few seconds, newest first: as many samples as fit into 300 kB.
+         * Read metrics of each rank
+         * @description Step time, busy time, wait time and memory of each rank every few seconds, newest first. A response has at most 300 kB.
          */
         readonly get: operations["getRanks"];
         readonly put?: never;
@@ -698,8 +698,8 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * Read what a job holds and sends
-         * @description Memory per rank and bytes per mesh axis and collective: the formulas for the job's layout beside what its newest probe measured.
+         * Read memory and communication of a job
+         * @description Memory per rank, and bytes per mesh axis and collective: by the cost model, and as the newest probe measured them.
          */
         readonly get: operations["getResources"];
         readonly put?: never;
@@ -721,12 +721,12 @@ export interface paths {
         readonly put?: never;
         /**
          * Sign a browser in
-         * @description Exchange the access token, or a code, for a session, which comes as a cookie that scripts cannot read.
+         * @description Exchange the access token or a code for a session. Its cookie is not readable by scripts.
          */
         readonly post: operations["signIn"];
         /**
          * Sign a browser out
-         * @description Take the browser's cookie back. A new token (`shardyard token --rotate`) ends the sessions of all browsers.
+         * @description Delete the browser's cookie. A new token (`shardyard token --rotate`) ends the sessions of all browsers.
          */
         readonly delete: operations["signOut"];
         readonly options?: never;
@@ -744,8 +744,8 @@ export interface paths {
         readonly get?: never;
         readonly put?: never;
         /**
-         * Make a code that signs a browser in
-         * @description A code for the page's address (`#code=…`): it signs in once, within ten minutes, a browser of the user who asks.
+         * Create a sign-in code
+         * @description Create a code for the page's address (`#code=…`). It signs a browser of the same user in once, within ten minutes.
          */
         readonly post: operations["createSignInCode"];
         readonly delete?: never;
@@ -761,7 +761,7 @@ export interface paths {
             readonly path?: never;
             readonly cookie?: never;
         };
-        /** Is the process alive? */
+        /** Check that the process responds */
         readonly get: operations["health"];
         readonly put?: never;
         readonly post?: never;
@@ -779,8 +779,8 @@ export interface paths {
             readonly cookie?: never;
         };
         /**
-         * Can it do its work?
-         * @description `ready`; `degraded` without a dispatcher that sees the cluster, or a database that can be written; `unready` (503) without one.
+         * Check that the API is ready
+         * @description `ready`; `degraded` if no dispatcher reaches the cluster or the database is read-only; `unready` (503) without a database.
          */
         readonly get: operations["readiness"];
         readonly put?: never;
@@ -795,7 +795,10 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** Budget */
+        /**
+         * Budget
+         * @description How many attempts or repairs are used, and how many are allowed.
+         */
         readonly Budget: {
             /**
              * Used
@@ -810,11 +813,11 @@ export interface components {
         };
         /**
          * Budgets
-         * @description What keeps a job alive: how much of it is used.
+         * @description How many new attempts and repairs a job has used, and how many it is allowed.
          */
         readonly Budgets: {
             /**
-             * @description New attempts after faults of machines.
+             * @description New attempts after machine faults.
              * @default {
              *       "used": 0,
              *       "most": 0
@@ -822,7 +825,7 @@ export interface components {
              */
             readonly restarts: components["schemas"]["Budget"];
             /**
-             * @description New attempts after exceptions of the training code.
+             * @description New attempts after exceptions in the training code.
              * @default {
              *       "used": 0,
              *       "most": 0
@@ -830,7 +833,7 @@ export interface components {
              */
             readonly retries: components["schemas"]["Budget"];
             /**
-             * @description Repairs in place, of the newest attempt.
+             * @description Repairs in place during the newest attempt.
              * @default {
              *       "used": 0,
              *       "most": 0
@@ -840,14 +843,14 @@ export interface components {
         };
         /**
          * Check
-         * @description One thing that the API needs.
+         * @description State of one dependency of the API.
          */
         readonly Check: {
             /** Ok */
             readonly ok: boolean;
             /**
              * Code
-             * @description What is wrong, as in a refusal's `code`.
+             * @description Error code; null if the dependency works.
              */
             readonly code: string | null;
             /** Message */
@@ -857,17 +860,17 @@ export interface components {
         };
         /**
          * Checkpoint
-         * @description A complete checkpoint that a job told of, and what has become of it.
+         * @description A complete checkpoint of a job, and its current state.
          */
         readonly Checkpoint: {
             /**
              * N
-             * @description Its place in the job's story.
+             * @description Position in the job's history.
              */
             readonly n: number;
             /**
              * Ts
-             * @description Unix seconds.
+             * @description Time in Unix seconds.
              */
             readonly ts: number;
             /** Attempt */
@@ -876,7 +879,7 @@ export interface components {
             readonly step: number;
             /**
              * State
-             * @description `removed`: by a later save, to make room (`train.checkpoint.keep`), or by hand, as a verification found. `damaged`: a restore or a verification found files that are not as they were saved. Neither can be resumed from, verified or exported.
+             * @description `present`, `damaged` (a restore or a verification found that files differ from what was saved) or `removed` (by a later save, see `train.checkpoint.keep`, or by hand). Only a present checkpoint can be resumed from, verified or exported.
              * @enum {string}
              */
             readonly state: "present" | "damaged" | "removed";
@@ -886,18 +889,18 @@ export interface components {
             readonly bytes: number | null;
             /**
              * Seconds
-             * @description Until it was complete.
+             * @description Seconds until the checkpoint was complete.
              */
             readonly seconds: number | null;
             /**
              * Held S
-             * @description Of those, training was held.
+             * @description Seconds for which the save blocked training.
              */
             readonly held_s: number | null;
         };
         /**
          * Checkpoints
-         * @description Checkpoints, newest first; `next` is the `before` of the next request, null at the end.
+         * @description One page of checkpoints, newest first. `next` is the `before` of the next request, null on the last page.
          */
         readonly Checkpoints: {
             /** Items */
@@ -906,8 +909,53 @@ export interface components {
             readonly next: number | null;
         };
         /**
+         * CommVolume
+         * @description What rank 0 sends per step with one collective on one mesh axis. Counts logical traffic, independent of the backend.
+         */
+        readonly CommVolume: {
+            /** Axis */
+            readonly axis: string;
+            /** Collective */
+            readonly collective: string;
+            /**
+             * Calls
+             * @description Measured number of calls.
+             */
+            readonly calls: number | null;
+            /**
+             * Elements
+             * @description Measured number of elements.
+             */
+            readonly elements: number | null;
+            /**
+             * Bytes
+             * @description Measured bytes.
+             */
+            readonly bytes: number | null;
+            /**
+             * Formula
+             * @description Formula of the cost model as text.
+             */
+            readonly formula: string | null;
+            /**
+             * Formula Elements
+             * @description Estimated number of elements.
+             */
+            readonly formula_elements: number | null;
+            /**
+             * Formula Bytes
+             * @description Estimated bytes.
+             */
+            readonly formula_bytes: number | null;
+            /**
+             * Reason
+             * @description Why the cost model has no formula for this; null if it has one.
+             */
+            readonly reason: string | null;
+        };
+        /**
          * Cordon
-         * @description New gangs keep away from a machine.
+         * @description A machine on which no new gang is placed.
          */
         readonly Cordon: {
             /** Node */
@@ -919,12 +967,12 @@ export interface components {
             readonly since: string;
             /**
              * Until
-             * @description null: until somebody lifts it.
+             * @description End of the cordon; null if it stays until an operator lifts it.
              */
             readonly until: string | null;
             /**
              * By Hand
-             * @description An operator's word; else the machine's faults brought it about.
+             * @description Whether an operator cordoned the machine; false if its faults did.
              * @default false
              */
             readonly by_hand: boolean;
@@ -940,7 +988,7 @@ export interface components {
             readonly message: string;
             /**
              * Ended At
-             * @description Lifted before its time.
+             * @description Time at which the cordon was lifted early.
              */
             readonly ended_at: string | null;
             /** Ended By */
@@ -948,7 +996,7 @@ export interface components {
         };
         /**
          * Cordons
-         * @description Cordons, the newest first.
+         * @description Cordons, newest first.
          */
         readonly Cordons: {
             /** Items */
@@ -956,34 +1004,34 @@ export interface components {
         };
         /**
          * Curves
-         * @description Several numbers over a range of steps, in columns. Extremes of each bucket stay.
+         * @description Several metrics over a range of steps, as columns. Each bucket has its mean, lowest and highest value.
          */
         readonly Curves: {
             /**
              * Width
-             * @description Steps of a bucket, a power of two.
+             * @description Number of steps in a bucket, a power of two.
              */
             readonly width: number;
             /**
              * Starts
-             * @description First step of each bucket; those without a step are left out.
+             * @description First step of each bucket. Buckets without a step are left out.
              */
             readonly starts: readonly number[];
             /**
              * Series
-             * @description By name; those that no step of the range had are left out.
+             * @description Metric name → values. Metrics that no step of the range has are left out.
              */
             readonly series: {
                 readonly [key: string]: components["schemas"]["Series"];
             };
             /**
              * Evals
-             * @description Validations of the whole job, evenly thinned.
+             * @description Validations of the whole job, thinned evenly.
              */
             readonly evals: readonly components["schemas"]["Evaluation"][];
             /**
              * End
-             * @description The last step of the range; 0 without any.
+             * @description Last step of the range; 0 if the range has no step.
              * @default 0
              */
             readonly end: number;
@@ -995,19 +1043,19 @@ export interface components {
             readonly last_step: number;
             /**
              * Cursor
-             * @description An event stream after it continues the curves without a gap.
+             * @description Cursor from which an event stream continues the curves without a gap.
              * @default 0.0.0
              */
             readonly cursor: string;
         };
         /**
-         * Devices
-         * @description A machine's devices of one kind, in ranks: a GPU takes one, a core SHARDYARD_CPU_RANKS_PER_CORE.
+         * DeviceCapacity
+         * @description Devices of one kind on a machine, counted in ranks: one per GPU, SHARDYARD_CPU_RANKS_PER_CORE per core.
          */
-        readonly Devices: {
+        readonly DeviceCapacity: {
             /**
              * Kind
-             * @description `cpu` or `cuda`.
+             * @description Kind of device: `cpu` or `cuda`.
              */
             readonly kind: string;
             /** All */
@@ -1017,7 +1065,7 @@ export interface components {
         };
         /**
          * Evaluation
-         * @description One validation. Losses in nats per token.
+         * @description One validation. Losses are in nats per token.
          */
         readonly Evaluation: {
             /** Step */
@@ -1028,13 +1076,13 @@ export interface components {
             readonly unigram_loss: number | null;
             /**
              * Ts
-             * @description Unix seconds.
+             * @description Time in Unix seconds.
              */
             readonly ts: number | null;
         };
         /**
          * Exported
-         * @description A checkpoint's weights as a Hugging Face folder, in the job's own.
+         * @description Result of an export: a checkpoint's weights as a Hugging Face folder beside the job's checkpoints.
          */
         readonly Exported: {
             /** Path */
@@ -1047,13 +1095,13 @@ export interface components {
             readonly parameters: number;
             /**
              * Bytes
-             * @description Of the files of weights.
+             * @description Size of the weight files in bytes.
              */
             readonly bytes: number;
         };
         /**
          * Fault
-         * @description A fault that was asked for. The event `fault` tells when it was struck, and what was done.
+         * @description A requested fault. The event `fault` reports when it was injected, and its effect.
          */
         readonly Fault: {
             /** Id */
@@ -1062,7 +1110,7 @@ export interface components {
             readonly job: string;
             /**
              * Attempt
-             * @description The attempt that it is meant for: one that ends before is not struck.
+             * @description Attempt for which the fault is meant. If that attempt ends first, the fault is not injected.
              */
             readonly attempt: number;
             /** Kind */
@@ -1075,7 +1123,7 @@ export interface components {
             readonly for_s: number | null;
             /**
              * Actor
-             * @description Who asked.
+             * @description Name of the user who requested the fault.
              */
             readonly actor: string;
             /**
@@ -1085,13 +1133,13 @@ export interface components {
             readonly asked_at: string;
             /**
              * Settled At
-             * @description When it was struck, or missed.
+             * @description Time at which the fault was injected, or its attempt ended without it.
              */
             readonly settled_at: string | null;
         };
         /**
          * FieldError
-         * @description One thing that is wrong, and what to do. `field` is a dotted path into the body, or a parameter's name.
+         * @description One error and its remedy. `field` is a dotted path into the body, or a parameter's name.
          */
         readonly FieldError: {
             /**
@@ -1108,41 +1156,8 @@ export interface components {
             readonly remedy: string | null;
         };
         /**
-         * Flow
-         * @description What rank 0 sends in a step of one collective on one mesh axis: logical traffic, whatever the backend does.
-         */
-        readonly Flow: {
-            /** Axis */
-            readonly axis: string;
-            /** Collective */
-            readonly collective: string;
-            /**
-             * Calls
-             * @description Measured, as are `elements` and `bytes`.
-             */
-            readonly calls: number | null;
-            /** Elements */
-            readonly elements: number | null;
-            /** Bytes */
-            readonly bytes: number | null;
-            /**
-             * Formula
-             * @description In words.
-             */
-            readonly formula: string | null;
-            /** Formula Elements */
-            readonly formula_elements: number | null;
-            /** Formula Bytes */
-            readonly formula_bytes: number | null;
-            /**
-             * Reason
-             * @description Why there is no formula.
-             */
-            readonly reason: string | null;
-        };
-        /**
          * Form
-         * @description A layout that an elastic job may have; `layout` and `batch` in words.
+         * @description A layout that an elastic job may run with. `layout` and `batch` are text.
          */
         readonly Form: {
             /** Data */
@@ -1154,91 +1169,74 @@ export interface components {
             /** Batch */
             readonly batch: string;
         };
-        /** Health */
+        /**
+         * Health
+         * @description Whether the process responds.
+         */
         readonly Health: {
             /** Status */
             readonly status: string;
         };
         /**
-         * Held
-         * @description What a rank holds of one kind, in bytes: measured beside the formula.
+         * HistoryEntry
+         * @description One event of a job.
          */
-        readonly Held: {
-            /**
-             * Kind
-             * @description `parameters`, `gradients`, `optimizer`, `activations`; on CUDA `allocated`.
-             */
-            readonly kind: string;
-            /**
-             * Least
-             * @description Measured, the least of all ranks.
-             */
-            readonly least: number | null;
-            /**
-             * Most
-             * @description Measured, the most of all ranks.
-             */
-            readonly most: number | null;
-            /**
-             * Formula
-             * @description In words: Ψ parameters of the rank.
-             */
-            readonly formula: string | null;
-            /**
-             * Low
-             * @description What the formula says, the least of all ranks or its lower bound.
-             */
-            readonly low: number | null;
-            /**
-             * High
-             * @description What the formula says, the most of all ranks or its upper bound.
-             */
-            readonly high: number | null;
-            /**
-             * Reason
-             * @description Why there is no formula.
-             */
-            readonly reason: string | null;
-        };
-        /**
-         * Holding
-         * @description What one job's gang has of a machine.
-         */
-        readonly Holding: {
-            /** Job */
-            readonly job: string;
-            /** Name */
-            readonly name: string;
-            /** State */
-            readonly state: string;
-            /**
-             * Ranks
-             * @description Devices, those of its spares too.
-             */
-            readonly ranks: number;
-            /** @description Between which numbers of replicas the job may go on. */
-            readonly elastic: components["schemas"]["Replicas"] | null;
-        };
-        /**
-         * Incident
-         * @description Something that went wrong with a job, and what was done about it.
-         */
-        readonly Incident: {
+        readonly HistoryEntry: {
             /**
              * N
-             * @description Its place in the job's story.
+             * @description Position in the job's history.
              */
             readonly n: number;
             /**
              * Ts
-             * @description Unix seconds.
+             * @description Time in Unix seconds.
+             */
+            readonly ts: number;
+            /** Attempt */
+            readonly attempt: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            readonly kind: "state" | "checkpoint" | "incident" | "repair" | "reshard" | "fault";
+            /**
+             * Data
+             * @description Data of the event. An incident's stack traces and log lines are left out.
+             */
+            readonly data: {
+                readonly [key: string]: unknown;
+            };
+        };
+        /**
+         * HistoryPage
+         * @description One page of events, newest first. `next` is the `before` of the next request, null on the last page.
+         */
+        readonly HistoryPage: {
+            /** Items */
+            readonly items: readonly components["schemas"]["HistoryEntry"][];
+            /** Next */
+            readonly next: number | null;
+        };
+        /**
+         * Incident
+         * @description A fault or anomaly of a job, with its repair.
+         */
+        readonly Incident: {
+            /**
+             * N
+             * @description Position in the job's history.
+             */
+            readonly n: number;
+            /**
+             * Ts
+             * @description Time in Unix seconds.
              */
             readonly ts: number;
             /** Attempt */
             readonly attempt: number;
             /**
              * Cause
-             * @description `rank_lost`, `node_lost`, `hang`, `exception`, … ; more may come.
+             * @description Code of the cause, such as `rank_lost`, `node_lost`, `hang` or `exception`; later versions may add codes.
              */
             readonly cause: string;
             /** Rank */
@@ -1249,7 +1247,7 @@ export interface components {
             readonly generation: number | null;
             /**
              * Step
-             * @description The newest step that had been told.
+             * @description Newest step that was reported before the incident.
              */
             readonly step: number | null;
             /** Message */
@@ -1258,31 +1256,34 @@ export interface components {
             readonly traceback: string | null;
             /**
              * Stacks
-             * @description Of every rank, equal ones once.
+             * @description Stack traces of every rank; identical ones are listed once.
              */
             readonly stacks: readonly components["schemas"]["Stacks"][];
-            /** Waiting */
+            /**
+             * Waiting
+             * @description Collectives that had not finished.
+             */
             readonly waiting: readonly components["schemas"]["Waiting"][];
             /**
              * Log
-             * @description The rank's last lines.
+             * @description Last log lines of the rank.
              */
             readonly log: readonly string[];
             /**
              * Ranks
-             * @description Those that a lost node took along, or that differ from the others.
+             * @description Ranks that ran on a lost node, or whose replicas differ from the others.
              */
             readonly ranks: readonly number[];
             readonly repair: components["schemas"]["Repair"] | null;
             /**
              * Story
-             * @description One paragraph for people.
+             * @description The incident and its repair as one paragraph.
              */
             readonly story: string;
         };
         /**
          * Incidents
-         * @description Incidents in the order asked for; `next` is the `after`, or with `newest` the `before`, of the next request, null at the end.
+         * @description One page of incidents. `next` is the `after` (with `newest`: the `before`) of the next request, null on the last page.
          */
         readonly Incidents: {
             /** Items */
@@ -1292,7 +1293,7 @@ export interface components {
         };
         /**
          * Job
-         * @description A job as the store knows it.
+         * @description A job as it is stored.
          */
         readonly Job: {
             /** Id */
@@ -1301,12 +1302,12 @@ export interface components {
             readonly name: string;
             /**
              * State
-             * @description queued, placing, starting, running, …, succeeded, failed, cancelled.
+             * @description The job's state: queued, placing, starting, running, …, succeeded, failed or cancelled.
              */
             readonly state: string;
             /**
              * Reason
-             * @description Code of why the job is in this state.
+             * @description Code of the reason for this state.
              */
             readonly reason: string | null;
             /** Message */
@@ -1321,13 +1322,13 @@ export interface components {
             };
             /**
              * Layout
-             * @description The layout in words, such as `data 2 (ZeRO-1) × tensor 2`.
+             * @description The parallel layout as text, such as `data 2 (ZeRO-1) × tensor 2`.
              * @default
              */
             readonly layout: string;
             /**
              * Batch
-             * @description The batch maths in words.
+             * @description How the global batch is split, as text.
              * @default
              */
             readonly batch: string;
@@ -1338,7 +1339,7 @@ export interface components {
             readonly world_size: number;
             /**
              * Device
-             * @description `cpu` or `cuda`, once decided.
+             * @description `cpu` or `cuda`; null until the scheduler has chosen.
              */
             readonly device: string | null;
             /**
@@ -1370,7 +1371,7 @@ export interface components {
             readonly budgets: components["schemas"]["Budgets"];
             /**
              * Retry At
-             * @description A lost job's next attempt is not placed before.
+             * @description Earliest time of the next attempt; null if the job is not backing off.
              */
             readonly retry_at: string | null;
             /**
@@ -1391,46 +1392,24 @@ export interface components {
             readonly checkpoint: string | null;
             /**
              * Parent
-             * @description Id of the job whose checkpoint it began with.
+             * @description Id of the job whose checkpoint this job resumed from.
              */
             readonly parent: string | null;
             /**
              * Warnings
-             * @description In the answer to its submission: options of the spec that have no effect.
+             * @description Options of the spec that have no effect; set in the response to a submission only.
              */
             readonly warnings: readonly components["schemas"]["FieldError"][];
             /**
              * Cursor
-             * @description The end of the job's story now: a stream after it misses nothing.
+             * @description Cursor at the end of the job's events. A stream after it misses no event.
              * @default 0.0.0
              */
             readonly cursor: string;
         };
         /**
-         * JobResources
-         * @description Memory and traffic of a job, by formula and as its newest probe measured them.
-         */
-        readonly JobResources: {
-            /** Layout */
-            readonly layout: string;
-            /**
-             * Step
-             * @description The probed step; null before the first.
-             */
-            readonly step: number | null;
-            /** Memory */
-            readonly memory: readonly components["schemas"]["Held"][];
-            /** Traffic */
-            readonly traffic: readonly components["schemas"]["Flow"][];
-            /**
-             * Reason
-             * @description Why there is no formula at all.
-             */
-            readonly reason: string | null;
-        };
-        /**
          * Jobs
-         * @description One page of jobs; `next` is the cursor of the page after it.
+         * @description One page of jobs. `next` is the cursor of the following page, null on the last one.
          */
         readonly Jobs: {
             /** Items */
@@ -1439,31 +1418,8 @@ export interface components {
             readonly next: string | null;
         };
         /**
-         * LogHits
-         * @description Lines that match, in order, of the stretch that was looked through. A log is never looked through as a whole.
-         */
-        readonly LogHits: {
-            /** Lines */
-            readonly lines: readonly components["schemas"]["LogLine"][];
-            /**
-             * Looked
-             * @description How far: pass it as `after` to look on.
-             */
-            readonly looked: number;
-            /**
-             * Last
-             * @description The log's last place just now.
-             */
-            readonly last: number;
-            /**
-             * Done
-             * @description The log's end was reached.
-             */
-            readonly done: boolean;
-        };
-        /**
          * LogLine
-         * @description One line of one rank. `n` is its place in the job's log, `line` its place in the rank's stream.
+         * @description One log line of a rank. `n` is its position in the job's log, `line` its number in the rank's stream.
          */
         readonly LogLine: {
             /** N */
@@ -1489,13 +1445,36 @@ export interface components {
             readonly text: string;
             /**
              * Ts
-             * @description Unix seconds.
+             * @description Time in Unix seconds.
              */
             readonly ts: number | null;
         };
         /**
+         * LogSearchResult
+         * @description Matching lines, in order, of the part of the log that this request scanned.
+         */
+        readonly LogSearchResult: {
+            /** Lines */
+            readonly lines: readonly components["schemas"]["LogLine"][];
+            /**
+             * Scanned To
+             * @description Position up to which the log was scanned; pass it as `after` to continue.
+             */
+            readonly scanned_to: number;
+            /**
+             * End
+             * @description Last position of the log at the time of the request.
+             */
+            readonly end: number;
+            /**
+             * Done
+             * @description Whether the scan reached the end of the log.
+             */
+            readonly done: boolean;
+        };
+        /**
          * Logs
-         * @description Log lines in order; `next` is the `after` of the next request, null when there is no more for now.
+         * @description Log lines in order. `next` is the `after` of the next request, null if there are no further lines yet.
          */
         readonly Logs: {
             /** Lines */
@@ -1504,40 +1483,71 @@ export interface components {
             readonly next: number | null;
         };
         /**
-         * Mark
-         * @description Something that happened to a job at one moment.
+         * LossSparkline
+         * @description A job's loss in at most 64 buckets: the lowest and highest of each. Bucket i covers steps i · width + 1 to (i + 1) · width.
          */
-        readonly Mark: {
-            /**
-             * N
-             * @description Its place in the job's story.
-             */
-            readonly n: number;
-            /**
-             * Ts
-             * @description Unix seconds.
-             */
-            readonly ts: number;
+        readonly LossSparkline: {
+            /** Job */
+            readonly job: string;
+            /** Width */
+            readonly width: number;
+            /** Low */
+            readonly low: readonly (number | null)[];
+            /** High */
+            readonly high: readonly (number | null)[];
+        };
+        /**
+         * LossSparklines
+         * @description Loss sparklines of the jobs that have recorded a step.
+         */
+        readonly LossSparklines: {
+            /** Items */
+            readonly items: readonly components["schemas"]["LossSparkline"][];
+        };
+        /**
+         * MemoryUsage
+         * @description Memory of one kind per rank, in bytes: measured, and by the cost model.
+         */
+        readonly MemoryUsage: {
             /**
              * Kind
-             * @description `incident`, `repair` or `reshard`.
+             * @description Kind of memory: `parameters`, `gradients`, `optimizer`, `activations`; on CUDA also `allocated`.
              */
             readonly kind: string;
-            /** Attempt */
-            readonly attempt: number;
             /**
-             * About
-             * @description An incident's or repair's cause, or the new layout in words.
+             * Least
+             * @description Smallest measured value over all ranks.
              */
-            readonly about: string;
-            /** Rank */
-            readonly rank: number | null;
-            /** Step */
-            readonly step: number | null;
+            readonly least: number | null;
+            /**
+             * Most
+             * @description Largest measured value over all ranks.
+             */
+            readonly most: number | null;
+            /**
+             * Formula
+             * @description Formula of the cost model as text; Ψ is the number of parameters of the rank.
+             */
+            readonly formula: string | null;
+            /**
+             * Low
+             * @description Smallest estimate over all ranks, or the lower bound.
+             */
+            readonly low: number | null;
+            /**
+             * High
+             * @description Largest estimate over all ranks, or the upper bound.
+             */
+            readonly high: number | null;
+            /**
+             * Reason
+             * @description Why the cost model has no formula for this; null if it has one.
+             */
+            readonly reason: string | null;
         };
         /**
          * Metrics
-         * @description Step records, oldest first. `downsampled` says that some steps were left out; extremes of the loss stay.
+         * @description Step records, oldest first. If `downsampled`, some steps are left out; the lowest and highest losses are kept.
          */
         readonly Metrics: {
             /** Points */
@@ -1556,7 +1566,7 @@ export interface components {
             readonly evals: readonly components["schemas"]["Evaluation"][];
             /**
              * Cursor
-             * @description An event stream after it continues the curve without a gap.
+             * @description Cursor from which an event stream continues the curve without a gap.
              * @default 0.0.0
              */
             readonly cursor: string;
@@ -1572,7 +1582,7 @@ export interface components {
             readonly host: string;
             /**
              * Cluster
-             * @description Its cluster's name (SHARDYARD_CLUSTER): several may share a database.
+             * @description Name of the machine's cluster (SHARDYARD_CLUSTER). Several clusters can share a database.
              */
             readonly cluster: string;
             /** Alive */
@@ -1600,40 +1610,62 @@ export interface components {
             readonly seen_at: string | null;
             /**
              * Faults
-             * @description Attempts that it broke lately (SHARDYARD_CORDON_WINDOW_S).
+             * @description Number of attempts that failed because of this machine within SHARDYARD_CORDON_WINDOW_S.
              * @default 0
              */
             readonly faults: number;
-            /** @description What keeps new gangs away from it now. */
+            /** @description The machine's active cordon; null if it has none. */
             readonly cordon: components["schemas"]["Cordon"] | null;
             /**
              * In Use
-             * @description New gangs may come to it; true of the last one, too, when faults cordoned all.
+             * @description Whether new gangs can be placed on the machine. If faults cordoned every machine, one stays in use.
              * @default true
              */
             readonly in_use: boolean;
             /** Devices */
-            readonly devices: readonly components["schemas"]["Devices"][];
+            readonly devices: readonly components["schemas"]["DeviceCapacity"][];
             /**
              * Held
-             * @description Who has them, the largest first.
+             * @description Gangs on the machine, the largest first.
              */
-            readonly held: readonly components["schemas"]["Holding"][];
+            readonly held: readonly components["schemas"]["NodeAllocation"][];
             /**
              * Held More
-             * @description Gangs beyond those in `held`.
+             * @description Number of gangs that `held` leaves out.
              * @default 0
              */
             readonly held_more: number;
         };
-        /** Nodes */
+        /**
+         * NodeAllocation
+         * @description Devices of a machine that one job's gang occupies.
+         */
+        readonly NodeAllocation: {
+            /** Job */
+            readonly job: string;
+            /** Name */
+            readonly name: string;
+            /** State */
+            readonly state: string;
+            /**
+             * Ranks
+             * @description Number of devices, including those of hot spares.
+             */
+            readonly ranks: number;
+            /** @description Range of replicas of an elastic job; null for other jobs. */
+            readonly elastic: components["schemas"]["Replicas"] | null;
+        };
+        /**
+         * Nodes
+         * @description The machines of the cluster.
+         */
         readonly Nodes: {
             /** Items */
             readonly items: readonly components["schemas"]["Node"][];
         };
         /**
          * Operation
-         * @description Something that the cluster was asked to do with a checkpoint. Both kinds may be asked for again.
+         * @description A verification or an export of a checkpoint, which the cluster runs. Both can be repeated.
          */
         readonly Operation: {
             /** Id */
@@ -1642,40 +1674,40 @@ export interface components {
             readonly job: string;
             /**
              * Kind
-             * @description `verify` or `export`.
+             * @description Kind of operation: `verify` or `export`.
              */
             readonly kind: string;
             /**
              * N
-             * @description The checkpoint's place in the job's story.
+             * @description Position of the checkpoint in the job's history.
              */
             readonly n: number;
             /** Step */
             readonly step: number;
             /**
              * Path
-             * @description The checkpoint's.
+             * @description Path of the checkpoint.
              */
             readonly path: string;
             /**
              * Dtype
-             * @description Of an export's weights.
+             * @description Data type of exported weights; null for a verification.
              */
             readonly dtype: string | null;
             /**
              * State
-             * @description `pending`, `running`, `done` or `failed`.
+             * @description State of the operation: `pending`, `running`, `done` or `failed`.
              */
             readonly state: string;
-            /** @description When a `verify` is done. */
+            /** @description Result of a finished verification. */
             readonly verified: components["schemas"]["Verified"] | null;
-            /** @description When an `export` is done. */
+            /** @description Result of a finished export. */
             readonly exported: components["schemas"]["Exported"] | null;
-            /** @description When it has failed. */
+            /** @description Why the operation failed; null if it did not. */
             readonly error: components["schemas"]["OperationError"] | null;
             /**
              * Actor
-             * @description Who asked.
+             * @description Name of the user who requested the operation.
              */
             readonly actor: string;
             /**
@@ -1687,11 +1719,14 @@ export interface components {
             readonly started_at: string | null;
             /**
              * Settled At
-             * @description When it was done or failed.
+             * @description Time at which the operation was done or failed.
              */
             readonly settled_at: string | null;
         };
-        /** OperationError */
+        /**
+         * OperationError
+         * @description Why an operation failed. `code` is stable.
+         */
         readonly OperationError: {
             /** Code */
             readonly code: string;
@@ -1702,7 +1737,7 @@ export interface components {
         };
         /**
          * Operations
-         * @description Operations, newest first; `next` is the `before` of the next request, null at the end.
+         * @description One page of operations, newest first. `next` is the `before` of the next request, null on the last page.
          */
         readonly Operations: {
             /** Items */
@@ -1712,35 +1747,13 @@ export interface components {
         };
         /**
          * Order
-         * @description In which jobs are listed. An index has each, so that a page begins where the one before ended, however many there are.
+         * @description Order of a list of jobs. Each order has an index, so every page costs the same.
          * @enum {string}
          */
         readonly Order: "newest" | "oldest" | "name";
         /**
-         * Outline
-         * @description A job's loss in at most 64 buckets, bucket i of the steps from i · width + 1 to (i + 1) · width; extremes stay.
-         */
-        readonly Outline: {
-            /** Job */
-            readonly job: string;
-            /** Width */
-            readonly width: number;
-            /** Low */
-            readonly low: readonly (number | null)[];
-            /** High */
-            readonly high: readonly (number | null)[];
-        };
-        /**
-         * Outlines
-         * @description Those of the jobs that told a step.
-         */
-        readonly Outlines: {
-            /** Items */
-            readonly items: readonly components["schemas"]["Outline"][];
-        };
-        /**
          * Plan
-         * @description What a gang said before its first step; null before that, and where a model of one's own does not tell.
+         * @description Sizes that a gang reported before its first step; null if they are not known yet, or if a custom model does not report them.
          */
         readonly Plan: {
             /** Parameters */
@@ -1749,7 +1762,7 @@ export interface components {
             readonly tokens_per_step: number | null;
             /**
              * Train Tokens
-             * @description Of the corpus.
+             * @description Number of training tokens in the corpus.
              */
             readonly train_tokens: number | null;
             /** Validation Tokens */
@@ -1757,26 +1770,26 @@ export interface components {
         };
         /**
          * Preview
-         * @description What a spec would run as, if it were submitted now.
+         * @description What a spec would run as if it were submitted now.
          */
         readonly Preview: {
             /** Name */
             readonly name: string;
             /**
              * Layout
-             * @description The layout in words.
+             * @description The parallel layout as text.
              */
             readonly layout: string;
             /**
              * Batch
-             * @description The batch maths in words.
+             * @description How the global batch is split, as text.
              */
             readonly batch: string;
             /** World Size */
             readonly world_size: number;
             /**
              * Spares
-             * @description Warm spares, each on a device of its own.
+             * @description Number of hot spares, each on its own device.
              * @default 0
              */
             readonly spares: number;
@@ -1795,22 +1808,22 @@ export interface components {
             readonly tokens_per_step: number;
             /**
              * Tokens
-             * @description Of all steps.
+             * @description Tokens of all steps together.
              */
             readonly tokens: number;
             /**
              * Parameters
-             * @description null where the API cannot count them: a module of your own, or files that only the workers see.
+             * @description Number of parameters; null for a custom module, or if only the workers can read the model's files.
              */
             readonly parameters: number | null;
             /**
              * Forms
-             * @description Of an elastic job, the largest first.
+             * @description Layouts that an elastic job may run with, the largest first.
              */
             readonly forms: readonly components["schemas"]["Form"][];
             /**
              * Resume
-             * @description The checkpoint that `resume_from` means now.
+             * @description Path of the checkpoint that `resume_from` resolves to now.
              */
             readonly resume: string | null;
             /**
@@ -1821,7 +1834,7 @@ export interface components {
         };
         /**
          * Progress
-         * @description How far a job's training is. Losses are nats per token.
+         * @description Training progress of a job. Losses are in nats per token.
          */
         readonly Progress: {
             /** Step */
@@ -1836,23 +1849,23 @@ export interface components {
             readonly tokens_per_s: number | null;
             /**
              * Eta S
-             * @description Seconds to the last step at the pace of the last steps.
+             * @description Estimated seconds to the last step, at the speed of the most recent steps.
              */
             readonly eta_s: number | null;
         };
         /**
-         * RankSample
-         * @description What each rank did lately: lists by rank, means over `steps` steps up to `step`; null where it is not known.
+         * RankMetrics
+         * @description Metrics of every rank: lists indexed by rank, means over `steps` steps up to `step`; null where a value is not known.
          */
-        readonly RankSample: {
+        readonly RankMetrics: {
             /**
              * N
-             * @description Its place among the job's samples.
+             * @description Position among the job's samples.
              */
             readonly n: number;
             /**
              * Ts
-             * @description Unix seconds.
+             * @description Time in Unix seconds.
              */
             readonly ts: number;
             /** Attempt */
@@ -1863,57 +1876,79 @@ export interface components {
             readonly steps: number;
             /**
              * Axes
-             * @description Mesh axis → degree, the outermost first: ranks count through them, the last one fastest.
+             * @description Mesh axis → degree, the outermost first. The last axis varies fastest with the rank.
              */
             readonly axes: {
                 readonly [key: string]: number;
             } | null;
             /**
              * Parts
-             * @description By rank: those with the same number do equal work.
+             * @description Work group by rank. Ranks of one group do equal work.
              */
             readonly parts: readonly number[] | null;
             /**
              * Step S
-             * @description Seconds of a step.
+             * @description Seconds per step, by rank.
              */
             readonly step_s: readonly (number | null)[];
             /**
              * Busy S
-             * @description Of those, the rank's own work.
+             * @description Seconds per step in which the rank itself works, by rank.
              */
             readonly busy_s: readonly (number | null)[];
             /**
              * Wait S
-             * @description Of those, waiting for other ranks.
+             * @description Seconds per step in which the rank waits for other ranks, by rank.
              */
             readonly wait_s: readonly (number | null)[];
             /**
              * Memory
-             * @description Bytes.
+             * @description Memory in bytes, by rank.
              */
             readonly memory: readonly (number | null)[];
             /**
              * Memory Of
-             * @description `allocated` (by torch, on CUDA), or `resident` (the trainer's process).
+             * @description What `memory` measures: `allocated` (by torch, on CUDA) or `resident` (the trainer process).
              */
             readonly memory_of: string | null;
             /**
              * Nodes
-             * @description Ids of the machines.
+             * @description Ids of the machines on which the ranks run.
              */
             readonly nodes: readonly string[];
             /**
              * Node Of
-             * @description By rank: place in `nodes`.
+             * @description Index in `nodes`, by rank.
              */
             readonly node_of: readonly (number | null)[];
-            /** @description The rank that makes the others wait, if one does. */
+            /** @description The rank for which the others wait; null if there is none. */
             readonly slow: components["schemas"]["SlowRank"] | null;
         };
         /**
+         * RankMetricsPage
+         * @description One page of rank metrics, newest first. `next` is the `before` of the next request, null on the last page.
+         *
+         *     The oldest samples of a long job are thinned out, so positions between `first` and `last` can be missing.
+         */
+        readonly RankMetricsPage: {
+            /** Items */
+            readonly items: readonly components["schemas"]["RankMetrics"][];
+            /**
+             * First
+             * @description Position of the oldest sample.
+             */
+            readonly first: number | null;
+            /**
+             * Last
+             * @description Position of the newest sample.
+             */
+            readonly last: number | null;
+            /** Next */
+            readonly next: number | null;
+        };
+        /**
          * RankSpans
-         * @description One rank's spans, by their start. Times are µs after the step's begin.
+         * @description The spans of one rank, in order of their start. Times are in µs after the begin of the step.
          */
         readonly RankSpans: {
             /** Rank */
@@ -1933,12 +1968,12 @@ export interface components {
             readonly error_us: number;
             /**
              * Lanes
-             * @description Lane 0 is the training thread, the others what was sent in the background.
+             * @description Names of the lanes. Lane 0 is the training thread; the others are communication in the background.
              */
             readonly lanes: readonly string[];
             /**
              * Spans
-             * @description Lane, category and name (indices), start, length, micro-batch, stage.
+             * @description Rows of lane, category and name (indices), start, length, micro-batch and stage.
              */
             readonly spans: readonly (readonly [
                 number,
@@ -1951,7 +1986,7 @@ export interface components {
             ])[];
             /**
              * Ideal
-             * @description The ideal schedule's row: category (index), stage, micro-batch, start, length.
+             * @description Rows of the ideal schedule: category (index), stage, micro-batch, start and length.
              */
             readonly ideal: readonly (readonly [
                 number,
@@ -1962,36 +1997,14 @@ export interface components {
             ])[];
             /**
              * Dropped
-             * @description Spans that are not here.
+             * @description Number of spans that are left out.
              * @default 0
              */
             readonly dropped: number;
         };
         /**
-         * Ranks
-         * @description Samples of what each rank does, newest first; `next` is the `before` of the next request, null at the end.
-         *
-         *     Of a long job the oldest are thinned out: `first` and `last` are places of samples that are there, between them some are not.
-         */
-        readonly Ranks: {
-            /** Items */
-            readonly items: readonly components["schemas"]["RankSample"][];
-            /**
-             * First
-             * @description Place of the oldest sample.
-             */
-            readonly first: number | null;
-            /**
-             * Last
-             * @description Place of the newest sample.
-             */
-            readonly last: number | null;
-            /** Next */
-            readonly next: number | null;
-        };
-        /**
          * Readiness
-         * @description Whether this API can do its work: `status` is `ready`, `degraded` (it serves what is stored) or `unready`.
+         * @description Readiness of this API. `status` is `ready`, `degraded` (only stored data is served) or `unready`.
          */
         readonly Readiness: {
             /** Status */
@@ -2010,26 +2023,29 @@ export interface components {
             readonly generation: number | null;
             /**
              * Restored
-             * @description Step whose snapshots it went on from; null: from a checkpoint.
+             * @description Step whose snapshots the gang restored; null if it restored a checkpoint.
              */
             readonly restored: number | null;
             /**
              * Step
-             * @description The first step after the repair.
+             * @description First step after the repair.
              */
             readonly step: number | null;
             /**
              * Seconds
-             * @description From the fault's notice to that step.
+             * @description Seconds from the detection of the fault to the first step after the repair.
              */
             readonly seconds: number | null;
             /**
              * Spares
-             * @description Ranks that warm spares took over.
+             * @description Ranks that hot spares took over.
              */
             readonly spares: readonly number[];
         };
-        /** Replicas */
+        /**
+         * Replicas
+         * @description Smallest and largest number of data-parallel replicas of an elastic job.
+         */
         readonly Replicas: {
             /** Min */
             readonly min: number;
@@ -2037,126 +2053,129 @@ export interface components {
             readonly max: number;
         };
         /**
+         * ResourceReport
+         * @description Memory use and communication volume of a job: by the cost model, and as its newest probe measured them.
+         */
+        readonly ResourceReport: {
+            /** Layout */
+            readonly layout: string;
+            /**
+             * Step
+             * @description Step of the newest probe; null before the first one.
+             */
+            readonly step: number | null;
+            /** Memory */
+            readonly memory: readonly components["schemas"]["MemoryUsage"][];
+            /** Traffic */
+            readonly traffic: readonly components["schemas"]["CommVolume"][];
+            /**
+             * Reason
+             * @description Why the cost model does not cover this job; null if it does.
+             */
+            readonly reason: string | null;
+        };
+        /**
          * Series
-         * @description One number of the steps, bucket by bucket, to six digits; null where no step of a bucket had it.
+         * @description One metric by bucket, rounded to six digits; null where no step of a bucket has it.
          */
         readonly Series: {
-            /** Mean */
+            /**
+             * Mean
+             * @description Mean by bucket.
+             */
             readonly mean: readonly (number | null)[];
             /**
              * Low
-             * @description null where each step has a bucket of its own.
+             * @description Lowest value by bucket; null if each bucket is one step.
              */
             readonly low: readonly (number | null)[] | null;
-            /** High */
+            /**
+             * High
+             * @description Highest value by bucket; null if each bucket is one step.
+             */
             readonly high: readonly (number | null)[] | null;
             /**
              * Last
-             * @description At the range's last step (`end`), which shares its bucket with others.
+             * @description Value at the last step of the range (`end`).
              */
             readonly last: number | null;
         };
         /**
          * Server
-         * @description What this control plane is, and what it allows.
+         * @description Version and permitted features of this control plane.
          */
         readonly Server: {
             /** Version */
             readonly version: string;
             /**
              * Fault Injection
-             * @description Faults may be struck at running jobs (SHARDYARD_FAULT_INJECTION).
+             * @description Whether faults can be injected into running jobs (SHARDYARD_FAULT_INJECTION).
              */
             readonly fault_injection: boolean;
             /**
              * Authentication
-             * @description Whether it asks for an access token.
+             * @description Whether requests need an access token.
              * @default true
              */
             readonly authentication: boolean;
         };
         /**
          * Session
-         * @description A browser's session; its cookie comes with the answer.
+         * @description A browser's session. The response sets its cookie.
          */
         readonly Session: {
             /**
              * Seconds
-             * @description Until it ends.
+             * @description Seconds until the session ends.
              */
             readonly seconds: number;
         };
         /**
          * SignInCode
-         * @description A code that signs a browser in once, in the fragment of a page's address: `#code=…`.
+         * @description A code that signs a browser in once. It goes into the fragment of a page's address: `#code=…`.
          */
         readonly SignInCode: {
             /** Code */
             readonly code: string;
             /**
              * Seconds
-             * @description Until it expires.
+             * @description Seconds until the code expires.
              */
             readonly seconds: number;
         };
         /**
          * SlowRank
-         * @description A rank whose own work takes longer than its peers', so that the others wait for it.
+         * @description A rank that is slower than its peers, so that the others wait for it.
          */
         readonly SlowRank: {
             /** Rank */
             readonly rank: number;
             /**
              * Busy S
-             * @description Seconds of own work in each step.
+             * @description Seconds per step in which the rank itself works.
              */
             readonly busy_s: number;
             /**
              * Usual S
-             * @description The median of its peers: ranks with an equal share of the work.
+             * @description Median of that time over its peers, the ranks with an equal share of the work.
              */
             readonly usual_s: number;
             /**
              * Message
-             * @description One sentence for people.
+             * @description The finding as one sentence.
              */
             readonly message: string;
         };
         /**
-         * Span
-         * @description A stretch of a job's life in one state. Unix seconds.
-         */
-        readonly Span: {
-            /** State */
-            readonly state: string;
-            /** Attempt */
-            readonly attempt: number;
-            /**
-             * Generation
-             * @description Of the gang; 0 before its ranks met, one more with each repair.
-             * @default 0
-             */
-            readonly generation: number;
-            /** Begun */
-            readonly begun: number;
-            /**
-             * Ended
-             * @description null: it lasts.
-             */
-            readonly ended: number | null;
-            /** Reason */
-            readonly reason: string | null;
-        };
-        /**
          * Stacks
-         * @description What several ranks were doing alike.
+         * @description Stack traces that several ranks have in common.
          */
         readonly Stacks: {
             /** Ranks */
             readonly ranks: readonly number[];
             /**
              * Stack
-             * @description All threads of one of them, the innermost frame last.
+             * @description Stack traces of all threads of one of these ranks, the innermost frame last.
              */
             readonly stack: string;
         };
@@ -2166,8 +2185,33 @@ export interface components {
          */
         readonly State: "queued" | "placing" | "starting" | "running" | "recovering" | "pausing" | "paused" | "relayouting" | "cancelling" | "succeeded" | "failed" | "cancelled";
         /**
+         * StateSpan
+         * @description A period that a job spent in one state. Times are in Unix seconds.
+         */
+        readonly StateSpan: {
+            /** State */
+            readonly state: string;
+            /** Attempt */
+            readonly attempt: number;
+            /**
+             * Generation
+             * @description Generation of the gang: 0 before its ranks have connected, and one more with each repair.
+             * @default 0
+             */
+            readonly generation: number;
+            /** Begun */
+            readonly begun: number;
+            /**
+             * Ended
+             * @description End of the period; null if the job is still in this state.
+             */
+            readonly ended: number | null;
+            /** Reason */
+            readonly reason: string | null;
+        };
+        /**
          * Step
-         * @description One optimizer step, over all ranks. Nats per token, seconds; a number that was not finite is null.
+         * @description One optimizer step over all ranks. Losses are in nats per token, times in seconds; a number that was not finite is null.
          */
         readonly Step: {
             /** Step */
@@ -2179,7 +2223,7 @@ export interface components {
             readonly attempt: number;
             /**
              * Ts
-             * @description Unix seconds.
+             * @description Time in Unix seconds.
              */
             readonly ts: number | null;
             /** Loss */
@@ -2211,75 +2255,35 @@ export interface components {
             readonly slowest_rank: number | null;
             /**
              * Mfu
-             * @description Share of the devices' peak FLOP/s, 0 to 1; null where that is not known.
+             * @description Model FLOPs utilization, from 0 to 1; null if the devices' peak FLOP/s is not known.
              */
             readonly mfu: number | null;
         };
         /**
-         * Story
-         * @description What happened, newest first; `next` is the `before` of the next request, null at the end.
-         */
-        readonly Story: {
-            /** Items */
-            readonly items: readonly components["schemas"]["StoryEntry"][];
-            /** Next */
-            readonly next: number | null;
-        };
-        /**
-         * StoryEntry
-         * @description One thing that happened to a job.
-         */
-        readonly StoryEntry: {
-            /**
-             * N
-             * @description Its place in the job's story.
-             */
-            readonly n: number;
-            /**
-             * Ts
-             * @description Unix seconds.
-             */
-            readonly ts: number;
-            /** Attempt */
-            readonly attempt: number;
-            /**
-             * Kind
-             * @enum {string}
-             */
-            readonly kind: "state" | "checkpoint" | "incident" | "repair" | "reshard" | "fault";
-            /**
-             * Data
-             * @description What the event tells; of an incident, not its stacks and last lines.
-             */
-            readonly data: {
-                readonly [key: string]: unknown;
-            };
-        };
-        /**
          * Summary
-         * @description What a finished training tells. Losses are nats per token.
+         * @description Results of a finished training run. Losses are in nats per token.
          */
         readonly Summary: {
             /**
              * First Loss
-             * @description Of the first step.
+             * @description Loss of the first step.
              */
             readonly first_loss: number | null;
             /**
              * Last Loss
-             * @description Mean of the last `last_steps` steps.
+             * @description Mean loss of the last `last_steps` steps.
              */
             readonly last_loss: number | null;
             /**
              * Last Steps
-             * @description A tenth of the run, from 1 to 20: a single batch's loss varies by much.
+             * @description Number of steps averaged in `last_loss`: a tenth of the run, from 1 to 20.
              */
             readonly last_steps: number | null;
             /** Validation Loss */
             readonly validation_loss: number | null;
             /**
              * Unigram Loss
-             * @description Of a model that knows token frequencies alone, on the same validation split.
+             * @description Loss of a unigram model (token frequencies only) on the same validation split.
              */
             readonly unigram_loss: number | null;
             /** Tokens */
@@ -2290,21 +2294,21 @@ export interface components {
             readonly tokens_per_s_device: number | null;
             /**
              * Mfu
-             * @description Share of the devices' peak FLOP/s, 0 to 1; null where that is not known.
+             * @description Model FLOPs utilization, from 0 to 1; null if the devices' peak FLOP/s is not known.
              */
             readonly mfu: number | null;
             /** Mfu Formula */
             readonly mfu_formula: string | null;
             /**
              * Time To First Step S
-             * @description From the job's creation to its first step.
+             * @description Seconds from the job's creation to its first step.
              */
             readonly time_to_first_step_s: number | null;
             /** Checkpoint */
             readonly checkpoint: string | null;
             /**
              * Export
-             * @description The Hugging Face folder that the job wrote (`train.checkpoint.export`).
+             * @description Path of the Hugging Face folder that the job wrote (`train.checkpoint.export`).
              */
             readonly export: string | null;
             /** Steps */
@@ -2312,14 +2316,14 @@ export interface components {
         };
         /**
          * Template
-         * @description A spec to begin with.
+         * @description An example spec.
          */
         readonly Template: {
             /** Name */
             readonly name: string;
             /**
              * About
-             * @description What it shows.
+             * @description What the example shows.
              */
             readonly about: string;
             /**
@@ -2328,20 +2332,23 @@ export interface components {
              */
             readonly text: string;
         };
-        /** Templates */
+        /**
+         * Templates
+         * @description The example specs of this version.
+         */
         readonly Templates: {
             /** Items */
             readonly items: readonly components["schemas"]["Template"][];
         };
         /**
          * Timeline
-         * @description A job's life as a line, oldest first. `complete` false: it begins later than the job did.
+         * @description A job's states and events, oldest first. If `complete` is false, older ones are left out.
          */
         readonly Timeline: {
             /** Spans */
-            readonly spans: readonly components["schemas"]["Span"][];
+            readonly spans: readonly components["schemas"]["StateSpan"][];
             /** Marks */
-            readonly marks: readonly components["schemas"]["Mark"][];
+            readonly marks: readonly components["schemas"]["TimelineEvent"][];
             /**
              * Complete
              * @default true
@@ -2349,8 +2356,40 @@ export interface components {
             readonly complete: boolean;
         };
         /**
+         * TimelineEvent
+         * @description An event of a job at one point in time.
+         */
+        readonly TimelineEvent: {
+            /**
+             * N
+             * @description Position in the job's history.
+             */
+            readonly n: number;
+            /**
+             * Ts
+             * @description Time in Unix seconds.
+             */
+            readonly ts: number;
+            /**
+             * Kind
+             * @description Kind of event: `incident`, `repair` or `reshard`.
+             */
+            readonly kind: string;
+            /** Attempt */
+            readonly attempt: number;
+            /**
+             * About
+             * @description Cause of the incident or repair, or the new layout as text.
+             */
+            readonly about: string;
+            /** Rank */
+            readonly rank: number | null;
+            /** Step */
+            readonly step: number | null;
+        };
+        /**
          * Trace
-         * @description A trace of a job's steps that was asked for. The event `trace_finished` reports its end.
+         * @description A requested trace of a job's steps. The event `trace_finished` reports its end.
          */
         readonly Trace: {
             /** Id */
@@ -2363,12 +2402,12 @@ export interface components {
             readonly steps: number;
             /**
              * State
-             * @description `open`, `done` or `failed`.
+             * @description State of the trace: `open`, `done` or `failed`.
              */
             readonly state: string;
             /**
              * Message
-             * @description Why it failed.
+             * @description Why the trace failed; null if it did not.
              */
             readonly message: string | null;
             /** First Step */
@@ -2377,18 +2416,19 @@ export interface components {
             readonly last_step: number | null;
             /**
              * Parts
-             * @description What is stored, one for each rank and step.
+             * @description Number of stored parts, one for each rank and step.
              * @default 0
              */
             readonly parts: number;
             /**
              * Parts Wanted
+             * @description Number of parts of the complete trace.
              * @default 0
              */
             readonly parts_wanted: number;
             /**
              * Actor
-             * @description Who asked.
+             * @description Name of the user who requested the trace.
              */
             readonly actor: string;
             /**
@@ -2401,7 +2441,7 @@ export interface components {
         };
         /**
          * TraceSpans
-         * @description One traced step as it is drawn.
+         * @description The spans of one traced step.
          */
         readonly TraceSpans: {
             /** Trace */
@@ -2410,7 +2450,7 @@ export interface components {
             readonly step: number;
             /**
              * Began
-             * @description Unix seconds.
+             * @description Begin of the step in Unix seconds.
              */
             readonly began: number;
             /** Length Us */
@@ -2429,7 +2469,7 @@ export interface components {
         };
         /**
          * TraceSummary
-         * @description `ranks`, the slowest and the bubbles are of one `step`, or, where that is null, means over all steps.
+         * @description Summary of a trace. If `step` is null, `ranks`, the slowest rank and the bubbles are means over all steps.
          */
         readonly TraceSummary: {
             readonly trace: components["schemas"]["Trace"];
@@ -2450,92 +2490,95 @@ export interface components {
         };
         /**
          * TracedRank
-         * @description Where a rank's time went, in seconds.
+         * @description How a rank spent its time, in seconds.
          */
         readonly TracedRank: {
             /** Rank */
             readonly rank: number;
             /**
              * Pipeline
-             * @description Number of its pipeline; null without one.
+             * @description Number of the rank's pipeline; null without pipeline parallelism.
              */
             readonly pipeline: number | null;
             /**
              * Place
-             * @description Its place in the pipeline.
+             * @description Position of the rank in its pipeline.
              */
             readonly place: number | null;
             /** Seconds */
             readonly seconds: number;
             /**
              * Error S
-             * @description Of its clock against rank 0's, at most.
+             * @description Upper bound of the clock error against rank 0, in seconds.
              * @default 0
              */
             readonly error_s: number;
             /**
              * Sums
-             * @description By category: `forward`, `backward`, `weight`, `optimizer`, `send`, `receive`, `collective`, `data`, `other`.
+             * @description Seconds by category: `forward`, `backward`, `weight`, `optimizer`, `send`, `receive`, `collective`, `data`, `other`.
              */
             readonly sums: {
                 readonly [key: string]: number;
             };
             /**
              * Busy S
-             * @description What it did not wait for others (`send`, `receive`, `collective`).
+             * @description Seconds in which the rank did not wait for others (`send`, `receive`, `collective`).
              */
             readonly busy_s: number;
-            /** Wait S */
+            /**
+             * Wait S
+             * @description Seconds in which the rank waited for others.
+             */
             readonly wait_s: number;
             /**
              * Bubble Measured
-             * @description Share of the schedule's time.
+             * @description Pipeline bubble as a share of the schedule's time, as measured.
              */
             readonly bubble_measured: number | null;
             /**
              * Bubble Simulated
-             * @description Of the ideal schedule of the same durations.
+             * @description Pipeline bubble of the ideal schedule with the same durations.
              */
             readonly bubble_simulated: number | null;
             /**
              * Dropped
-             * @description Spans that the rank did not keep; the sums have them.
+             * @description Number of spans that the rank dropped. The sums include them.
              * @default 0
              */
             readonly dropped: number;
         };
         /**
          * TracedStep
-         * @description A step over its ranks.
+         * @description One traced step over all its ranks.
          */
         readonly TracedStep: {
             /** Step */
             readonly step: number;
             /**
              * Began
-             * @description Unix seconds.
+             * @description Begin of the step in Unix seconds.
              */
             readonly began: number;
             /**
              * Seconds
-             * @description Of the rank that took longest.
+             * @description Seconds of the slowest rank.
              */
             readonly seconds: number;
             /** Ranks */
             readonly ranks: number;
             /**
              * Slowest Rank
-             * @description The rank with the most own work.
+             * @description Rank with the longest time of its own work.
              */
             readonly slowest_rank: number | null;
             /**
              * Slower By S
-             * @description By so much more than the others' median.
+             * @description Seconds by which that time exceeds the median of the other ranks.
              */
             readonly slower_by_s: number | null;
             /**
              * Bubble Measured
-             * @description Mean over ranks.
+             * @description Mean of the measured bubble over the ranks.
              */
             readonly bubble_measured: number | null;
             /** Bubble Simulated */
@@ -2543,7 +2586,7 @@ export interface components {
         };
         /**
          * Traces
-         * @description Traces, newest first; `next` is the `before` of the next request, null at the end.
+         * @description One page of traces, newest first. `next` is the `before` of the next request, null on the last page.
          */
         readonly Traces: {
             /** Items */
@@ -2553,65 +2596,67 @@ export interface components {
         };
         /**
          * Verified
-         * @description How a checkpoint was found where gangs run: every file against its checksum.
+         * @description Result of a verification, which compares every file of a checkpoint with its checksum.
          */
         readonly Verified: {
             /**
              * Verdict
-             * @description `whole`, `damaged`, or `removed` (to make room, or by hand).
+             * @description State of the checkpoint: `whole`, `damaged`, or `removed` (by a later save, or by hand).
              */
             readonly verdict: string;
             /**
              * Message
-             * @description What is damaged.
+             * @description What is damaged, as text.
              */
             readonly message: string | null;
             /**
              * Damaged
-             * @description Files that are not as they were saved, at most 20 of them.
+             * @description Files that differ from what was saved, at most 20.
              */
             readonly damaged: readonly string[];
             /**
              * Damaged Files
+             * @description Number of files that differ from what was saved.
              * @default 0
              */
             readonly damaged_files: number;
             /**
              * Files
-             * @description That were compared.
+             * @description Number of files that were compared.
              * @default 0
              */
             readonly files: number;
             /**
              * Bytes
+             * @description Bytes that were compared.
              * @default 0
              */
             readonly bytes: number;
         };
         /**
          * Waiting
-         * @description A collective that some ranks had entered and that was not done.
+         * @description A collective that some ranks had entered and that had not finished.
          */
         readonly Waiting: {
             /** Ranks */
             readonly ranks: readonly number[];
             /**
              * Group
-             * @description The mesh axis, or `world`.
+             * @description Mesh axis of the process group, or `world`.
              */
             readonly group: string;
             /** Members */
             readonly members: readonly number[];
             /**
              * Seq
-             * @description Its number among the group's collectives.
+             * @description Sequence number of the collective in its process group.
              */
             readonly seq: number;
             /** Op */
             readonly op: string;
             /**
              * Seconds
-             * @description How long they had waited.
+             * @description Longest time, in seconds, that one of these ranks had waited.
              */
             readonly seconds: number;
         };
@@ -3471,44 +3516,44 @@ export interface components {
         };
         /**
          * FaultRequest
-         * @description A fault to strike a running job with. Each strikes once.
+         * @description A fault to inject into a running job. Each fault is injected once.
          */
         readonly FaultRequest: {
             /**
              * Kind
-             * @description `kill-rank` (its trainer), `kill-actor` (the rank's actor), `hang-rank` (its trainer is stopped), `slow-rank`, `kill-supervisor`, `corrupt-checkpoint` (a bit of the newest).
+             * @description Kind of fault: `kill-rank` (kills its trainer), `kill-actor` (kills the rank's actor), `hang-rank` (stops its trainer), `slow-rank`, `kill-supervisor` or `corrupt-checkpoint` (flips a bit of the newest checkpoint).
              * @enum {string}
              */
             readonly kind: "kill-rank" | "kill-actor" | "hang-rank" | "slow-rank" | "kill-supervisor" | "corrupt-checkpoint";
             /**
              * Rank
-             * @description Of the kinds that end in a rank or actor.
+             * @description Target rank; required by kinds that end in `-rank` or `-actor`.
              * @default null
              */
             readonly rank: number | null;
             /**
              * By Ms
-             * @description `slow-rank`: per step; 50 if not said.
+             * @description Delay of `slow-rank` in milliseconds per step; 50 by default.
              * @default null
              */
             readonly by_ms: number | null;
             /**
              * For S
-             * @description `slow-rank`: for so long; 20 if not said.
+             * @description Duration of `slow-rank` in seconds; 20 by default.
              * @default null
              */
             readonly for_s: number | null;
         };
         /**
          * LayoutChange
-         * @description The layout that a job goes on with.
+         * @description The layout with which a job continues.
          */
         readonly LayoutChange: {
             readonly layout: components["schemas"]["Layout"];
         };
         /**
          * SignIn
-         * @description What signs a browser in: one of the two.
+         * @description Credentials of a browser: either a token or a code.
          */
         readonly SignIn: {
             /**
@@ -3519,14 +3564,14 @@ export interface components {
             readonly token: string | null;
             /**
              * Code
-             * @description Of `shardyard open`; good once.
+             * @description One-time code from `shardyard open`.
              * @default null
              */
             readonly code: string | null;
         };
         /**
          * Problem
-         * @description RFC 9457 problem details; `code` is stable, `detail` is for people.
+         * @description RFC 9457 problem details. `code` is stable; `detail` is for people.
          */
         readonly Problem: {
             /** Type */
@@ -4362,7 +4407,7 @@ export interface components {
             readonly state: components["schemas"]["StateEvent"];
             readonly plan: components["schemas"]["PlanEvent"];
             readonly step: components["schemas"]["Step"];
-            readonly rank_metrics: components["schemas"]["RankSample"];
+            readonly rank_metrics: components["schemas"]["RankMetrics"];
             readonly probe: components["schemas"]["ProbeEvent"];
             readonly eval: components["schemas"]["EvalEvent"];
             readonly checkpoint: components["schemas"]["CheckpointEvent"];
@@ -4390,16 +4435,16 @@ export interface operations {
             readonly query?: {
                 /** @description Only jobs in this state. */
                 readonly state?: components["schemas"]["State"] | null;
-                /** @description `key=value`; repeated, all must match. */
+                /** @description Only jobs with this label, `key=value`. Repeat it to require several. */
                 readonly label?: readonly string[] | null;
                 /** @description Only jobs of exactly this name. */
                 readonly name?: string | null;
-                /** @description Found in id or name. */
+                /** @description Only jobs whose id or name contains this text. */
                 readonly text?: string | null;
-                /** @description By time of submission, or by name. */
+                /** @description Order: by time of submission, or by name. */
                 readonly sort?: components["schemas"]["Order"];
                 readonly limit?: number;
-                /** @description `next` of the page before, in the same order. */
+                /** @description `next` of the previous page, in the same order. */
                 readonly cursor?: string | null;
             };
             readonly header?: never;
@@ -4490,7 +4535,7 @@ export interface operations {
             };
         };
         readonly responses: {
-            /** @description The job was there before: same key, same body. */
+            /** @description The job already existed: same key, same body. */
             readonly 200: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5036,7 +5081,7 @@ export interface operations {
                      *     data: {"step": 1, "loss": 5.55}
                      *     id: 3.1.0
                      */
-                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankSample"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
+                    readonly "text/event-stream": components["schemas"]["StateEvent"] | components["schemas"]["PlanEvent"] | components["schemas"]["Step"] | components["schemas"]["RankMetrics"] | components["schemas"]["ProbeEvent"] | components["schemas"]["EvalEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["ExportEvent"] | components["schemas"]["LogLine"] | components["schemas"]["IncidentEvent"] | components["schemas"]["RepairEvent"] | components["schemas"]["FaultEvent"] | components["schemas"]["TraceFinishedEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReshardEvent"] | components["schemas"]["CordonEvent"];
                 };
             };
             /** @description `invalid_cursor`: unknown cursor */
@@ -5187,11 +5232,11 @@ export interface operations {
     readonly getCurves: {
         readonly parameters: {
             readonly query?: {
-                /** @description Of loss, lr, grad_norm, loss_scale, tokens_per_s, step_s, step_s_max, mfu; between commas. */
+                /** @description Names separated by commas, of loss, lr, grad_norm, loss_scale, tokens_per_s, step_s, step_s_max, mfu. */
                 readonly names?: string;
-                /** @description The first step. */
+                /** @description First step. */
                 readonly from?: number;
-                /** @description The last step; left out: the newest. */
+                /** @description Last step; the newest one by default. */
                 readonly to?: number | null;
                 readonly buckets?: number;
             };
@@ -5273,12 +5318,12 @@ export interface operations {
             readonly query?: {
                 /** @description Only lines of this rank. */
                 readonly rank?: number | null;
-                /** @description Only lines after this place. */
+                /** @description Only lines after this position. */
                 readonly after?: number;
                 readonly limit?: number;
-                /** @description The last so many lines instead. */
+                /** @description Return this many lines from the end of the log instead. */
                 readonly tail?: number | null;
-                /** @description Lines about this place instead: half of `limit` before it. */
+                /** @description Return lines around this position instead, half of `limit` before it. */
                 readonly around?: number | null;
             };
             readonly header?: never;
@@ -5357,18 +5402,18 @@ export interface operations {
     readonly searchLogs: {
         readonly parameters: {
             readonly query?: {
-                /** @description Look on after this place. */
+                /** @description Continue the scan after this position. */
                 readonly after?: number;
                 readonly limit?: number;
-                /** @description Found in the line, in upper or lower case. */
+                /** @description Text that a line must contain; case is ignored. */
                 readonly text?: string;
                 /** @description Only lines of this rank. */
                 readonly rank?: number | null;
-                /** @description Lines that name an error; or a warning or an error. */
+                /** @description `error`: lines with an error. `warning`: lines with a warning or an error. */
                 readonly level?: ("error" | "warning") | null;
-                /** @description Unix seconds. */
+                /** @description Earliest time, in Unix seconds. */
                 readonly since?: number | null;
-                /** @description Unix seconds. */
+                /** @description Latest time, in Unix seconds. */
                 readonly until?: number | null;
             };
             readonly header?: never;
@@ -5385,7 +5430,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["LogHits"];
+                    readonly "application/json": components["schemas"]["LogSearchResult"];
                 };
             };
             /** @description `unauthenticated`: not signed in */
@@ -5447,11 +5492,11 @@ export interface operations {
     readonly getIncidents: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only incidents after this place; not of `newest`. */
+                /** @description Only incidents after this position; ignored with `newest`. */
                 readonly after?: number;
-                /** @description The newest first. */
+                /** @description Newest first instead of oldest first. */
                 readonly newest?: boolean;
-                /** @description Of `newest`: only those before this place. */
+                /** @description With `newest`: only incidents before this position. */
                 readonly before?: number | null;
                 readonly limit?: number;
             };
@@ -5607,7 +5652,7 @@ export interface operations {
     readonly getStory: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only what was told before this place. */
+                /** @description Only events before this position. */
                 readonly before?: number | null;
                 readonly limit?: number;
             };
@@ -5625,7 +5670,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Story"];
+                    readonly "application/json": components["schemas"]["HistoryPage"];
                 };
             };
             /** @description `unauthenticated`: not signed in */
@@ -5763,7 +5808,7 @@ export interface operations {
     readonly getCheckpoints: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only those told before this place. */
+                /** @description Only checkpoints before this position. */
                 readonly before?: number | null;
                 readonly limit?: number;
             };
@@ -5843,7 +5888,7 @@ export interface operations {
     readonly listOutlines: {
         readonly parameters: {
             readonly query: {
-                /** @description Ids; repeated. */
+                /** @description Id of a job. Repeat it for several jobs. */
                 readonly job: readonly string[];
             };
             readonly header?: never;
@@ -5858,7 +5903,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Outlines"];
+                    readonly "application/json": components["schemas"]["LossSparklines"];
                 };
             };
             /** @description `unauthenticated`: not signed in */
@@ -5917,7 +5962,7 @@ export interface operations {
             };
             readonly path: {
                 readonly job: string;
-                /** @description The checkpoint's place in the job's story: its `n`. */
+                /** @description Position of the checkpoint in the job's history: its `n`. */
                 readonly n: number;
             };
             readonly cookie?: never;
@@ -6001,7 +6046,7 @@ export interface operations {
     readonly exportCheckpoint: {
         readonly parameters: {
             readonly query?: {
-                /** @description Of the written weights. */
+                /** @description Data type of the written weights. */
                 readonly dtype?: "fp32" | "bf16" | "fp16" | "fp64";
             };
             readonly header?: {
@@ -6010,7 +6055,7 @@ export interface operations {
             };
             readonly path: {
                 readonly job: string;
-                /** @description The checkpoint's place in the job's story: its `n`. */
+                /** @description Position of the checkpoint in the job's history: its `n`. */
                 readonly n: number;
             };
             readonly cookie?: never;
@@ -6094,7 +6139,7 @@ export interface operations {
     readonly listOperations: {
         readonly parameters: {
             readonly query?: {
-                /** @description `next` of the page before. */
+                /** @description `next` of the previous page. */
                 readonly before?: string | null;
                 readonly limit?: number;
             };
@@ -6260,7 +6305,7 @@ export interface operations {
     readonly traceJob: {
         readonly parameters: {
             readonly query?: {
-                /** @description How many, one after the other. */
+                /** @description Number of consecutive steps. */
                 readonly steps?: number;
             };
             readonly header?: {
@@ -6351,7 +6396,7 @@ export interface operations {
     readonly listTraces: {
         readonly parameters: {
             readonly query?: {
-                /** @description `next` of the page before. */
+                /** @description `next` of the previous page. */
                 readonly before?: string | null;
                 readonly limit?: number;
             };
@@ -6440,7 +6485,7 @@ export interface operations {
     readonly getTrace: {
         readonly parameters: {
             readonly query?: {
-                /** @description A step of the trace. */
+                /** @description Number of a traced step. */
                 readonly step?: number | null;
             };
             readonly header?: never;
@@ -6520,13 +6565,13 @@ export interface operations {
     readonly getTraceSpans: {
         readonly parameters: {
             readonly query?: {
-                /** @description A step of the trace. */
+                /** @description Number of a traced step. */
                 readonly step?: number | null;
-                /** @description Only these; repeated. */
+                /** @description Only this rank. Repeat it for several ranks. */
                 readonly ranks?: readonly number[] | null;
-                /** @description µs after the step's begin: only spans that reach beyond it. */
+                /** @description Only spans that end after this time, in µs after the begin of the step. */
                 readonly from_us?: number;
-                /** @description µs after the step's begin: only spans that begin before. */
+                /** @description Only spans that start before this time, in µs after the begin of the step. */
                 readonly to_us?: number | null;
             };
             readonly header?: never;
@@ -6877,9 +6922,9 @@ export interface operations {
     readonly cordonNode: {
         readonly parameters: {
             readonly query?: {
-                /** @description So long; without it until somebody lifts the cordon. */
+                /** @description Duration of the cordon in seconds; by default it stays until an operator lifts it. */
                 readonly seconds?: number | null;
-                /** @description For those who wonder. */
+                /** @description Reason, shown with the cordon. */
                 readonly message?: string;
             };
             readonly header?: never;
@@ -7314,7 +7359,7 @@ export interface operations {
     readonly getRanks: {
         readonly parameters: {
             readonly query?: {
-                /** @description Only samples before this place. */
+                /** @description Only samples before this position. */
                 readonly before?: number | null;
                 readonly limit?: number;
             };
@@ -7332,7 +7377,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["Ranks"];
+                    readonly "application/json": components["schemas"]["RankMetricsPage"];
                 };
             };
             /** @description `unauthenticated`: not signed in */
@@ -7408,7 +7453,7 @@ export interface operations {
                     readonly [name: string]: unknown;
                 };
                 content: {
-                    readonly "application/json": components["schemas"]["JobResources"];
+                    readonly "application/json": components["schemas"]["ResourceReport"];
                 };
             };
             /** @description `unauthenticated`: not signed in */

@@ -29,7 +29,7 @@ const AT_ONCE = 100;
 export async function searchLogs(id: string, { text, level, rank, since, until }: LogQuery, after: number, signal?: AbortSignal): Promise<LogSearchResult> {
   const query = { text, level: level === "" ? null : level, rank, since, until, after, limit: AT_ONCE };
   const wire = await get("/v1/jobs/{job}/logs/search", { path: { job: id }, query, signal });
-  return { lines: wire.lines.map(toLine), scannedTo: wire.looked, end: wire.last, done: wire.done };
+  return { lines: wire.lines.map(toLine), scannedTo: wire.scanned_to, end: wire.end, done: wire.done };
 }
 
 /** Lines before and after the one at a place. Raises `Problem`. */

@@ -27,7 +27,7 @@ export interface RankSample {
   slow: { rank: number; message: string } | null;
 }
 
-export type RankWire = Schema<"RankSample">;
+export type RankWire = Schema<"RankMetrics">;
 
 export const toRankSample = (wire: RankWire): RankSample => ({
   n: wire.n,

@@ -38,7 +38,7 @@ export interface Flow {
 
 const range = (low: number | null, high: number | null): Range | null => (low === null || high === null ? null : { low, high });
 
-function toHeld(wire: Schema<"Held">): Held {
+function toHeld(wire: Schema<"MemoryUsage">): Held {
   const formula = range(wire.low, wire.high);
   return {
     kind: wire.kind,
@@ -48,7 +48,7 @@ function toHeld(wire: Schema<"Held">): Held {
   };
 }
 
-const toFlow = (wire: Schema<"Flow">): Flow => ({
+const toFlow = (wire: Schema<"CommVolume">): Flow => ({
   axis: wire.axis,
   collective: wire.collective.replaceAll("_", "-"),
   calls: wire.calls,

@@ -2,8 +2,8 @@
 
 import { get, type Schema } from "./http";
 
-export type Span = Schema<"Span">;
-export type Mark = Schema<"Mark">;
+export type Span = Schema<"StateSpan">;
+export type Mark = Schema<"TimelineEvent">;
 export type Timeline = Schema<"Timeline">;
 
 /** Raises `Problem`. */

@@ -116,8 +116,8 @@ def test_logs_are_searched_and_shown_about_a_hit(plane: Plane, client: Client) -
     url = f"{plane.url}/v1/jobs/{job}/logs"
     told = ask("GET", f"{url}/search", params={"text": "LINE 3", "limit": 4}).json()
     assert [one["text"] for one in told["lines"]] == ["line 3", "line 30", "line 31", "line 32"]
-    assert (told["looked"], told["last"], told["done"]) == (33, 41, False)
-    told = ask("GET", f"{url}/search", params={"text": "line 3", "limit": 4, "after": told["looked"]}).json()
+    assert (told["scanned_to"], told["end"], told["done"]) == (33, 41, False)
+    told = ask("GET", f"{url}/search", params={"text": "line 3", "limit": 4, "after": told["scanned_to"]}).json()
     assert len(told["lines"]) == 4 and not told["done"]
     [hit] = ask("GET", f"{url}/search", params={"level": "error", "rank": 1}).json()["lines"]
     about = ask("GET", url, params={"around": hit["n"], "limit": 6}).json()

@@ -59,10 +59,10 @@ async def found(store: Store, job: Job, limit: int = 7, **wanted: Any) -> tuple[
     after, questions = 0, 0
     while True:
         page = await search(store, job.id, Wanted(**wanted), after=after, limit=limit)
-        assert len(page.lines) <= limit and page.last == COUNT
-        assert page.looked > after or page.done
+        assert len(page.lines) <= limit and page.end == COUNT
+        assert page.scanned_to > after or page.done
         hits += [each.text for each in page.lines]
-        after, questions = page.looked, questions + 1
+        after, questions = page.scanned_to, questions + 1
         if page.done:
             assert after == COUNT
             return hits, questions
@@ -101,7 +101,7 @@ async def test_one_question_looks_through_a_stretch_and_no_further(
 ) -> None:
     monkeypatch.setattr(logs, "STRETCH", Size(30, 1 << 30))
     page = await search(store, written.id, Wanted(text="line 200"), after=0)
-    assert (page.lines, page.looked, page.done) == ([], 30, False)
+    assert (page.lines, page.scanned_to, page.done) == ([], 30, False)
     with pytest.raises(JobNotFound):
         await search(store, "nobody", Wanted())
 
@@ -135,13 +135,13 @@ async def test_case_is_that_of_ascii_and_nothing_has_a_meaning_of_its_own(
 async def test_a_question_is_bounded_by_bytes_and_by_time(store: Store, written: Job, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "STRETCH", Size(COUNT, 60))
     page = await search(store, written.id, Wanted(text="line 200"))
-    sizes = [len(line(n)) for n in range(1, page.looked + 1)]
+    sizes = [len(line(n)) for n in range(1, page.scanned_to + 1)]
     assert not page.done and sum(sizes[:-1]) < 60 <= sum(sizes)
     monkeypatch.setattr(logs, "STRETCH", Size(COUNT, 1 << 30))
     monkeypatch.setattr(logs, "PART", Size(10, 1 << 30))
     monkeypatch.setattr(logs, "STRETCH_S", 0.0)
     page = await search(store, written.id, Wanted(text="line 200"), after=20)
-    assert (page.lines, page.looked, page.done) == ([], 30, False)
+    assert (page.lines, page.scanned_to, page.done) == ([], 30, False)
     assert (await found(store, written, text="LINE"))[0] == [line(n) for n in (50, 100, 150, 200)]
 
 
@@ -232,7 +232,7 @@ async def test_what_was_looked_through_before_an_interruption_counts(
     monkeypatch.setattr(logs, "PART", Size(10, 1 << 30))
     monkeypatch.setattr(rows, "matching", matching)
     page = await search(store, written.id, Wanted(text="line"))
-    assert (page.lines, page.looked, page.done) == ([], 10, False)
+    assert (page.lines, page.scanned_to, page.done) == ([], 10, False)
 
 
 async def test_a_few_searches_run_at_once_and_others_wait_for_their_turn(

@@ -8,7 +8,7 @@ from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.jobs.spec_files import SpecFiles
 from shardyard.service.queries import resources
-from shardyard.service.schemas.resource import Held, JobResources
+from shardyard.service.schemas.resource import MemoryUsage, ResourceReport
 from shardyard.service.settings import Settings
 from shardyard.service.store import events, nodes
 from shardyard.service.store.engine import Store
@@ -27,7 +27,7 @@ def probe(step: int, **memory: int) -> tuple[str, dict[str, Any]]:
     return "probe", {"step": step, "traffic": {"data": {"all_reduce": moved}}, "memory": held}
 
 
-def of(kind: str, found: JobResources) -> Held:
+def of(kind: str, found: ResourceReport) -> MemoryUsage:
     return next(held for held in found.memory if held.kind == kind)
 
 

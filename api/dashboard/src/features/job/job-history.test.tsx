@@ -13,7 +13,7 @@ const saved = (n: number): Entry => ({ id: `${n}.7.9`, at: new Date(n * 1000), k
 function page({ url }: SentRequest): Response {
   const before = Math.min(Number(url.searchParams.get("before")), 121);
   const last = Math.max(1, before - Number(url.searchParams.get("limit")));
-  const items = Array.from({ length: before - last }, (_, at): Schema<"StoryEntry"> => {
+  const items = Array.from({ length: before - last }, (_, at): Schema<"HistoryEntry"> => {
     const n = before - 1 - at;
     return n === 1
       ? { n, ts: 1, attempt: 0, kind: "state", data: { state: "queued" } }

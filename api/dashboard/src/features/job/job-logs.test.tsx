@@ -14,9 +14,9 @@ function plane() {
       Response.json({ lines: url.searchParams.has("around") ? [line(39, "before"), line(40, "needle one"), line(41, "after")] : [line(90, "newest")], next: null }),
     "GET /v1/jobs/job-1/logs/search": ({ url }) => {
       const after = Number(url.searchParams.get("after"));
-      if (after === 0) return Response.json({ lines: [], looked: 20, last: 100, done: false });
-      if (after === 20) return Response.json({ lines: [line(40, "needle one")], looked: 60, last: 100, done: false });
-      return Response.json({ lines: [line(70, "needle two")], looked: 100, last: 100, done: true });
+      if (after === 0) return Response.json({ lines: [], scanned_to: 20, end: 100, done: false });
+      if (after === 20) return Response.json({ lines: [line(40, "needle one")], scanned_to: 60, end: 100, done: false });
+      return Response.json({ lines: [line(70, "needle two")], scanned_to: 100, end: 100, done: true });
     },
   });
 }

@@ -8,7 +8,7 @@ import { JobResources } from "./job-resources";
 const MIB = 2 ** 20;
 const NONE = { formula: null, low: null, high: null };
 
-const FOUND: Schema<"JobResources"> = {
+const FOUND: Schema<"ResourceReport"> = {
   layout: "data 2 (ZeRO-2)",
   step: 2,
   memory: [
@@ -23,7 +23,7 @@ const FOUND: Schema<"JobResources"> = {
   reason: null,
 };
 
-const answers = (found: Schema<"JobResources">) => ({ "GET /v1/jobs/job-1/resources": () => Response.json(found) });
+const answers = (found: Schema<"ResourceReport">) => ({ "GET /v1/jobs/job-1/resources": () => Response.json(found) });
 
 test("each kind has its measured range beside the formula, or why there is none", async () => {
   given(answers(FOUND));
