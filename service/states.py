@@ -8,7 +8,7 @@ running      steps happen                                 the gang's events; the
 recovering   an attempt was lost, the next is prepared    the dispatcher; the job's checkpoints are on storage
 pausing      requested to save and stop                   the gang's events
 paused       saved, holds no device                       a user
-relayouting  requested to save and end, to continue in    the gang's events
+resharding  requested to save and end, to continue in    the gang's events
              another layout, by a user or to grow
 cancelling   requested to stop                            the dispatcher, once the gang is gone
 succeeded    all steps done, results stored               final
@@ -27,7 +27,7 @@ class State(StrEnum):
     RECOVERING = "recovering"
     PAUSING = "pausing"
     PAUSED = "paused"
-    RELAYOUTING = "relayouting"
+    RESHARDING = "resharding"
     CANCELLING = "cancelling"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -39,18 +39,18 @@ _S = State
 #: from → to
 MOVES: dict[State, frozenset[State]] = {
     _S.QUEUED: frozenset({_S.PLACING, _S.CANCELLED, _S.FAILED}),
-    _S.PLACING: frozenset({_S.STARTING, _S.QUEUED, _S.CANCELLING, _S.RELAYOUTING, _S.FAILED}),
+    _S.PLACING: frozenset({_S.STARTING, _S.QUEUED, _S.CANCELLING, _S.RESHARDING, _S.FAILED}),
     _S.STARTING: frozenset(
-        {_S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RELAYOUTING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}
+        {_S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RESHARDING, _S.CANCELLING, _S.SUCCEEDED, _S.FAILED}
     ),
-    _S.RUNNING: frozenset({_S.SUCCEEDED, _S.FAILED, _S.RECOVERING, _S.PAUSING, _S.RELAYOUTING, _S.CANCELLING}),
+    _S.RUNNING: frozenset({_S.SUCCEEDED, _S.FAILED, _S.RECOVERING, _S.PAUSING, _S.RESHARDING, _S.CANCELLING}),
     # succeeded: a gang that was repaired after its last step trains no further step, so it never reports that it runs
     _S.RECOVERING: frozenset(
-        {_S.QUEUED, _S.STARTING, _S.RUNNING, _S.CANCELLING, _S.PAUSING, _S.RELAYOUTING, _S.SUCCEEDED, _S.FAILED}
+        {_S.QUEUED, _S.STARTING, _S.RUNNING, _S.CANCELLING, _S.PAUSING, _S.RESHARDING, _S.SUCCEEDED, _S.FAILED}
     ),
     _S.PAUSING: frozenset({_S.PAUSED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING, _S.RECOVERING}),
     _S.PAUSED: frozenset({_S.QUEUED, _S.CANCELLED}),
-    _S.RELAYOUTING: frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING}),
+    _S.RESHARDING: frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.CANCELLING}),
     _S.CANCELLING: frozenset({_S.CANCELLED, _S.SUCCEEDED, _S.FAILED}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
@@ -61,5 +61,5 @@ FINAL: frozenset[State] = frozenset(state for state, moves in MOVES.items() if n
 
 #: States in which a gang may hold devices.
 HOLDING: frozenset[State] = frozenset(
-    {_S.PLACING, _S.STARTING, _S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RELAYOUTING, _S.CANCELLING}
+    {_S.PLACING, _S.STARTING, _S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.RESHARDING, _S.CANCELLING}
 )

@@ -47,7 +47,7 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Train": (init.init, run_watch.run, jobs.submit, run_watch.watch, jobs.cancel, jobs.relayout),
+    "Train": (init.init, run_watch.run, jobs.submit, run_watch.watch, jobs.cancel, jobs.reshard),
     "Read": (
         *(
             top.top,

@@ -49,9 +49,9 @@ def preview(spec: Spec) -> Call[Preview]:
     return Call("POST", "/v1/jobs/preview", Preview.model_validate, content=_document(spec), headers=_JSON)
 
 
-def outlines(jobs: Sequence[str]) -> Call[list[LossSparkline]]:
+def sparklines(jobs: Sequence[str]) -> Call[list[LossSparkline]]:
     return Call(
-        "GET", "/v1/outlines", lambda body: LossSparklines.model_validate(body).items, params={"job": list(jobs)}
+        "GET", "/v1/sparklines", lambda body: LossSparklines.model_validate(body).items, params={"job": list(jobs)}
     )
 
 
@@ -68,10 +68,10 @@ def cancel(name: str) -> Call[Job]:
     return Call("POST", _of(name, "/cancel"), Job.model_validate)
 
 
-def relayout(name: str, layout: Layout | Mapping[str, Any]) -> Call[Job]:
+def reshard(name: str, layout: Layout | Mapping[str, Any]) -> Call[Job]:
     wanted = layout.model_dump(mode="json") if isinstance(layout, Layout) else dict(layout)
     content = json.dumps({"layout": wanted}).encode()
-    return Call("POST", _of(name, "/relayout"), Job.model_validate, content=content, headers=_JSON)
+    return Call("POST", _of(name, "/reshard"), Job.model_validate, content=content, headers=_JSON)
 
 
 def inject_fault(name: str, key: str | None, **wanted: Any) -> Call[Fault]:
@@ -119,8 +119,8 @@ def timeline(name: str) -> Call[Timeline]:
     return Call("GET", _of(name, "/timeline"), Timeline.model_validate)
 
 
-def story(name: str, before: int | None, limit: int) -> Call[HistoryPage]:
-    return Call("GET", _of(name, "/story"), HistoryPage.model_validate, params={"before": before, "limit": limit})
+def history(name: str, before: int | None, limit: int) -> Call[HistoryPage]:
+    return Call("GET", _of(name, "/history"), HistoryPage.model_validate, params={"before": before, "limit": limit})
 
 
 def plan(name: str) -> Call[Plan]:

@@ -54,19 +54,19 @@ async def timeline(job: str, context: In) -> Timeline:
 
 
 @router.get(
-    "/jobs/{job}/story",
+    "/jobs/{job}/history",
     operation_id="getStory",
     summary="Read a job's history",
     responses=describe("job_not_found", "invalid_request"),
 )
-async def story(
+async def history_page(
     job: str,
     context: In,
     before: Annotated[int | None, Query(ge=1, lt=2**53, description="Only events before this position.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> HistoryPage:
     """States, checkpoints, incidents, repairs, layout changes and injected faults, newest first."""
-    return await told.story(context.store, job, before=before, limit=limit)
+    return await told.history(context.store, job, before=before, limit=limit)
 
 
 @router.get(

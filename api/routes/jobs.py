@@ -147,8 +147,8 @@ async def cancel(job: str, context: In, actor: Actor) -> Job:
 
 
 @router.post(
-    "/jobs/{job}/relayout",
-    operation_id="relayoutJob",
+    "/jobs/{job}/reshard",
+    operation_id="reshardJob",
     summary="Change a job's layout",
     status_code=202,
     responses=describe(
@@ -157,13 +157,13 @@ async def cancel(job: str, context: In, actor: Actor) -> Job:
     ),
     openapi_extra={"requestBody": _LAYOUT_BODY},
 )  # fmt: skip
-async def relayout(job: str, request: Request, context: In, actor: Actor) -> Job:
+async def reshard(job: str, request: Request, context: In, actor: Actor) -> Job:
     """Continue a job with another layout: it saves a checkpoint after its current step, and resumes from it."""
     form = request_body.format_of(request)
     content = await request_body.read(request)
     found = await jobs.get_job(context.store, job)
     spec = await asyncio.to_thread(_with_layout, found.spec, content, form)
-    changed = await layouts.relayout(context.store, context.settings, found.id, spec, actor, context.files)
+    changed = await layouts.reshard(context.store, context.settings, found.id, spec, actor, context.files)
     context.stir()
     return changed
 

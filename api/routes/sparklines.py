@@ -18,11 +18,11 @@ Ids = Annotated[
 
 
 @router.get(
-    "/outlines",
+    "/sparklines",
     operation_id="listOutlines",
     summary="Read loss sparklines of jobs",
     responses=describe("invalid_request"),
 )
-async def list_outlines(context: In, job: Ids) -> LossSparklines:
+async def list_sparklines(context: In, job: Ids) -> LossSparklines:
     """Training loss of each job in at most 64 buckets. Unknown jobs and jobs without a step are left out."""
     return await loss_sparklines.of_jobs(context.store, job)

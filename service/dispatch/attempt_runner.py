@@ -53,7 +53,7 @@ class Attempt:
 
     def __init__(self, store: Store, settings: Settings, cluster: Cluster, lease: Lease) -> None:
         self.store, self.settings, self.cluster, self.lease = store, settings, cluster, lease
-        self._relayout, self._cancelled = asyncio.Event(), asyncio.Event()
+        self._reshard, self._cancelled = asyncio.Event(), asyncio.Event()
         self._caught_up = asyncio.Event()  # whether all that the gang is known to have told is stored
         self._caught_up.set()
         self._delivering: dict[str, asyncio.Task[None]] = {}  # by the order's id
@@ -69,11 +69,11 @@ class Attempt:
             await self._patiently(partial(self.cluster.deliver, gang, order))
 
     def end(self, state: State) -> None:
-        """The database says that the gang is to end: `cancelling`, or `relayouting`, which saves first."""
+        """The database says that the gang is to end: `cancelling`, or `resharding`, which saves first."""
         if state == State.CANCELLING:
             self._cancelled.set()
-        if state in (State.CANCELLING, State.RELAYOUTING):
-            self._relayout.set()
+        if state in (State.CANCELLING, State.RESHARDING):
+            self._reshard.set()
 
     async def run(self) -> None:
         """Until the attempt's gang is cleared away and the lease given back. Raises LeaseLost."""
@@ -138,10 +138,10 @@ class Attempt:
         """Do the work; once the job is to end, have its gang save and stop, or only stop; clear it away when that takes too long."""
         working = asyncio.ensure_future(work)
         cancelled = asyncio.create_task(self._cancelled.wait())
-        relayout = asyncio.create_task(self._relayout.wait())
+        reshard = asyncio.create_task(self._reshard.wait())
         asking: list[asyncio.Task[Any]] = []
         try:
-            await asyncio.wait({working, relayout}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({working, reshard}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done() and not self._cancelled.is_set():
                 asking.append(asyncio.create_task(self._ask_to_end(gang, "preempt")))
                 patience_s = self.settings.reshard_s
@@ -156,7 +156,7 @@ class Attempt:
             if working.done():
                 return working.result()
         finally:
-            await _end_tasks(working, cancelled, relayout, *asking)
+            await _end_tasks(working, cancelled, reshard, *asking)
         with contextlib.suppress(ClusterError, TimeoutError):
             await asyncio.wait_for(self.cluster.close_gang(gang), _CLEAR_S)
         raise GangLost(f"{gang} did not end by itself within {self.settings.cancel_s} s.")

@@ -65,7 +65,7 @@ async def _grow(store: Store, row: RowMapping, world_size: int, actor: str) -> N
             if job is None or job["state"] != State.RUNNING or job["world_size"] != row["world_size"]:
                 return
             columns = await elastic.take(tx, job, world_size, "devices_free", actor)
-            word = Word(actor, time.time(), "relayout", f"goes on as {columns['layout']}: there are devices for it")
-            await move(tx, job["id"], State.RUNNING, State.RELAYOUTING, word, token=job["lease_token"], also=columns)
+            word = Word(actor, time.time(), "reshard", f"goes on as {columns['layout']}: there are devices for it")
+            await move(tx, job["id"], State.RUNNING, State.RESHARDING, word, token=job["lease_token"], also=columns)
     except LeaseLost:
         return  # it ended meanwhile, or another dispatcher looks after it now

@@ -14,7 +14,7 @@ from ..jobs import elastic
 from ..jobs.transitions import Word, move
 from ..orders import fault_injection, step_traces
 from ..policies.exception_fingerprint import fingerprint
-from ..policies.retry import DEVICES_LOST, MACHINES, RELAYOUT, Again, Backoff, Enough, Fault, Spent, decide
+from ..policies.retry import DEVICES_LOST, MACHINES, RESHARD, Again, Backoff, Enough, Fault, Spent, decide
 from ..states import MOVES, State
 from ..store import attempts, events, steps
 from ..store.dialect import unix_now
@@ -26,8 +26,8 @@ async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_of
     `job` is its row, locked in this transaction under our lease; `reached` is a step that is told and not yet stored. Returns
     the job's new state.
     """
-    if job["state"] == State.RELAYOUTING and word.reason in MACHINES:  # however its gang has ended, it was asked to
-        word = replace(word, reason=RELAYOUT, message=job["message"])
+    if job["state"] == State.RESHARDING and word.reason in MACHINES:  # however its gang has ended, it was asked to
+        word = replace(word, reason=RESHARD, message=job["message"])
     error = await _error(tx, job) if word.reason == "exception" else None
     alike = None if error is None else await attempts.ended_by(tx, job["id"], error)
     await fault_injection.settle_all(tx, job, word)

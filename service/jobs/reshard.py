@@ -26,10 +26,10 @@ from .spec_files import SpecFiles
 from .transitions import Word, move
 
 #: A job that holds no device changes where it stands.
-_RESTING = (State.QUEUED, State.PAUSED, State.RELAYOUTING)
+_RESTING = (State.QUEUED, State.PAUSED, State.RESHARDING)
 
 
-async def relayout(
+async def reshard(
     store: Store, settings: Settings, job_id: str, spec: JobSpec, actor: str, files: SpecFiles | None = None
 ) -> Job:
     """Have the job go on as `spec`, which is its own but for the layout; harmless when repeated.
@@ -55,7 +55,7 @@ async def relayout(
 
 async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any], actor: str) -> None:
     state, now = State(row["state"]), time.time()
-    if state not in _RESTING and State.RELAYOUTING not in MOVES[state]:
+    if state not in _RESTING and State.RESHARDING not in MOVES[state]:
         raise JobEnded(f"{row['id']} is {state}.", remedy="Submit a job with resume_from instead.")
     change = ReshardEvent(before=row["layout"], after=columns["layout"])
     event = {"attempt": row["attempt"], "kind": change.kind, "ts": now, "actor": actor, "data": to_json(change)}
@@ -66,5 +66,5 @@ async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any],
         await events.insert(tx, event | {"job_id": row["id"], "position": changed["event_pos"]})
         return
     await events.append(tx, row["id"], [event])
-    word = Word(actor, now, "relayout", f"goes on as {columns['layout']}")
-    await move(tx, row["id"], state, State.RELAYOUTING, word, also=columns)
+    word = Word(actor, now, "reshard", f"goes on as {columns['layout']}")
+    await move(tx, row["id"], state, State.RESHARDING, word, also=columns)

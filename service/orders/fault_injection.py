@@ -24,8 +24,8 @@ from . import order_frame
 from .order_frame import Delivery, OrderKind
 
 #: Defaults of `slow-rank`.
-BY_MS: Final = 50.0
-FOR_S: Final = 20.0
+DELAY_MS: Final = 50.0
+DURATION_S: Final = 20.0
 
 
 async def create(
@@ -45,8 +45,10 @@ async def create(
 def _with_defaults(request: FaultRequest) -> FaultRequest:
     if request.kind != "slow-rank":
         return request
-    by_ms = BY_MS if request.by_ms is None else request.by_ms
-    return request.model_copy(update={"by_ms": by_ms, "for_s": FOR_S if request.for_s is None else request.for_s})
+    delay_ms = DELAY_MS if request.delay_ms is None else request.delay_ms
+    return request.model_copy(
+        update={"delay_ms": delay_ms, "duration_s": DURATION_S if request.duration_s is None else request.duration_s}
+    )
 
 
 async def _prepare(_tx: AsyncConnection, job: RowMapping, request: FaultRequest) -> dict[str, Any]:
@@ -54,7 +56,7 @@ async def _prepare(_tx: AsyncConnection, job: RowMapping, request: FaultRequest)
         remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
         raise JobNotRunning(f"{job['id']} is {job['state']}; a fault strikes running jobs.", remedy=remedy)
     _check_rank(request, job["world_size"])
-    for name in ("by_ms", "for_s"):
+    for name in ("delay_ms", "duration_s"):
         if getattr(request, name) is not None and request.kind != "slow-rank":
             raise InvalidFault(f"{request.kind} has no {name}.", field=name, remedy="Leave it out, or use slow-rank.")
     if request.kind == "corrupt-checkpoint" and job["checkpoint"] is None:
@@ -80,7 +82,7 @@ async def deliveries(tx: AsyncConnection, tokens: Collection[str]) -> list[Deliv
 
 
 def _message(row: RowMapping) -> GangFault:
-    return GangFault(row["id"], row["kind"], row["rank"], row["by_ms"], row["for_s"])
+    return GangFault(row["id"], row["kind"], row["rank"], row["delay_ms"], row["duration_s"])
 
 
 async def settle(tx: AsyncConnection, job_id: str, event: FaultEvent, ts: float) -> FaultEvent | None:
@@ -100,8 +102,8 @@ def _event(row: RowMapping, done: bool, message: str, step: int | None) -> Fault
         id=row["id"],
         fault=row["kind"],
         rank=row["rank"],
-        by_ms=row["by_ms"],
-        for_s=row["for_s"],
+        delay_ms=row["delay_ms"],
+        duration_s=row["duration_s"],
         done=done,
         message=message,
         step=step,
@@ -117,8 +119,8 @@ def _record(row: RowMapping) -> Fault:
         attempt=row["attempt"],
         kind=row["kind"],
         rank=row["rank"],
-        by_ms=row["by_ms"],
-        for_s=row["for_s"],
+        delay_ms=row["delay_ms"],
+        duration_s=row["duration_s"],
         actor=row["actor"],
         asked_at=row["asked_at"],
         settled_at=row["settled_at"],

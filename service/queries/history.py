@@ -15,7 +15,7 @@ KINDS: Final = ("state", "checkpoint", "incident", "repair", "reshard", "fault")
 _LONG: Final = frozenset({"stacks", "waiting", "log"})
 
 
-async def story(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
+async def history(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
     """What happened to a job (id or name) before place `before`, newest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]

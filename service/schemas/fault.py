@@ -18,14 +18,14 @@ class FaultRequest(BaseModel):
     rank: int | None = Field(
         None, ge=0, le=2**31 - 1, description="Target rank; required by kinds that end in `-rank` or `-actor`."
     )
-    by_ms: float | None = Field(
+    delay_ms: float | None = Field(
         None,
         gt=0,
         le=60_000,
         allow_inf_nan=False,
         description="Delay of `slow-rank` in milliseconds per step; 50 by default.",
     )
-    for_s: float | None = Field(
+    duration_s: float | None = Field(
         None, gt=0, le=86_400, allow_inf_nan=False, description="Duration of `slow-rank` in seconds; 20 by default."
     )
 
@@ -40,8 +40,8 @@ class Fault(Value):
     )
     kind: str
     rank: int | None = None
-    by_ms: float | None = None
-    for_s: float | None = None
+    delay_ms: float | None = None
+    duration_s: float | None = None
     actor: str = Field(description="Name of the user who requested the fault.")
     asked_at: Timestamp
     settled_at: Timestamp | None = Field(

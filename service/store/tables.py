@@ -159,8 +159,8 @@ faults = Table(
     Column("attempt", Integer, nullable=False),  # the attempt that it is for
     Column("kind", String(32), nullable=False),
     Column("rank", Integer),
-    Column("by_ms", Double),
-    Column("for_s", Double),
+    Column("delay_ms", Double),
+    Column("duration_s", Double),
     Column("actor", Text, nullable=False),
     Column("asked_at", Double, nullable=False),
     Column("settled_at", Double),  # injected, or missed because the attempt ended; an event records which

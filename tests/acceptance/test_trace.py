@@ -26,7 +26,7 @@ def test_a_trace_names_the_slow_rank(plane: Plane) -> None:
             "the job to run",
         )
         assert client.job(job.id).state == "running", client.job(job.id)
-        client.inject_fault(job.id, "slow-rank", rank=SLOW, by_ms=SLOW_MS, for_s=600)
+        client.inject_fault(job.id, "slow-rank", rank=SLOW, delay_ms=SLOW_MS, duration_s=600)
         until(lambda: any(event.kind == "fault" for event in client.events(job.id)), PATIENCE_S, "the rank to be slow")
         trace = client.trace(job.id, steps=STEPS).id
         until(lambda: client.traces(job.id).items[0].state != "open", PATIENCE_S, "the trace")
@@ -90,9 +90,9 @@ def measured(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.timing
 def test_fifty_milliseconds_are_seen(plane: Plane, job: str) -> None:
     with plane.client() as client:
-        fault = client.inject_fault(job, "slow-rank", rank=1, by_ms=FELT_MS, for_s=600)
+        fault = client.inject_fault(job, "slow-rank", rank=1, delay_ms=FELT_MS, duration_s=600)
         until(
-            lambda: any(event.data.get("id") == fault.id for event in client.story(client.job(job))),
+            lambda: any(event.data.get("id") == fault.id for event in client.past_events(client.job(job))),
             PATIENCE_S,
             "the fault",
         )

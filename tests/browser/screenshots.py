@@ -66,7 +66,7 @@ def train(client: Client) -> dict[str, str]:
     until(lambda: step_of(client, mesh) >= 40, PATIENCE_S, "steps before the fault")
     client.inject_fault(mesh, "kill-rank", rank=2)
     until(lambda: step_of(client, mesh) >= 80, PATIENCE_S, "steps after the repair")
-    client.inject_fault(mesh, "slow-rank", rank=3, by_ms=100, for_s=PATIENCE_S)
+    client.inject_fault(mesh, "slow-rank", rank=3, delay_ms=100, duration_s=PATIENCE_S)
     until(lambda: step_of(client, mesh) >= STEPS, PATIENCE_S, "a curve worth a look")
     trace = client.trace(mesh, steps=3)
     until(lambda: client.traces(mesh).items[0].settled_at is not None, PATIENCE_S, f"trace {trace.id}")

@@ -38,7 +38,7 @@ def test_the_slowed_rank_is_seen_among_the_ranks(page: Page, plane: Plane) -> No
         page.goto(f"/jobs/{job.id}")
         ranks = page.get_by_role("region", name="Ranks")
         expect(ranks.get_by_role("gridcell")).to_have_count(4, timeout=PATIENCE_MS)
-        client.inject_fault(job.id, "slow-rank", rank=2, by_ms=200, for_s=600)
+        client.inject_fault(job.id, "slow-rank", rank=2, delay_ms=200, duration_s=600)
 
         expect(ranks.get_by_text(re.compile(r"^rank 2 computes \d+ ms longer than its peers$"))).to_be_visible(
             timeout=PATIENCE_MS

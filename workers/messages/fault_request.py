@@ -11,13 +11,13 @@ OF_A_RANK: Final = frozenset({"kill-rank", "kill-actor", "hang-rank", "slow-rank
 
 @dataclass(frozen=True)
 class Fault:
-    """`id` makes it one fault, however often its order comes. `by_ms` and `for_s` are of `slow-rank`: per step, and how long."""
+    """`id` makes it one fault, however often its order comes. `delay_ms` and `duration_s` are of `slow-rank`: per step, and how long."""
 
     id: str
     kind: Kind
     rank: int | None = None
-    by_ms: float | None = None
-    for_s: float | None = None
+    delay_ms: float | None = None
+    duration_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -163,9 +163,9 @@ class FaultEvent(Event):
     """Kind of the fault, such as `kill-rank`."""
     rank: int | None = None
     """The rank that was meant."""
-    by_ms: float | None = None
+    delay_ms: float | None = None
     """Of `slow-rank`: milliseconds by which each step is slower."""
-    for_s: float | None = None
+    duration_s: float | None = None
     """Of `slow-rank`: seconds that the rank stays slow."""
     done: bool
     """False if the fault was not injected before the attempt ended."""

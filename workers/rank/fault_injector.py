@@ -48,13 +48,13 @@ class FaultInjector:
     def inherited(self) -> dict[str, Any]:
         """Orders for a new trainer: one of a slow rank is as slow from its start."""
         left = self.slowness.to_json()
-        return {"slow": left} if left["for_s"] > 0 else {}
+        return {"slow": left} if left["duration_s"] > 0 else {}
 
     async def _slow(self, fault: Fault, trainer: Target) -> str:
-        by_ms, for_s = fault.by_ms or 0.0, fault.for_s or 0.0
-        self.slowness.begin(by_ms / 1000, for_s)
+        delay_ms, duration_s = fault.delay_ms or 0.0, fault.duration_s or 0.0
+        self.slowness.begin(delay_ms / 1000, duration_s)
         await trainer.send(self.inherited())
-        return f"each step of process {trainer.pid} takes {by_ms:g} ms longer for {for_s:g} s"
+        return f"each step of process {trainer.pid} takes {delay_ms:g} ms longer for {duration_s:g} s"
 
     def _did(self, fault: Fault, what: str) -> str:
         self.done[fault.id] = what

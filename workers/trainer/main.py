@@ -2,7 +2,7 @@
 
 It speaks lines of JSON on its control socket. In: the orders `{"run", "coords"}`, then `{"stop": "stop"}` to end after a step,
 `{"stop": "save"}` also to save it (`stop_request.py`), `{"examine": true}` to say what it does (`heartbeat.py`), `{"slow":
-{"by_s", "for_s"}}` to
+{"by_s", "duration_s"}}` to
 be slow on purpose (`slowdown.py`; or among the orders), `{"trace": {"id", "steps"}}` to trace some steps (`step_trace.py`), and
 `{"release": true}` once every rank is done. Out: `{"kind", "data", "ts"}`, the last of them `done` or `failed`.
 

@@ -15,9 +15,9 @@ class Slowdown:
     by_s: float = 0.0
     until: float = 0.0
 
-    def begin(self, by_s: float, for_s: float) -> None:
+    def begin(self, by_s: float, duration_s: float) -> None:
         """From the next step on; called by the control thread."""
-        self.by_s, self.until = by_s, time.monotonic() + for_s
+        self.by_s, self.until = by_s, time.monotonic() + duration_s
 
     def apply(self) -> None:
         """Make the training thread compute for nothing, if it is to be slow now."""
@@ -27,7 +27,7 @@ class Slowdown:
 
     def to_json(self) -> dict[str, Any]:
         """What is left of it, for the trainer that comes after."""
-        return {"by_s": self.by_s, "for_s": max(0.0, self.until - time.monotonic())}
+        return {"by_s": self.by_s, "duration_s": max(0.0, self.until - time.monotonic())}
 
 
 def _burn(until: float) -> None:

@@ -22,10 +22,12 @@ def chaos(  # noqa: PLR0913, PLR0917 - an option each
     corrupt_checkpoint: Annotated[
         bool, typer.Option("--corrupt-checkpoint", help="Flip a bit of the newest checkpoint.")
     ] = False,
-    by_ms: Annotated[
+    delay_ms: Annotated[
         float | None, typer.Option("--delay-ms", help="With --slow-rank: delay per step; default 50.")
     ] = None,
-    for_s: Annotated[float | None, typer.Option("--duration-s", help="With --slow-rank: duration; default 20.")] = None,
+    duration_s: Annotated[
+        float | None, typer.Option("--duration-s", help="With --slow-rank: duration; default 20.")
+    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -37,7 +39,7 @@ def chaos(  # noqa: PLR0913, PLR0917 - an option each
     kind, rank = _only(wanted)
     screen = Screen()
     with Client(url) as client:
-        fault = client.inject_fault(job, kind, rank=rank, by_ms=by_ms, for_s=for_s)
+        fault = client.inject_fault(job, kind, rank=rank, delay_ms=delay_ms, duration_s=duration_s)
     if json:
         screen.json(fault)
         return

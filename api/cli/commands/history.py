@@ -23,7 +23,7 @@ _LOOKS = {
     "recovering": ("▒", "red"),
     "pausing": ("<", "magenta"),
     "paused": ("_", "magenta"),
-    "relayouting": ("<", "magenta"),
+    "resharding": ("<", "magenta"),
     "cancelling": ("x", "yellow"),
 }
 _OTHER = ("?", "")

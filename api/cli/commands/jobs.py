@@ -161,7 +161,7 @@ def cancel(job: JobName, url: Url = None, json: Json = False) -> None:
         screen.out.print(f"{found.id}  {found.name}  {state(found)}")
 
 
-def relayout(
+def reshard(
     job: JobName,
     degrees: Annotated[
         list[str],
@@ -177,7 +177,7 @@ def relayout(
     layout = {name: _value(name, value) for name, _, value in (text.partition("=") for text in degrees)}
     screen = Screen()
     with Client(url) as client:
-        found = client.relayout(job, layout)
+        found = client.reshard(job, layout)
     if json:
         screen.json(found)
     else:

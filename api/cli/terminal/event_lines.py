@@ -7,7 +7,7 @@ from ...client import Event
 from .screen import clock, loss, number
 
 #: Why the service changed the layout of an elastic job.
-_RELAYOUT = {"no_room": "no room for more", "devices_free": "devices are free"}
+_RESHARD = {"no_room": "no room for more", "devices_free": "devices are free"}
 
 
 def remark(event: Event) -> str | None:
@@ -35,7 +35,7 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
         case "cordon":
             return f"node {str(data.get('node'))[:12]}: {data.get('message')}"
         case "reshard":
-            why = f" ({_RELAYOUT.get(data['reason'], data['reason'])})" if data.get("reason") else ""
+            why = f" ({_RESHARD.get(data['reason'], data['reason'])})" if data.get("reason") else ""
             return f"goes on as {data.get('after')} instead of {data.get('before')}{why}"
         case "fault":
             return _fault(data)

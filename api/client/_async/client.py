@@ -94,12 +94,12 @@ class AsyncClient(AsyncQuestions):
         """Ask for a job's end; asking twice is harmless. Raises `ApiError` `job_ended` where it has ended otherwise."""
         return await self._handle(requests.cancel(job))
 
-    async def relayout(self, job: str, layout: Layout | Mapping[str, Any]) -> AsyncJobHandle:
+    async def reshard(self, job: str, layout: Layout | Mapping[str, Any]) -> AsyncJobHandle:
         """Let a job that has not ended go on with another layout, from a checkpoint of its next step. Asking twice is harmless.
 
         Raises `ApiError` with the fields and their remedies, and `job_ended`.
         """
-        return await self._handle(requests.relayout(job, layout))
+        return await self._handle(requests.reshard(job, layout))
 
     async def wait(self, job: str, timeout_s: float | None = None) -> AsyncJobHandle:
         """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
@@ -153,7 +153,7 @@ class AsyncClient(AsyncQuestions):
             await sleep(place.lost(error))
             self.url = find_url(self._given)
 
-    async def story(self, job: Job) -> list[Event]:
+    async def past_events(self, job: Job) -> list[Event]:
         """What had happened to the job when it was read, without its steps and log lines."""
         events, steps, lines = (int(part) for part in job.cursor.split("."))
         told: list[Event] = []

@@ -54,9 +54,9 @@ class AsyncJobHandle(Job):
         """Ask for its end."""
         return await self._client.cancel(self.id)
 
-    async def relayout(self, layout: Layout | Mapping[str, Any]) -> "AsyncJobHandle":
+    async def reshard(self, layout: Layout | Mapping[str, Any]) -> "AsyncJobHandle":
         """Let it go on with another layout."""
-        return await self._client.relayout(self.id, layout)
+        return await self._client.reshard(self.id, layout)
 
     def events(
         self, after: str | None = None, *, logs: bool = False, rank: int | None = None, ranks: bool = False
@@ -89,9 +89,9 @@ class AsyncJobHandle(Job):
         """In which state it was when."""
         return await self._client.timeline(self.id)
 
-    async def story_page(self, *, before: int | None = None, limit: int = 100) -> HistoryPage:
+    async def history_page(self, *, before: int | None = None, limit: int = 100) -> HistoryPage:
         """What happened to it, newest first."""
-        return await self._client.story_page(self.id, before=before, limit=limit)
+        return await self._client.history_page(self.id, before=before, limit=limit)
 
     async def plan(self) -> Plan:
         """Sizes of its model, step and corpus."""

@@ -55,9 +55,9 @@ class AsyncQuestions(ABC):
         wanted = {"state": state, "label": label, "name": name, "text": text, "sort": sort}
         return await self._ask(requests.jobs(**wanted, limit=limit, cursor=cursor))
 
-    async def outlines(self, jobs: Sequence[str]) -> list[LossSparkline]:
+    async def sparklines(self, jobs: Sequence[str]) -> list[LossSparkline]:
         """The training loss of many jobs (ids, at most 200), each in at most 64 buckets; those without a step are left out."""
-        return await self._ask(requests.outlines(jobs))
+        return await self._ask(requests.sparklines(jobs))
 
     async def inject_fault(
         self,
@@ -65,8 +65,8 @@ class AsyncQuestions(ABC):
         kind: str,
         *,
         rank: int | None = None,
-        by_ms: float | None = None,
-        for_s: float | None = None,
+        delay_ms: float | None = None,
+        duration_s: float | None = None,
         idempotency_key: str | None = None,
     ) -> Fault:
         """Strike a running job with a fault, such as `kill-rank`; its event `fault` tells when that was done.
@@ -74,7 +74,7 @@ class AsyncQuestions(ABC):
         Raises `ApiError` `faults_disabled` where the server does not allow it. Repeating a call with the same key strikes once.
         """
         return await self._ask(
-            requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, by_ms=by_ms, for_s=for_s)
+            requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, delay_ms=delay_ms, duration_s=duration_s)
         )
 
     # What a job tells
@@ -105,9 +105,9 @@ class AsyncQuestions(ABC):
         """In which state it was when, with its incidents, repairs and changes of layout."""
         return await self._ask(requests.timeline(job))
 
-    async def story_page(self, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
+    async def history_page(self, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
         """What happened to it before place `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
-        return await self._ask(requests.story(job, before, limit))
+        return await self._ask(requests.history(job, before, limit))
 
     async def plan(self, job: str) -> Plan:
         """What its gang told before the first step: sizes of model, step and corpus."""

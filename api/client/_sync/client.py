@@ -95,12 +95,12 @@ class Client(Questions):
         """Ask for a job's end; asking twice is harmless. Raises `ApiError` `job_ended` where it has ended otherwise."""
         return self._handle(requests.cancel(job))
 
-    def relayout(self, job: str, layout: Layout | Mapping[str, Any]) -> JobHandle:
+    def reshard(self, job: str, layout: Layout | Mapping[str, Any]) -> JobHandle:
         """Let a job that has not ended go on with another layout, from a checkpoint of its next step. Asking twice is harmless.
 
         Raises `ApiError` with the fields and their remedies, and `job_ended`.
         """
-        return self._handle(requests.relayout(job, layout))
+        return self._handle(requests.reshard(job, layout))
 
     def wait(self, job: str, timeout_s: float | None = None) -> JobHandle:
         """The job once it has ended. Raises `WaitTimeout` when that takes longer than `timeout_s`."""
@@ -154,7 +154,7 @@ class Client(Questions):
             sleep(place.lost(error))
             self.url = find_url(self._given)
 
-    def story(self, job: Job) -> list[Event]:
+    def past_events(self, job: Job) -> list[Event]:
         """What had happened to the job when it was read, without its steps and log lines."""
         events, steps, lines = (int(part) for part in job.cursor.split("."))
         told: list[Event] = []

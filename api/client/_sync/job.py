@@ -55,9 +55,9 @@ class JobHandle(Job):
         """Ask for its end."""
         return self._client.cancel(self.id)
 
-    def relayout(self, layout: Layout | Mapping[str, Any]) -> "JobHandle":
+    def reshard(self, layout: Layout | Mapping[str, Any]) -> "JobHandle":
         """Let it go on with another layout."""
-        return self._client.relayout(self.id, layout)
+        return self._client.reshard(self.id, layout)
 
     def events(
         self, after: str | None = None, *, logs: bool = False, rank: int | None = None, ranks: bool = False
@@ -90,9 +90,9 @@ class JobHandle(Job):
         """In which state it was when."""
         return self._client.timeline(self.id)
 
-    def story_page(self, *, before: int | None = None, limit: int = 100) -> HistoryPage:
+    def history_page(self, *, before: int | None = None, limit: int = 100) -> HistoryPage:
         """What happened to it, newest first."""
-        return self._client.story_page(self.id, before=before, limit=limit)
+        return self._client.history_page(self.id, before=before, limit=limit)
 
     def plan(self) -> Plan:
         """Sizes of its model, step and corpus."""

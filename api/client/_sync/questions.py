@@ -56,9 +56,9 @@ class Questions(ABC):
         wanted = {"state": state, "label": label, "name": name, "text": text, "sort": sort}
         return self._ask(requests.jobs(**wanted, limit=limit, cursor=cursor))
 
-    def outlines(self, jobs: Sequence[str]) -> list[LossSparkline]:
+    def sparklines(self, jobs: Sequence[str]) -> list[LossSparkline]:
         """The training loss of many jobs (ids, at most 200), each in at most 64 buckets; those without a step are left out."""
-        return self._ask(requests.outlines(jobs))
+        return self._ask(requests.sparklines(jobs))
 
     def inject_fault(
         self,
@@ -66,15 +66,17 @@ class Questions(ABC):
         kind: str,
         *,
         rank: int | None = None,
-        by_ms: float | None = None,
-        for_s: float | None = None,
+        delay_ms: float | None = None,
+        duration_s: float | None = None,
         idempotency_key: str | None = None,
     ) -> Fault:
         """Strike a running job with a fault, such as `kill-rank`; its event `fault` tells when that was done.
 
         Raises `ApiError` `faults_disabled` where the server does not allow it. Repeating a call with the same key strikes once.
         """
-        return self._ask(requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, by_ms=by_ms, for_s=for_s))
+        return self._ask(
+            requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, delay_ms=delay_ms, duration_s=duration_s)
+        )
 
     # What a job tells
 
@@ -104,9 +106,9 @@ class Questions(ABC):
         """In which state it was when, with its incidents, repairs and changes of layout."""
         return self._ask(requests.timeline(job))
 
-    def story_page(self, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
+    def history_page(self, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
         """What happened to it before place `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
-        return self._ask(requests.story(job, before, limit))
+        return self._ask(requests.history(job, before, limit))
 
     def plan(self, job: str) -> Plan:
         """What its gang told before the first step: sizes of model, step and corpus."""

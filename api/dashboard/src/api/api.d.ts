@@ -88,7 +88,7 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
-    readonly "/v1/jobs/{job}/relayout": {
+    readonly "/v1/jobs/{job}/reshard": {
         readonly parameters: {
             readonly query?: never;
             readonly header?: never;
@@ -101,7 +101,7 @@ export interface paths {
          * Change a job's layout
          * @description Continue a job with another layout: it saves a checkpoint after its current step, and resumes from it.
          */
-        readonly post: operations["relayoutJob"];
+        readonly post: operations["reshardJob"];
         readonly delete?: never;
         readonly options?: never;
         readonly head?: never;
@@ -248,7 +248,7 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
-    readonly "/v1/jobs/{job}/story": {
+    readonly "/v1/jobs/{job}/history": {
         readonly parameters: {
             readonly query?: never;
             readonly header?: never;
@@ -308,7 +308,7 @@ export interface paths {
         readonly patch?: never;
         readonly trace?: never;
     };
-    readonly "/v1/outlines": {
+    readonly "/v1/sparklines": {
         readonly parameters: {
             readonly query?: never;
             readonly header?: never;
@@ -1117,10 +1117,10 @@ export interface components {
             readonly kind: string;
             /** Rank */
             readonly rank: number | null;
-            /** By Ms */
-            readonly by_ms: number | null;
-            /** For S */
-            readonly for_s: number | null;
+            /** Delay Ms */
+            readonly delay_ms: number | null;
+            /** Duration S */
+            readonly duration_s: number | null;
             /**
              * Actor
              * @description Name of the user who requested the fault.
@@ -2183,7 +2183,7 @@ export interface components {
          * State
          * @enum {string}
          */
-        readonly State: "queued" | "placing" | "starting" | "running" | "recovering" | "pausing" | "paused" | "relayouting" | "cancelling" | "succeeded" | "failed" | "cancelled";
+        readonly State: "queued" | "placing" | "starting" | "running" | "recovering" | "pausing" | "paused" | "resharding" | "cancelling" | "succeeded" | "failed" | "cancelled";
         /**
          * StateSpan
          * @description A period that a job spent in one state. Times are in Unix seconds.
@@ -3532,17 +3532,17 @@ export interface components {
              */
             readonly rank: number | null;
             /**
-             * By Ms
+             * Delay Ms
              * @description Delay of `slow-rank` in milliseconds per step; 50 by default.
              * @default null
              */
-            readonly by_ms: number | null;
+            readonly delay_ms: number | null;
             /**
-             * For S
+             * Duration S
              * @description Duration of `slow-rank` in seconds; 20 by default.
              * @default null
              */
-            readonly for_s: number | null;
+            readonly duration_s: number | null;
         };
         /**
          * LayoutChange
@@ -4179,17 +4179,17 @@ export interface components {
              */
             readonly rank: number | null;
             /**
-             * By Ms
+             * Delay Ms
              * @description Of `slow-rank`: milliseconds by which each step is slower.
              * @default null
              */
-            readonly by_ms: number | null;
+            readonly delay_ms: number | null;
             /**
-             * For S
+             * Duration S
              * @description Of `slow-rank`: seconds that the rank stays slow.
              * @default null
              */
-            readonly for_s: number | null;
+            readonly duration_s: number | null;
             /**
              * Done
              * @description False if the fault was not injected before the attempt ended.
@@ -4921,7 +4921,7 @@ export interface operations {
             };
         };
     };
-    readonly relayoutJob: {
+    readonly reshardJob: {
         readonly parameters: {
             readonly query?: never;
             readonly header?: never;

@@ -12,6 +12,6 @@ export interface HistoryPage {
 
 /** The entries before a position. Raises `Problem`. */
 export async function listHistory(id: string, before: number, limit: number, signal?: AbortSignal): Promise<HistoryPage> {
-  const { items, next } = await get("/v1/jobs/{job}/story", { path: { job: id }, query: { before, limit }, signal });
+  const { items, next } = await get("/v1/jobs/{job}/history", { path: { job: id }, query: { before, limit }, signal });
   return { entries: items.map(({ n, ts, kind, data }) => toEntry(kind, `${n}.0.0`, { ...data, ts })).toReversed(), next };
 }

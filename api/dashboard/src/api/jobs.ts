@@ -10,7 +10,7 @@ export const STATES = [
   "recovering",
   "pausing",
   "paused",
-  "relayouting",
+  "resharding",
   "cancelling",
   "succeeded",
   "failed",
@@ -182,9 +182,9 @@ export async function cancelJob(id: string): Promise<Job> {
 }
 
 /** Raises `Problem` with the layout's fields and their remedies, and `job_ended`. */
-export async function relayoutJob(id: string, layout: Readonly<Record<string, unknown>>): Promise<Job> {
+export async function reshardJob(id: string, layout: Readonly<Record<string, unknown>>): Promise<Job> {
   const body: Body = { type: "application/json", text: JSON.stringify({ layout }) };
-  return toJob(await post("/v1/jobs/{job}/relayout", { path: { job: id } }, body));
+  return toJob(await post("/v1/jobs/{job}/reshard", { path: { job: id } }, body));
 }
 
 const yaml = (text: string, headers: Record<string, string> = {}): Body => ({ type: "application/yaml", text, headers });

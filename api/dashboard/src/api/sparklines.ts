@@ -16,7 +16,7 @@ const AT_ONCE = 200;
 export async function getSparklines(jobs: readonly string[], signal?: AbortSignal): Promise<ReadonlyMap<string, LossSparkline>> {
   const found = new Map<string, LossSparkline>();
   for (let from = 0; from < jobs.length; from += AT_ONCE) {
-    const { items } = await get("/v1/outlines", { query: { job: jobs.slice(from, from + AT_ONCE) }, signal });
+    const { items } = await get("/v1/sparklines", { query: { job: jobs.slice(from, from + AT_ONCE) }, signal });
     for (const { job, ...sparkline } of items) found.set(job, sparkline);
   }
   return found;

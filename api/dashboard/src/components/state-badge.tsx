@@ -10,7 +10,7 @@ const TONES: Readonly<Record<string, string>> = {
   starting: "move",
   recovering: "warn",
   pausing: "warn",
-  relayouting: "warn",
+  resharding: "warn",
   cancelling: "warn",
   running: "run",
   succeeded: "good",

@@ -13,7 +13,7 @@ const asked: URL[] = [];
 function given(answer: (url: URL) => Response): void {
   vi.stubGlobal("fetch", (path: string) => {
     const url = new URL(path, "http://control.plane");
-    if (url.pathname === "/v1/outlines") return Promise.resolve(sparklines(url));
+    if (url.pathname === "/v1/sparklines") return Promise.resolve(sparklines(url));
     asked.push(url);
     return Promise.resolve(answer(url));
   });
@@ -97,8 +97,8 @@ test("rows show their curves, of which all come in one answer", async () => {
   open();
   expect(await screen.findByRole("img", { name: "Loss of llama-nano: from 4.0000 to 2.5000" })).toBeTruthy();
   expect(screen.getAllByRole("img")).toHaveLength(2);
-  const curves = counted.mock.calls.map(([path]) => path as string).filter((path) => path.startsWith("/v1/outlines"));
-  expect(curves).toEqual(["/v1/outlines?job=job-1&job=job-2"]);
+  const curves = counted.mock.calls.map(([path]) => path as string).filter((path) => path.startsWith("/v1/sparklines"));
+  expect(curves).toEqual(["/v1/sparklines?job=job-1&job=job-2"]);
 });
 
 test("jobs are selected to be compared, or cancelled together", async () => {

@@ -216,19 +216,19 @@ def test_logs_name_the_rank(plane: Plane, client: Client, capsys: pytest.Capture
     assert capsys.readouterr().out == "[rank 1] a\n[rank 1] b\n"
 
 
-def test_relayout_of_a_waiting_job(client: Client, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reshard_of_a_waiting_job(client: Client, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(["submit", spec])
     capsys.readouterr()
-    assert run(["relayout", "tiny", "data=2", "zero=1"]) == 0
+    assert run(["reshard", "tiny", "data=2", "zero=1"]) == 0
     told = capsys.readouterr()
     job = client.job("tiny")
     assert told.out == f"{job.id}  tiny  queued  data 2 (ZeRO-1)\n"
     assert job.spec["train"]["layout"]["data"] == 2 and f"shardyard watch {job.id}" in told.err
     for wrong, field in (("data", "layout"), ("dota=2", "train.layout.dota"), ("tensor=7", "train.layout.tensor")):
-        assert run(["relayout", "tiny", wrong]) == 1
+        assert run(["reshard", "tiny", wrong]) == 1
         assert field in capsys.readouterr().err
     assert run(["cancel", "tiny"]) == 0
-    assert run(["relayout", "tiny", "data=1"]) == 1
+    assert run(["reshard", "tiny", "data=1"]) == 1
     assert "is cancelled" in capsys.readouterr().err
 
 

@@ -73,8 +73,8 @@ def test_a_fault_is_asked_for_once_by_its_key(harmed: Plane, client: Client) -> 
         ({"kind": "kill-rank", "rank": "1"}, 422, "invalid_request", "rank"),
         ({"kind": "kill-rank", "rank": True}, 422, "invalid_request", "rank"),
         ({"kind": "kill-rank", "rank": 10**30}, 400, "invalid_syntax", "rank"),
-        ({"kind": "slow-rank", "rank": 1, "by_ms": 0}, 422, "invalid_request", "by_ms"),
-        ({"kind": "slow-rank", "rank": 1, "for_s": 1e9}, 422, "invalid_request", "for_s"),
+        ({"kind": "slow-rank", "rank": 1, "delay_ms": 0}, 422, "invalid_request", "delay_ms"),
+        ({"kind": "slow-rank", "rank": 1, "duration_s": 1e9}, 422, "invalid_request", "duration_s"),
         ({"kind": "flood"}, 422, "invalid_request", "kind"),
         ({"rank": 1}, 422, "invalid_request", "kind"),
         ({"kind": "kill-rank", "rank": 1, "why": "so"}, 422, "invalid_request", "why"),
@@ -120,7 +120,7 @@ def test_the_command_line(
     assert rest == ["kill-rank", "rank", "1"] and f"shardyard watch {job}" in told.err
     assert run(["chaos", "tiny", "--slow-rank", "0", "--delay-ms", "5", "--duration-s", "2", "--json"]) == 0
     slow = json.loads(capsys.readouterr().out)
-    assert (slow["kind"], slow["rank"], slow["by_ms"], slow["for_s"]) == ("slow-rank", 0, 5.0, 2.0)
+    assert (slow["kind"], slow["rank"], slow["delay_ms"], slow["duration_s"]) == ("slow-rank", 0, 5.0, 2.0)
     for kind in ("kill-actor", "hang-rank"):
         assert run(["chaos", job, f"--{kind}", "0"]) == 0
     assert run(["chaos", job, "--kill-supervisor"]) == 0

@@ -34,9 +34,9 @@ def test_the_story_from_its_end_and_as_a_line(plane: Plane, client: Client) -> N
         ("incident", "straggler", rank) for rank in range(3)
     ]
     assert line["complete"] is True
-    told = ask("GET", f"{plane.url}/v1/jobs/{job}/story", params={"limit": 4}).json()
+    told = ask("GET", f"{plane.url}/v1/jobs/{job}/history", params={"limit": 4}).json()
     assert [one["data"].get("rank", one["data"].get("state")) for one in told["items"]] == [2, 1, 0, "running"]
-    rest = ask("GET", f"{plane.url}/v1/jobs/{job}/story", params={"before": told["next"]}).json()
+    rest = ask("GET", f"{plane.url}/v1/jobs/{job}/history", params={"before": told["next"]}).json()
     assert [one["data"]["state"] for one in rest["items"]] == ["starting", "placing", "queued"]
     assert rest["next"] is None
 

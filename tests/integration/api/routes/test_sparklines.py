@@ -29,7 +29,9 @@ def test_outlines_of_many_jobs_are_one_answer(plane: Plane, client: Client) -> N
         gang.steps(1, steps)
     long, short = ids
     silent = client.submit({**SPEC, "name": "silent"}).id
-    answer = ask("GET", f"{plane.url}/v1/outlines", params={"job": [long, silent, short, "job-nobody", "a\0b"]}).json()
+    answer = ask(
+        "GET", f"{plane.url}/v1/sparklines", params={"job": [long, silent, short, "job-nobody", "a\0b"]}
+    ).json()
     assert [item["job"] for item in answer["items"]] == [long, short]
     first, second = answer["items"]
     assert first["width"] == 1 and len(first["low"]) == 20 and first["low"] == first["high"]
@@ -38,9 +40,9 @@ def test_outlines_of_many_jobs_are_one_answer(plane: Plane, client: Client) -> N
 
 async def test_outlines_are_asked_for_by_job(api: httpx2.AsyncClient) -> None:
     for params in ({}, {"job": ["x"] * 201}):
-        [error] = problem(await api.get("/v1/outlines", params=params), 422, "invalid_request")["errors"]
+        [error] = problem(await api.get("/v1/sparklines", params=params), 422, "invalid_request")["errors"]
         assert error["field"] == "job" and error["remedy"]
-    assert (await api.get("/v1/outlines", params={"job": ["x"] * 200})).json() == {"items": []}
+    assert (await api.get("/v1/sparklines", params={"job": ["x"] * 200})).json() == {"items": []}
 
 
 # Orders

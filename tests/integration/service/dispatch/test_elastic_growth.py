@@ -9,7 +9,7 @@ import pytest
 from shardyard.service import nodes
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.jobs.elastic import FREED_S
-from shardyard.service.jobs.reshard import relayout
+from shardyard.service.jobs.reshard import reshard
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
@@ -43,7 +43,7 @@ async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:  # no
     return job
 
 
-async def relayouts(store: Store, job: Job) -> list[dict[str, Any]]:
+async def reshards(store: Store, job: Job) -> list[dict[str, Any]]:
     return [item.data for item in await story(store, job) if item.kind == "reshard"]
 
 
@@ -82,7 +82,7 @@ async def test_a_job_that_waited_long_enough_starts_with_the_replicas_for_which_
     assert job.batch == "global batch 16 = 2 data × 1 micro-batches × 8 sequences"
     assert job.spec["train"]["layout"]["elastic"] == {"min": 1, "max": 4}
     assert sizes(cluster) == [(2, 2)]
-    assert await relayouts(store, job) == [{"before": "data 4", "after": "data 2", "reason": "no_room"}]
+    assert await reshards(store, job) == [{"before": "data 4", "after": "data 2", "reason": "no_room"}]
 
 
 async def test_a_job_takes_all_its_replicas_where_there_is_room_and_waits_for_them_before(
@@ -98,7 +98,7 @@ async def test_a_job_takes_all_its_replicas_where_there_is_room_and_waits_for_th
         has_room_for(cluster, 4)
         job = await ended(store, job)
     assert (job.state, job.world_size) == (State.SUCCEEDED, 4)
-    assert await relayouts(store, job) == []
+    assert await reshards(store, job) == []
 
 
 @ONE_DATABASE
@@ -123,7 +123,7 @@ async def test_a_gang_that_lost_devices_goes_on_smaller_at_once_and_costs_no_res
         job = await ended(store, job)
     assert (job.state, job.attempt, job.restarts, job.world_size) == (State.SUCCEEDED, 2, 0, 2), job.message
     assert sizes(cluster) == [(4, 4), (2, 2)]
-    assert await relayouts(store, job) == [{"before": "data 4", "after": "data 2", "reason": "no_room"}]
+    assert await reshards(store, job) == [{"before": "data 4", "after": "data 2", "reason": "no_room"}]
 
 
 @ONE_DATABASE
@@ -149,8 +149,8 @@ async def test_a_small_job_grows_when_devices_stay_free_and_nobody_waits_for_the
         job = await ended(store, job)
     assert (job.attempt, job.restarts) == (2, 0)
     assert sizes(cluster) == [(2, 2), (4, 4)]
-    assert [one["reason"] for one in await relayouts(store, job)] == ["no_room", "devices_free"]
-    assert "relayouting" in await states(store, job)
+    assert [one["reason"] for one in await reshards(store, job)] == ["no_room", "devices_free"]
+    assert "resharding" in await states(store, job)
 
 
 async def test_a_range_asked_for_again_changes_nothing_and_a_number_ends_it(
@@ -162,10 +162,10 @@ async def test_a_range_asked_for_again_changes_nothing_and_a_number_ends_it(
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         job = await until(store, job, reached(State.RUNNING))
-        assert (await relayout(store, settings, job.id, spec(), "tester")).state == State.RUNNING
+        assert (await reshard(store, settings, job.id, spec(), "tester")).state == State.RUNNING
         fixed = JobSpec.model_validate(job.spec | {"train": job.spec["train"] | {"layout": {"data": 1}}})
-        asked = await relayout(store, settings, job.id, fixed, "tester")
-        assert (asked.state, asked.world_size) == (State.RELAYOUTING, 1)
+        asked = await reshard(store, settings, job.id, fixed, "tester")
+        assert (asked.state, asked.world_size) == (State.RESHARDING, 1)
         assert asked.spec["train"]["layout"]["elastic"] is None
         await submitting.cancel(store, job.id, "tester")
         await ended(store, job)

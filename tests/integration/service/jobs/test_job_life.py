@@ -27,7 +27,7 @@ from shardyard.service.dispatch.attempt_runner import Attempt
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import JobEnded, LeaseLost
 from shardyard.service.jobs import submit as submitting
-from shardyard.service.jobs.reshard import relayout
+from shardyard.service.jobs.reshard import reshard
 from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
@@ -125,13 +125,13 @@ class Known:
             self.to(State.CANCELLED if self.state == State.QUEUED else State.CANCELLING)
         return None
 
-    def relayout(self, ranks: int) -> type[Exception] | None:
+    def reshard(self, ranks: int) -> type[Exception] | None:
         if ranks == self.ranks:
             return None
-        if self.state not in (State.QUEUED, State.RELAYOUTING):
-            if State.RELAYOUTING not in MOVES[self.state]:
+        if self.state not in (State.QUEUED, State.RESHARDING):
+            if State.RESHARDING not in MOVES[self.state]:
                 return JobEnded
-            self.to(State.RELAYOUTING)
+            self.to(State.RESHARDING)
         self.ranks = ranks
         return None
 
@@ -163,7 +163,7 @@ class Known:
         """The attempt has ended; whether the job goes on, its budgets say."""
         if self.state == State.CANCELLING:
             return self.to(State.CANCELLED)
-        asked = reason == "devices_lost" or (self.state == State.RELAYOUTING and reason != "exception")
+        asked = reason == "devices_lost" or (self.state == State.RESHARDING and reason != "exception")
         if reason == "exception":
             enough, self.retries = self.retries >= RETRIES, min(RETRIES, self.retries + 1)
         elif not asked:
@@ -322,11 +322,11 @@ class Life(RuleBasedStateMachine):
     # What else happens, less often.
 
     @precondition(lambda self: self.given)
-    @rule(what=st.sampled_from(["cancel", "relayout", "expire", "renew", "give back", "restart", "lose"]), pick=PICKS)
+    @rule(what=st.sampled_from(["cancel", "reshard", "expire", "renew", "give back", "restart", "lose"]), pick=PICKS)
     def mishap(self, what: str, pick: int) -> None:
         acts: dict[str, Callable[[int], None]] = {
             "cancel": self._cancel,
-            "relayout": self._relayout,
+            "reshard": self._reshard,
             "expire": self._expire,
             "renew": self._renew,
             "give back": self._give_back,
@@ -340,11 +340,11 @@ class Life(RuleBasedStateMachine):
         assert job is not None
         assert self.run(refusal(submitting.cancel(self.stores["a"], job.id, "user"))) is job.cancel()
 
-    def _relayout(self, pick: int) -> None:
+    def _reshard(self, pick: int) -> None:
         job, ranks = self._job(pick), 1 + pick % 5
         assert job is not None
-        asked = relayout(self.stores["a"], self.settings, job.id, self._spec(ranks, job.spares), "user")
-        assert self.run(refusal(asked)) is job.relayout(ranks)
+        asked = reshard(self.stores["a"], self.settings, job.id, self._spec(ranks, job.spares), "user")
+        assert self.run(refusal(asked)) is job.reshard(ranks)
 
     def _expire(self, pick: int) -> None:
         job, lease, _ = self._lease(pick)

@@ -36,9 +36,9 @@ from ..conftest import Submit
 
 
 def requested(
-    kind: Kind, rank: int | None = None, by_ms: float | None = None, for_s: float | None = None
+    kind: Kind, rank: int | None = None, delay_ms: float | None = None, duration_s: float | None = None
 ) -> FaultRequest:
-    return FaultRequest.model_construct(kind=kind, rank=rank, by_ms=by_ms, for_s=for_s)
+    return FaultRequest.model_construct(kind=kind, rank=rank, delay_ms=delay_ms, duration_s=duration_s)
 
 
 KILL = requested("kill-rank", 1)
@@ -80,8 +80,8 @@ async def test_what_cannot_be_struck_is_refused(
         (job.id, requested("kill-actor", 2), InvalidFault, "rank"),
         (job.id, requested("hang-rank", -1), InvalidFault, "rank"),
         (job.id, requested("kill-supervisor", 0), InvalidFault, "rank"),
-        (job.id, requested("kill-rank", 0, by_ms=5.0), InvalidFault, "by_ms"),
-        (job.id, requested("corrupt-checkpoint", for_s=5.0), InvalidFault, "for_s"),
+        (job.id, requested("kill-rank", 0, delay_ms=5.0), InvalidFault, "delay_ms"),
+        (job.id, requested("corrupt-checkpoint", duration_s=5.0), InvalidFault, "duration_s"),
         (job.id, requested("corrupt-checkpoint"), InvalidFault, "kind"),
     ]
     for name, request, kind, field in cases:
@@ -101,7 +101,7 @@ async def test_one_key_is_one_fault(store: Store, harmed: Settings, submit: Subm
     with pytest.raises(IdempotencyConflict):
         await create(store, harmed, job.id, requested("kill-rank", 0), "key", "me")
     slow = await create(store, harmed, job.name, requested("slow-rank", 0), "slow", "me")
-    assert (slow.by_ms, slow.for_s) == (fault_injection.BY_MS, fault_injection.FOR_S)
+    assert (slow.delay_ms, slow.duration_s) == (fault_injection.DELAY_MS, fault_injection.DURATION_S)
     assert (await create(store, harmed, job.id, requested("slow-rank", 0), "slow", "me")).id == slow.id
 
 

@@ -134,7 +134,7 @@ async def test_a_story_is_read_back_to_its_first_line_past_all_that_is_none_of_i
     for limit in (1, 2, 100):
         lines, before = [], None
         while True:
-            page = await told_story.story(store, job.id, before=before, limit=limit)
+            page = await told_story.history(store, job.id, before=before, limit=limit)
             lines += page.items
             before = page.next
             if before is None:
@@ -144,7 +144,7 @@ async def test_a_story_is_read_back_to_its_first_line_past_all_that_is_none_of_i
     assert lines[-1].n == 1
     assert lines[2].data == {"cause": "hang", "rank": 3, "message": ""}
     with pytest.raises(JobNotFound):
-        await told_story.story(store, "nobody")
+        await told_story.history(store, "nobody")
 
 
 async def test_a_job_knows_whose_checkpoint_it_began_with(store: Store, placed: tuple[Job, Lease]) -> None:

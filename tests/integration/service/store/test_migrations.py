@@ -5,7 +5,7 @@ from functools import partial
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, text, update
+from sqlalchemy import Connection, insert, select, text, update
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.queries import jobs, live_tail
@@ -65,12 +65,41 @@ async def test_a_job_that_was_told_as_preempted_changes_its_layout(
     await back_and_forth(database_url, "0014")
     told = [item.data for item in (await live_tail.tail(store, job.id, Cursor())).items][1:]
     assert [(one["state"], one["reason"]) for one in told] == [
-        ("relayouting", "relayout"),
-        ("queued", "relayout"),
+        ("resharding", "reshard"),
+        ("queued", "reshard"),
         ("running", None),
     ]
     now = await jobs.get_job(store, job.id)
-    assert (now.state, now.reason) == ("relayouting", "relayout")
+    assert (now.state, now.reason) == ("resharding", "reshard")
+
+
+async def test_faults_specs_and_states_get_the_last_words(database_url: str, store: Store, submit: Submit) -> None:
+    job = await submit()
+    fault = {"id": "fault-1", "fault": "slow-rank", "rank": 0, "delay_ms": 5.0, "duration_s": 2.0, "done": True}
+    same = {"attempt": 1, "ts": 1.0, "actor": "test"}
+    row = {"job_id": job.id, "id": "fault-1", "kind": "slow-rank", "rank": 0, "attempt": 1, "actor": "test"}
+    spec = job.spec | {"train": job.spec["train"] | {"replica_check": {"every": 3}}, "policy": {"hang_timeout_s": 9.0}}
+    async with store.write() as tx:
+        await tx.execute(insert(tables.faults).values(**row, delay_ms=5.0, duration_s=2.0, asked_at=1.0))
+        await events.append(tx, job.id, [{**same, "kind": "fault", "data": fault}])
+        await tx.execute(update(tables.jobs).values(state="resharding", reason="reshard", spec=spec))
+    connection = unchecked(database_url)
+    async with connection as tx:
+        await tx.run_sync(partial(downgraded, "0020"))
+        old = (await tx.execute(text("SELECT by_ms, for_s FROM faults"))).one()
+        state = (await tx.execute(text("SELECT state, reason FROM jobs"))).one()
+        data = (await tx.execute(select(tables.events.c.data).where(tables.events.c.kind == "fault"))).scalar_one()
+        before = (await tx.execute(select(tables.jobs.c.spec))).scalar_one()
+    assert (tuple(old), tuple(state)) == ((5.0, 2.0), ("relayouting", "relayout"))
+    assert (data["by_ms"], data["for_s"]) == (5.0, 2.0)
+    assert (before["train"]["replicas"], before["policy"]) == ({"every": 3}, {"hang_s": 9.0})
+    await upgrade(database_url)
+    async with store.read() as tx:
+        kept = (await tx.execute(select(tables.faults))).mappings().one()
+        moved = (await tx.execute(select(tables.jobs))).mappings().one()
+        told = (await tx.execute(select(tables.events.c.data).where(tables.events.c.kind == "fault"))).scalar_one()
+    assert (kept["delay_ms"], kept["duration_s"], kept["job_id"]) == (5.0, 2.0, job.id)
+    assert (moved["state"], moved["reason"], moved["spec"], told) == ("resharding", "reshard", spec, fault)
 
 
 async def test_jobs_of_an_earlier_version_are_placed_and_taken_over(

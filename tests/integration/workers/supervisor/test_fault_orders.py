@@ -78,7 +78,7 @@ async def test_each_fault_is_struck_once_and_nobody_sees_it_in_the_numbers(clust
     await cluster.start_gang(order)
     gang = Struck(cluster, order.name)
     await gang.follow(until=lambda event: event["kind"] == "checkpoint")
-    await gang.strike("slow-rank", 0, by_ms=1000 * SLOW_S, for_s=3600.0)
+    await gang.strike("slow-rank", 0, delay_ms=1000 * SLOW_S, duration_s=3600.0)
     await gang.follow(until=is_slow)
     await gang.strike("kill-rank", 0)
     await gang.repaired(1)

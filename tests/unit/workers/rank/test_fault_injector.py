@@ -57,7 +57,7 @@ async def test_slowness_goes_on_in_the_next_trainer_for_what_is_left_of_it() -> 
     await wounds.inject(Fault("fault-1", "slow-rank", 0, 250.0, 1000.0), trainer, None)
     [told], then = trainer.sent, wounds.inherited()
     assert told["slow"]["by_s"] == then["slow"]["by_s"] == 0.25
-    assert 0 < then["slow"]["for_s"] < told["slow"]["for_s"] <= 1000
+    assert 0 < then["slow"]["duration_s"] < told["slow"]["duration_s"] <= 1000
     await wounds.inject(Fault("fault-2", "kill-rank", 0), trainer, None)
     await trainer.process.wait()
 

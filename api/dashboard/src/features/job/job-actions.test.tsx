@@ -55,7 +55,7 @@ test("another layout is what the job has, changed; the control plane says what c
   let refused = true;
   const error = { field: "train.layout.tensor", message: "3 does not divide 4 heads.", remedy: "Tensor degrees that divide this model: 1, 2, 4." };
   const requests = plane(false, {
-    "POST /v1/jobs/job-1/relayout": () => (refused ? Response.json({ title: "The layout cannot run", code: "invalid_layout", errors: [error] }, { status: 422 }) : Response.json(jobWire({ state: "relayouting" }), { status: 202 })),
+    "POST /v1/jobs/job-1/reshard": () => (refused ? Response.json({ title: "The layout cannot run", code: "invalid_layout", errors: [error] }, { status: 422 }) : Response.json(jobWire({ state: "resharding" }), { status: 202 })),
   });
   open(<JobActions job={trains()} />);
   await userEvent.click(screen.getByRole("button", { name: "Change layout…" }));

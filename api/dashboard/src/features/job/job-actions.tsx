@@ -6,14 +6,14 @@ import { childAddress } from "../../model/addresses";
 import { isFinal } from "../../model/jobs";
 import { CancelJob } from "./cancel-job";
 import { InjectFault } from "./inject-fault";
-import { RelayoutJob } from "./relayout-job";
+import { ReshardJob } from "./reshard-job";
 import "./job.css";
 
 export function JobActions({ job }: { job: Job }) {
   return (
     <div className="job-actions" role="group" aria-label="Actions">
       <Link className="button" href={childAddress(job.id, null)}>Fork…</Link>
-      {!isFinal(job.state) && <RelayoutJob job={job} />}
+      {!isFinal(job.state) && <ReshardJob job={job} />}
       {job.state === "running" && <InjectFault job={job} />}
       <CancelJob job={job} />
     </div>

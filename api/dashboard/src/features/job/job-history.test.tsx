@@ -22,7 +22,7 @@ function page({ url }: SentRequest): Response {
   return Response.json({ items, next: last > 1 ? last : null });
 }
 
-const plane = (answer: (request: SentRequest) => Response = page) => given({ "GET /v1/jobs/job-1/story": answer });
+const plane = (answer: (request: SentRequest) => Response = page) => given({ "GET /v1/jobs/job-1/history": answer });
 const press = async (name: string) => userEvent.click(await screen.findByRole("button", { name }));
 const lines = () => screen.getAllByRole("listitem").map((item) => /step (\d+)|queued/.exec(item.textContent)?.[0]);
 

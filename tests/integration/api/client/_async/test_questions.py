@@ -56,10 +56,10 @@ ASKED: dict[str, list[Ask]] = {
         lambda client, job, trace: client.incidents(job, newest=True, before=9),
     ],
     "getTimeline": [lambda client, job, trace: client.timeline(job)],
-    "getStory": [lambda client, job, trace: client.story_page(job, before=9, limit=5)],
+    "getStory": [lambda client, job, trace: client.history_page(job, before=9, limit=5)],
     "getPlan": [lambda client, job, trace: client.plan(job)],
     "getCheckpoints": [lambda client, job, trace: client.checkpoints(job, before=9, limit=5)],
-    "listOutlines": [lambda client, job, trace: client.outlines([job])],
+    "listOutlines": [lambda client, job, trace: client.sparklines([job])],
     "traceJob": [lambda client, job, trace: client.trace(job, steps=2, idempotency_key="mine")],
     "listTraces": [lambda client, job, trace: client.traces(job, before=trace, limit=5)],
     "getTrace": [lambda client, job, trace: client.trace_summary(job, trace, step=5)],
@@ -76,7 +76,9 @@ ASKED: dict[str, list[Ask]] = {
     "getRanks": [lambda client, job, trace: client.ranks(job, before=9, limit=5)],
     "getResources": [lambda client, job, trace: client.resources(job)],
     "injectFault": [
-        lambda client, job, trace: client.inject_fault(job, "slow-rank", rank=0, by_ms=1, for_s=1, idempotency_key="k")
+        lambda client, job, trace: client.inject_fault(
+            job, "slow-rank", rank=0, delay_ms=1, duration_s=1, idempotency_key="k"
+        )
     ],
     "listNodes": [lambda client, job, trace: client.nodes()],
     "cordonNode": [lambda client, job, trace: client.cordon("n1", seconds=60, message="so")],
@@ -88,7 +90,7 @@ ASKED: dict[str, list[Ask]] = {
     "listTemplates": [lambda client, job, trace: client.templates()],
     "health": [lambda client, job, trace: client.alive()],
     "readiness": [lambda client, job, trace: client.readiness()],
-    "relayoutJob": [lambda client, job, trace: client.relayout(job, {"data": 2, "zero": 1})],
+    "reshardJob": [lambda client, job, trace: client.reshard(job, {"data": 2, "zero": 1})],
     "cancelJob": [lambda client, job, trace: client.cancel(job)],
 }
 
@@ -181,8 +183,8 @@ async def test_both_clients_read_what_was_told(told: tuple[str, str], plane: Pla
     timeline, plan = job.timeline(), job.plan()
     assert [span.state for span in timeline.spans] == ["queued", "placing", "starting", "running"]
     assert (plan.parameters, plan.train_tokens) == (7, 9000)
-    story = job.story_page(limit=3)
-    whole_story = [*story.items, *job.story_page(before=story.next).items]
+    story = job.history_page(limit=3)
+    whole_story = [*story.items, *job.history_page(before=story.next).items]
     states = [entry.data["state"] for entry in whole_story if entry.kind == "state"]
     assert (len(story.items), states) == (3, ["running", "starting", "placing", "queued"])
     hits = job.search_logs(level="error")
@@ -192,18 +194,18 @@ async def test_both_clients_read_what_was_told(told: tuple[str, str], plane: Pla
     assert [line.n for line in around.lines] == [1, 2, 3]
     preview = client.preview({**SPEC, "train": {**SPEC["train"], "layout": {"data": 4}}})
     assert preview.world_size == 4
-    [outline] = client.outlines([job.id, "nobody"])
+    [outline] = client.sparklines([job.id, "nobody"])
     assert outline.job == job.id and outline.high[0] == 5.0
     assert client.templates()[0].name == "quickstart" and client.server().fault_injection
     assert next(event for event in job.events(job.cursor, ranks=True)).kind == "rank_metrics"
     async with AsyncClient(plane.url) as other:
         same = await other.job(job.id)
         assert await same.curves(["loss", "lr"], buckets=4) == curves
-        assert (await same.timeline(), await same.plan(), await same.story_page(limit=3)) == (timeline, plan, story)
+        assert (await same.timeline(), await same.plan(), await same.history_page(limit=3)) == (timeline, plan, story)
         assert await same.search_logs(level="error") == hits
         assert await same.logs(around=hits.lines[0].n, limit=3) == around
         assert await other.preview({**SPEC, "train": {**SPEC["train"], "layout": {"data": 4}}}) == preview
-        assert await other.outlines([job.id]) == [outline]
+        assert await other.sparklines([job.id]) == [outline]
 
 
 async def test_a_search_goes_on_from_page_to_page(told: tuple[str, str], plane: Plane, client: Client) -> None:

@@ -258,9 +258,9 @@ def test_wait_and_story(plane: Plane, client: Client) -> None:
     assert ended.summary.unigram_loss == 3.0
     assert ended.progress is not None
     assert ended.progress.step == 20
-    told = [event.data["state"] for event in client.story(ended) if event.kind == "state"]
+    told = [event.data["state"] for event in client.past_events(ended) if event.kind == "state"]
     assert (told[0], told[-1]) == ("queued", "succeeded")
-    assert {event.kind for event in client.story(ended)} == {"state", "summary"}
+    assert {event.kind for event in client.past_events(ended)} == {"state", "summary"}
     with pytest.raises(ApiError) as refusal:
         client.cancel(job.id)
     assert (refusal.value.code, refusal.value.status) == ("job_ended", 409)

@@ -3,7 +3,7 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import type { Schema } from "../../api/http";
-import { type Job, relayoutJob } from "../../api/jobs";
+import { type Job, reshardJob } from "../../api/jobs";
 import { Confirm } from "../../components/confirm";
 import { ProblemNotice } from "../../components/problem-notice";
 
@@ -14,7 +14,7 @@ const DEGREES = ["data", "tensor", "pipeline", "context", "expert", "zero"] as c
 type Degree = (typeof DEGREES)[number];
 const SCHEDULES: readonly Layout["schedule"][] = ["gpipe", "1f1b", "interleaved", "interleaved-zb", "zbv", "dualpipev"];
 
-export function RelayoutJob({ job }: { job: Job }) {
+export function ReshardJob({ job }: { job: Job }) {
   const [open, setOpen] = useState(false);
   return (
     <>
@@ -28,7 +28,7 @@ function Dialog({ job, onDone }: { job: Job; onDone: () => void }) {
   const client = useQueryClient();
   const [layout, setLayout] = useState(() => (job.spec as { train: { layout: Layout } }).train.layout);
   const change = useMutation({
-    mutationFn: () => relayoutJob(job.id, layout),
+    mutationFn: () => reshardJob(job.id, layout),
     onSuccess: onDone,
     onSettled: () => client.invalidateQueries({ queryKey: ["job"] }),
   });

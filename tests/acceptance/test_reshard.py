@@ -14,10 +14,10 @@ def test_a_running_job_goes_on_with_another_layout(plane: Plane) -> None:
         job = client.submit(endless("new-layout", layout={"data": 2, "zero": 1}, **SAME))
         trained(client, job.id, 3)
         with pytest.raises(ApiError) as refused:
-            client.relayout(job.id, {"tensor": 3})
+            client.reshard(job.id, {"tensor": 3})
         assert refused.value.errors[0].field == "train.layout.tensor"
-        asked = client.relayout(job.id, {"tensor": 2})
-        assert (asked.state, asked.layout) == ("relayouting", "tensor 2")
+        asked = client.reshard(job.id, {"tensor": 2})
+        assert (asked.state, asked.layout) == ("resharding", "tensor 2")
         trained(client, job.id, 3, attempt=2)
         client.cancel(job.id)
         done = client.wait(job.id, timeout_s=PATIENCE_S)
@@ -35,5 +35,5 @@ def test_a_running_job_goes_on_with_another_layout(plane: Plane) -> None:
         (told,) = [event.data for event in events if event.kind == "reshard"]
         assert told == {"before": "data 2 (ZeRO-1)", "after": "tensor 2"}
         with pytest.raises(ApiError) as late:
-            client.relayout(job.id, {"data": 2})
+            client.reshard(job.id, {"data": 2})
         assert late.value.code == "job_ended"
