@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.ranks import group
+from harness.ranks import group, spawn
 
 
 def heads(kv_heads: int, sequence: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -61,3 +61,9 @@ def _difference(mesh: Any, case: dict[str, Any]) -> list[float]:
     ours = [out.detach(), *(x.grad for x in inputs)]
     expected = whole(*(x.double() for x in everything))
     return [(a.double() - b[:, :, mine]).abs().max().item() for a, b in zip(ours, expected, strict=True)]
+
+
+def worst_differences(world: int, cases: list[dict[str, Any]]) -> list[list[float]]:
+    """Of each case, the largest difference on any rank."""
+    ranks = spawn(context_differences, world, cases)
+    return [[max(values) for values in zip(*of_case, strict=True)] for of_case in zip(*ranks, strict=True)]

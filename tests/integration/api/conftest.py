@@ -15,6 +15,8 @@ from harness.databases import migrated_sqlite
 from harness.events import whole_event
 from harness.patience import PATIENCE_S
 
+from shardyard.api import pidfile
+from shardyard.api.access_token import TokenFile
 from shardyard.api.app import create_app
 from shardyard.api.client import Client
 from shardyard.api.daemon.uvicorn_server import listen, serving, url_of
@@ -207,3 +209,32 @@ SUMMARY: dict[str, Any] = {
     "export": "/somewhere/export-00000020",
     "steps": 20,
 }
+
+
+@pytest.fixture
+async def nobody(api: httpx2.AsyncClient) -> httpx2.AsyncClient:
+    """A client of the same app without a token."""
+    return httpx2.AsyncClient(transport=api._transport, base_url="http://127.0.0.1")
+
+
+@pytest.fixture
+def own(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> TokenFile:
+    """The plane's data folder has written down where it runs, and its token lies in the folder."""
+    plane.stop()
+    monkeypatch.delenv("SHARDYARD_TOKEN")
+    plane.settings = plane.settings.model_copy(update={"token": None})
+    plane.start()
+    file = TokenFile(plane.settings.data_dir / "token", own=True)
+    file.make()
+    pidfile.write(plane.settings.data_dir, pidfile.Control.of_this_process(plane.url, str(file.path)))
+    return file
+
+
+def problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
+    """The checked problem body of a refusal."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = answer.json()
+    assert (answer.status_code, body["status"], body["code"]) == (status, status, code), body
+    assert body["title"] and body["detail"]
+    assert body["type"] == f"urn:shardyard:problem:{code}"
+    return body

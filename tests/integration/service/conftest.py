@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 from harness.postgres import Postgres
 
+from shardyard.service.dispatch.admission import admit
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.spec import JobSpec
+from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+
+from .gang_events import NODE, state
+from .traced_gang import Gang
 
 Submit = Callable[..., Awaitable[Job]]
 
@@ -54,3 +60,23 @@ def submit(store: Store, settings: Settings, spec: Callable[..., JobSpec]) -> Su
         return job
 
     return stored
+
+
+@pytest.fixture
+async def placed(store: Store, settings: Settings, submit: Submit) -> tuple[Job, Lease]:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    job = await submit()
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    return job, lease
+
+
+@pytest.fixture
+async def gang(store: Store, settings: Settings, submit: Submit) -> Gang:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    job = await submit(ranks=2)
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    running = Gang(store, job, lease)
+    await running.tell(state("starting"), state("running"))
+    return running

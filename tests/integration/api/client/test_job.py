@@ -1,16 +1,10 @@
 """A job as an object: what it asks anew, how a notebook shows it, and its numbers as a data frame."""
 
-import sys
-import threading
-from typing import Any
-from xml.etree import ElementTree
-
-import pytest
 from harness.patience import PATIENCE_S
 
-from shardyard.api.client import AsyncClient, Client
+from shardyard.api.client import Client
 
-from ..conftest import SPEC, Gang, Plane, step, until
+from ..conftest import SPEC, Gang, Plane
 
 
 def test_a_submitted_job_can_be_waited_for_and_asked(plane: Plane, client: Client) -> None:
@@ -27,90 +21,3 @@ def test_a_submitted_job_can_be_waited_for_and_asked(plane: Plane, client: Clien
     assert [one.path for one in ended.checkpoints().items] == ["/x/step-00000020"]
     assert ended.incidents().items == []
     assert ended.model_dump(mode="json") == client.job(job.id).model_dump(mode="json")
-
-
-def test_metrics_as_a_data_frame(plane: Plane, client: Client) -> None:
-    job = client.submit(SPEC)
-    gang = Gang(plane, job.id)
-    gang.tell(("step", step(1)), ("step", {**step(2), "loss": None}))
-    gang.tell(("eval", {"step": 2, "loss": 2.0, "unigram_loss": 3.0}))
-    frame = job.metrics().to_pandas()
-    assert list(frame.index) == [1, 2]
-    assert frame.index.name == "step"
-    assert frame.loss[1] == 5.0
-    assert frame.loss.isna().tolist() == [False, True]
-    assert frame.validation_loss.isna().tolist() == [True, False]
-    assert job.metrics(since=2).to_pandas().empty
-
-
-def test_a_notebook_shows_facts_and_curve(plane: Plane, client: Client) -> None:
-    job = client.submit({**SPEC, "labels": {}})
-    assert "<svg" not in job._repr_html_()  # nothing to draw yet
-    gang = Gang(plane, job.id)
-    gang.steps(1, 20)
-    gang.tell(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0}))
-    page = ElementTree.fromstring(job.refresh()._repr_html_())
-    text = " ".join(page.itertext())
-    assert "tiny" in text and job.id in text and "20 of 20" in text
-    (line,) = page.iter("{http://www.w3.org/2000/svg}polyline")
-    points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
-    assert len(points) == 20
-    assert [x for x, _ in points] == sorted(x for x, _ in points)
-    assert [y for _, y in points] == sorted(y for _, y in points)  # the loss falls: down is larger in SVG
-    assert len(list(page.iter("{http://www.w3.org/2000/svg}circle"))) == 1
-    plane.stop()
-    assert "<svg" not in job._repr_html_()  # what was known is shown all the same
-
-
-class Page:
-    """Records what is shown, as a notebook's cell would show it."""
-
-    def __init__(self, first: Any) -> None:
-        self.shown = [first._repr_html_()]
-
-    def update(self, value: Any) -> None:
-        self.shown.append(value._repr_html_())
-
-
-def test_watch_draws_anew_until_the_end(plane: Plane, client: Client) -> None:
-    job = client.submit(SPEC)
-    pages: list[Page] = []
-
-    def display(value: Any) -> Page:
-        pages.append(Page(value))
-        return pages[0]
-
-    ended: list[Any] = []
-    watching = threading.Thread(target=lambda: ended.append(job.watch(0.0, display)), daemon=True)
-    watching.start()
-    gang = Gang(plane, job.id)
-    gang.steps(1, 5)
-    until(lambda: bool(pages) and "5 of 20" in pages[0].shown[-1], PATIENCE_S)
-    gang.steps(6, 20)
-    gang.succeed()
-    watching.join(PATIENCE_S)
-    assert ended[0].state == "succeeded"
-    assert "succeeded" in pages[0].shown[-1] and "<svg" in pages[0].shown[-1]
-
-
-async def test_watch_awaits_what_it_draws(plane: Plane, client: Client) -> None:
-    gang = Gang(plane, client.submit(SPEC).id)
-    gang.steps(1, 20)
-    gang.succeed()
-    pages: list[Page] = []
-
-    def display(value: Any) -> Page:
-        pages.append(Page(value))
-        return pages[0]
-
-    async with AsyncClient(plane.url) as asking:
-        ended = await (await asking.job("tiny")).watch(0.0, display)
-    assert ended.state == "succeeded"
-    assert "<svg" in pages[0].shown[0] and "<svg" in pages[0].shown[-1]
-
-
-def test_watch_without_a_notebook_says_what_to_type(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "IPython", None)
-    job = client.submit(SPEC)
-    with pytest.raises(ImportError, match="shardyard watch"):
-        job.watch()

@@ -10,9 +10,8 @@ from shardyard.api.app import create_app
 from shardyard.api.http.origin_guard import AllowedHosts
 from shardyard.service.settings import Settings
 
-from ..conftest import SIGNED
+from ..conftest import SIGNED, problem
 from ..routes.test_jobs import submitted
-from ..routes.test_submit import problem
 
 HERE = {"Host": "127.0.0.1:8400"}
 

@@ -11,8 +11,7 @@ from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, Client
 from shardyard.service.settings import Settings
 
-from ..conftest import SPEC, Gang, Plane, ask
-from .test_submit import problem
+from ..conftest import SPEC, Gang, Plane, ask, problem
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ from shardyard import __version__
 from shardyard.api.client import Client
 from shardyard.service.settings import Settings
 
-from ..conftest import SPEC, Gang, Plane, ask
+from ..conftest import SPEC, Gang, Plane, ask, problem
 from .test_faults import harmed
-from .test_submit import problem
 
 __all__ = ["harmed"]  # a fixture
 
@@ -71,56 +70,4 @@ def test_the_plan_is_the_newest(plane: Plane, client: Client) -> None:
 # Curves
 
 
-def test_curves_come_in_columns_and_the_stream_goes_on_after_them(plane: Plane, client: Client) -> None:
-    job = client.submit(SPEC).id
-    gang = Gang(plane, job)
-    gang.state("starting")
-    gang.state("running")
-    gang.steps(1, 10)
-    gang.tell(("eval", {"step": 10, "loss": 0.5}))
-    told = ask("GET", f"{plane.url}/v1/jobs/{job}/curves", params={"names": "loss, grad_norm,loss_scale,mfu"}).json()
-    assert (told["width"], told["starts"], told["last_step"]) == (1, list(range(1, 11)), 10)
-    assert told["series"] == {
-        "loss": {"mean": [float(f"{5 / n:.6g}") for n in range(1, 11)], "low": None, "high": None, "last": 0.5},
-        "grad_norm": {"mean": [1.0] * 10, "low": None, "high": None, "last": 1.0},
-    }
-    assert [(one["step"], one["loss"]) for one in told["evals"]] == [(10, 0.5)]
-    gang.steps(11, 12)
-    gang.state("succeeded")
-    following = [event.data["step"] for event in client.events(job, told["cursor"]) if event.kind == "step"]
-    assert following == [11, 12]
-    part = ask("GET", f"{plane.url}/v1/jobs/{job}/curves", params={"from": 3, "to": 6, "buckets": 2}).json()
-    assert (part["width"], part["starts"], part["series"]["loss"]["high"]) == (4, [1, 5], [5.0, 1.0])
-
-
-async def test_curves_of_unknown_names_are_refused(api: httpx2.AsyncClient) -> None:
-    job = (await api.post("/v1/jobs", json=SPEC)).json()["id"]
-    for names in ("happiness", "loss,", "loss,job_id"):
-        answer = await api.get(f"/v1/jobs/{job}/curves", params={"names": names})
-        [error] = problem(answer, 422, "invalid_request")["errors"]
-        assert error["field"] == "names" and "grad_norm" in error["remedy"]
-    problem(await api.get("/v1/jobs/nobody/curves"), 404, "job_not_found")
-    for params in ({"from": 0}, {"buckets": 801}, {"to": 2**53}):
-        problem(await api.get(f"/v1/jobs/{job}/curves", params=params), 422, "invalid_request")
-    assert (await api.get(f"/v1/jobs/{job}/curves")).json()["starts"] == []
-
-
 # Logs
-
-
-def test_logs_are_searched_and_shown_about_a_hit(plane: Plane, client: Client) -> None:
-    job = client.submit(SPEC).id
-    gang = Gang(plane, job)
-    gang.log(0, 0, *(f"line {n}" for n in range(40)))
-    gang.log(1, 0, "Traceback (most recent call last):")
-    url = f"{plane.url}/v1/jobs/{job}/logs"
-    told = ask("GET", f"{url}/search", params={"text": "LINE 3", "limit": 4}).json()
-    assert [one["text"] for one in told["lines"]] == ["line 3", "line 30", "line 31", "line 32"]
-    assert (told["scanned_to"], told["end"], told["done"]) == (33, 41, False)
-    told = ask("GET", f"{url}/search", params={"text": "line 3", "limit": 4, "after": told["scanned_to"]}).json()
-    assert len(told["lines"]) == 4 and not told["done"]
-    [hit] = ask("GET", f"{url}/search", params={"level": "error", "rank": 1}).json()["lines"]
-    about = ask("GET", url, params={"around": hit["n"], "limit": 6}).json()
-    assert [one["n"] for one in about["lines"]] == [38, 39, 40, 41]
-    for params in ({"level": "loud"}, {"text": "x" * 256}, {"limit": 501}):
-        assert ask("GET", f"{url}/search", params=params).status_code == 422

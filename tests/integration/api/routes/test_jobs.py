@@ -1,18 +1,15 @@
 """Reading and cancelling over HTTP, and how everything else fails."""
 
+import itertools
 import re
 from typing import Any
 
 import httpx2
 import pytest
 
-from shardyard.api.app import create_app
 from shardyard.api.routes import dashboard
-from shardyard.service.settings import Settings
-from shardyard.service.store.engine import Store
 
-from ..conftest import SIGNED, SPEC
-from .test_submit import problem
+from ..conftest import SPEC, problem
 
 
 async def submitted(api: httpx2.AsyncClient, **changes: Any) -> dict[str, Any]:
@@ -91,16 +88,6 @@ async def test_refused_reads(api: httpx2.AsyncClient, path: str, status: int, co
     assert error["message"] and error["remedy"]
 
 
-async def test_a_wrong_method_says_the_right_one(api: httpx2.AsyncClient) -> None:
-    answer = await api.put("/v1/nodes")
-    [error] = problem(answer, 405, "method_not_allowed")["errors"]
-    assert answer.headers["allow"] == "GET"
-    assert "GET" in error["remedy"]
-    both = await api.delete("/v1/jobs")
-    assert both.headers["allow"] == "GET, POST"
-    assert (await api.patch("/v1/jobs/some/cancel")).headers["allow"] == "POST"
-
-
 async def test_cancel_is_idempotent(api: httpx2.AsyncClient) -> None:
     job = await submitted(api)
     for _ in range(2):
@@ -108,39 +95,6 @@ async def test_cancel_is_idempotent(api: httpx2.AsyncClient) -> None:
         assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
     assert answer.json()["finished_at"]
     problem(await api.post("/v1/jobs/nobody/cancel"), 404, "job_not_found")
-
-
-async def test_an_internal_error_tells_a_reference_and_nothing_else(
-    settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = Store(settings.database)  # its file was never made
-    app = create_app(settings, store)
-
-    async def broken() -> None:
-        raise RuntimeError("a secret in sqlite")
-
-    app.add_api_route("/broken", broken)
-    transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=SIGNED) as api:
-        answer = await api.get("/broken")
-        away = await api.get("/v1/jobs")
-        ready = await api.get("/readyz")
-    await store.close()
-    [error] = problem(answer, 500, "internal_error")["errors"]
-    assert "sqlite" not in answer.text.lower() and "Traceback" not in answer.text
-    reference = error["message"].split()[-1].strip(".")
-    assert reference in caplog.text
-    problem(away, 503, "database_missing")
-    assert "jobs" not in away.json()["detail"]
-    assert (ready.status_code, ready.json()["status"]) == (503, "unready")
-    assert ready.json()["checks"]["database"]["ok"] is False
-
-
-async def test_health(api: httpx2.AsyncClient) -> None:
-    assert (await api.get("/healthz")).json() == {"status": "ok"}
-    ready = await api.get("/readyz")
-    assert (ready.status_code, ready.json()["status"]) == (200, "degraded")  # no dispatcher has seen a cluster
-    assert (await api.get("/v1/nodes")).json() == {"items": []}
 
 
 async def test_the_schema_is_published(api: httpx2.AsyncClient) -> None:
@@ -200,3 +154,32 @@ async def test_the_apis_description_asks_no_other_host(api: httpx2.AsyncClient, 
     assert "javascript" in (await api.get("/docs/start.js")).headers["content-type"]
     problem(await api.get("/docs/../index.html.py"), 404, "not_found")
     problem(await api.get("/docs/nothing.js"), 404, "not_found")
+
+
+async def test_every_order_is_paged_without_gaps(api: httpx2.AsyncClient) -> None:
+    names = ["b", "a", "c", "a", "b-1", "a"]
+    ids = [(await api.post("/v1/jobs", json={**SPEC, "name": name})).json()["id"] for name in names]
+    by_name = [id_ for _, id_ in sorted(zip(names, ids, strict=True))]
+    for sort, expected in {"newest": ids[::-1], "oldest": ids, "name": by_name}.items():
+        found: list[str] = []
+        cursor: str | None = None
+        for _ in range(10):
+            params = {"limit": 2, "sort": sort, **({"cursor": cursor} if cursor else {})}
+            page = (await api.get("/v1/jobs", params=params)).json()
+            found += [job["id"] for job in page["items"]]
+            cursor = page["next"]
+            if cursor is None:
+                break
+        assert found == expected, sort
+
+
+async def test_a_cursor_belongs_to_its_order(api: httpx2.AsyncClient) -> None:
+    for _ in range(2):
+        await api.post("/v1/jobs", json=SPEC)
+    cursors = {}
+    for sort in ("newest", "name"):
+        cursors[sort] = (await api.get("/v1/jobs", params={"limit": 1, "sort": sort})).json()["next"]
+    for sort, other in itertools.permutations(cursors):
+        answer = await api.get("/v1/jobs", params={"sort": sort, "cursor": cursors[other]})
+        assert problem(answer, 400, "invalid_cursor")["errors"][0]["remedy"]
+    problem(await api.get("/v1/jobs", params={"sort": "loss"}), 422, "invalid_request")

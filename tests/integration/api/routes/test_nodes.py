@@ -1,15 +1,20 @@
 """Machines are cordoned by hand: over HTTP and from the command line."""
 
 import json
+import time
+from typing import Any
 
 import pytest
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import ApiError, Client
 from shardyard.api.client.transport import Call
+from shardyard.service.ids import gang_name
 from shardyard.service.schemas.node import Node
+from shardyard.service.store import nodes
 
 from ..conftest import SPEC, Gang, Plane
+from .test_submit import train
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +77,41 @@ def test_the_command_line(client: Client, capsys: pytest.CaptureFixture[str]) ->
     assert "shardyard nodes" in capsys.readouterr().err
     assert run(["nodes", "--hours", "2"]) == 1
     assert "--cordon" in capsys.readouterr().err
+
+
+def test_machines_name_the_jobs_that_hold_them(plane: Plane, client: Client) -> None:
+    fixed = client.submit({**SPEC, "name": "fixed"}).id
+    elastic = client.submit({**train(layout={"data": {"min": 1, "max": 4}}), "name": "elastic"}).id
+    gangs = [
+        {"gang": gang_name(fixed, 1), "cpu": 0.5, "gpu": 0.0},
+        {"gang": gang_name(elastic, 2), "cpu": 1.0, "gpu": 0.0},
+        {"gang": gang_name("job-forgotten", 1), "cpu": 0.25, "gpu": 0.0},
+    ]
+    seen(plane, gangs=gangs, cpu_used=1.75)
+    [node] = client.nodes()
+    assert [(one.kind, one.all, one.free) for one in node.devices] == [("cpu", 16, 9), ("cuda", 2, 2)]
+    largest, smallest = node.held
+    assert (largest.job, largest.name, largest.state, largest.ranks) == (elastic, "elastic", "queued", 4)
+    assert largest.elastic is not None and (largest.elastic.min, largest.elastic.max) == (1, 4)
+    assert (smallest.job, smallest.ranks, smallest.elastic) == (fixed, 2, None)
+    seen(plane, gangs=gangs, alive=False)
+    assert client.nodes()[0].held == []
+
+
+def test_a_crowded_machine_names_the_largest_gangs(plane: Plane, client: Client) -> None:
+    job = client.submit(SPEC).id
+    gangs = [{"gang": gang_name(job, number), "cpu": 0.25, "gpu": 0.0} for number in range(1, 71)]
+    seen(plane, gangs=gangs)
+    [node] = client.nodes()
+    assert (len(node.held), node.held_more) == (64, 6)
+
+
+def seen(plane: Plane, **changes: Any) -> None:
+    """A dispatcher's last look at a node with 4 cores and 2 GPUs."""
+    row = {"id": "n1", "host": "here", "alive": True, "cpu": 4.0, "gpu": 2.0, "cpu_used": 0.0, "gpu_used": 0.0}
+
+    async def write() -> None:
+        async with plane.store.write() as tx:
+            await nodes.replace(tx, [{**row, "memory_bytes": 1 << 30, "seen_at": time.time(), **changes}])
+
+    plane.do(write())

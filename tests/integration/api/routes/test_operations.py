@@ -16,8 +16,7 @@ from shardyard.service.store import operations as rows
 from shardyard.workers.storage.open_folder import folder_at
 
 from ...inprocess_cluster import InProcessCluster
-from ..conftest import SPEC, Gang, Plane, ask
-from .test_submit import problem
+from ..conftest import SPEC, Gang, Plane, ask, problem
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Submitting over HTTP: what is good is stored once, what is bad is refused with field and remedy and leaves nothing."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import httpx2
 import pytest
 import yaml
 
-from ..conftest import SPEC
+from ..conftest import SPEC, problem
 
 
 def train(**changes: Any) -> dict[str, Any]:
@@ -19,16 +18,6 @@ def train(**changes: Any) -> dict[str, Any]:
 async def stored(api: httpx2.AsyncClient) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = (await api.get("/v1/jobs")).json()["items"]
     return items
-
-
-def problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
-    """The checked problem body of a refusal."""
-    assert answer.headers["content-type"] == "application/problem+json"
-    body: dict[str, Any] = answer.json()
-    assert (answer.status_code, body["status"], body["code"]) == (status, status, code), body
-    assert body["title"] and body["detail"]
-    assert body["type"] == f"urn:shardyard:problem:{code}"
-    return body
 
 
 async def test_yaml_and_json_are_taken(api: httpx2.AsyncClient) -> None:
@@ -116,59 +105,6 @@ async def test_an_empty_corpus_is_refused(api: httpx2.AsyncClient, tmp_path: Pat
     [found] = problem(answer, 422, "empty_corpus")["errors"]
     assert found["field"].startswith("train.data") and found["remedy"]
     assert await stored(api) == []
-
-
-async def test_ten_megabytes_are_refused(api: httpx2.AsyncClient) -> None:
-    body = json.dumps({**SPEC, "labels": {"a": "x" * (10 << 20)}}).encode()
-    answer = await api.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
-    [found] = problem(answer, 413, "spec_too_large")["errors"]
-    assert "train.data.files" in found["remedy"]
-    assert await stored(api) == []
-
-
-async def test_an_endless_body_is_not_read_to_its_end(api: httpx2.AsyncClient) -> None:
-    read = 0
-
-    async def endless() -> AsyncIterator[bytes]:
-        nonlocal read
-        while read < 1 << 30:
-            read += 1 << 20
-            yield b" " * (1 << 20)
-
-    answer = await api.post("/v1/jobs", content=endless(), headers={"Content-Type": "application/yaml"})
-    problem(answer, 413, "spec_too_large")
-    assert read < 1 << 26
-
-
-@pytest.mark.parametrize(
-    ("body", "kind", "status", "code"),
-    [
-        (b'{"name": "\xff"}', "application/json", 400, "invalid_encoding"),
-        (b"\xfe\xffname", "application/yaml", 400, "invalid_encoding"),
-        (b"{", "application/json", 400, "invalid_syntax"),
-        (b"a: 1\na: 2", "application/yaml", 400, "invalid_syntax"),
-        (b"a: &a 1\nb: *a", "application/yaml", 400, "invalid_syntax"),
-        (b"", "application/json", 400, "invalid_syntax"),
-        (b"", "application/yaml", 422, "invalid_spec"),
-        (b"[]", "application/json", 422, "invalid_spec"),
-        (b"{}", "text/plain", 415, "unsupported_media_type"),
-        (b"{}", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),
-        (b"{}", "application/json; charset=latin-1", 415, "unsupported_media_type"),
-        (b"{}", "", 415, "unsupported_media_type"),
-    ],
-)
-async def test_a_body_that_is_no_document(
-    api: httpx2.AsyncClient, body: bytes, kind: str, status: int, code: str
-) -> None:
-    answer = await api.post("/v1/jobs", content=body, headers={"Content-Type": kind} if kind else {})
-    errors = problem(answer, status, code)["errors"]
-    assert errors and all(error["remedy"] for error in errors)
-    assert await stored(api) == []
-
-
-async def test_a_compressed_body_is_refused(api: httpx2.AsyncClient) -> None:
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-    problem(await api.post("/v1/jobs", content=b"\x1f\x8b", headers=headers), 415, "unsupported_media_type")
 
 
 async def test_an_idempotency_key_gives_one_job(api: httpx2.AsyncClient) -> None:

@@ -10,8 +10,7 @@ from harness.trace_events import crowded, part, whole
 
 from shardyard.api.client import ApiError, AsyncClient, Client
 
-from ..conftest import SPEC, Gang, Plane, ask
-from .test_submit import problem
+from ..conftest import SPEC, Gang, Plane, ask, problem
 
 
 @pytest.fixture

@@ -1,16 +1,21 @@
 """The claim of the next jobs looks at no more than it needs, however long the queue is."""
 
+import asyncio
+from collections.abc import Callable
+
 from sqlalchemy import Select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch.admission import FRONT, Walk, admit
 from shardyard.service.ids import new_job_id
+from shardyard.service.jobs.reshard import relayout
 from shardyard.service.policies.queue import turn
 from shardyard.service.queries import jobs, live_tail
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
+from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
 from shardyard.service.store import nodes
@@ -18,6 +23,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.tables import jobs as table
 
 from ..conftest import Submit
+from ..gang_events import NODE as CPU_NODE
 
 MANY = 10_000
 
@@ -165,3 +171,54 @@ async def test_a_look_at_ten_thousand_waiting_jobs_reads_the_fronts_alone(
     async with store.read() as tx:
         told = (await tx.execute(text("SELECT count(*) FROM events WHERE kind = 'state'"))).scalar_one()
     assert told == 4, "two submissions, and the first job of each queue"
+
+
+async def test_two_dispatchers_never_give_the_same_devices_away(
+    store: Store, database_url: str, settings: Settings, submit: Submit
+) -> None:
+    """A node of 8 CPU ranks, five jobs of two ranks, two dispatchers that decide at once: four jobs start."""
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**CPU_NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    made = [await submit(ranks=2, name=f"job-{i}") for i in range(5)]
+    other = Store(database_url)
+    try:
+        both = await asyncio.gather(admit(store, settings, "a", None), admit(other, settings, "b", None))
+    finally:
+        await other.close()
+    assert sorted(lease.job_id for each in both for lease in each.leases) == [job.id for job in made[:4]]
+    last = await jobs.get_job(store, made[4].id)
+    assert (last.state, last.reason) == (State.QUEUED, "waiting_for_devices")
+    assert last.message == "Needs 2 ranks, 0 of 8 CPU ranks are free; waiting for 2 more."
+
+
+async def test_spares_hold_devices_too(store: Store, settings: Settings, submit: Submit) -> None:
+    """A node of 8 CPU ranks: two jobs of 2 ranks and a spare start, and leave 2 slots, whether they are seen at once or later."""
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**CPU_NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    made = [await submit(ranks=2, spares=1, name=f"job-{i}") for i in range(3)]
+    for started in (made[:2], []):
+        leases = (await admit(store, settings, "a", None)).leases
+        assert [lease.job_id for lease in leases] == [job.id for job in started]
+        last = await jobs.get_job(store, made[2].id)
+        assert last.message == "Needs 2 ranks and 1 spare, 2 of 8 CPU ranks are free; waiting for 1 more."
+
+
+async def test_a_gang_holds_its_devices_until_it_has_ended_whatever_layout_comes_next(
+    store: Store, settings: Settings, spec: Callable[..., JobSpec], submit: Submit
+) -> None:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**CPU_NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    large, small = await submit(ranks=8), await submit(ranks=4)
+    assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [large.id]
+    await relayout(store, settings, large.id, spec(ranks=2), "tester")
+    assert not (await admit(store, settings, "a", None)).leases
+    now = await jobs.get_job(store, small.id)
+    assert now.message == "Needs 4 ranks, 0 of 8 CPU ranks are free; waiting for 4 more."
+
+
+async def test_waiting_is_told_once_and_not_at_every_look(store: Store, settings: Settings, submit: Submit) -> None:
+    job = await submit(ranks=2)
+    for _ in range(3):
+        await admit(store, settings, "a", "The head is away.")
+    now = await jobs.get_job(store, job.id)
+    assert (now.reason, now.message, Cursor.parse(now.cursor).event) == ("cluster_unreachable", "The head is away.", 2)

@@ -18,16 +18,7 @@ from shardyard.service.states import State
 from shardyard.service.store.engine import Store
 
 from ...inprocess_cluster import Gang, InProcessCluster, Script, run_until_stopped, train
-from .test_dispatcher import (  # noqa: F401  (fixtures)
-    cluster,
-    dispatching,
-    ended,
-    reached,
-    settings,
-    states,
-    story,
-    until,
-)
+from .dispatching import dispatching, ended, reached, states, story, until
 
 #: Of those that take seconds; what they ask of the store is tried on both kinds elsewhere.
 ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -38,7 +29,7 @@ def spec(least: int = 1, most: int = 4, grace_s: float = 0.0, **policy: Any) -> 
     return JobSpec.model_validate({"name": "try", "train": training, "policy": policy | {"elastic_grace_s": grace_s}})
 
 
-async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:  # noqa: F811
+async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:
     job, _ = await submitting.submit(store, settings, spec(**numbers), None, "", "tester")
     return job
 
@@ -47,13 +38,13 @@ async def reshards(store: Store, job: Job) -> list[dict[str, Any]]:
     return [item.data for item in await story(store, job) if item.kind == "reshard"]
 
 
-def has_room_for(cluster: InProcessCluster, ranks: int) -> None:  # noqa: F811
+def has_room_for(cluster: InProcessCluster, ranks: int) -> None:
     """All of its devices but so many are taken by somebody else."""
     node = cluster.machines[0]
     cluster.machines = [node.model_copy(update={"cpu_used": node.cpu - ranks / 4})]
 
 
-def then_full(cluster: InProcessCluster, script: Script) -> Script:  # noqa: F811
+def then_full(cluster: InProcessCluster, script: Script) -> Script:
     """A gang that takes all the room there is, so that nothing is left to grow into."""
 
     async def run(gang: Gang) -> None:
@@ -63,14 +54,14 @@ def then_full(cluster: InProcessCluster, script: Script) -> Script:  # noqa: F81
     return run
 
 
-def sizes(cluster: InProcessCluster) -> Sequence[tuple[int, int]]:  # noqa: F811
+def sizes(cluster: InProcessCluster) -> Sequence[tuple[int, int]]:
     return [(order.world_size, order.run["train"]["layout"]["data"]) for order in cluster.orders]
 
 
 async def test_a_job_that_waited_long_enough_starts_with_the_replicas_for_which_there_is_room(
     store: Store,
-    settings: Settings,  # noqa: F811
-    cluster: InProcessCluster,  # noqa: F811
+    settings: Settings,
+    cluster: InProcessCluster,
 ) -> None:
     has_room_for(cluster, 3)
     cluster.script = then_full(cluster, train)
@@ -87,8 +78,8 @@ async def test_a_job_that_waited_long_enough_starts_with_the_replicas_for_which_
 
 async def test_a_job_takes_all_its_replicas_where_there_is_room_and_waits_for_them_before(
     store: Store,
-    settings: Settings,  # noqa: F811
-    cluster: InProcessCluster,  # noqa: F811
+    settings: Settings,
+    cluster: InProcessCluster,
 ) -> None:
     has_room_for(cluster, 2)
     job = await submit(store, settings, grace_s=3600.0)
@@ -104,8 +95,8 @@ async def test_a_job_takes_all_its_replicas_where_there_is_room_and_waits_for_th
 @ONE_DATABASE
 async def test_a_gang_that_lost_devices_goes_on_smaller_at_once_and_costs_no_restart(
     store: Store,
-    settings: Settings,  # noqa: F811
-    cluster: InProcessCluster,  # noqa: F811
+    settings: Settings,
+    cluster: InProcessCluster,
 ) -> None:
     async def loses_devices(gang: Gang) -> None:
         await gang.state("starting", "placed")
@@ -129,8 +120,8 @@ async def test_a_gang_that_lost_devices_goes_on_smaller_at_once_and_costs_no_res
 @ONE_DATABASE
 async def test_a_small_job_grows_when_devices_stay_free_and_nobody_waits_for_them(
     store: Store,
-    settings: Settings,  # noqa: F811
-    cluster: InProcessCluster,  # noqa: F811
+    settings: Settings,
+    cluster: InProcessCluster,
 ) -> None:
     has_room_for(cluster, 3)
     cluster.script = then_full(cluster, run_until_stopped)
@@ -155,8 +146,8 @@ async def test_a_small_job_grows_when_devices_stay_free_and_nobody_waits_for_the
 
 async def test_a_range_asked_for_again_changes_nothing_and_a_number_ends_it(
     store: Store,
-    settings: Settings,  # noqa: F811
-    cluster: InProcessCluster,  # noqa: F811
+    settings: Settings,
+    cluster: InProcessCluster,
 ) -> None:
     cluster.script = run_until_stopped
     job = await submit(store, settings)

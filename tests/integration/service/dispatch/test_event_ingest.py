@@ -5,14 +5,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from harness.events import whole_event
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import LeaseLost
 from shardyard.service.jobs import submit as submitting
-from shardyard.service.policies.limits import Rules
-from shardyard.service.policies.retry import Backoff
 from shardyard.service.queries import jobs, live_tail, logs
 from shardyard.service.queries import steps as step_queries
 from shardyard.service.schemas.cursor import Cursor
@@ -21,44 +18,11 @@ from shardyard.service.schemas.live_tail import Scope
 from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store import jobs as job_rows
-from shardyard.service.store import leases, nodes
+from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from ..conftest import Submit
-from ..store.test_leases import NODE
-
-AT_ONCE = Rules(Backoff(1e-9, 1e-9))
-
-Events = list[dict[str, Any]]
-
-
-def told(*said: tuple[str, dict[str, Any]], first: int = 1) -> Events:
-    return [
-        {"seq": first + i, "ts": 1000.0 + i, "kind": kind, "data": whole_event(kind, data)}
-        for i, (kind, data) in enumerate(said)
-    ]
-
-
-def state(name: str, reason: str | None = None) -> tuple[str, dict[str, Any]]:
-    return "state", {"state": name, "reason": reason, "message": None}
-
-
-def step(number: int, loss: float = 1.0) -> tuple[str, dict[str, Any]]:
-    return "step", {"step": number, "loss": loss, "tokens": number, "step_s": 0.5, "tokens_per_s": 2.0}
-
-
-def lines(first: int, *text: str, rank: int = 0) -> tuple[str, dict[str, Any]]:
-    return "log", {"rank": rank, "stream": "stdout", "first": first, "lines": list(text)}
-
-
-@pytest.fixture
-async def placed(store: Store, settings: Settings, submit: Submit) -> tuple[Job, Lease]:
-    async with store.write() as tx:
-        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
-    job = await submit()
-    (lease,) = (await admit(store, settings, "a", None)).leases
-    return job, lease
+from ..gang_events import AT_ONCE, lines, state, step, told
 
 
 async def story(store: Store, job: Job) -> list[tuple[str, Any]]:

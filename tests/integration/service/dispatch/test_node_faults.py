@@ -24,7 +24,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
 from ..conftest import Submit
-from ..store.test_leases import NODE
+from ..gang_events import NODE
 
 Faulty = Callable[..., Awaitable[list[dict[str, Any]]]]
 

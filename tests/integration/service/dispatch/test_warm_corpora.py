@@ -26,7 +26,7 @@ from shardyard.workers.data.tokenize_ahead import NICENESS
 from shardyard.workers.spec import DataSpec
 
 from ...inprocess_cluster import InProcessCluster, run_until_stopped, train
-from .test_dispatcher import cluster, dispatching, ended, reached, settings, until  # noqa: F401  (fixtures)
+from .dispatching import dispatching, ended, reached, until
 
 #: The kernel's last: niceness ends here, whatever is added.
 NICEST = 19
@@ -44,7 +44,7 @@ def corpus(tmp_path: Path) -> Callable[[str], dict[str, Any]]:
     return make
 
 
-async def submit(store: Store, settings: Settings, data: dict[str, Any]) -> Job:  # noqa: F811
+async def submit(store: Store, settings: Settings, data: dict[str, Any]) -> Job:
     training = {"steps": 20, "global_batch": 16, "layout": {"data": 4}, "data": data}
     spec = JobSpec.model_validate({"name": "reads", "train": training})
     return (await submitting.submit(store, settings, spec, None, "", "tester"))[0]
@@ -58,8 +58,8 @@ async def told(holds: Callable[[], bool]) -> None:
 
 async def test_each_corpus_that_is_waited_for_is_tokenised_once_whatever_becomes_of_it(
     store: Store,
-    settings: Settings,  # noqa: F811
-    cluster: InProcessCluster,  # noqa: F811
+    settings: Settings,
+    cluster: InProcessCluster,
     corpus: Callable[[str], dict[str, Any]],
 ) -> None:
     first, bad, other, another = corpus("first"), corpus("bad"), corpus("other"), corpus("another")

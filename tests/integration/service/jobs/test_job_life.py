@@ -39,7 +39,7 @@ from shardyard.service.store.leases import Lease
 from shardyard.service.store.tables import METADATA
 
 from ...inprocess_cluster import InProcessCluster
-from ..store.test_leases import NODE
+from ..gang_events import NODE
 
 T = TypeVar("T")
 

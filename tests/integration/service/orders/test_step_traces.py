@@ -1,15 +1,10 @@
 """Traces over both databases: asked for once, told through the intake, kept part by part, settled once, and the old ones forgotten."""
 
 import asyncio
-import gzip
-import json
-from typing import Any
 
 import pytest
-from harness.trace_events import crowded, part, whole
+from harness.trace_events import part, whole
 
-from shardyard.service.dispatch.admission import admit
-from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.dispatch.retry import lose_attempt
 from shardyard.service.errors import (
     IdempotencyConflict,
@@ -21,56 +16,18 @@ from shardyard.service.errors import (
 )
 from shardyard.service.jobs.transitions import Word
 from shardyard.service.orders import step_traces
-from shardyard.service.queries import trace_download
 from shardyard.service.queries import traces as trace_reading
 from shardyard.service.queries.jobs import get_job
 from shardyard.service.queries.live_tail import tail
-from shardyard.service.queries.traces import Window
 from shardyard.service.schemas.cursor import Cursor
-from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
 from shardyard.service.store import jobs as job_rows
-from shardyard.service.store import nodes
 from shardyard.service.store import traces as rows
 from shardyard.service.store.engine import Store
-from shardyard.service.store.leases import Lease
 
 from ..conftest import Submit
-from ..dispatch.test_event_ingest import state
-from ..store.test_leases import NODE
-
-
-class Gang:
-    """Tells what it is given, as its dispatcher stores it."""
-
-    def __init__(self, store: Store, job: Job, lease: Lease) -> None:
-        self.store, self.job, self.lease, self.told = store, job, lease, 0
-
-    async def tell(self, *said: tuple[str, dict[str, Any]]) -> None:
-        batch = [
-            {"seq": self.told + i, "ts": 1000.0 + i, "kind": kind, "data": data}
-            for i, (kind, data) in enumerate(said, start=1)
-        ]
-        for _ in range(2):  # what comes twice is stored once
-            await take_in(self.store, self.lease, 1, batch)
-        self.told += len(said)
-
-
-@pytest.fixture
-async def gang(store: Store, settings: Settings, submit: Submit) -> Gang:
-    async with store.write() as tx:
-        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
-    job = await submit(ranks=2)
-    (lease,) = (await admit(store, settings, "a", None)).leases
-    running = Gang(store, job, lease)
-    await running.tell(state("starting"), state("running"))
-    return running
-
-
-async def told(store: Store, job: Job) -> list[dict[str, Any]]:
-    items = (await tail(store, job.id, Cursor())).items
-    assert "trace" not in {item.kind for item in items}
-    return [item.data for item in items if item.kind == "trace_finished"]
+from ..gang_events import state
+from ..traced_gang import Gang, told
 
 
 async def test_what_cannot_be_traced_is_refused(store: Store, submit: Submit, gang: Gang) -> None:
@@ -169,83 +126,3 @@ async def test_the_oldest_are_forgotten_with_all_their_parts(store: Store, gang:
         await trace_reading.summary(store, gang.job.id, ids[0])
     with pytest.raises(InvalidCursor):
         await step_traces.page(store, gang.job.id, before="trace-?")
-
-
-async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, gang: Gang) -> None:
-    one = await step_traces.create(store, gang.job.id, 3, None, "me")
-    *parts, end = whole(one.id)
-    for kind, event in list(parts):
-        if event["rank"] == 1:
-            slowed = part(one.id, 1, event["step"], slower_ms=50)
-            parts[parts.index((kind, event))] = (kind, slowed)
-    await gang.tell(*parts, end)
-    found = await trace_reading.summary(store, gang.job.id, one.id)
-    assert [step.step for step in found.steps] == [5, 6, 7] and found.step is None
-    assert (found.slowest_rank, found.slower_by_s) == (1, pytest.approx(0.05))
-    assert (found.bubble_measured, found.bubble_simulated) == (0.205, 0.2)
-    for rank in found.ranks:
-        assert sum(rank.sums.values()) == pytest.approx(rank.seconds)
-        assert rank.busy_s + rank.wait_s == pytest.approx(rank.seconds)
-        assert (rank.pipeline, rank.place) == (0, rank.rank)
-    of_one = await trace_reading.summary(store, gang.job.id, one.id, step=6)
-    assert of_one.step == 6 and of_one.ranks[1].sums["other"] == pytest.approx(0.05)
-    with pytest.raises(TraceNotFound) as refused:
-        await trace_reading.summary(store, gang.job.id, one.id, step=8)
-    assert (refused.value.field, refused.value.remedy) == ("step", "Its steps: 5, 6, 7.")
-
-
-async def test_spans_are_those_that_were_told_on_one_clock(store: Store, gang: Gang) -> None:
-    one = await step_traces.create(store, gang.job.id, 1, None, "me")
-    await gang.tell(*whole(one.id, steps=[5]))
-    found = await trace_reading.spans(store, gang.job.id, one.id)
-    assert (found.step, found.dropped, [rank.began_us for rank in found.ranks]) == (5, 0, [0, 1])
-    event = part(one.id, 1, 5)
-    shown = [
-        [lane, found.categories[category], found.names[name], start - 1, length, microbatch, stage]
-        for lane, category, name, start, length, microbatch, stage in found.ranks[1].spans
-    ]
-    assert shown == sorted(event["spans"], key=lambda span: span[3])
-    kinds = {"F": "forward", "B": "backward"}
-    ideal = [
-        [found.categories[kind], *place, start - 1, length] for kind, *place, start, length in found.ranks[1].ideal
-    ]
-    assert ideal == [[kinds[kind], *rest] for kind, *rest in event["pipeline"]["ideal"]]
-    only = await trace_reading.spans(store, gang.job.id, one.id, 5, [1], Window(1_000, 2_000))
-    assert [rank.rank for rank in only.ranks] == [1]
-    assert all(start <= 2_000 and start + length >= 1_000 for _, _, _, start, length, _, _ in only.ranks[0].spans)
-
-
-async def test_of_too_many_spans_the_shortest_are_left_out_and_counted(store: Store, gang: Gang) -> None:
-    one = await step_traces.create(store, gang.job.id, 1, None, "me")
-    await gang.tell(*(("trace", crowded(one.id, rank, 5)) for rank in range(4)))
-    found = await trace_reading.spans(store, gang.job.id, one.id)
-    kept = [span for rank in found.ranks for span in rank.spans]
-    assert len(kept) > 3000 and len(kept) + found.dropped == 16_000
-    shortest = min(span[4] for span in kept)
-    told = [round(span[4]) for rank in range(4) for span in crowded(one.id, rank, 5)["spans"]]
-    assert sum(length > shortest for length in told) <= len(kept)
-    few = await trace_reading.spans(store, gang.job.id, one.id, window=Window(0, 1_000))
-    assert few.dropped == 0 and all(len(rank.spans) > 90 for rank in few.ranks)
-
-
-async def test_the_file_for_perfetto_holds_every_span_within_its_step(store: Store, gang: Gang) -> None:
-    one = await step_traces.create(store, gang.job.id, 3, None, "me")
-    await gang.tell(*whole(one.id))
-    pieces = [piece async for piece in await trace_download.document(store, gang.job.name, one.id)]
-    document = json.loads(gzip.decompress(b"".join(pieces)))
-    slices = [slice_ for slice_ in document["traceEvents"] if slice_["ph"] == "X"]
-    told = [event for kind, event in whole(one.id) if kind == "trace"]
-    ideal = sum(len(event["pipeline"]["ideal"]) for event in told)
-    assert len(slices) == sum(len(event["spans"]) + 1 for event in told) + ideal
-    steps = {
-        (slice_["pid"], slice_["name"]): (slice_["ts"], slice_["ts"] + slice_["dur"])
-        for slice_ in slices
-        if slice_["cat"] == "step"
-    }
-    assert len(steps) == 6
-    for slice_ in slices:
-        mine = [bounds for (rank, _), bounds in steps.items() if rank == slice_["pid"]]
-        begin, end = slice_["ts"], slice_["ts"] + slice_["dur"]
-        assert any(low - 0.01 <= begin and end <= high + 0.01 for low, high in mine) or slice_["name"][:1].isdigit()
-    with pytest.raises(TraceNotFound):
-        await trace_download.document(store, gang.job.id, "nothing")

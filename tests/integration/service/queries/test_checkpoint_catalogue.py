@@ -22,9 +22,7 @@ from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, failed
 
 from ...inprocess_cluster import InProcessCluster
 from ..conftest import Submit
-from ..dispatch.test_event_ingest import placed, told
-
-__all__ = ["placed"]
+from ..gang_events import told
 
 
 def saved(root: str, step: int, *kept: int) -> tuple[str, dict[str, Any]]:

@@ -21,9 +21,7 @@ from shardyard.strategies.layout import Layout
 from shardyard.workers.messages.event import RankMetricsEvent, read
 
 from ..conftest import Submit
-from ..dispatch.test_event_ingest import placed, state, step, told
-
-__all__ = ["placed"]
+from ..gang_events import state, step, told
 
 MOST_BYTES = 300_000
 

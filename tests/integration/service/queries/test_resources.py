@@ -14,8 +14,7 @@ from shardyard.service.store import events, nodes
 from shardyard.service.store.engine import Store
 
 from ..conftest import Submit
-from ..dispatch.test_event_ingest import state, told
-from ..store.test_leases import NODE
+from ..gang_events import NODE, state, told
 
 #: Of the nano Llama with 256 tokens.
 PARAMETERS = 803_968

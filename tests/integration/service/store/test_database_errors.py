@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -67,34 +66,8 @@ async def opened(url: Any) -> Any:
         await store.close()
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "a folder?#%41" / "shardyard.db"
-
-
 def url_of(file: Path) -> str:
     return f"sqlite+aiosqlite:///{file}".replace("%", "%25").replace("?", "%3F").replace("#", "%23")
-
-
-@pytest.fixture
-def small_disk() -> Iterator[SmallDisk]:
-    try:
-        disk = SmallDisk()
-    except OSError as reason:
-        pytest.skip(str(reason))
-    try:
-        yield disk
-    finally:
-        disk.end()
-
-
-async def test_a_missing_file_is_neither_served_nor_made(file: Path) -> None:
-    async with opened(url_of(file)) as store:
-        await refused(store, DatabaseMissing)
-        assert not file.parent.exists()
-        await upgrade(url_of(file))
-        await read(store)
-        await write(store)
 
 
 async def test_what_is_no_database(file: Path) -> None:
@@ -130,54 +103,6 @@ def _replace(file: Path, content: bytes | None) -> None:
         file.write_bytes(content)
 
 
-async def test_a_damaged_page(file: Path) -> None:
-    migrated_sqlite(url_of(file))
-    content = _content(file)
-    _replace(file, content[:4096] + os.urandom(len(content) - 4096))
-    async with opened(url_of(file)) as store:
-        await refused(store, DatabaseCorrupt)
-
-
-async def test_a_full_file_can_be_read_and_goes_on_when_there_is_room(file: Path) -> None:
-    migrated_sqlite(url_of(file))
-    async with opened(url_of(file)) as store:
-        async with store.write() as tx:
-            pages = (await tx.exec_driver_sql("PRAGMA page_count")).scalar_one()
-            await tx.exec_driver_sql(f"PRAGMA max_page_count={pages}")
-
-        async def much(store: Store) -> None:
-            async with store.write() as tx:
-                await nodes.replace(tx, [{**NODE, "host": "h" * 100_000, "memory_bytes": 1, "seen_at": 0.0}])
-
-        await refused(store, DatabaseFull, much)
-        assert isinstance(store.unwritable, DatabaseFull)
-        await read(store)
-        assert isinstance(store.unwritable, DatabaseFull)
-        async with store.write() as tx:
-            await tx.exec_driver_sql("PRAGMA max_page_count=1000000")
-        await much(store)
-        assert store.unwritable is None
-
-
-async def test_a_disk_that_is_full_or_read_only(small_disk: SmallDisk) -> None:
-    url = migrated_sqlite(url_of(small_disk.folder / "shardyard.db"))
-    small_disk.fill()
-    async with opened(url) as store:
-        await refused(store, DatabaseFull, write)
-        small_disk.free()
-        await write(store)
-    _remount(small_disk, "ro")
-    async with opened(url) as store:
-        await refused(store, DatabaseReadOnly)
-    _remount(small_disk, "rw")
-    async with opened(url) as store:
-        await write(store)
-
-
-def _remount(disk: SmallDisk, how: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{how}", str(disk.folder)], check=True, timeout=20)
-
-
 async def test_a_table_that_was_dropped(store: Store) -> None:
     async with store.write() as tx:
         await tx.execute(text("DROP TABLE cordons"))
@@ -201,23 +126,6 @@ async def test_a_statement_at_fault_is_no_fault_of_the_database(store: Store) ->
     with pytest.raises(IntegrityError):
         async with store.write() as tx:
             await tx.execute(text("INSERT INTO nodes (id) VALUES ('n1')"))
-
-
-async def test_a_locked_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardyard.service.store.sqlite.BUSY_S", 0)
-    migrated_sqlite(url_of(file))
-    async with opened(url_of(file)) as first, opened(url_of(file)) as second:
-        async with first.write():
-            await refused(second, DatabaseBusy, write)
-        await write(second)
-
-
-@pytest.mark.parametrize(
-    "url", ["sqlite+aiosqlite://", "sqlite+aiosqlite:///:memory:", "sqlite+aiosqlite:///file:x?uri=true"]
-)
-def test_a_database_that_would_be_forgotten_is_refused(url: str) -> None:
-    with pytest.raises(InvalidDatabase, match="file"):
-        Store(url)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from torch.nn import functional as F
 
 from shardyard.workers.models.init import initial_value
 from shardyard.workers.models.moe import Experts, Mixture, balance_loss, route, within_capacity, z_loss
-from shardyard.workers.models.presets import PRESETS, Architecture
 
 EXPERTS = 5
 
@@ -139,22 +138,3 @@ def test_is_a_decoder_with_as_many_parameters_as_its_architecture_says() -> None
     model = decoder(arch)
     assert sum(p.numel() for p in model.parameters()) == arch.parameters
     assert model(token_ids(arch, 0)).shape == (3, 32, arch.vocab)
-
-
-@pytest.mark.parametrize(("preset", "vocab", "billions"), [("mixtral-8x7B", 32000, 46.7), ("olmoe-1B-7B", 50304, 6.92)])
-def test_published_sizes(preset: str, vocab: int, billions: float) -> None:
-    arch = Architecture.model_validate({**PRESETS["moe"][preset], "vocab": vocab})
-    assert arch.parameters / 1e9 == pytest.approx(billions, rel=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "message"),
-    [
-        ({"family": "moe", "experts": None}, "needs experts"),
-        ({"family": "llama", "experts": 4}, "belong to family moe"),
-        ({"family": "moe", "experts": 2, "top_k": 3}, "more than the 2 experts"),
-    ],
-)
-def test_numbers_that_do_not_fit_are_refused(numbers: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        tiny(**{"kv_heads": 2, **numbers})

@@ -12,10 +12,7 @@ from shardyard.workers.storage.local_folder import LocalFolder
 
 from ...conftest import SPEC, Gang, Plane
 
-
-@pytest.fixture(autouse=True)
-def _asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+pytestmark = pytest.mark.usefixtures("asks_the_plane")
 
 
 def trained(plane: Plane, client: Client, name: str, steps: int, **layout: int) -> str:

@@ -13,10 +13,7 @@ from shardyard.service.queries.curves import SERIES
 
 from ...conftest import SPEC, Gang, Plane, step
 
-
-@pytest.fixture(autouse=True)
-def _asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+pytestmark = pytest.mark.usefixtures("asks_the_plane")
 
 
 @pytest.fixture

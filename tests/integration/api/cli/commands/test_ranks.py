@@ -11,10 +11,7 @@ from shardyard.api.client import Client
 
 from ...conftest import SPEC, Gang, Plane
 
-
-@pytest.fixture(autouse=True)
-def _asks_the_plane(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHARDYARD_URL", plane.url)
+pytestmark = pytest.mark.usefixtures("asks_the_plane")
 
 
 @pytest.fixture

@@ -1,47 +1,14 @@
 """The live views on a real terminal against a served API: what they show, which keys they obey, and how they end."""
 
-import os
 import signal
-import sys
 from typing import Any
 
 import pytest
-from harness.terminal import Terminal
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
 
 from ...conftest import SPEC, Gang, Plane, until
-
-CLI = [sys.executable, "-m", "shardyard.api.cli"]
-
-
-@pytest.fixture
-def shown(plane: Plane) -> Any:
-    """Starts a command of the CLI on a terminal."""
-
-    def start(*arguments: str, **more: str) -> Terminal:
-        given = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-        return Terminal([*CLI, *arguments], {**given, "SHARDYARD_URL": plane.url, **more})
-
-    return start
-
-
-def test_watch_is_a_live_view(plane: Plane, client: Client, shown: Any) -> None:
-    job = client.submit(SPEC)
-    gang = Gang(plane, job.id)
-    gang.state("running")
-    gang.steps(1, 10)
-    with shown("watch", job.id) as terminal:
-        terminal.shows("running", "10/20", "loss  █", "5.0000 → 0.5000", "5,120 tokens/s")
-        gang.tell(("probe", {"step": 11, "busy_s": [0.02, 0.08], "wait_s": [0.06, 0.0]}))
-        gang.tell(("incident", {"cause": "rank_lost", "rank": 1, "message": "killed", "step": 11}))
-        gang.steps(11, 15)
-        terminal.shows("15/20", "80 ms own", "last incident", "rank_lost killed", "slowest: rank 1")
-        gang.steps(16, 20)
-        gang.succeed()
-        assert terminal.ends() == 0
-        terminal.shows("validation loss")
 
 
 def test_top_shows_jobs_and_nodes_and_leaves_by_q(plane: Plane, client: Client, shown: Any) -> None:

@@ -3,18 +3,16 @@
 import inspect
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import aclosing, closing
 from typing import Any
 
 import pytest
-from harness.rank_metrics import slowed
-from harness.trace_events import whole
 
 from shardyard.api.client import ApiError, AsyncClient, Client
 from shardyard.service.settings import Settings
 
-from ...conftest import SPEC, Gang, Plane, step
+from ...conftest import SPEC, Plane
 
 #: Parameters that are not the caller's: a stream begins after `Last-Event-ID`.
 _BESIDES = {"watchJob": {"after"}}
@@ -107,24 +105,6 @@ def an_operation(client: Any, job: str) -> Any:
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"fault_injection": True})
-
-
-@pytest.fixture
-def told(plane: Plane, client: Client) -> Iterator[tuple[str, str]]:
-    """A running job that has told something of each kind, and its trace."""
-    job = client.submit({**SPEC, "name": "tiny"}).id
-    gang = Gang(plane, job)
-    gang.state("starting")
-    gang.tell(("checkpoint", {"step": 10, "path": f"/somewhere/{job}/step-00000010"}))
-    gang.tell(("plan", {"parameters": 7, "tokens_per_step": 512, "train_tokens": 9000, "validation_tokens": 900}))
-    gang.state("running")
-    gang.steps(1, 20)
-    gang.log(0, 1, "all is well", "ERROR: out of cheese", "on it goes")
-    gang.log(1, 1, "error: none here")
-    gang.tell(*slowed(2, 20, slow=1), ("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0}))
-    trace = client.trace(job).id
-    gang.tell(*whole(trace))
-    yield job, trace
 
 
 async def settled(answer: Any) -> Any:
@@ -220,19 +200,3 @@ async def test_a_series_that_there_is_not(told: tuple[str, str], client: Client)
     with pytest.raises(ApiError) as refused:
         client.curves(told[0], "lost")
     assert refused.value.errors[0].field == "names" and "loss" in (refused.value.errors[0].remedy or "")
-
-
-def test_curves_and_ranks_as_data_frames(told: tuple[str, str], plane: Plane, client: Client) -> None:
-    whole_run = client.curves(told[0], "loss,loss_scale", buckets=4).to_pandas()
-    assert (list(whole_run.index), whole_run.index.name) == ([1, 9, 17], "step")
-    assert list(whole_run.columns) == ["loss", "loss_low", "loss_high"]  # no step had a scale
-    assert whole_run.loss_high[1] == 5.0
-    each = client.curves(told[0], to_step=4).to_pandas()
-    assert list(each.columns) == ["loss"] and list(each.loss) == [
-        pytest.approx(step(n)["loss"], abs=1e-5) for n in range(1, 5)
-    ]
-    assert client.curves(client.submit(SPEC).id).to_pandas().empty
-    ranks = client.ranks(told[0]).to_pandas()
-    assert list(ranks.index)[-2:] == [(1, 20, 0), (1, 20, 1)] and ranks.index.names == ["attempt", "step", "rank"]
-    assert (list(ranks.data)[-2:], list(ranks.slow)[-2:], list(ranks.node)[-2:]) == ([0, 1], [False, True], ["n", "n"])
-    assert client.ranks(client.submit(SPEC).id).to_pandas().empty

@@ -1,0 +1,129 @@
+"""`shardyard watch` and `shardyard run` against a served API: a live view, lines in a pipe, and what an interrupt does."""
+
+import json
+import signal
+from typing import Any
+
+import pytest
+from harness.patience import PATIENCE_S
+
+from shardyard.api.cli.main import run
+from shardyard.api.client import Client
+
+from ...conftest import SPEC, Gang, Plane, until
+from ..test_main import shardyard
+
+pytestmark = pytest.mark.usefixtures("asks_the_plane")
+
+
+def test_watch_is_a_live_view(plane: Plane, client: Client, shown: Any) -> None:
+    job = client.submit(SPEC)
+    gang = Gang(plane, job.id)
+    gang.state("running")
+    gang.steps(1, 10)
+    with shown("watch", job.id) as terminal:
+        terminal.shows("running", "10/20", "loss  █", "5.0000 → 0.5000", "5,120 tokens/s")
+        gang.tell(("probe", {"step": 11, "busy_s": [0.02, 0.08], "wait_s": [0.06, 0.0]}))
+        gang.tell(("incident", {"cause": "rank_lost", "rank": 1, "message": "killed", "step": 11}))
+        gang.steps(11, 15)
+        terminal.shows("15/20", "80 ms own", "last incident", "rank_lost killed", "slowest: rank 1")
+        gang.steps(16, 20)
+        gang.succeed()
+        assert terminal.ends() == 0
+        terminal.shows("validation loss")
+
+
+def test_watch_shows_progress_and_the_summary(plane: Plane, client: Client) -> None:
+    job = client.submit(SPEC)
+    with shardyard("watch", job.id) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            gang = Gang(plane, job.id)
+            gang.state("running")
+            gang.steps(1, 20)
+            gang.tell(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0, "tokens": 10}))
+            gang.succeed()
+            told, remarks = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "step 20/20 · loss 0.2500 · 5,120 tokens/s" in remarks
+    assert "validation at step 20: 0.5000 nats/token (unigram loss: 3.0000)" in remarks
+    assert "\x1b" not in told + remarks
+    expected = {
+        "training loss        5.0000 → 0.2500 nats/token (mean of the last 2 steps)",
+        "validation loss      0.5000 nats/token",
+        "unigram loss         3.0000 nats/token",
+        "tokens               10,240",
+        "tokens/s             5,120",
+        "time to first step   1.5 s",
+        "checkpoint           /somewhere/step-00000020",
+        "Hugging Face folder  /somewhere/export-00000020",
+    }
+    assert expected <= {line.strip() for line in told.splitlines()}
+
+
+def test_interrupting_watch_leaves_the_job(plane: Plane, client: Client) -> None:
+    job = client.submit(SPEC)
+    with shardyard("watch", job.id) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            process.send_signal(signal.SIGINT)
+            _, remarks = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert f"shardyard watch {job.id}" in remarks
+    assert client.job(job.id).state == "queued"
+
+
+def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: str) -> None:
+    with shardyard("run", spec) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            process.send_signal(signal.SIGINT)
+            told, remarks = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 103
+    assert "Cancelling" in remarks
+    assert "cancelled" in told
+    assert client.job("tiny").state == "cancelled"
+
+
+def test_the_second_interrupt_leaves_the_job(plane: Plane, client: Client, spec: str) -> None:
+    with shardyard("run", spec) as process:
+        try:
+            until(lambda: plane.app.state.context.hub.watched == 1)
+            Gang(plane, client.job("tiny").id)
+            process.send_signal(signal.SIGINT)
+            until(lambda: client.job("tiny").state == "cancelling")
+            process.send_signal(signal.SIGINT)
+            _, remarks = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "shardyard watch" in remarks
+
+
+def test_a_failed_job_says_why(plane: Plane, client: Client, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    job = client.submit(spec)
+    message = 'rank 1: ValueError: [boom]\nTraceback (most recent call last):\n  File "x.py", line 1'
+    Gang(plane, job.id).state("failed", "exception", message)
+    assert run(["watch", job.id]) == 100
+    told = capsys.readouterr().err
+    assert message in told
+    assert f"shardyard logs {job.id}" in told
+    assert run(["show", job.id]) == 0
+    assert message in capsys.readouterr().err
+
+
+def test_watch_as_json_lines(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    job = client.submit(SPEC)
+    gang = Gang(plane, job.id)
+    gang.steps(1, 2)
+    gang.succeed()
+    assert run(["watch", job.id, "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "step"] == [1, 2]
+    assert lines[-1]["state"] == "succeeded"

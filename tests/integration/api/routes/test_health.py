@@ -1,0 +1,42 @@
+"""Liveness and readiness."""
+
+from contextlib import AsyncExitStack
+
+import httpx2
+import pytest
+from harness.databases import migrated_sqlite
+
+from shardyard.api.app import create_app
+from shardyard.api.routes import health
+from shardyard.service.settings import Settings
+from shardyard.service.store.engine import READERS, Store
+
+from ..conftest import SIGNED
+
+
+async def test_health(api: httpx2.AsyncClient) -> None:
+    assert (await api.get("/healthz")).json() == {"status": "ok"}
+    ready = await api.get("/readyz")
+    assert (ready.status_code, ready.json()["status"]) == (200, "degraded")  # no dispatcher has seen a cluster
+    assert (await api.get("/v1/nodes")).json() == {"items": []}
+
+
+async def test_a_database_that_gives_no_answer_in_time_is_not_ready(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(health, "_DATABASE_S", 0.01)
+    migrated_sqlite(settings.database)
+    store = Store(settings.database)
+    transport = httpx2.ASGITransport(create_app(settings, store), raise_app_exceptions=False)
+    async with (
+        httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=SIGNED) as api,
+        AsyncExitStack() as held,
+    ):
+        for _ in range(READERS):
+            await held.enter_async_context(store.read())
+        for _ in range(10):
+            ready = await api.get("/readyz")
+            assert ready.status_code == 503
+            assert ready.json()["checks"]["database"]["code"] == "database_unreachable"
+    await store.close()
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1

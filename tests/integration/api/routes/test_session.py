@@ -1,0 +1,61 @@
+"""A browser signs in by token or by a link that works once, and signs out."""
+
+import httpx2
+import pytest
+
+from shardyard.api.client import Client
+
+from ..conftest import SPEC, TOKEN, Gang, Plane, problem
+from ..http.test_authentication import OTHER
+
+
+async def test_a_browser_signs_in_and_out(nobody: httpx2.AsyncClient) -> None:
+    for wrong in ({"token": OTHER}, {"code": "nonsense"}, {}):
+        refused = await nobody.post("/v1/session", json=wrong)
+        problem(refused, 401, "unauthenticated")
+        assert "set-cookie" not in refused.headers
+    signed_in = await nobody.post("/v1/session", json={"token": TOKEN})
+    [cookie] = signed_in.headers.get_list("set-cookie")
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; ")) and "Secure" not in cookie
+    assert TOKEN not in cookie
+    assert (await nobody.get("/v1/jobs")).status_code == 200
+    signed_out = await nobody.delete("/v1/session")
+    assert "Max-Age=0" in signed_out.headers["set-cookie"]
+    problem(await nobody.get("/v1/jobs"), 401, "unauthenticated")
+
+
+async def test_the_cookie_of_a_page_over_https_stays_there(nobody: httpx2.AsyncClient) -> None:
+    page = {"Origin": "https://127.0.0.1", "Sec-Fetch-Site": "same-origin"}  # what ends TLS speaks plain http with us
+    answer = await nobody.post("/v1/session", json={"token": TOKEN}, headers=page)
+    assert "Secure" in answer.headers["set-cookie"].split("; ")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "code"),
+    [
+        ('{"token": 7}', "application/json", 422, "invalid_request"),
+        ('{"token": "x", "user": "y"}', "application/json", 422, "invalid_request"),
+        ("[]", "application/json", 422, "invalid_request"),
+        ("{", "application/json", 400, "invalid_syntax"),
+        (f"token={TOKEN}", "application/x-www-form-urlencoded", 415, "unsupported_media_type"),
+        (f'{{"token": "{TOKEN}"}}', "text/plain", 415, "unsupported_media_type"),
+    ],
+)
+async def test_what_cannot_be_a_sign_in(
+    nobody: httpx2.AsyncClient, body: str, kind: str, status: int, code: str
+) -> None:
+    answer = await nobody.post("/v1/session", content=body, headers={"Content-Type": kind})
+    problem(answer, status, code)
+    assert TOKEN not in answer.text
+
+
+def test_a_link_signs_in_once_and_its_session_streams(plane: Plane, client: Client) -> None:
+    job = client.submit(SPEC)
+    Gang(plane, job.id).state("starting")
+    code = client.sign_in_code().code
+    with httpx2.Client(base_url=plane.url, timeout=60) as browser:
+        assert browser.post("/v1/session", json={"code": code}).status_code == 200
+        with browser.stream("GET", f"/v1/jobs/{job.id}/events") as answer:
+            assert answer.status_code == 200
+            assert next(line for line in answer.iter_lines() if line.startswith("event:")) == "event: state"
+    problem(httpx2.post(f"{plane.url}/v1/session", json={"code": code}), 401, "unauthenticated")

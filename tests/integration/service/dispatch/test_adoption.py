@@ -1,0 +1,169 @@
+"""Leases: a job of a dead dispatcher goes to another one, and its events land exactly once."""
+
+import asyncio
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from shardyard.service.dispatch.dispatcher import Dispatcher
+from shardyard.service.dispatch.lease_owner import Owner
+from shardyard.service.jobs import submit as submitting
+from shardyard.service.queries import jobs
+from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.settings import Settings
+from shardyard.service.states import State
+from shardyard.service.store import jobs as job_rows
+from shardyard.service.store import leases
+from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+
+from ...inprocess_cluster import InProcessCluster, run_until_stopped
+from .dispatching import dispatching, ended, eventually, reached, states, steps, submit, until
+
+
+async def test_killed_dispatchers_lose_and_double_nothing(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings, steps=1000)
+    for life in range(6):
+        async with dispatching(store, settings, cluster):
+            seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor)
+            await until(
+                store,
+                job,
+                lambda now, seen=seen, life=life: (
+                    Cursor.parse(now.cursor).event > life or Cursor.parse(now.cursor).step > seen.step
+                ),
+            )
+    gang = cluster.living[f"shardyard-{job.id}-1"]
+    await submitting.cancel(store, job.id, "tester")
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    told = [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
+    assert await steps(store, job) == told
+    assert len(told) > 3
+    assert {order.name for order in cluster.orders} == {f"shardyard-{job.id}-1"}
+    assert await states(store, job) == ["queued", "placing", "starting", "running", "cancelling", "cancelled"]
+
+
+async def test_a_dead_dispatchers_job_is_taken_over_when_its_lease_expires(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    settings = settings.model_copy(update={"lease_s": 1.0})
+    job = await submit(store, settings)
+    dead = Dispatcher(store, settings, cluster)
+    dead._leave = _nothing  # type: ignore[method-assign]  # a process that is killed releases nothing
+    task = asyncio.create_task(dead.run())
+    await until(store, job, reached(State.RUNNING))
+    killed = [task, *(each.task for each in dead._running.values())]
+    for each in killed:
+        each.cancel()
+    await asyncio.gather(*killed, return_exceptions=True)
+    before = Cursor.parse((await jobs.get_job(store, job.id)).cursor)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > before.step)
+        await submitting.cancel(store, job.id, "tester")
+        await ended(store, job)
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def test_a_dispatcher_known_to_be_dead_is_not_waited_for(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+    dead = replace(Owner.of_this_process(), started=1)
+    async with store.write() as tx:
+        assert await leases.take(tx, Lease(job.id, uuid4().hex, str(dead)), 3600.0)
+    before = Cursor.parse((await jobs.get_job(store, job.id)).cursor)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > before.step)
+
+
+async def test_two_dispatchers_share_the_queue_without_a_double_start(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    made = [await submit(store, settings, steps=5, name=f"job-{i}") for i in range(12)]
+    async with dispatching(store, settings, cluster), dispatching(store, settings, cluster):
+        for job in made:
+            assert (await ended(store, job)).state == State.SUCCEEDED
+    assert sorted(order.name for order in cluster.orders) == sorted(f"shardyard-{job.id}-1" for job in made)
+    for job in made:
+        assert await steps(store, job) == [1, 2, 3, 4, 5]
+
+
+async def test_gangs_without_a_job_are_swept(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        order = cluster.orders[0]
+        over = await submit(store, settings, name="over", data=4)
+        await submitting.cancel(store, over.id, "tester")
+        for stray in (f"shardyard-{job.id}-0", "shardyard-job-unknown-1", f"shardyard-{over.id}-0"):
+            await cluster.start_gang(type(order)(stray, order.run, 1, 1, "cpu", 0.0))
+        await eventually(lambda: set(cluster.living) == {order.name})
+
+
+async def test_gangs_of_another_control_plane_are_left_alone(
+    store: Store, settings: Settings, cluster: InProcessCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.script = run_until_stopped
+    shared = settings.model_copy(update={"ray_address": "127.0.0.1:6379"})
+    job = await submit(store, settings)
+    async with dispatching(store, shared, cluster):
+        await until(store, job, reached(State.RUNNING))
+        order = cluster.orders[0]
+        for name in (theirs := "shardyard-job-unknown-1", stray := f"shardyard-{job.id}-0"):
+            await cluster.start_gang(type(order)(name, order.run, 1, 1, "cpu", 0.0))
+        for _ in range(3):  # whoever looks again tells nothing twice
+            await eventually(lambda: stray not in cluster.living)
+            await cluster.start_gang(type(order)(stray, order.run, 1, 1, "cpu", 0.0))
+        await eventually(lambda: set(cluster.living) == {order.name, theirs})
+    assert theirs not in cluster.closed
+    assert sum(theirs in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_a_dispatcher_that_ends_in_order_gives_its_leases_back(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+    async with store.read() as tx:
+        assert await leases.abandoned(tx, 10) == [job.id]
+    assert cluster.living, "the gang lives on"
+
+
+async def test_a_dispatcher_whose_lease_is_gone_stores_nothing_more(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    thief = Lease(job.id, uuid4().hex, "thief")
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        async with store.write() as tx:
+            row = await job_rows.by_id(tx, job.id)
+            assert row is not None
+            await leases.release(tx, [row["lease_token"]])
+            assert await leases.take(tx, thief, 600.0)
+        stolen, gang = await jobs.get_job(store, job.id), cluster.living[f"shardyard-{job.id}-1"]
+        told = len(gang.history)
+        await eventually(lambda: len(gang.history) > told + 20)
+        assert (await jobs.get_job(store, job.id)).cursor == stolen.cursor
+        async with store.write() as tx:
+            await leases.release(tx, [thief.token])
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > Cursor.parse(stolen.cursor).step)
+    trained = [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
+    stored = await steps(store, job)
+    assert stored == trained[: len(stored)]

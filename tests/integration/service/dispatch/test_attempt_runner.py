@@ -1,0 +1,162 @@
+"""One attempt under a dispatcher: its events land once, and its end is stored."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from harness.events import whole_event
+from harness.patience import PATIENCE_S
+from harness.postgres import Postgres
+
+from shardyard.service import nodes
+from shardyard.service.cluster.interface import Pull
+from shardyard.service.jobs import submit as submitting
+from shardyard.service.queries import jobs
+from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.job import Summary
+from shardyard.service.settings import Settings
+from shardyard.service.states import FINAL, State
+from shardyard.service.store.engine import Store
+
+from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped
+from .dispatching import dispatching, ended, eventually, states, steps, story, submit, until
+
+
+async def test_a_job_runs_from_queue_to_success(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
+    job = await submit(store, settings, steps=20)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+        await eventually(lambda: not cluster.living)
+    assert await states(store, job) == ["queued", "placing", "starting", "running", "succeeded"]
+    assert await steps(store, job) == list(range(1, 21))
+    assert job.progress is not None
+    assert (job.progress.step, job.progress.steps, job.progress.tokens) == (20, 20, 20 * 64)
+    assert job.summary == Summary(first_loss=5.0, last_loss=1.0, steps=20)
+    assert job.started_at is not None and job.finished_at is not None and job.device == "cpu"
+    assert [order.name for order in cluster.orders] == [f"shardyard-{job.id}-1"]
+    assert cluster.orders[0].run["checkpoints"] == f"{settings.storage}/{job.id}"
+
+
+async def test_events_that_come_twice_or_whose_answer_was_lost_land_once(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.repeats, cluster.lost_replies = True, 3
+    job = await submit(store, settings, steps=40)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert job.state == State.SUCCEEDED
+    assert await steps(store, job) == list(range(1, 41))
+    assert await states(store, job) == ["queued", "placing", "starting", "running", "succeeded"]
+
+
+async def test_a_gang_is_told_which_nodes_are_cordoned(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.machines.append(cluster.machines[0].model_copy(update={"id": "node-2"}))
+    async with dispatching(store, settings, cluster):
+        async with asyncio.timeout(PATIENCE_S):
+            while len(await nodes.all_nodes(store, settings)) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await nodes.cordon(store, settings, "node-1", None, "", "tester")
+        assert (await ended(store, await submit(store, settings))).state == State.SUCCEEDED
+        await nodes.uncordon(store, settings, "node-1", "tester")
+        assert (await ended(store, await submit(store, settings))).state == State.SUCCEEDED
+    assert [order.avoided for order in cluster.orders] == [("node-1",), ()]
+
+
+@pytest.fixture
+async def restartable(postgres: Postgres) -> AsyncIterator[Store]:
+    """A store on PostgreSQL, whose server the test may restart."""
+    url = postgres.new_database()
+    opened = Store(url)
+    yield opened
+    await opened.close()
+    postgres.drop(url)
+
+
+async def test_what_a_cancelled_gang_had_told_is_stored_however_slow_the_database_is(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    """A hundred steps wait when the job is cancelled, and go into the database one by one, for far longer than gangs have to end."""
+
+    async def far_ahead(gang: Gang) -> None:
+        await gang.state("starting")
+        await gang.state("running")
+        for step in range(1, 101):
+            await gang.step(step)
+        cluster.batch = 1
+        await gang.stopped.wait()
+
+    cluster.script = far_ahead
+    job = await submit(store, settings, steps=1000)
+    async with dispatching(store, settings.model_copy(update={"cancel_s": 0.01}), cluster):
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step >= 1)
+        await submitting.cancel(store, job.id, "tester")
+        job = await ended(store, job)
+    assert await steps(store, job) == list(range(1, 101))
+    assert (job.state, job.reason) == (State.CANCELLED, "cancel")
+
+
+async def test_what_a_cancelled_gang_told_last_is_waited_for(
+    store: Store, settings: Settings, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is cancelled when all events are stored, and the pull with the last ones takes longer than `cancel_s`."""
+    pull = cluster.pull
+
+    async def slow_at_the_end(gang: str, after: int, wait_s: float) -> Pull:
+        answer = await pull(gang, after, wait_s)
+        if cluster.living[gang].stopped.is_set():
+            await asyncio.sleep(0.3)
+        return answer
+
+    monkeypatch.setattr(cluster, "pull", slow_at_the_end)
+    cluster.script = run_until_stopped
+    job = await submit(store, settings, steps=1000)
+    async with dispatching(store, settings.model_copy(update={"cancel_s": 0.01}), cluster):
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step >= 3)
+        gang = cluster.living[f"shardyard-{job.id}-1"]
+        await submitting.cancel(store, job.id, "tester")
+        job = await ended(store, job)
+    assert await steps(store, job) == [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
+    assert (job.state, job.reason) == (State.CANCELLED, "cancel")
+
+
+async def test_a_database_that_restarts_is_waited_for(
+    restartable: Store, postgres: Postgres, settings: Settings, cluster: InProcessCluster
+) -> None:
+    store, cluster.script = restartable, run_until_stopped
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        for _ in range(2):
+            seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor).step
+            await until(
+                store, job, lambda now, seen=seen: Cursor.parse(now.cursor).step > seen + 10, seconds=PATIENCE_S
+            )
+            await asyncio.to_thread(postgres.restart)
+        told = len(cluster.living[f"shardyard-{job.id}-1"].history)
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > told, seconds=PATIENCE_S)
+        await submitting.cancel(store, job.id, "tester")
+        job = await until(store, job, lambda now: now.state in FINAL, seconds=PATIENCE_S)
+    stored = await steps(store, job)
+    assert stored == list(range(1, len(stored) + 1))
+
+
+async def test_events_that_never_arrive_are_an_incident(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    async def forgets(gang: Gang) -> None:
+        await gang.state("starting")
+        await gang.state("running")
+        async with gang.changed:
+            last = whole_event("state", {"state": "succeeded"})
+            gang.history.append({"seq": 9, "ts": time.time(), "kind": "state", "data": last})
+            gang.changed.notify_all()
+
+    cluster.script = forgets
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        job = await ended(store, job)
+    assert job.state == State.SUCCEEDED
+    incidents = [item.data for item in await story(store, job) if item.kind == "incident"]
+    assert [incident["cause"] for incident in incidents] == ["events_lost"]

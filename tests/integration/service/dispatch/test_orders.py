@@ -1,0 +1,89 @@
+"""Faults and traces under a dispatcher: each is carried out once and reported once."""
+
+import asyncio
+
+import pytest
+from harness.patience import PATIENCE_S
+
+from shardyard.service.jobs import submit as submitting
+from shardyard.service.orders import fault_injection, step_traces
+from shardyard.service.queries import jobs
+from shardyard.service.schemas.cursor import Cursor
+from shardyard.service.schemas.fault import FaultRequest
+from shardyard.service.schemas.job import Job
+from shardyard.service.settings import Settings
+from shardyard.service.states import State
+from shardyard.service.store.engine import Store
+from shardyard.workers.messages.trace_request import Trace
+
+from ...inprocess_cluster import InProcessCluster, run_until_stopped
+from .dispatching import dispatching, eventually, reached, story, submit, until
+
+
+async def told_faults(store: Store, job: Job) -> list[tuple[str, bool, str]]:
+    told = [item.data for item in await story(store, job) if item.kind == "fault"]
+    return [(data["id"], data["done"], data["asked_by"]) for data in told]
+
+
+@pytest.mark.parametrize("repeats", [False, True], ids=["answers-lost", "events-twice"])
+async def test_a_fault_that_a_user_asks_for_is_told_once(
+    store: Store, settings: Settings, cluster: InProcessCluster, repeats: bool
+) -> None:
+    settings = settings.model_copy(update={"fault_injection": True})
+    cluster.script, cluster.lost_orders, cluster.repeats = run_until_stopped, 2, repeats
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        asked = await fault_injection.create(
+            store, settings, job.id, FaultRequest(kind="kill-rank", rank=0), None, "me"
+        )
+        gang = cluster.living[f"shardyard-{job.id}-1"]
+        await eventually(lambda: len(gang.delivered) > 2)
+        async with asyncio.timeout(PATIENCE_S):
+            while not await told_faults(store, job):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    async with dispatching(store, settings, cluster):  # another dispatcher finds nothing left to order
+        seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor).step
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > seen + 5)
+        await submitting.cancel(store, job.id, "tester")
+        await until(store, job, reached(State.CANCELLED))
+    assert gang.delivered == [gang.delivered[0]] * 3 and gang.delivered[0].id == asked.id
+    assert await told_faults(store, job) == [(asked.id, True, "me")]
+
+
+@pytest.mark.parametrize("repeats", [False, True], ids=["answers-lost", "events-twice"])
+async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
+    store: Store, settings: Settings, cluster: InProcessCluster, repeats: bool
+) -> None:
+    cluster.script, cluster.lost_orders, cluster.repeats = run_until_stopped, 2, repeats
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):
+        await until(store, job, reached(State.RUNNING))
+        asked = await step_traces.create(store, job.id, 3, None, "me")
+        gang = cluster.living[f"shardyard-{job.id}-1"]
+        async with asyncio.timeout(PATIENCE_S):
+            while (await step_traces.page(store, job.id)).items[0].state == "open":  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        await eventually(lambda: len(gang.delivered) == 3)
+        await submitting.cancel(store, job.id, "tester")
+        await until(store, job, reached(State.CANCELLED))
+    assert set(gang.delivered) == {Trace(asked.id, 3)}
+    [one] = (await step_traces.page(store, job.id)).items
+    assert (one.id, one.state, one.parts, one.first_step, one.last_step) == (asked.id, "done", 6, 1, 3)
+    told = [item.data for item in await story(store, job) if item.kind == "trace_finished"]
+    assert [(data["id"], data["done"]) for data in told] == [(asked.id, True)]
+
+
+async def test_a_fault_that_no_dispatcher_may_carry_is_missed(
+    store: Store, settings: Settings, cluster: InProcessCluster
+) -> None:
+    cluster.script = run_until_stopped
+    job = await submit(store, settings)
+    async with dispatching(store, settings, cluster):  # its settings do not allow faults
+        await until(store, job, reached(State.RUNNING))
+        allowed = settings.model_copy(update={"fault_injection": True})
+        asked = await fault_injection.create(store, allowed, job.id, FaultRequest(kind="kill-supervisor"), None, "me")
+        await submitting.cancel(store, job.id, "tester")
+        await until(store, job, reached(State.CANCELLED))
+    assert await told_faults(store, job) == [(asked.id, False, "me")]
+    assert [item.kind for item in await story(store, job)][-1] == "state"

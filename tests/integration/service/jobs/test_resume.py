@@ -1,0 +1,50 @@
+"""The checkpoint that a job resumes from, over both databases."""
+
+from pathlib import Path
+
+import pytest
+
+from shardyard.service.errors import (
+    ResumeMismatch,
+)
+from shardyard.service.jobs import submit as submitting
+from shardyard.service.settings import Settings
+from shardyard.service.store import jobs as job_rows
+from shardyard.service.store.engine import Store
+from shardyard.workers.checkpoint.manifest import Manifest, write
+from shardyard.workers.storage.open_folder import folder_at
+
+from ..conftest import Submit
+from ..queries.test_jobs import Spec
+
+
+async def test_resuming_finds_the_newest_complete_checkpoint(
+    store: Store, settings: Settings, spec: Spec, submit: Submit
+) -> None:
+    local = settings.model_copy(update={"local_files": True})
+    source = await submit(name="source")
+    root = Path(settings.storage) / source.id
+    for step, complete in ((10, True), (20, True), (30, False)):
+        (root / f"step-{step:08d}").mkdir(parents=True)
+        if complete:
+            write(folder_at(root / f"step-{step:08d}"), Manifest(step, {}, {}, {}))
+    newest = str(root / "step-00000020")
+    for wanted in (source.id, "source", str(root), newest):
+        job, _ = await submitting.submit(store, local, spec(resume_from=wanted), None, "", "tester")
+        async with store.read() as tx:
+            row = await job_rows.by_id(tx, job.id)
+        assert row is not None and row["resume"] == newest
+
+
+async def test_a_job_that_cannot_go_on_in_another_ones_data_is_refused(
+    store: Store, settings: Settings, spec: Spec, submit: Submit
+) -> None:
+    source = await submit(name="source")
+    async with store.write() as tx:
+        await job_rows.set_columns(tx, source.id, {"checkpoint": "/far/away/step-00000020"})
+    with pytest.raises(ResumeMismatch) as refused:
+        await submit(resume_from="source", data={"seq_len": 128})
+    assert refused.value.field == "train.data.seq_len"
+    assert "resume_data: restart" in (refused.value.remedy or "")
+    await submit(resume_from="source", data={"seq_len": 128}, resume_data="restart")
+    await submit(resume_from="source", global_batch=8)

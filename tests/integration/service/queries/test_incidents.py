@@ -1,0 +1,47 @@
+"""Incidents of a job, newest first, each with its own repair."""
+
+import pytest
+
+from shardyard.service.dispatch.event_ingest import take_in
+from shardyard.service.errors import JobNotFound
+from shardyard.service.queries import incidents
+from shardyard.service.schemas.job import Job
+from shardyard.service.store.engine import Store
+from shardyard.service.store.leases import Lease
+
+from ..gang_events import state, told
+from .test_history import STORY, incident, repair
+
+
+async def test_incidents_are_read_from_the_newest_page_by_page_with_their_own_repairs(
+    store: Store, placed: tuple[Job, Lease]
+) -> None:
+    job, lease = placed
+    await take_in(store, lease, 1, STORY)
+    forwards = (await incidents.incidents(store, job.id)).items
+    assert [(one.cause, one.repair and one.repair.generation) for one in forwards] == [
+        ("rank_lost", 2),
+        ("straggler", None),
+        ("hang", 3),
+    ]
+    for limit in (1, 2, 3, 10):
+        backwards, before = [], None
+        while True:
+            page = await incidents.newest(store, job.id, before=before, limit=limit)
+            backwards += page.items
+            before = page.next
+            if before is None:
+                break
+        assert backwards == forwards[::-1]
+    with pytest.raises(JobNotFound):
+        await incidents.newest(store, "nobody")
+
+
+async def test_a_repair_of_a_later_incident_is_not_an_earlier_ones(store: Store, placed: tuple[Job, Lease]) -> None:
+    job, lease = placed
+    await take_in(
+        store, lease, 1, told(state("starting"), incident("rank_lost", 1), incident("rank_lost", 2), repair(2))
+    )
+    newest = (await incidents.newest(store, job.id, limit=1)).items
+    older = (await incidents.newest(store, job.id, before=newest[0].n, limit=1)).items
+    assert [one.repair is not None for one in (*newest, *older)] == [True, False]

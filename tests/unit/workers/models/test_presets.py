@@ -1,0 +1,25 @@
+"""Presets have the sizes that were published, and numbers that do not fit are refused."""
+
+import pytest
+from harness.decoders import tiny
+
+from shardyard.workers.models.presets import PRESETS, Architecture
+
+
+@pytest.mark.parametrize(("preset", "vocab", "billions"), [("mixtral-8x7B", 32000, 46.7), ("olmoe-1B-7B", 50304, 6.92)])
+def test_published_sizes(preset: str, vocab: int, billions: float) -> None:
+    arch = Architecture.model_validate({**PRESETS["moe"][preset], "vocab": vocab})
+    assert arch.parameters / 1e9 == pytest.approx(billions, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"family": "moe", "experts": None}, "needs experts"),
+        ({"family": "llama", "experts": 4}, "belong to family moe"),
+        ({"family": "moe", "experts": 2, "top_k": 3}, "more than the 2 experts"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(numbers: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tiny(**{"kv_heads": 2, **numbers})
