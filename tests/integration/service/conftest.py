@@ -1,4 +1,4 @@
-"""Jobs to try the store with."""
+"""Jobs, gangs and empty databases for tests of the service."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path

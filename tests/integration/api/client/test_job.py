@@ -1,4 +1,4 @@
-"""A job as an object: what it asks anew, how a notebook shows it, and its numbers as a data frame."""
+"""A job handle: it reads the job again at each call."""
 
 from harness.patience import PATIENCE_S
 

@@ -1,4 +1,4 @@
-"""Who may ask: the holder of the token, by header or by a browser's session, and nobody else."""
+"""Requests are authenticated by a token in a header or by a browser session; all others are refused."""
 
 import os
 import re

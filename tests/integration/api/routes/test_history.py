@@ -1,4 +1,4 @@
-"""What the job page asks of a job's story: incidents from the newest, the life line, and what the server allows."""
+"""A job's history over HTTP: incidents from the newest, the timeline, the plan, and what the server allows."""
 
 import httpx2
 

@@ -1,4 +1,4 @@
-"""Reading and cancelling over HTTP, and how everything else fails."""
+"""Listing, reading and cancelling jobs over HTTP, and the published description of the API."""
 
 import itertools
 import re

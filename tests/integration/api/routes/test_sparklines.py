@@ -1,13 +1,10 @@
-"""What the dashboard's pages ask beside jobs: outlines, templates, previews, orders, and who holds the machines."""
+"""Loss sparklines of many jobs in one response."""
 
 import httpx2
 
 from shardyard.api.client import Client
 
 from ..conftest import SPEC, Gang, Plane, ask, problem
-
-# Outlines
-
 
 def test_outlines_of_many_jobs_are_one_answer(plane: Plane, client: Client) -> None:
     ids = []
@@ -35,10 +32,3 @@ async def test_outlines_are_asked_for_by_job(api: httpx2.AsyncClient) -> None:
     assert (await api.get("/v1/sparklines", params={"job": ["x"] * 200})).json() == {"items": []}
 
 
-# Orders
-
-
-# Previews and templates
-
-
-# Machines

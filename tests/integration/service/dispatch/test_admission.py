@@ -1,4 +1,4 @@
-"""The claim of the next jobs looks at no more than it needs, however long the queue is."""
+"""Admission starts jobs in order, reads a bounded part of the queue, and gives no device to two jobs."""
 
 import asyncio
 from collections.abc import Callable

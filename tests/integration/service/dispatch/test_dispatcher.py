@@ -1,4 +1,4 @@
-"""The dispatcher over real databases and a scriptable cluster: whichever side dies, each event lands exactly once."""
+"""The dispatcher over real databases and a cluster without Ray: it reads in one transaction and starts jobs in order."""
 
 import asyncio
 import time

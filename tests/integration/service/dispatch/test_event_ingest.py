@@ -1,3 +1,5 @@
+"""A batch of events is stored once, whole or not at all, and only under the lease."""
+
 import asyncio
 import math
 import time

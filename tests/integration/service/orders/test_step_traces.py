@@ -1,4 +1,4 @@
-"""Traces over both databases: asked for once, told through the intake, kept part by part, settled once, and the old ones forgotten."""
+"""Step traces over both databases: stored once, settled once, and the oldest deleted with all their parts."""
 
 import asyncio
 

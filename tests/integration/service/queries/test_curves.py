@@ -1,4 +1,4 @@
-"""Curves are what the steps themselves would give, and cost what the range's buckets cost; on both databases."""
+"""Curves equal those of the steps themselves, and cost as much as the buckets of their range; on both databases."""
 
 import random
 from collections.abc import Sequence

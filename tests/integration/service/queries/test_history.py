@@ -1,4 +1,4 @@
-"""A job's story read backwards and as a line, on both databases."""
+"""A job's history is read backwards to its first line, on both databases."""
 
 import pytest
 

@@ -1,3 +1,5 @@
+"""Jobs are found, listed by page and filtered, over both databases."""
+
 from collections.abc import Callable
 from typing import Any
 

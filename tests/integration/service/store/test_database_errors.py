@@ -1,4 +1,4 @@
-"""Each way in which a database cannot serve has its own error, on both databases, as they really fail; and it passes when its cause has."""
+"""Each way in which a database cannot serve has its own error, as it really fails; it passes when its cause has. SQLite: `test_sqlite`."""
 
 import contextlib
 import os

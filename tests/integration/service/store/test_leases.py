@@ -1,3 +1,5 @@
+"""One dispatcher holds the lease of a job; an expired lease can be taken and is not renewed."""
+
 import asyncio
 from uuid import uuid4
 

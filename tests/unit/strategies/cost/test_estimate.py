@@ -1,4 +1,4 @@
-"""Formulas from numbers alone: the names of traffic, and what is known of a job. `tests/parity/test_cost_inputs.py` measures."""
+"""Formulas from numbers alone: which quantities of a job have one. `tests/parity/test_cost_inputs.py` measures."""
 
 from typing import Any
 

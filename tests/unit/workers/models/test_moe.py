@@ -1,3 +1,5 @@
+"""A mixture of experts equals a loop over tokens and experts; capacity and auxiliary losses are as published."""
+
 import math
 
 import pytest

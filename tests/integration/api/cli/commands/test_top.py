@@ -1,4 +1,4 @@
-"""The live views on a real terminal against a served API: what they show, which keys they obey, and how they end."""
+"""`shardyard top` on a real terminal and in a pipe, against a served API."""
 
 import signal
 from typing import Any
