@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from harness.control_plane import Plane, running_plane, until  # noqa: E402
+from harness.control_plane import ControlPlane, running_control_plane, until  # noqa: E402
 from launch import spec  # noqa: E402
 
 from shardyard import Client  # noqa: E402
@@ -40,7 +40,7 @@ class Spent:
     wakes: int
 
 
-def kinds(plane: Plane) -> dict[int, str]:
+def kinds(plane: ControlPlane) -> dict[int, str]:
     """Every process of the control plane: pid → what it is."""
     record = psutil.Process(plane.process.pid) if plane.process else None
     assert record is not None
@@ -100,7 +100,7 @@ def watched(client: Client, job: str, wanted: bool) -> Iterator[None]:
         follower.terminate()
 
 
-def measure(plane: Plane, ranks: int, seconds: float, watch: bool) -> None:
+def measure(plane: ControlPlane, ranks: int, seconds: float, watch: bool) -> None:
     with plane.client() as client:
         job = client.submit(spec(ranks, 1_000_000))
 
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--watch", action="store_true")
     options = parser.parse_args()
-    with running_plane() as plane:
+    with running_control_plane() as plane:
         measure(plane, options.ranks, options.seconds, options.watch)
 
 

@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from harness.control_plane import CLI, Plane, running_plane, until  # noqa: E402
+from harness.control_plane import CLI, ControlPlane, running_control_plane, until  # noqa: E402
 
 STEPS = 30
 LONG, SETTLED = 120, 40
@@ -54,7 +54,7 @@ def spec(ranks: int, steps: int = STEPS) -> dict[str, Any]:
     }
 
 
-def warm(plane: Plane, ranks: int, steps: int = STEPS) -> Times:
+def warm(plane: ControlPlane, ranks: int, steps: int = STEPS) -> Times:
     """Submit over REST to a running control plane."""
     with plane.client() as client:
         began = time.time()
@@ -66,7 +66,7 @@ def warm(plane: Plane, ranks: int, steps: int = STEPS) -> Times:
     return points[0].ts - began, [point.step_s for point in points]
 
 
-def cancelled(plane: Plane, ranks: int) -> float:
+def cancelled(plane: ControlPlane, ranks: int) -> float:
     """Seconds from the wish to end a job that trains to its end."""
     with plane.client() as client:
         job = client.submit(spec(ranks, steps=100_000))
@@ -80,13 +80,13 @@ def cancelled(plane: Plane, ranks: int) -> float:
 
 def fresh(ranks: int) -> Times:
     """The first job of a control plane, which was started just now."""
-    with running_plane() as plane:
+    with running_control_plane() as plane:
         return warm(plane, ranks)
 
 
 def cold(ranks: int) -> Times:
     """`shardyard run` with nothing running: control plane, Ray head and job."""
-    plane = Plane()
+    plane = ControlPlane()
     try:
         file = plane.data / "spec.json"
         file.write_text(json.dumps(spec(ranks)))
@@ -198,7 +198,7 @@ def ray_cluster(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 def measure(ranks: int, rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]], list[float]]:
     """One entry per round: by contender seconds to the first step, and seconds per settled step; seconds to cancel a job."""
     folder = Path(tempfile.mkdtemp(prefix="sb-"))
-    plane = Plane()
+    plane = ControlPlane()
     contenders = ("warm", "back to back", "fresh plane", "torchrun", "ray train", "cold")
     first: dict[str, list[float]] = {name: [] for name in contenders}
     pace: dict[str, list[float]] = {"gang": [], "torchrun": []}

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.chromium import chromium  # noqa: E402
-from harness.control_plane import Plane, running_plane, until  # noqa: E402
+from harness.control_plane import ControlPlane, running_control_plane, until  # noqa: E402
 from harness.page import signed_in  # noqa: E402
 
 MODULE = '''
@@ -83,7 +83,7 @@ def look(page: Page, tools: CDPSession, began: float) -> Look:
     return Look((time.monotonic() - began) / 60, int(float(shown)), told["JSHeapUsedSize"], told["Nodes"])
 
 
-def measure(plane: Plane, minutes: float, every: float) -> list[Look]:
+def measure(plane: ControlPlane, minutes: float, every: float) -> list[Look]:
     folder = plane.data / "slow"
     folder.mkdir()
     with plane.client() as client, chromium() as browser:
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--every", type=float, default=60.0, help="seconds between two looks")
     options = parser.parse_args()
-    with running_plane() as plane:
+    with running_control_plane() as plane:
         found = measure(plane, options.minutes, options.every)
     show(found)
 

@@ -30,7 +30,7 @@ import psutil
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from harness.control_plane import Plane, running_plane, until  # noqa: E402
+from harness.control_plane import ControlPlane, running_control_plane, until  # noqa: E402
 from harness.process_ownership import actor_of  # noqa: E402
 from harness.processes import actors, trainers  # noqa: E402
 from launch import RAY_TRAIN, ratio, ray_cluster  # noqa: E402
@@ -64,7 +64,9 @@ def spec(ranks: int, spares: int = 0, steps: int = STEPS) -> dict[str, Any]:
     return {"name": "bench", "train": train, "policy": {"spares": spares}}
 
 
-def ours(plane: Plane, ranks: int, victim: Callable[[Plane], psutil.Process], spares: int = 0) -> Recovery:
+def ours(
+    plane: ControlPlane, ranks: int, victim: Callable[[ControlPlane], psutil.Process], spares: int = 0
+) -> Recovery:
     """From the victim's SIGKILL to the first new step."""
     with plane.client() as client:
         job = client.submit(spec(ranks, spares)).id
@@ -94,11 +96,11 @@ def ours(plane: Plane, ranks: int, victim: Callable[[Plane], psutil.Process], sp
             client.wait(job, timeout_s=60)
 
 
-def trainer(plane: Plane) -> psutil.Process:
+def trainer(plane: ControlPlane) -> psutil.Process:
     return trainers(plane)[-1]
 
 
-def actor(plane: Plane) -> psutil.Process:
+def actor(plane: ControlPlane) -> psutil.Process:
     return actor_of(trainer(plane).pid)
 
 
@@ -147,7 +149,7 @@ def _steps(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def stall(plane: Plane, ranks: int) -> float:
+def stall(plane: ControlPlane, ranks: int) -> float:
     """The longest that a checkpoint held the training, in steps of a job that has settled."""
     with plane.client() as client:
         job = client.submit(spec(ranks, steps=4 * SETTLED)).id
@@ -177,7 +179,7 @@ def measure(ranks: int, rounds: int, only: str | None = None) -> Found:
     folder = Path(tempfile.mkdtemp(prefix="sb-"))
     found = Found({}, [], [])
     try:
-        with running_plane() as plane, ray_cluster(folder / "rt") as (address, env):
+        with running_control_plane() as plane, ray_cluster(folder / "rt") as (address, env):
             contenders: dict[str, Callable[[], Recovery]] = {
                 "trainer": lambda: ours(plane, ranks, trainer),
                 "actor": lambda: ours(plane, ranks, actor),

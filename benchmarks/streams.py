@@ -22,7 +22,7 @@ import psutil
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from harness.control_plane import Plane, running_plane, until  # noqa: E402
+from harness.control_plane import ControlPlane, running_control_plane, until  # noqa: E402
 
 #: So long after all pages were told a first step before anything counts: those that came late have caught up then.
 SETTLE_S = 3.0
@@ -54,7 +54,7 @@ def spec() -> dict[str, Any]:
     return {"name": "streams", "train": train}
 
 
-async def turn(plane: Plane, job: str, pages: int, seconds: float) -> Told:
+async def turn(plane: ControlPlane, job: str, pages: int, seconds: float) -> Told:
     """Open the pages, let them settle, and take what they are told for so long."""
     with plane.client() as client:
         url, since = urlsplit(client.url), client.job(job).progress
@@ -80,7 +80,7 @@ async def turn(plane: Plane, job: str, pages: int, seconds: float) -> Told:
 
 
 async def _page(
-    plane: Plane, netloc: str, job: str, after: str, told: Told, counting: asyncio.Event, first: asyncio.Event
+    plane: ControlPlane, netloc: str, job: str, after: str, told: Told, counting: asyncio.Event, first: asyncio.Event
 ) -> None:
     """A page's stream, read as cheaply as can be: two hundred readers share this process."""
     host, _, port = netloc.partition(":")
@@ -113,7 +113,7 @@ def _worked(processes: list[psutil.Process]) -> float:
 
 def measure(pages: list[int], seconds: float, rounds: int) -> list[Told]:
     found = []
-    with running_plane() as plane, plane.client() as client:
+    with running_control_plane() as plane, plane.client() as client:
         job = client.submit(spec()).id
         until(lambda: getattr(client.job(job).progress, "step", 0) > 20, 180, "a settled job")
         for _ in range(rounds):

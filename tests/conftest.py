@@ -11,7 +11,7 @@ from harness.bucket import Buckets, running_buckets
 from harness.budgets import pytest_addoption as pytest_addoption  # noqa: PLC0414  (pytest reads its hooks here)
 from harness.budgets import pytest_configure as pytest_configure  # noqa: PLC0414
 from harness.budgets import read_budgets
-from harness.control_plane import Plane, all_ended, running_plane, until
+from harness.control_plane import ControlPlane, all_ended, running_control_plane, until
 from harness.patience import PATIENCE_S
 from harness.postgres import Postgres, running_postgres
 
@@ -80,14 +80,16 @@ def prefix(buckets: Buckets, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="session")
-def shared_plane(buckets: Buckets) -> Iterator[Plane]:
+def shared_plane(buckets: Buckets) -> Iterator[ControlPlane]:
     """`shardyard up` with a Ray of its own, which lets faults be asked for and whose workers have the credentials of a bucket."""
-    with running_plane(SHARDYARD_FAULT_INJECTION="true", SHARDYARD_WARM_WORKERS="5", **buckets.environment) as plane:
+    with running_control_plane(
+        SHARDYARD_FAULT_INJECTION="true", SHARDYARD_WARM_WORKERS="5", **buckets.environment
+    ) as plane:
         yield plane
 
 
 @pytest.fixture(scope="module")
-def plane(shared_plane: Plane) -> Iterator[Plane]:
+def plane(shared_plane: ControlPlane) -> Iterator[ControlPlane]:
     """The control plane that all files share; no job outlives the file that submitted it, so that the next one has all devices."""
     yield shared_plane
     with shared_plane.client() as client:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from harness.control_plane import Plane
+from harness.control_plane import ControlPlane
 
 
 @pytest.fixture
-def fresh_plane() -> Iterator[Plane]:
+def fresh_plane() -> Iterator[ControlPlane]:
     """A data folder in which nothing runs yet."""
-    plane = Plane()
+    plane = ControlPlane()
     try:
         yield plane
     finally:

@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 from harness.chaos import FINAL, SAVE_EVERY, Fault, drawn, possible
-from harness.chaos_campaign import Campaign, measure
-from harness.chaos_stage import Stage, a_stage
-from harness.control_plane import Plane, spec, until
+from harness.chaos_campaign import ChaosCampaign, measure
+from harness.chaos_stage import ChaosStage, running_stage
+from harness.control_plane import ControlPlane, spec, until
 from harness.patience import PATIENCE_S
 from harness.postgres import Postgres
 from harness.processes import actors, trainers
@@ -49,17 +49,17 @@ def test_no_fault_is_seen_in_the_numbers(postgres: Postgres, capsys: pytest.Capt
         told.append(text)
 
     told: list[str] = []
-    with a_stage(postgres) as stage:
+    with running_stage(postgres) as stage:
         kinds, impossible = possible(stage)
         for kind, why in impossible.items():
             tell(f"  skipped: {kind}, because {why}")
-        campaign = Campaign(FAULTS or drawn(SEED, COUNT, kinds), tell)
+        campaign = ChaosCampaign(FAULTS or drawn(SEED, COUNT, kinds), tell)
         _play(stage, campaign)
         tell(campaign.summary())
         _nothing_is_left(stage)
 
 
-def _play(stage: Stage, campaign: Campaign) -> None:
+def _play(stage: ChaosStage, campaign: ChaosCampaign) -> None:
     """Jobs of one layout after the other, until all faults are struck."""
     layouts = [LAYOUT] if FAULTS else list(range(min(len(LAYOUTS), -(-COUNT // EACH))))
     whole = _whole(stage.plane, layouts)
@@ -70,13 +70,13 @@ def _play(stage: Stage, campaign: Campaign) -> None:
         _harm(stage, campaign, number, whole[number])
 
 
-def _whole(plane: Plane, layouts: list[int]) -> dict[int, tuple[Any, Any]]:
+def _whole(plane: ControlPlane, layouts: list[int]) -> dict[int, tuple[Any, Any]]:
     """What jobs come to, to which nothing happens."""
     jobs = {number: _submit(plane, f"whole-{number}", number) for number in layouts}
     return {number: _outcome(plane, job)[:2] for number, job in jobs.items()}
 
 
-def _harm(stage: Stage, campaign: Campaign, number: int, whole: tuple[Any, Any]) -> None:
+def _harm(stage: ChaosStage, campaign: ChaosCampaign, number: int, whole: tuple[Any, Any]) -> None:
     """One job, its faults, and what it came to all the same."""
     job, plane = _submit(stage.plane, f"broken-{number}-{campaign.jobs}", number), stage.plane
     first = len(campaign.strikes)
@@ -98,7 +98,7 @@ def _difference(curve: list[Any], whole: list[Any]) -> str:
     return f"the curve is another from step {first} on: {curve[first - 1]} instead of {whole[first - 1]}"
 
 
-def _nothing_is_left(stage: Stage) -> None:
+def _nothing_is_left(stage: ChaosStage) -> None:
     """No rank, no placement group, no device; after the control plane's end no process, and so no port."""
     plane = stage.plane
     until(lambda: not _cast(stage), PATIENCE_S, f"the end of {_cast(stage)}")
@@ -107,11 +107,11 @@ def _nothing_is_left(stage: Stage) -> None:
     stage.cleared()
 
 
-def _cast(stage: Stage) -> list[psutil.Process]:
+def _cast(stage: ChaosStage) -> list[psutil.Process]:
     return [*trainers(stage), *actors(stage, "Rank"), *actors(stage, "Supervisor")]
 
 
-def _submit(plane: Plane, name: str, number: int) -> str:
+def _submit(plane: ControlPlane, name: str, number: int) -> str:
     checkpoint = {"every": SAVE_EVERY, "keep": 3}
     train = {"snapshot": {"every": 1}, "checkpoint": checkpoint, "eval": {"batches": 1}, "precision": "bf16"}
     body = spec(name, steps=STEPS, layout=LAYOUTS[number], **train) | {
@@ -121,7 +121,7 @@ def _submit(plane: Plane, name: str, number: int) -> str:
         return client.submit(body).id
 
 
-def _step(plane: Plane, job: str) -> int | None:
+def _step(plane: ControlPlane, job: str) -> int | None:
     """The newest step that is stored, while the job runs."""
     with plane.client() as client:
         found = client.job(job)
@@ -130,7 +130,7 @@ def _step(plane: Plane, job: str) -> int | None:
     return found.progress.step if found.progress and found.state == "running" else 0
 
 
-def _outcome(plane: Plane, job: str) -> tuple[Any, Any, list[float]]:
+def _outcome(plane: ControlPlane, job: str) -> tuple[Any, Any, list[float]]:
     """The curve, each step once; the last checkpoint's values; and when each step was done. Its files then go."""
     with plane.client() as client:
         done = client.wait(job, timeout_s=PATIENCE_S)
@@ -142,7 +142,7 @@ def _outcome(plane: Plane, job: str) -> tuple[Any, Any, list[float]]:
     return [(point.loss, point.grad_norm) for point in points], parameters, [point.ts or 0.0 for point in points]
 
 
-def _story(plane: Plane, job: str) -> str:
+def _story(plane: ControlPlane, job: str) -> str:
     """Everything that the service can tell of a job that went wrong."""
 
     def asked(ask: Callable[[Client], str]) -> str:

@@ -4,11 +4,11 @@ import json
 import time
 
 import pytest
-from harness.control_plane import Plane, endless, trained, until
+from harness.control_plane import ControlPlane, endless, trained, until
 from harness.patience import PATIENCE_S
 
 
-def test_killed_and_started_again_the_job_goes_on_without_a_pause(plane: Plane) -> None:
+def test_killed_and_started_again_the_job_goes_on_without_a_pause(plane: ControlPlane) -> None:
     with plane.client() as client:
         job = client.submit(endless("survivor", layout={"data": 2, "tensor": 2}))
         trained(client, job.id, 20)
@@ -29,7 +29,7 @@ def test_killed_and_started_again_the_job_goes_on_without_a_pause(plane: Plane) 
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-def test_run_trains_the_quickstart_below_the_unigram_model_and_leaves_nothing(fresh_plane: Plane) -> None:
+def test_run_trains_the_quickstart_below_the_unigram_model_and_leaves_nothing(fresh_plane: ControlPlane) -> None:
     done = fresh_plane.run("run", "examples/quickstart.yaml", "--json", timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads(done.stdout)["summary"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness.control_plane import Plane, spec, until
+from harness.control_plane import ControlPlane, spec, until
 from harness.nodes import Nodes, running_nodes
 from harness.patience import PATIENCE_S
 
@@ -30,8 +30,8 @@ def nodes() -> Iterator[Nodes]:
 
 
 @pytest.fixture
-def plane(nodes: Nodes) -> Iterator[Plane]:
-    plane = Plane()
+def plane(nodes: Nodes) -> Iterator[ControlPlane]:
+    plane = ControlPlane()
     plane.given |= nodes.settings | {"SHARDYARD_CPU_RANKS_PER_CORE": "2"}
     try:
         plane.up()
@@ -51,7 +51,7 @@ def trains(client: Client, job: str, ranks: int, steps: int) -> int:
 
 @pytest.mark.full
 @pytest.mark.timeout(1500)
-def test_a_job_goes_on_with_fewer_replicas_and_grows_again(plane: Plane, nodes: Nodes) -> None:
+def test_a_job_goes_on_with_fewer_replicas_and_grows_again(plane: ControlPlane, nodes: Nodes) -> None:
     with plane.client() as client:
         body = spec("elastic", steps=ENDLESS, layout={"data": {"min": 1, "max": 4}}, **SAME)
         job = client.submit(body | {"policy": {"elastic_grace_s": 3.0, "max_restarts": 0}}).id

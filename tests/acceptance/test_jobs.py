@@ -8,14 +8,14 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from harness.control_plane import Plane, spec, until
+from harness.control_plane import ControlPlane, spec, until
 from harness.patience import PATIENCE_S
-from harness.slow_model import resting
+from harness.slow_model import write_slow_model
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def trainers(plane: Plane) -> list[psutil.Process]:
+def trainers(plane: ControlPlane) -> list[psutil.Process]:
     """Trainer and rank processes of the plane's cluster, by Ray's names for actors and ours for trainers."""
     names = ("shardyard-trainer", "ray::Rank", "ray::Supervisor", "ray::Gang")
     return [p for p in psutil.process_iter() if any(name in " ".join(_title(p)) for name in names) and _of(p, plane)]
@@ -28,14 +28,14 @@ def _title(process: psutil.Process) -> list[str]:
         return []
 
 
-def _of(process: psutil.Process, plane: Plane) -> bool:
+def _of(process: psutil.Process, plane: ControlPlane) -> bool:
     try:
         return str(plane.data) in " ".join(process.environ().values())
     except psutil.Error:
         return False
 
 
-def test_trains_to_the_end_and_tells_every_step_once(plane: Plane) -> None:
+def test_trains_to_the_end_and_tells_every_step_once(plane: ControlPlane) -> None:
     with plane.client() as client:
         job = client.submit(spec("four-ranks", steps=12, layout={"data": 2, "tensor": 2, "zero": 1}))
         done = client.wait(job.id, timeout_s=PATIENCE_S)
@@ -47,7 +47,7 @@ def test_trains_to_the_end_and_tells_every_step_once(plane: Plane) -> None:
         assert Path(done.summary.checkpoint or "", "manifest.json").exists()
 
 
-def test_the_gang_and_torchrun_train_the_same_bits(plane: Plane, tmp_path: Path) -> None:
+def test_the_gang_and_torchrun_train_the_same_bits(plane: ControlPlane, tmp_path: Path) -> None:
     document = spec("same-bits", steps=6, layout={"data": 2, "zero": 2}, checkpoint={"final": False})
     file = tmp_path / "spec.yaml"
     file.write_text(yaml.safe_dump(document))
@@ -72,9 +72,9 @@ def test_the_gang_and_torchrun_train_the_same_bits(plane: Plane, tmp_path: Path)
     assert [point.loss for point in stored] == [e["data"]["loss"] for e in events if e["kind"] == "step"]
 
 
-def test_cancel_ends_a_running_job_and_leaves_nothing(plane: Plane, tmp_path: Path) -> None:
+def test_cancel_ends_a_running_job_and_leaves_nothing(plane: ControlPlane, tmp_path: Path) -> None:
     with plane.client() as client:
-        job = client.submit(spec("endless", steps=1_000_000, model=resting(tmp_path), layout={"data": 4}))
+        job = client.submit(spec("endless", steps=1_000_000, model=write_slow_model(tmp_path), layout={"data": 4}))
         until(lambda: client.job(job.id).state == "running", PATIENCE_S, "the job to run")
         assert trainers(plane)
         client.cancel(job.id)
@@ -105,7 +105,7 @@ def make():
 """
 
 
-def test_a_rank_that_raises_fails_the_job_with_its_story(plane: Plane, tmp_path: Path) -> None:
+def test_a_rank_that_raises_fails_the_job_with_its_story(plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "cheese.py").write_text(RAISES)
     document = spec("raises")
     document["train"]["model"] = {"import": "cheese:make", "code": str(tmp_path)}
@@ -120,7 +120,7 @@ def test_a_rank_that_raises_fails_the_job_with_its_story(plane: Plane, tmp_path:
 
 
 @pytest.mark.full
-def test_a_job_saves_in_a_bucket_and_another_one_resumes_it(plane: Plane) -> None:
+def test_a_job_saves_in_a_bucket_and_another_one_resumes_it(plane: ControlPlane) -> None:
     uri = "s3://checkpoints/jobs"
     with plane.client() as client:
         first = client.submit(spec("in-a-bucket", steps=4, checkpoint={"every": 2, "keep": 1, "uri": uri}))
@@ -133,7 +133,7 @@ def test_a_job_saves_in_a_bucket_and_another_one_resumes_it(plane: Plane) -> Non
         assert client.incidents(first.id).items == client.incidents(second.id).items == []
 
 
-def test_resumes_a_job_on_another_layout(plane: Plane) -> None:
+def test_resumes_a_job_on_another_layout(plane: ControlPlane) -> None:
     with plane.client() as client:
         first = client.wait(client.submit(spec("part-one", steps=4)).id, timeout_s=PATIENCE_S)
         assert first.state == "succeeded", first.message
@@ -143,7 +143,7 @@ def test_resumes_a_job_on_another_layout(plane: Plane) -> None:
         assert [point.step for point in client.metrics(second.id).points] == [5, 6]
 
 
-def test_what_the_models_print_is_in_the_logs(plane: Plane, tmp_path: Path) -> None:
+def test_what_the_models_print_is_in_the_logs(plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "chatty.py").write_text(
         "from torch import nn\nimport torch.distributed\n\ndef make():\n"
         "    print('hello from rank', torch.distributed.get_rank())\n    return nn.Embedding(256, 256)\n"
@@ -157,6 +157,6 @@ def test_what_the_models_print_is_in_the_logs(plane: Plane, tmp_path: Path) -> N
             assert f"hello from rank {rank}" in texts
 
 
-def test_a_job_larger_than_the_cluster_is_refused(plane: Plane) -> None:
+def test_a_job_larger_than_the_cluster_is_refused(plane: ControlPlane) -> None:
     with plane.client() as client, pytest.raises(Exception, match="ranks"):
         client.submit(spec("giant", layout={"data": 1024}, global_batch=1024))

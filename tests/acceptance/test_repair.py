@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from harness.control_plane import Plane, endless, trained, until
+from harness.control_plane import ControlPlane, endless, trained, until
 from harness.patience import PATIENCE_S
 from harness.processes import actors, trainers
-from harness.slow_model import resting
+from harness.slow_model import write_slow_model
 
 
-def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: Plane, tmp_path: Path) -> None:
-    same = {"model": resting(tmp_path), "layout": {"data": 4, "zero": 1}, "snapshot": {"every": 1}}
+def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: ControlPlane, tmp_path: Path) -> None:
+    same = {"model": write_slow_model(tmp_path), "layout": {"data": 4, "zero": 1}, "snapshot": {"every": 1}}
     with plane.client() as client:
         broken = client.submit(endless("broken", **same))
         trained(client, broken.id, 10)

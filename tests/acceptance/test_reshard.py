@@ -1,7 +1,7 @@
 """A running job takes another layout: it saves, makes room, and goes on from its next step on the same curve."""
 
 import pytest
-from harness.control_plane import Plane, endless, trained
+from harness.control_plane import ControlPlane, endless, trained
 from harness.patience import PATIENCE_S
 
 from shardyard.api.client import ApiError
@@ -9,7 +9,7 @@ from shardyard.api.client import ApiError
 SAME = {"precision": "fp64"}
 
 
-def test_a_running_job_goes_on_with_another_layout(plane: Plane) -> None:
+def test_a_running_job_goes_on_with_another_layout(plane: ControlPlane) -> None:
     with plane.client() as client:
         job = client.submit(endless("new-layout", layout={"data": 2, "zero": 1}, **SAME))
         trained(client, job.id, 3)

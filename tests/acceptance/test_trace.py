@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.control_plane import Plane, spec, until
+from harness.control_plane import ControlPlane, spec, until
 from harness.patience import PATIENCE_S
 
 SLOW, SLOW_MS, STEPS = 3, 100, 5
@@ -16,7 +16,7 @@ FELT_MS = 50.0
 
 
 @pytest.mark.timing
-def test_a_trace_names_the_slow_rank(plane: Plane) -> None:
+def test_a_trace_names_the_slow_rank(plane: ControlPlane) -> None:
     layout = {"pipeline": 2, "data": 2, "zero": 1, "micro_batch": 1}
     with plane.client() as client:
         job = client.submit(spec("traced", steps=1_000_000, layout=layout, checkpoint={"final": False}))
@@ -46,7 +46,7 @@ def test_a_trace_names_the_slow_rank(plane: Plane) -> None:
 
 
 @pytest.fixture(scope="module")
-def job(plane: Plane) -> Iterator[str]:
+def job(plane: ControlPlane) -> Iterator[str]:
     """Two stages, four micro-batches, steps without end."""
     layout = {"pipeline": 2, "schedule": "1f1b", "micro_batch": 2}
     with plane.client() as client:
@@ -58,7 +58,7 @@ def job(plane: Plane) -> Iterator[str]:
         client.cancel(endless.id)
 
 
-def test_the_command_records_steps_that_add_up(plane: Plane, job: str, tmp_path: Path) -> None:
+def test_the_command_records_steps_that_add_up(plane: ControlPlane, job: str, tmp_path: Path) -> None:
     file = tmp_path / "steps.json.gz"
     done = plane.run("trace", job, "--steps", "3", "-o", str(file), "--json")
     assert done.returncode == 0, done.stderr
@@ -88,7 +88,7 @@ def measured(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timing
-def test_fifty_milliseconds_are_seen(plane: Plane, job: str) -> None:
+def test_fifty_milliseconds_are_seen(plane: ControlPlane, job: str) -> None:
     with plane.client() as client:
         fault = client.inject_fault(job, "slow-rank", rank=1, delay_ms=FELT_MS, duration_s=600)
         until(

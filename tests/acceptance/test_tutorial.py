@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.control_plane import Plane
+from harness.control_plane import ControlPlane
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 
 
 @pytest.mark.full
-def test_the_tutorial_works_as_written(plane: Plane, tmp_path: Path) -> None:
+def test_the_tutorial_works_as_written(plane: ControlPlane, tmp_path: Path) -> None:
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     script = "set -euo pipefail\n" + "\n".join(blocks)

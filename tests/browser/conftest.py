@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from harness.chromium import chromium
-from harness.control_plane import Plane
+from harness.control_plane import ControlPlane
 from harness.patience import PATIENCE_MS
 from playwright.sync_api import Browser, expect
 
@@ -18,7 +18,7 @@ DIST = Path(pidfile.__file__).parent / "dashboard" / "dist"
 
 
 @pytest.fixture(scope="module")
-def url(plane: Plane) -> str:
+def url(plane: ControlPlane) -> str:
     """Where the dashboard is."""
     assert (DIST / "index.html").is_file(), "the dashboard is not built: run `make dashboard`"
     found = pidfile.read(plane.data)
@@ -27,7 +27,7 @@ def url(plane: Plane) -> str:
 
 
 @pytest.fixture(scope="module")
-def token(plane: Plane) -> str:
+def token(plane: ControlPlane) -> str:
     """What signs a browser in there."""
     return plane.token
 

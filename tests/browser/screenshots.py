@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.chromium import chromium  # noqa: E402
-from harness.control_plane import running_plane, until  # noqa: E402
+from harness.control_plane import running_control_plane, until  # noqa: E402
 from harness.page import signed_in  # noqa: E402
 
 from shardyard import Client  # noqa: E402
@@ -100,7 +100,7 @@ def take(browser: Browser, url: str, token: str, jobs: Mapping[str, str]) -> Non
 
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
-    with running_plane(SHARDYARD_FAULT_INJECTION="true") as plane, plane.client() as client:
+    with running_control_plane(SHARDYARD_FAULT_INJECTION="true") as plane, plane.client() as client:
         jobs = train(client)
         with chromium() as browser:
             take(browser, client.url, plane.token, jobs)

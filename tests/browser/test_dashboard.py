@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.control_plane import Plane, spec
+from harness.control_plane import ControlPlane, spec
 from harness.page import RECORDER, signed_in
 from harness.patience import PATIENCE_MS
-from harness.slow_model import resting
+from harness.slow_model import write_slow_model
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 MODEL = '''
@@ -180,12 +180,12 @@ def it_is_cancelled(page: Page) -> None:
 
 
 def test_a_page_outlives_its_control_plane(
-    browser: Browser, plane: Plane, url: str, token: str, tmp_path: Path
+    browser: Browser, plane: ControlPlane, url: str, token: str, tmp_path: Path
 ) -> None:
     """`kill -9` and a new start: the open page goes on by itself, and no step is missing or there twice."""
     page = signed_in(browser, url, token).new_page()
     page.add_init_script(RECORDER)
-    outlives = spec("outlives", steps=1_000_000, model=resting(tmp_path), layout={"data": 2, "micro_batch": 4})
+    outlives = spec("outlives", steps=1_000_000, model=write_slow_model(tmp_path), layout={"data": 2, "micro_batch": 4})
     page.goto(f"{url}/jobs/{submit(url, token, outlives)}")
     page.wait_for_function("() => window.steps.length > 20", timeout=PATIENCE_MS)
     plane.kill()

@@ -4,20 +4,20 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from harness.control_plane import Plane, spec, until
+from harness.control_plane import ControlPlane, spec, until
 from harness.page import RECORDER, assert_accessible, opened
 from harness.patience import PATIENCE_MS, PATIENCE_S
-from harness.slow_model import resting
+from harness.slow_model import write_slow_model
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard.service.schemas.job import Job
 
 
 @pytest.fixture(scope="module")
-def job(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+def job(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Two ranks that train for longer than the tests, and save often."""
     train = {
-        "model": resting(tmp_path_factory.mktemp("resting")),
+        "model": write_slow_model(tmp_path_factory.mktemp("resting")),
         "layout": {"data": 2, "micro_batch": 4},
         "checkpoint": {"every": 20, "keep": 500},
         "eval": {"every": 20, "batches": 1},
@@ -64,7 +64,7 @@ def test_a_rank_is_killed_from_the_page_and_its_story_read(page: Page, job: Job)
     assert_accessible(page)
 
 
-def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: Plane, job: Job) -> None:
+def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: ControlPlane, job: Job) -> None:
     page.goto(f"/jobs/{job.id}")
     page.get_by_role("link", name=re.compile("Resume from here")).first.click()
     text = page.get_by_role("textbox", name="Job spec, YAML")
@@ -94,7 +94,7 @@ def test_a_job_goes_on_from_a_checkpoint_on_another_layout(page: Page, plane: Pl
 
 
 @pytest.mark.full
-def test_a_checkpoint_is_verified_and_exported_from_the_page(page: Page, plane: Plane) -> None:
+def test_a_checkpoint_is_verified_and_exported_from_the_page(page: Page, plane: ControlPlane) -> None:
     with plane.client() as client:
         ended = client.submit(spec("saved", steps=2, layout={"data": 1}))
         until(lambda: client.job(ended.id).state == "succeeded", PATIENCE_S, "its end")

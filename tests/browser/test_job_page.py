@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from harness.control_plane import until
-from harness.live_server import HIGH, MILLION, SPIKE, Placed, Served, store_million
+from harness.live_server import HIGH, MILLION, SPIKE, LiveJob, LiveServer, store_million
 from harness.page import SHOTS, assert_accessible, opened, signed_in
 from harness.patience import PATIENCE_S
 from playwright.sync_api import Browser, Locator, Page, Response, expect
@@ -26,7 +26,7 @@ def sizes() -> list[tuple[int, str]]:
 
 
 @pytest.fixture
-def page(browser: Browser, stage: Served, sizes: list[tuple[int, str]]) -> Iterator[Page]:
+def page(browser: Browser, stage: LiveServer, sizes: list[tuple[int, str]]) -> Iterator[Page]:
     """A fresh page; what it complains of on its console fails the test."""
     with opened(browser, stage.url, stage.token) as page:
         page.on("response", lambda answer: _weigh(answer, sizes))
@@ -39,14 +39,14 @@ def _weigh(answer: Response, sizes: list[tuple[int, str]]) -> None:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    served = Served(tmp_path_factory.mktemp("stage"))
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    served = LiveServer(tmp_path_factory.mktemp("stage"))
     yield served
     served.stop()
 
 
 @pytest.fixture(scope="module")
-def million(stage: Served) -> Placed:
+def million(stage: LiveServer) -> LiveJob:
     """512 ranks, a million steps with one spike, incidents, checkpoints, validations and lines."""
     layout = {"data": 512}
     train = {"steps": 2_000_000, "global_batch": 512, "layout": layout, "data": {"seq_len": 64}}
@@ -92,7 +92,7 @@ def million(stage: Served) -> Placed:
 
 
 def test_a_million_steps_open_zoom_and_stay_small(
-    page: Page, stage: Served, million: Placed, sizes: list[tuple[int, str]]
+    page: Page, stage: LiveServer, million: LiveJob, sizes: list[tuple[int, str]]
 ) -> None:
     curves: list[dict[str, Any]] = []
     page.on("response", lambda answer: curves.append(json.loads(answer.text())) if "/curves" in answer.url else None)
@@ -144,7 +144,7 @@ def shown_step(chart: Locator) -> int:
     return int(text.partition("–")[0].replace(",", ""))
 
 
-def test_a_range_drawn_in_one_chart_is_that_of_all(page: Page, stage: Served, million: Placed) -> None:
+def test_a_range_drawn_in_one_chart_is_that_of_all(page: Page, stage: LiveServer, million: LiveJob) -> None:
     page.goto(f"{stage.url}/jobs/{million.id}?log=1&smooth=0.5")
     expect(page.get_by_label("Log axis")).to_be_checked()
     charts = page.locator(".chart")
@@ -182,7 +182,9 @@ def test_a_range_drawn_in_one_chart_is_that_of_all(page: Page, stage: Served, mi
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
-def test_the_page_is_fit_to_be_seen(browser: Browser, stage: Served, million: Placed, scheme: Any, width: int) -> None:
+def test_the_page_is_fit_to_be_seen(
+    browser: Browser, stage: LiveServer, million: LiveJob, scheme: Any, width: int
+) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     context = signed_in(browser, stage.url, stage.token, viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness.control_plane import Plane
+from harness.control_plane import ControlPlane
 from harness.patience import PATIENCE_MS
 from harness.terminal import Terminal
 from playwright.sync_api import Browser, expect
@@ -18,7 +18,7 @@ ROOT = Path(pidfile.__file__).parents[1]
 @pytest.mark.full
 def test_from_make_up_to_the_first_loss_in_three_clicks(browser: Browser) -> None:
     """How long it takes is printed (`-s`), not asserted: this machine may do other things too."""
-    plane, began = Plane(), time.monotonic()
+    plane, began = ControlPlane(), time.monotonic()
     context = browser.new_context()
     try:
         link = make_up(plane)
@@ -43,7 +43,7 @@ def test_from_make_up_to_the_first_loss_in_three_clicks(browser: Browser) -> Non
     assert len(steps) <= 3
 
 
-def make_up(plane: Plane) -> str:
+def make_up(plane: ControlPlane) -> str:
     """`make up` on a terminal, in a data folder of its own; `plane` ends what it started. The link that it shows."""
     terminal = Terminal(["make", "--silent", "--directory", str(ROOT), "up"], plane.env)
     plane.process = terminal.process

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from harness.control_plane import Plane, spec, until
+from harness.control_plane import ControlPlane, spec, until
 from harness.page import SHOTS, assert_accessible, opened, signed_in
 from harness.patience import PATIENCE_MS, PATIENCE_S
-from harness.slow_model import resting
+from harness.slow_model import write_slow_model
 from playwright.sync_api import Browser, Page, expect
 
 from shardyard import Client
@@ -35,9 +35,9 @@ def page(browser: Browser, url: str, token: str, refusals: list[str]) -> Iterato
 
 
 @pytest.fixture(scope="module")
-def pair(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Job, Job]]:
+def pair(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Job, Job]]:
     """Two jobs that train, of 2 ranks each, and that differ in their learning rate and in a label."""
-    model = resting(tmp_path_factory.mktemp("resting"))
+    model = write_slow_model(tmp_path_factory.mktemp("resting"))
     with plane.client() as client:
         made = []
         for name, rate in (("tortoise", 1e-3), ("hare", 1e-2)):
@@ -57,7 +57,7 @@ def trains(client: Client, job: Job) -> bool:
     return progress is not None and progress.step > 40
 
 
-def test_from_the_first_page_to_the_first_loss_in_three_clicks(page: Page, plane: Plane) -> None:
+def test_from_the_first_page_to_the_first_loss_in_three_clicks(page: Page, plane: ControlPlane) -> None:
     page.goto("/")
     clicks = [page.get_by_role("link", name="New job").first, page.get_by_role("button", name="Submit")]
     for click in clicks:
@@ -106,7 +106,7 @@ def test_the_cluster_says_who_holds_it(page: Page, pair: tuple[Job, Job]) -> Non
     expect(page).to_have_url(re.compile(f"/jobs/{pair[1].id}$"))
 
 
-def test_a_machine_is_cordoned_and_its_jobs_go_on(page: Page, plane: Plane, pair: tuple[Job, Job]) -> None:
+def test_a_machine_is_cordoned_and_its_jobs_go_on(page: Page, plane: ControlPlane, pair: tuple[Job, Job]) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.goto("/cluster")
     card = page.get_by_role("article")

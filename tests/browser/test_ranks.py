@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from harness.control_plane import Plane, spec, until
+from harness.control_plane import ControlPlane, spec, until
 from harness.page import SHOTS, assert_accessible, opened
 from harness.patience import PATIENCE_MS, PATIENCE_S
 from playwright.sync_api import Browser, Page, expect
@@ -31,7 +31,7 @@ def page(browser: Browser, url: str, token: str) -> Iterator[Page]:
 
 
 @pytest.mark.full
-def test_the_slowed_rank_is_seen_among_the_ranks(page: Page, plane: Plane) -> None:
+def test_the_slowed_rank_is_seen_among_the_ranks(page: Page, plane: ControlPlane) -> None:
     quiet = {"eval": {"batches": 1}, "checkpoint": {"final": False}, "snapshot": {"every": 0}}
     with plane.client() as client:
         job = client.submit(spec("slowed", steps=1_000_000, layout={"data": 4, "zero": 1}, **quiet))
@@ -87,7 +87,7 @@ async () => {
 """
 
 
-def test_512_ranks_with_2000_samples_are_looked_at_bit_by_bit(page: Page, plane: Plane) -> None:
+def test_512_ranks_with_2000_samples_are_looked_at_bit_by_bit(page: Page, plane: ControlPlane) -> None:
     sizes: dict[str, int] = {}
     page.on("response", lambda answer: sizes.update({answer.url: int(answer.headers.get("content-length", 0))}))
     with plane.client() as client:
@@ -113,7 +113,7 @@ def test_512_ranks_with_2000_samples_are_looked_at_bit_by_bit(page: Page, plane:
     assert len(asked) >= 2 and max(told) <= 300_000, sizes
 
 
-async def _fill(plane: Plane, job: str) -> None:
+async def _fill(plane: ControlPlane, job: str) -> None:
     """2,000 samples of which rank 77 is slow in each."""
     chosen = random.Random(1)
     rows: list[dict[str, Any]] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness.live_server import Served
+from harness.live_server import LiveServer
 from harness.page import SHOTS, assert_accessible, opened
 from playwright.sync_api import Browser, Page, expect
 
@@ -16,14 +16,14 @@ from shardyard.api.access_token import sign_in_link
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    served = Served(tmp_path_factory.mktemp("stage"))
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    served = LiveServer(tmp_path_factory.mktemp("stage"))
     yield served
     served.stop()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_with_the_token_in_and_out_again(browser: Browser, stage: Served, scheme: Any) -> None:
+def test_with_the_token_in_and_out_again(browser: Browser, stage: LiveServer, scheme: Any) -> None:
     context = browser.new_context(
         base_url=stage.url, viewport={"width": 900 if scheme == "light" else 360, "height": 700}, color_scheme=scheme
     )
@@ -49,7 +49,7 @@ def test_with_the_token_in_and_out_again(browser: Browser, stage: Served, scheme
     context.close()
 
 
-def test_a_link_signs_in_and_leaves_no_trace(browser: Browser, stage: Served) -> None:
+def test_a_link_signs_in_and_leaves_no_trace(browser: Browser, stage: LiveServer) -> None:
     with Client(stage.url, token=stage.token) as client:
         link = sign_in_link(stage.url, client.sign_in_code().code, "/new")
     asked: list[str] = []
@@ -67,7 +67,7 @@ def test_a_link_signs_in_and_leaves_no_trace(browser: Browser, stage: Served) ->
     context.close()
 
 
-def test_the_apis_description_asks_no_other_host(browser: Browser, stage: Served) -> None:
+def test_the_apis_description_asks_no_other_host(browser: Browser, stage: LiveServer) -> None:
     with opened(browser, stage.url, stage.token) as page:
         foreign: list[str] = []
         page.on("request", lambda request: foreign.append(request.url) if _foreign(request.url, stage) else None)
@@ -81,11 +81,11 @@ def test_the_apis_description_asks_no_other_host(browser: Browser, stage: Served
         assert foreign == []
 
 
-def _foreign(url: str, stage: Served) -> bool:
+def _foreign(url: str, stage: LiveServer) -> bool:
     return not url.startswith((f"{stage.url}/", "data:", "blob:"))
 
 
-def test_the_apis_description_needs_a_session(browser: Browser, stage: Served) -> None:
+def test_the_apis_description_needs_a_session(browser: Browser, stage: LiveServer) -> None:
     context = browser.new_context(base_url=stage.url)
     page: Page = context.new_page()
     page.goto("/docs")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from harness.control_plane import Plane, spec
+from harness.control_plane import ControlPlane, spec
 from harness.page import opened
 from playwright.sync_api import Browser, Page, expect
 
@@ -15,7 +15,7 @@ def page(browser: Browser, url: str, token: str) -> Iterator[Page]:
         yield page
 
 
-def test_a_running_pipelines_step_is_traced_from_its_page(page: Page, plane: Plane) -> None:
+def test_a_running_pipelines_step_is_traced_from_its_page(page: Page, plane: ControlPlane) -> None:
     layout = {"pipeline": 2, "schedule": "1f1b", "micro_batch": 2}
     with plane.client() as client:
         job = client.submit(spec("piped", steps=1_000_000, layout=layout, eval={}, checkpoint={"final": False})).id

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 
-from .chaos_stage import Stage
-from .checkpoint_corruption import cut, flip, newest_checkpoint
-from .control_plane import Plane, until
+from .chaos_stage import ChaosStage
+from .checkpoint_corruption import flip_bit, newest_checkpoint, truncate_file
+from .control_plane import ControlPlane, until
 from .nodes import Node
 from .patience import PATIENCE_S
 from .processes import actors, trainers
@@ -26,7 +26,7 @@ class Fault:
     name: str
     luck: float  # 0 ≤ luck < 1
 
-    def strike(self, stage: Stage, job: str) -> bool:
+    def strike(self, stage: ChaosStage, job: str) -> bool:
         """False when the job ended before there was anything to strike."""
         return FAULTS[self.name](stage, job, self.luck)
 
@@ -52,7 +52,7 @@ def drawn(seed: int, count: int, kinds: Sequence[str]) -> list[Fault]:
     return faults[:count]
 
 
-def possible(stage: Stage) -> tuple[list[str], Mapping[str, str]]:
+def possible(stage: ChaosStage) -> tuple[list[str], Mapping[str, str]]:
     """The kinds that this machine can have, and why it cannot have the others."""
     impossible = {} if stage.disk else {"fill-disk": stage.no_disk}
     if stage.machines.nodes.network is None:
@@ -60,7 +60,7 @@ def possible(stage: Stage) -> tuple[list[str], Mapping[str, str]]:
     return [kind for kind in FAULTS if kind not in impossible], impossible
 
 
-def _signal(stage: Stage, job: str, find: Callable[[], list[psutil.Process]], luck: float, number: int) -> bool:
+def _signal(stage: ChaosStage, job: str, find: Callable[[], list[psutil.Process]], luck: float, number: int) -> bool:
     """To one of those that are there, as soon as there is one; False when the job ends before."""
 
     def sent() -> bool:
@@ -73,7 +73,7 @@ def _signal(stage: Stage, job: str, find: Callable[[], list[psutil.Process]], lu
     return _unless_it_ends(stage, job, sent, "a process to strike")
 
 
-def _unless_it_ends(stage: Stage, job: str, condition: Callable[[], bool], what: str) -> bool:
+def _unless_it_ends(stage: ChaosStage, job: str, condition: Callable[[], bool], what: str) -> bool:
     """Wait until the condition holds (True) or the job has ended."""
     held = False
 
@@ -86,47 +86,47 @@ def _unless_it_ends(stage: Stage, job: str, condition: Callable[[], bool], what:
     return held
 
 
-def _has_ended(plane: Plane, job: str) -> bool:
+def _has_ended(plane: ControlPlane, job: str) -> bool:
     with plane.client() as client:
         return client.job(job).state in FINAL
 
 
-def _kill_trainer(stage: Stage, job: str, luck: float) -> bool:
+def _kill_trainer(stage: ChaosStage, job: str, luck: float) -> bool:
     return _signal(stage, job, lambda: trainers(stage), luck, signal.SIGKILL)
 
 
-def _stop_trainer(stage: Stage, job: str, luck: float) -> bool:
+def _stop_trainer(stage: ChaosStage, job: str, luck: float) -> bool:
     """It lives, holds its sockets open and does nothing: its peers wait for it for ever."""
     return _signal(stage, job, lambda: trainers(stage), luck, signal.SIGSTOP)
 
 
-def _kill_rank(stage: Stage, job: str, luck: float) -> bool:
+def _kill_rank(stage: ChaosStage, job: str, luck: float) -> bool:
     """A rank actor; its trainer ends with it."""
     return _signal(stage, job, lambda: actors(stage, "Rank"), luck, signal.SIGKILL)
 
 
-def _kill_supervisor(stage: Stage, job: str, luck: float) -> bool:
+def _kill_supervisor(stage: ChaosStage, job: str, luck: float) -> bool:
     return _signal(stage, job, lambda: actors(stage, "Supervisor"), luck, signal.SIGKILL)
 
 
-def _kill_control_plane(stage: Stage, _: str, __: float) -> bool:
+def _kill_control_plane(stage: ChaosStage, _: str, __: float) -> bool:
     """API and dispatcher at once; somebody starts them again."""
     stage.plane.kill()
     stage.plane.up()
     return True
 
 
-def _restart_database(stage: Stage, _: str, __: float) -> bool:
+def _restart_database(stage: ChaosStage, _: str, __: float) -> bool:
     stage.postgres.restart()
     return True
 
 
-def _kill_node(stage: Stage, job: str, luck: float) -> bool:
+def _kill_node(stage: ChaosStage, job: str, luck: float) -> bool:
     """SIGKILL of the raylet of a machine on which ranks are; a fresh one comes."""
     return _lose_machine(stage, job, luck, stage.machines.kill) is not None
 
 
-def _cut_node(stage: Stage, job: str, luck: float) -> bool:
+def _cut_node(stage: ChaosStage, job: str, luck: float) -> bool:
     """A machine with ranks loses its network; a fresh one comes. Every second gets it back when everybody misses it."""
     node = _lose_machine(stage, job, luck, stage.machines.pull_cable)
     if node is not None and int(luck * 1e4) % 2:
@@ -134,7 +134,7 @@ def _cut_node(stage: Stage, job: str, luck: float) -> bool:
     return node is not None
 
 
-def _lose_machine(stage: Stage, job: str, luck: float, lose: Callable[[Node], None]) -> Node | None:
+def _lose_machine(stage: ChaosStage, job: str, luck: float, lose: Callable[[Node], None]) -> Node | None:
     """The machine, when the control plane misses it; None when the job ended before."""
     found: list[Node] = []
 
@@ -151,22 +151,22 @@ def _lose_machine(stage: Stage, job: str, luck: float, lose: Callable[[Node], No
     return node
 
 
-def _misses(plane: Plane, node: Node) -> bool:
+def _misses(plane: ControlPlane, node: Node) -> bool:
     with plane.client() as client:
         return not any(known.alive for known in client.nodes() if known.id == node.id)
 
 
-def _flip_and_forget(stage: Stage, job: str, luck: float) -> bool:
+def _flip_and_forget(stage: ChaosStage, job: str, luck: float) -> bool:
     """A byte of the newest checkpoint flips and all ranks die at once, with all that was in memory."""
-    return _damage_and_forget(stage, job, luck, flip)
+    return _damage_and_forget(stage, job, luck, flip_bit)
 
 
-def _cut_and_forget(stage: Stage, job: str, luck: float) -> bool:
+def _cut_and_forget(stage: ChaosStage, job: str, luck: float) -> bool:
     """A file of the newest checkpoint is cut short, and all ranks die at once."""
-    return _damage_and_forget(stage, job, luck, cut)
+    return _damage_and_forget(stage, job, luck, truncate_file)
 
 
-def _damage_and_forget(stage: Stage, job: str, luck: float, damage: Callable[[Path, float], None]) -> bool:
+def _damage_and_forget(stage: ChaosStage, job: str, luck: float, damage: Callable[[Path, float], None]) -> bool:
     found = newest_checkpoint(stage.plane, job)
     if found is not None:
         with contextlib.suppress(FileNotFoundError):  # it was just being saved anew
@@ -177,7 +177,7 @@ def _damage_and_forget(stage: Stage, job: str, luck: float, damage: Callable[[Pa
     return True
 
 
-def _fill_disk(stage: Stage, job: str, _: float) -> bool:
+def _fill_disk(stage: ChaosStage, job: str, _: float) -> bool:
     """Until a checkpoint could not be saved; then somebody makes room."""
     disk = stage.disk
     assert disk is not None
@@ -194,12 +194,12 @@ def _fill_disk(stage: Stage, job: str, _: float) -> bool:
     return True
 
 
-def _failed_saves(plane: Plane, job: str) -> int:
+def _failed_saves(plane: ControlPlane, job: str) -> int:
     with plane.client() as client:
         return sum(incident.cause == "checkpoint_failed" for incident in client.incidents(job).items)
 
 
-FAULTS: dict[str, Callable[[Stage, str, float], bool]] = {
+FAULTS: dict[str, Callable[[ChaosStage, str, float], bool]] = {
     "kill-trainer": _kill_trainer,
     "stop-trainer": _stop_trainer,
     "kill-rank": _kill_rank,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .chaos import Fault
-from .chaos_stage import Stage
+from .chaos_stage import ChaosStage
 from .control_plane import until
 from .patience import PATIENCE_S
 
@@ -15,7 +15,7 @@ STEPS_BETWEEN = 3
 
 
 @dataclass
-class Strike:
+class InjectedFault:
     """A fault that was struck: when (unix seconds), after which step, and how long that took."""
 
     fault: Fault
@@ -26,26 +26,28 @@ class Strike:
 
 
 @dataclass
-class Campaign:
+class ChaosCampaign:
     """All faults of one run. `tell` prints."""
 
     faults: list[Fault]
     tell: Callable[[str], None]
     began: float = field(default_factory=time.monotonic)
-    strikes: list[Strike] = field(default_factory=list)
+    strikes: list[InjectedFault] = field(default_factory=list)
     jobs: int = 0
 
     @property
     def left(self) -> int:
         return len(self.faults) - len(self.strikes)
 
-    def strike(self, stage: Stage, job: str, most: int, step: Callable[[], int | None], steps: int) -> list[Strike]:
+    def strike(
+        self, stage: ChaosStage, job: str, most: int, step: Callable[[], int | None], steps: int
+    ) -> list[InjectedFault]:
         """Up to `most` of the faults that are left, each when the job has got on since the last one.
 
         `step()`: the job's newest of its `steps`, None when it has ended.
         """
         self.jobs += 1
-        struck: list[Strike] = []
+        struck: list[InjectedFault] = []
         since = 0
         while len(struck) < most and self.left:
             fault = self.faults[len(self.strikes)]
@@ -57,7 +59,7 @@ class Campaign:
             since = now + STEPS_BETWEEN
         return struck
 
-    def _wait(self, stage: Stage, step: Callable[[], int | None], since: int, what: str) -> int | None:
+    def _wait(self, stage: ChaosStage, step: Callable[[], int | None], since: int, what: str) -> int | None:
         """The job's newest step once it is after `since`; None when it has ended."""
         now: int | None = 0
 
@@ -73,9 +75,9 @@ class Campaign:
         until(got_on, PATIENCE_S, what)
         return now
 
-    def _strike(self, stage: Stage, job: str, fault: Fault, step: int) -> bool:
+    def _strike(self, stage: ChaosStage, job: str, fault: Fault, step: int) -> bool:
         """Whether there still was anything to strike."""
-        strike = Strike(fault, time.time(), step)
+        strike = InjectedFault(fault, time.time(), step)
         if not fault.strike(stage, job):
             return False
         strike.took_s = time.time() - strike.at
@@ -98,7 +100,7 @@ class Campaign:
         return "\n".join(lines)
 
 
-def measure(strikes: Sequence[Strike], steps: Sequence[float]) -> None:
+def measure(strikes: Sequence[InjectedFault], steps: Sequence[float]) -> None:
     """How long each fault of one job kept it from its next step. `steps`: when each of its steps was done, unix seconds."""
     for number, strike in enumerate(strikes):
         end = strikes[number + 1].at if number + 1 < len(strikes) else float("inf")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from .control_plane import Plane, until
+from .control_plane import ControlPlane, until
 from .disk import SmallDisk
 from .machines import Machines, running_machines
 from .patience import PATIENCE_S
@@ -17,10 +17,10 @@ from .postgres import Postgres
 
 
 @dataclass
-class Stage:
+class ChaosStage:
     """`disk` is None where none can be mounted, for the reason `no_disk`."""
 
-    plane: Plane
+    plane: ControlPlane
     postgres: Postgres
     machines: Machines
     disk: SmallDisk | None
@@ -46,7 +46,7 @@ class Stage:
 
 
 @contextlib.contextmanager
-def a_stage(postgres: Postgres) -> Iterator[Stage]:
+def running_stage(postgres: Postgres) -> Iterator[ChaosStage]:
     """Whatever happens, nothing of it stays."""
     with contextlib.ExitStack() as stack:
         disk, why = _disk()
@@ -55,12 +55,12 @@ def a_stage(postgres: Postgres) -> Iterator[Stage]:
         machines = stack.enter_context(running_machines())  # they see the disk, and end before it
         url = postgres.empty_database()  # `up` migrates it
         stack.callback(postgres.drop, url)
-        plane = Plane()
+        plane = ControlPlane()
         plane.given |= {"SHARDYARD_DATABASE_URL": url} | machines.settings
         plane.given |= {"SHARDYARD_STORAGE": str(disk.folder)} if disk else {}
         stack.callback(plane.end)
         plane.up()
-        yield Stage(plane, postgres, machines, disk, why)
+        yield ChaosStage(plane, postgres, machines, disk, why)
 
 
 def _disk() -> tuple[SmallDisk | None, str]:

@@ -3,15 +3,15 @@
 import os
 from pathlib import Path
 
-from .control_plane import Plane
+from .control_plane import ControlPlane
 
 
-def newest_checkpoint(plane: Plane, job: str) -> Path | None:
+def newest_checkpoint(plane: ControlPlane, job: str) -> Path | None:
     manifests = sorted((plane.storage / job).glob("step-*/manifest.json"))
     return manifests[-1].parent if manifests else None
 
 
-def flip(checkpoint: Path, luck: float) -> None:
+def flip_bit(checkpoint: Path, luck: float) -> None:
     """Flip a bit of one of its files."""
     file = _a_file(checkpoint, luck)
     content = bytearray(file.read_bytes())
@@ -19,7 +19,7 @@ def flip(checkpoint: Path, luck: float) -> None:
     file.write_bytes(content)
 
 
-def cut(checkpoint: Path, luck: float) -> None:
+def truncate_file(checkpoint: Path, luck: float) -> None:
     """Cut one of its files short."""
     file = _a_file(checkpoint, luck)
     os.truncate(file, _place(luck, file.stat().st_size))

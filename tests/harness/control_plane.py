@@ -26,7 +26,7 @@ from .patience import PATIENCE_S
 CLI = [sys.executable, "-m", "shardyard.api.cli"]
 
 
-class Plane:
+class ControlPlane:
     """`shardyard up` as a user starts it, in its own short data folder (Ray's sockets need short paths)."""
 
     def __init__(self) -> None:
@@ -96,9 +96,9 @@ class Plane:
 
 
 @contextlib.contextmanager
-def running_plane(**given: str) -> Iterator[Plane]:
+def running_control_plane(**given: str) -> Iterator[ControlPlane]:
     """A control plane that takes jobs, with further settings. Whatever happens, nothing of it stays."""
-    plane = Plane()
+    plane = ControlPlane()
     plane.given.update(given)
     try:
         plane.up()

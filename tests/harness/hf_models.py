@@ -20,7 +20,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def publish(root: Path, name: str, dtype: str = "float64") -> Path:
+def save_hf_model(root: Path, name: str, dtype: str = "float64") -> Path:
     """The folder of a model, made once below `root`; every parameter (biases and norms too) is away from its usual first value."""
     import torch
     import transformers

@@ -57,7 +57,7 @@ async def store_million(store: Store, job_id: str) -> None:
         await job_rows.set_columns(tx, job_id, done)
 
 
-class Served:
+class LiveServer:
     """The API in a thread of its own. `do` runs a coroutine in its loop."""
 
     def __init__(self, folder: Path) -> None:
@@ -91,22 +91,22 @@ class Served:
     def do(self, work: Coroutine[Any, Any, Any], patience_s: float = PATIENCE_S) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(patience_s)
 
-    def placed(self, spec: dict[str, Any]) -> "Placed":
+    def placed(self, spec: dict[str, Any]) -> "LiveJob":
         """A new job of this spec, on which its dispatcher has just put its hand."""
         return self.do(self._placed(JobSpec.model_validate(spec)))  # type: ignore[no-any-return]
 
-    async def _placed(self, spec: JobSpec) -> "Placed":
+    async def _placed(self, spec: JobSpec) -> "LiveJob":
         async with self.store.write() as tx:
             await nodes.replace(tx, [{**_NODE, "memory_bytes": 1 << 40, "seen_at": time.time()}])
         job, _ = await submitting.submit(self.store, self.settings, spec, None, "", "tester")
         leases = (await admit(self.store, self.settings, "test", None)).leases
-        return Placed(self, job, next(lease for lease in leases if lease.job_id == job.id))
+        return LiveJob(self, job, next(lease for lease in leases if lease.job_id == job.id))
 
 
-class Placed:
+class LiveJob:
     """A job that tells what a test says."""
 
-    def __init__(self, served: Served, job: Job, lease: Lease) -> None:
+    def __init__(self, served: LiveServer, job: Job, lease: Lease) -> None:
         self._served, self.id, self._lease = served, job.id, lease
         self._number = 0
 

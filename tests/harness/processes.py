@@ -5,19 +5,19 @@ from typing import Protocol
 import psutil
 
 
-class Place(Protocol):
+class ProcessHost(Protocol):
     """A control plane with its Ray, or a stage."""
 
     def processes(self) -> list[psutil.Process]: ...
 
 
-def trainers(place: Place) -> list[psutil.Process]:
+def trainers(place: ProcessHost) -> list[psutil.Process]:
     """The fork servers' children: they have their command line."""
     servers = [p for p in place.processes() if "shardyard.workers.forkserver" in _command(p)]
     return [p for p in servers if _parent(p) in {server.pid for server in servers}]
 
 
-def actors(place: Place, kind: str) -> list[psutil.Process]:
+def actors(place: ProcessHost, kind: str) -> list[psutil.Process]:
     """Actors of one class, by their title. It hides whose they are from a control plane, so raylets' children count too."""
     mine = place.processes()
     children = [child for p in mine if "raylet" in " ".join(_command(p)[:1]) for child in _children(p)]

@@ -9,7 +9,7 @@ import time
 import torch
 
 
-class Resting(torch.nn.Module):
+class SlowModel(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed = torch.nn.Embedding(256, 16)
@@ -21,7 +21,7 @@ class Resting(torch.nn.Module):
 """
 
 
-def resting(folder: Path) -> dict[str, Any]:
+def write_slow_model(folder: Path) -> dict[str, Any]:
     """The `train.model` of a spec, whose code is written into `folder`. It has no plan for a tensor degree."""
-    (folder / "resting.py").write_text(CODE)
-    return {"import": "resting:Resting", "code": str(folder)}
+    (folder / "slow_model.py").write_text(CODE)
+    return {"import": "slow_model:SlowModel", "code": str(folder)}

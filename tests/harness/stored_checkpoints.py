@@ -12,14 +12,14 @@ from shardyard.workers.storage.local_folder import LocalFolder
 FILE = "rank-00000"
 
 
-def saved(root: Path, step: int, content: bytes | None = None) -> dict[str, Any]:
+def save_checkpoint(root: Path, step: int, content: bytes | None = None) -> dict[str, Any]:
     """A whole checkpoint that holds no tensors."""
     content = f"weights of step {step}".encode() if content is None else content
-    LocalFolder(str(place(root, step))).write(FILE, memoryview(content))
+    LocalFolder(str(checkpoint_path(root, step))).write(FILE, memoryview(content))
     return _told(root, Manifest(step, {}, {}, {FILE: File(len(content), hashlib.sha256(content).hexdigest(), ())}))
 
 
-def saved_model(root: Path, step: int, tokenizer: str = "bytes", seq_len: int = 64) -> dict[str, Any]:
+def save_model_checkpoint(root: Path, step: int, tokenizer: str = "bytes", seq_len: int = 64) -> dict[str, Any]:
     """A whole checkpoint of a small Llama, as one rank saves it that trained on sequences of `seq_len`."""
     import torch
 
@@ -37,38 +37,38 @@ def saved_model(root: Path, step: int, tokenizer: str = "bytes", seq_len: int = 
     image = StagingBuffer(shares, torch.device("cpu"))
     image.take()
     content = bytes(image.content())
-    LocalFolder(str(place(root, step))).write(FILE, memoryview(content))
+    LocalFolder(str(checkpoint_path(root, step))).write(FILE, memoryview(content))
     file = File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.slices))
     training = {"model": arch.model_dump(), "tokenizer": tokenizer, "data": {"seq_len": seq_len}}
     return _told(root, Manifest(step, training, image.tensors, {FILE: file}))
 
 
-def stuck(root: Path, step: int) -> dict[str, Any]:
+def save_blocked_checkpoint(root: Path, step: int) -> dict[str, Any]:
     """A checkpoint of which a file is a pipe: who compares it stands there until somebody has written and gone."""
-    place(root, step).mkdir(parents=True)
-    os.mkfifo(place(root, step) / FILE)
+    checkpoint_path(root, step).mkdir(parents=True)
+    os.mkfifo(checkpoint_path(root, step) / FILE)
     return _told(root, Manifest(step, {}, {}, {FILE: File(0, hashlib.sha256(b"").hexdigest(), ())}))
 
 
-def unstick(root: Path, step: int) -> None:
+def unblock_checkpoint(root: Path, step: int) -> None:
     """The pipe becomes the file that the manifest tells of."""
-    (place(root, step) / FILE).unlink()
-    (place(root, step) / FILE).touch()
+    (checkpoint_path(root, step) / FILE).unlink()
+    (checkpoint_path(root, step) / FILE).touch()
 
 
-def damage(root: Path, step: int) -> None:
+def flip_checkpoint_bit(root: Path, step: int) -> None:
     """Flip a bit of its file."""
-    file = place(root, step) / FILE
+    file = checkpoint_path(root, step) / FILE
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
 
 
-def place(root: Path, step: int) -> Path:
+def checkpoint_path(root: Path, step: int) -> Path:
     return root / f"step-{step:08d}"
 
 
 def _told(root: Path, manifest: Manifest) -> dict[str, Any]:
-    path = LocalFolder(str(place(root, manifest.step)))
+    path = LocalFolder(str(checkpoint_path(root, manifest.step)))
     write(path, manifest)
     return {"step": manifest.step, "path": path.where, "bytes": 4_000_000, "seconds": 0.5, "held_s": 0.01}

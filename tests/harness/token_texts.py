@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-def words(root: Path, vocab: int, seq_len: int = 24, count: int = 20_000) -> dict[str, Any]:
+def write_token_text(root: Path, vocab: int, seq_len: int = 24, count: int = 20_000) -> dict[str, Any]:
     """The `data` of a spec: `count` words drawn evenly out of `vocab`, and the tokenizer that knows them."""
     text, tokenizer = root / f"words-{vocab}.txt", root / f"words-{vocab}.json"
     if not text.exists():

@@ -6,7 +6,7 @@ from typing import Any
 MS = 1000.0  # µs
 
 
-def part(
+def trace_part(
     trace: str,
     rank: int,
     step: int,
@@ -59,16 +59,18 @@ def _pipeline(rank: int, ranks: int, microbatches: int) -> dict[str, Any]:
     return {"place": rank, "bubble_measured": 0.2 + rank / 100, "bubble_simulated": 0.2, "ideal": forward + backward}
 
 
-def whole(
+def trace_events(
     trace: str, steps: Sequence[int] = (5, 6, 7), ranks: int = 2, **changes: Any
 ) -> list[tuple[str, dict[str, Any]]]:
     """All that a gang tells of a trace, its end too."""
-    parts = [("trace", part(trace, rank, step, ranks=ranks, **changes)) for step in steps for rank in range(ranks)]
+    parts = [
+        ("trace", trace_part(trace, rank, step, ranks=ranks, **changes)) for step in steps for rank in range(ranks)
+    ]
     return [*parts, ("trace_finished", {"id": trace, "done": True, "message": "", "steps": [steps[0], steps[-1]]})]
 
 
-def crowded(trace: str, rank: int, step: int, spans: int = 4000) -> dict[str, Any]:
+def crowded_trace_part(trace: str, rank: int, step: int, spans: int = 4000) -> dict[str, Any]:
     """A rank's step with as many spans as one may have, all of different lengths and names."""
-    event = part(trace, rank, step)
+    event = trace_part(trace, rank, step)
     told = [[0, "forward", f"layers.{n}.forward", 10.0 * n, 1.0 + n % 97 / 10, n % 32, rank] for n in range(spans)]
     return event | {"spans": told, "seconds": spans / 1e5, "sums": {"forward": spans / 1e5}}

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from harness.events import whole_event
-from harness.trace_events import whole
+from harness.trace_events import trace_events
 
 from shardyard.service.cluster.interface import GangOrder, Pull, UserOrder
 from shardyard.service.errors import ClusterError, GangLost
@@ -54,7 +54,7 @@ class Gang:
         if isinstance(order, Fault):
             await self.tell("fault", id=order.id, fault=order.kind, done=True, message="it was done", step=1)
         else:
-            for kind, data in whole(order.id, range(1, order.steps + 1)):
+            for kind, data in trace_events(order.id, range(1, order.steps + 1)):
                 await self.tell(kind, **data)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.hf_models import MODELS, publish
+from harness.hf_models import MODELS, save_hf_model
 from harness.ranks import group, spawn, train
 
 from .test_layouts import assert_equal
@@ -27,7 +27,7 @@ TOKENS = np.random.default_rng(5).integers(0, 256, (4, 32))
 @pytest.fixture(scope="session")
 def published(root: Path) -> Callable[[str], Path]:
     """`published(name, dtype)`: the folder of that model."""
-    return lambda name, dtype="float64": publish(root, name, dtype)
+    return lambda name, dtype="float64": save_hf_model(root, name, dtype)
 
 
 def theirs(folder: Path, dtype: str = "float64") -> Any:

@@ -41,7 +41,7 @@ def test_masters_are_the_seeds_values(root: Path, make_spec: Make) -> None:
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_masters_are_the_files_values(name: str, root: Path, make_spec: Make) -> None:
-    folder = publish(root, name, "float32")
+    folder = save_hf_model(root, name, "float32")
     for case, arch, shards in _begun(root, make_spec, LAYOUTS, model={"from": str(folder)}):
         for parameter, _, offset, found in shards:
             expected = _rectangle(_stored(folder, arch.family, parameter), offset, found.shape)

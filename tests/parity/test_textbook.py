@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.hf_models import publish
+from harness.hf_models import save_hf_model
 from harness.ranks import train
 from harness.textbook import Record, Textbook
 
@@ -71,7 +71,7 @@ def spec_of(root: Path) -> Callable[..., dict[str, Any]]:
     data = {"source": "text", "files": files, "seq_len": 32, "validation": 0.3}
 
     def make(model: str, layout: dict[str, Any], **changes: Any) -> dict[str, Any]:
-        return {**COMMON, "model": {"from": str(publish(root, model))}, "data": data, "layout": layout, **changes}
+        return {**COMMON, "model": {"from": str(save_hf_model(root, model))}, "data": data, "layout": layout, **changes}
 
     return make
 

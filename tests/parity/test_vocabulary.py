@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from harness.models import GPT2, LLAMA, MIXTURE
 from harness.ranks import train
-from harness.token_texts import words
+from harness.token_texts import write_token_text
 
 from .test_layouts import assert_equal
 
@@ -57,7 +57,7 @@ CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_equals_one_process(name: str, root: Path, make_spec: Make, one_process: Make) -> None:
     vocab, model, layout = CASES[name]
-    given = {"model": model, "data": words(root, vocab), "loss": TERMS, "global_batch": 8, "steps": 3}
+    given = {"model": model, "data": write_token_text(root, vocab), "loss": TERMS, "global_batch": 8, "steps": 3}
     expected = one_process(make_spec({}, **given))
     assert_equal(train(make_spec(layout, **given), root), expected, 1e-10)
     plan = dict(expected["events"])["plan"]
@@ -69,7 +69,7 @@ def test_equals_one_process(name: str, root: Path, make_spec: Make, one_process:
 def test_few_words_in_bf16_follow_float32(
     zero: int, model: Any, root: Path, make_spec: Make, one_process: Make
 ) -> None:
-    given = {"model": model, "data": words(root, 9), "global_batch": 8, "steps": 3}
+    given = {"model": model, "data": write_token_text(root, 9), "global_batch": 8, "steps": 3}
     given |= {"optimizer": {"name": "sgd", "lr": 0.1}, "eval": {"batches": 1}}
     expected = one_process(make_spec({}, precision="fp32", **given))
     found = train(make_spec({"tensor": 4, "data": 2, "zero": zero}, precision="bf16", **given), root)
@@ -85,7 +85,7 @@ def test_goes_on_at_other_degrees_and_exports_the_vocabulary(tied: bool, root: P
 
     given = {
         "model": {**SIX, "layers": 2, "tied": tied},
-        "data": words(root, 257),
+        "data": write_token_text(root, 257),
         "global_batch": 8,
         "schedule": {"name": "constant", "warmup": 2},  # whatever the number of steps
         "checkpoint": {"every": 4, "keep": 9},

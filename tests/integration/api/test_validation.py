@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 import yaml
-from harness.stored_checkpoints import place, saved
+from harness.stored_checkpoints import checkpoint_path, save_checkpoint
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from shardyard.api.cli.main import run
@@ -110,16 +110,16 @@ async def test_a_broken_manifest_names_the_checkpoint_before_it(
     api: httpx2.AsyncClient, tmp_path: Path, spoil: Any
 ) -> None:
     for step in (5, 10):
-        saved(tmp_path, step)
+        save_checkpoint(tmp_path, step)
     wanted = train(resume_from=str(tmp_path), resume_data="restart")
     assert (await api.post("/v1/jobs", json=wanted)).status_code == 201
-    spoil(place(tmp_path, 10) / MANIFEST)
+    spoil(checkpoint_path(tmp_path, 10) / MANIFEST)
     code, field, remedy = await refused(api, wanted)
     assert (code, field) == ("checkpoint_damaged", "train.resume_from")
-    assert remedy.endswith(str(place(tmp_path, 5)))
-    older = train(resume_from=str(place(tmp_path, 5)), resume_data="restart")
+    assert remedy.endswith(str(checkpoint_path(tmp_path, 5)))
+    older = train(resume_from=str(checkpoint_path(tmp_path, 5)), resume_data="restart")
     assert (await api.post("/v1/jobs", json=older)).status_code == 201
-    garbage(place(tmp_path, 5) / MANIFEST)
+    garbage(checkpoint_path(tmp_path, 5) / MANIFEST)
     assert "another one" in (await refused(api, wanted))[2]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.stored_checkpoints import place, saved, saved_model
+from harness.stored_checkpoints import checkpoint_path, save_checkpoint, save_model_checkpoint
 
 from shardyard.strategies.layout import Refusal
 from shardyard.workers.checkpoint.errors import CheckpointError
@@ -31,9 +31,9 @@ def theirs(folder: Path) -> str:
 
 
 def test_the_likeliest_text_is_that_of_transformers(tmp_path: Path) -> None:
-    saved_model(tmp_path, 1, seq_len=CONTEXT)
-    export(folder_at(str(place(tmp_path, 1))), folder_at(str(tmp_path / "out")))
-    writer = of_checkpoint(folder_at(str(place(tmp_path, 1))))
+    save_model_checkpoint(tmp_path, 1, seq_len=CONTEXT)
+    export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out")))
+    writer = of_checkpoint(folder_at(str(checkpoint_path(tmp_path, 1))))
     exported = of_export(tmp_path / "out")
     assert (writer.context, exported.context) == (CONTEXT, 2048)
     expected = theirs(tmp_path / "out")
@@ -42,8 +42,8 @@ def test_the_likeliest_text_is_that_of_transformers(tmp_path: Path) -> None:
 
 
 def test_a_seed_draws_the_same_text_again(tmp_path: Path) -> None:
-    saved_model(tmp_path, 1, seq_len=CONTEXT)
-    writer = of_checkpoint(folder_at(str(place(tmp_path, 1))))
+    save_model_checkpoint(tmp_path, 1, seq_len=CONTEXT)
+    writer = of_checkpoint(folder_at(str(checkpoint_path(tmp_path, 1))))
     first, again, other = (writer.write("", Draw(20, 1.0, seed)) for seed in (1, 1, 2))
     assert first == again != other
     assert writer.write(PROMPT, Draw(20, 1e-6)) == writer.write(PROMPT, Draw(20, 0.0)), "cold is greedy"
@@ -51,11 +51,11 @@ def test_a_seed_draws_the_same_text_again(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_sampled_says_why(tmp_path: Path) -> None:
-    saved(tmp_path, 1)
+    save_checkpoint(tmp_path, 1)
     with pytest.raises(CheckpointError, match="module of your own"):
-        of_checkpoint(folder_at(str(place(tmp_path, 1))))
-    saved_model(tmp_path, 2)
-    checkpoint = folder_at(str(place(tmp_path, 2)))
+        of_checkpoint(folder_at(str(checkpoint_path(tmp_path, 1))))
+    save_model_checkpoint(tmp_path, 2)
+    checkpoint = folder_at(str(checkpoint_path(tmp_path, 2)))
     with pytest.raises(DataError) as missing:
         of_checkpoint(checkpoint, str(tmp_path / "nowhere.json"))
     assert missing.value.code == "missing_file"
@@ -65,8 +65,8 @@ def test_what_cannot_be_sampled_says_why(tmp_path: Path) -> None:
 
 def test_it_ends_with_the_document(tmp_path: Path) -> None:
     """Every logit is the same, so that the likeliest token is the first one: the end of a text."""
-    saved_model(tmp_path, 1)
-    writer = of_checkpoint(folder_at(str(place(tmp_path, 1))), str(words(tmp_path / "tokenizer.json", 200)))
+    save_model_checkpoint(tmp_path, 1)
+    writer = of_checkpoint(folder_at(str(checkpoint_path(tmp_path, 1))), str(words(tmp_path / "tokenizer.json", 200)))
     for value in writer.model.parameters():
         value.zero_()
     assert writer.tokenizer.end == 0

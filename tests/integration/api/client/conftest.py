@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from harness.rank_metrics import slowed
-from harness.trace_events import whole
+from harness.rank_metrics import slow_rank_events
+from harness.trace_events import trace_events
 
 from shardyard.api.client import Client
 
@@ -23,7 +23,7 @@ def told(plane: Plane, client: Client) -> Iterator[tuple[str, str]]:
     gang.steps(1, 20)
     gang.log(0, 1, "all is well", "ERROR: out of cheese", "on it goes")
     gang.log(1, 1, "error: none here")
-    gang.tell(*slowed(2, 20, slow=1), ("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0}))
+    gang.tell(*slow_rank_events(2, 20, slow=1), ("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0}))
     trace = client.trace(job).id
-    gang.tell(*whole(trace))
+    gang.tell(*trace_events(trace))
     yield job, trace

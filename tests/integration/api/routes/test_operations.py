@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.stored_checkpoints import FILE, damage, place, saved, saved_model
+from harness.stored_checkpoints import (
+    FILE,
+    checkpoint_path,
+    flip_checkpoint_bit,
+    save_checkpoint,
+    save_model_checkpoint,
+)
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import AsyncClient, Client
@@ -25,7 +31,7 @@ def job(plane: Plane, client: Client, tmp_path: Path) -> str:
     made = client.submit(SPEC).id
     gang = Gang(plane, made)
     gang.state("running")
-    gang.tell(("checkpoint", saved(tmp_path / made, 10)))
+    gang.tell(("checkpoint", save_checkpoint(tmp_path / made, 10)))
     return made
 
 
@@ -78,9 +84,12 @@ def shelf(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
     folder = tmp_path / made
     gang = Gang(plane, made)
     gang.state("running")
-    gang.tell(("checkpoint", saved_model(folder, 10)), *(("checkpoint", saved(folder, step)) for step in (20, 30, 40)))
-    damage(folder, 30)
-    folder_at(str(place(folder, 40))).remove_all()
+    gang.tell(
+        ("checkpoint", save_model_checkpoint(folder, 10)),
+        *(("checkpoint", save_checkpoint(folder, step)) for step in (20, 30, 40)),
+    )
+    flip_checkpoint_bit(folder, 30)
+    folder_at(str(checkpoint_path(folder, 40))).remove_all()
     return made, folder
 
 
@@ -147,7 +156,9 @@ def test_the_command_line_has_the_cluster_verify_and_export(
     told = capsys.readouterr().out
     assert str(folder / "export-00000010-bf16") in told and "KiB of bf16 in 1 file" in told
     assert run(["export", f"{job}@10", str(tmp_path / "by-step")]) == 0
-    assert str(place(folder, 10)) in capsys.readouterr().out and (tmp_path / "by-step" / "config.json").is_file()
+    assert (
+        str(checkpoint_path(folder, 10)) in capsys.readouterr().out and (tmp_path / "by-step" / "config.json").is_file()
+    )
     for refused, told in (
         (["export", f"{job}@11", str(tmp_path / "out")], "no checkpoint of step 11"),
         (["export", f"{job}@40", str(tmp_path / "out")], "--on-cluster"),
@@ -155,7 +166,7 @@ def test_the_command_line_has_the_cluster_verify_and_export(
         (["export", f"{job}@40", "--on-cluster"], "was removed"),
         (["export", f"{job}@11", "--on-cluster"], "no checkpoint of step 11"),
         (["export", f"{job}@10", str(tmp_path / "out"), "--on-cluster"], "Leave out OUT"),
-        (["export", str(place(folder, 10))], "--on-cluster"),
+        (["export", str(checkpoint_path(folder, 10))], "--on-cluster"),
     ):
         assert run(refused) == 1
         assert told in capsys.readouterr().err, refused

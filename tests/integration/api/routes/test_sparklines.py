@@ -6,6 +6,7 @@ from shardyard.api.client import Client
 
 from ..conftest import SPEC, Gang, Plane, ask, problem
 
+
 def test_outlines_of_many_jobs_are_one_answer(plane: Plane, client: Client) -> None:
     ids = []
     for name, steps in (("long", 20), ("short", 3)):
@@ -29,6 +30,4 @@ async def test_outlines_are_asked_for_by_job(api: httpx2.AsyncClient) -> None:
     for params in ({}, {"job": ["x"] * 201}):
         [error] = problem(await api.get("/v1/sparklines", params=params), 422, "invalid_request")["errors"]
         assert error["field"] == "job" and error["remedy"]
-    assert (await api.get("/v1/sparklines", params={"job": ["x"] * 200})).json() == {"items": []}
-
-
+    assert (await api.get("/v1/outlines", params={"job": ["x"] * 200})).json() == {"items": []}

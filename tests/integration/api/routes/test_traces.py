@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
-from harness.trace_events import crowded, part, whole
+from harness.trace_events import crowded_trace_part, trace_events, trace_part
 
 from shardyard.api.client import ApiError, AsyncClient, Client
 
@@ -31,7 +31,7 @@ def test_a_trace_is_asked_for_once_by_its_key_and_told_once(running: tuple[str, 
         with pytest.raises(ApiError) as refused:
             client.trace(job, **wrong)
         assert refused.value.code == code and refused.value.errors[0].field and refused.value.errors[0].remedy
-    gang.tell(*whole(asked.id))
+    gang.tell(*trace_events(asked.id))
     [done] = client.job(job).traces().items
     assert (done.id, done.state, done.parts, done.first_step, done.last_step) == (asked.id, "done", 6, 5, 7)
     second = client.job(job).trace(steps=1)
@@ -48,7 +48,7 @@ def test_a_trace_is_asked_for_once_by_its_key_and_told_once(running: tuple[str, 
 async def test_both_clients_read_a_trace(running: tuple[str, Gang], plane: Plane, client: Client) -> None:
     job, gang = running
     trace = client.trace(job).id
-    gang.tell(*whole(trace, slower_ms=0))
+    gang.tell(*trace_events(trace, slower_ms=0))
     found = client.trace_summary(job, trace)
     assert [step.step for step in found.steps] == [5, 6, 7] and found.bubble_simulated == 0.2
     assert client.job(job).trace_summary(trace, step=6).step == 6
@@ -71,8 +71,8 @@ def test_no_answer_is_large(running: tuple[str, Gang], plane: Plane, client: Cli
     """Of 64 ranks with 4000 spans each, which is what a gang tells at most."""
     job, gang = running
     trace = client.trace(job, steps=20).id
-    gang.tell(*(("trace", crowded(trace, rank, 5)) for rank in range(64)))
-    gang.tell(*(("trace", part(trace, rank, step)) for rank in range(64) for step in range(6, 25)))
+    gang.tell(*(("trace", crowded_trace_part(trace, rank, 5)) for rank in range(64)))
+    gang.tell(*(("trace", trace_part(trace, rank, step)) for rank in range(64) for step in range(6, 25)))
     base = f"{plane.url}/v1/jobs/{job}/traces/{trace}"
     answers = [ask("GET", base + path, timeout=PATIENCE_S) for path in ("", "?step=5", "/spans", "/spans?step=24")]
     assert [answer.status_code for answer in answers] == [200] * 4

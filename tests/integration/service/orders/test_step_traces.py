@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from harness.trace_events import part, whole
+from harness.trace_events import trace_events, trace_part
 
 from shardyard.service.dispatch.retry import lose_attempt
 from shardyard.service.errors import (
@@ -61,7 +61,7 @@ async def test_one_key_is_one_trace(store: Store, gang: Gang) -> None:
 
 async def test_parts_land_once_and_the_end_is_told_once(store: Store, gang: Gang) -> None:
     one = await step_traces.create(store, gang.job.id, 3, None, "me")
-    *parts, end = whole(one.id)
+    *parts, end = trace_events(one.id)
     await gang.tell(*parts[:4])
     half = (await step_traces.page(store, gang.job.id)).items[0]
     assert (half.state, half.parts, half.parts_wanted) == ("open", 4, 6)
@@ -74,13 +74,13 @@ async def test_parts_land_once_and_the_end_is_told_once(store: Store, gang: Gang
     assert event | {"asked_at": 0} == {
         "id": one.id, "done": True, "message": None, "steps": [5, 7], "asked_by": "me", "asked_at": 0,
     }  # fmt: skip
-    await gang.tell(("trace", part(one.id, 0, 8)), ("trace", part("trace-nobody", 0, 8)))
+    await gang.tell(("trace", trace_part(one.id, 0, 8)), ("trace", trace_part("trace-nobody", 0, 8)))
     assert (await step_traces.page(store, gang.job.id)).items[0].parts == 6
 
 
 async def test_a_part_that_cannot_be_understood_is_told_and_the_others_are_kept(store: Store, gang: Gang) -> None:
     one = await step_traces.create(store, gang.job.id, 1, None, "me")
-    await gang.tell(("trace", part(one.id, 0, 5) | {"spans": [["?"]]}), ("trace", part(one.id, 1, 5)))
+    await gang.tell(("trace", trace_part(one.id, 0, 5) | {"spans": [["?"]]}), ("trace", trace_part(one.id, 1, 5)))
     [incident] = [item.data for item in (await tail(store, gang.job.id, Cursor())).items if item.kind == "incident"]
     assert incident["cause"] == "invalid_event"
     assert (await step_traces.page(store, gang.job.id)).items[0].parts == 1
@@ -88,7 +88,7 @@ async def test_a_part_that_cannot_be_understood_is_told_and_the_others_are_kept(
 
 async def test_an_attempt_that_ends_has_failed_its_trace(store: Store, settings: Settings, gang: Gang) -> None:
     one = await step_traces.create(store, gang.job.id, 3, None, "me")
-    await gang.tell(("trace", part(one.id, 0, 5)))
+    await gang.tell(("trace", trace_part(one.id, 0, 5)))
     async with store.write() as tx:
         row = await job_rows.by_id(tx, gang.job.id)
         assert row is not None
@@ -113,7 +113,7 @@ async def test_the_oldest_are_forgotten_with_all_their_parts(store: Store, gang:
     ids = []
     for _ in range(step_traces.KEPT + 2):
         ids.append((await step_traces.create(store, gang.job.id, 1, None, "me")).id)
-        await gang.tell(*whole(ids[-1], steps=[5]))
+        await gang.tell(*trace_events(ids[-1], steps=[5]))
         await asyncio.sleep(0.002)  # ids of one millisecond have no order
     assert ids == sorted(ids)
     first = await step_traces.page(store, gang.job.id, limit=4)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from harness.rank_metrics import sample
+from harness.rank_metrics import rank_metrics_of
 from pydantic_core import to_json
 
 from shardyard.service.dispatch.event_ingest import take_in
@@ -32,9 +32,9 @@ async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: 
         state("starting"),
         state("running"),
         step(1),
-        ("rank_metrics", sample(1)),
+        ("rank_metrics", rank_metrics_of(1)),
         step(2),
-        ("rank_metrics", sample(1, 2)),
+        ("rank_metrics", rank_metrics_of(1, 2)),
     )
     for cut in (4, 6, 6):
         await take_in(store, lease, 1, events[:cut])
@@ -49,7 +49,7 @@ async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: 
 
 async def test_a_rank_is_slow_after_several_samples_however_they_come(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    events = told(state("starting"), *(("rank_metrics", sample(2, n, slow=1)) for n in range(1, 6)))
+    events = told(state("starting"), *(("rank_metrics", rank_metrics_of(2, n, slow=1)) for n in range(1, 6)))
     for cut in (2, 3, 6):
         await take_in(store, lease, 1, events[:cut])
     page = await ranks.samples(store, job.id)
@@ -66,12 +66,14 @@ async def test_what_is_no_sample_is_told_as_an_incident(store: Store, placed: tu
 
 async def test_a_stream_hears_of_the_newest_sample_once(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, told(state("starting"), *(("rank_metrics", sample(1, n)) for n in (1, 2, 3))))
+    await take_in(
+        store, lease, 1, told(state("starting"), *(("rank_metrics", rank_metrics_of(1, n)) for n in (1, 2, 3)))
+    )
     tail = await live_tail.tail(store, job.id, Cursor(), Scope(ranks=True))
     assert [item.data["step"] for item in tail.items if item.kind == "rank_metrics"] == [3]
     again = await live_tail.tail(store, job.id, Cursor.parse(str(tail.cursor)), Scope(ranks=True))
     assert again.items == []
-    await take_in(store, lease, 1, told(("rank_metrics", sample(1, 4)), first=5))
+    await take_in(store, lease, 1, told(("rank_metrics", rank_metrics_of(1, 4)), first=5))
     more = await live_tail.tail(store, job.id, tail.cursor, Scope(ranks=True))
     assert [(item.kind, item.data["n"]) for item in more.items] == [("rank_metrics", 4)]
 
@@ -80,7 +82,8 @@ async def test_of_a_long_job_the_older_half_is_thinned(store: Store, submit: Sub
     job = await submit()
     for first in range(0, 5000, 500):
         rows = [
-            row_of(float(n), 1, Layout(), read(RankMetricsEvent, sample(1, n))) for n in range(first + 1, first + 501)
+            row_of(float(n), 1, Layout(), read(RankMetricsEvent, rank_metrics_of(1, n)))
+            for n in range(first + 1, first + 501)
         ]
         async with store.write() as tx:
             await rank_samples.append(tx, job.id, rows)
@@ -128,7 +131,9 @@ async def test_pages_go_back_to_the_first_sample(store: Store, submit: Submit) -
     job = await submit()
     async with store.write() as tx:
         await rank_samples.append(
-            tx, job.id, [row_of(float(n), 1, Layout(), read(RankMetricsEvent, sample(1, n))) for n in range(1, 6)]
+            tx,
+            job.id,
+            [row_of(float(n), 1, Layout(), read(RankMetricsEvent, rank_metrics_of(1, n))) for n in range(1, 6)],
         )
     first = await ranks.samples(store, job.id, limit=2)
     assert ([one.step for one in first.items], first.next) == ([5, 4], 4)

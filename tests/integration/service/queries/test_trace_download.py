@@ -4,7 +4,7 @@ import gzip
 import json
 
 import pytest
-from harness.trace_events import whole
+from harness.trace_events import trace_events
 
 from shardyard.service.errors import (
     TraceNotFound,
@@ -18,11 +18,11 @@ from ..traced_gang import Gang
 
 async def test_the_file_for_perfetto_holds_every_span_within_its_step(store: Store, gang: Gang) -> None:
     one = await step_traces.create(store, gang.job.id, 3, None, "me")
-    await gang.tell(*whole(one.id))
+    await gang.tell(*trace_events(one.id))
     pieces = [piece async for piece in await trace_download.document(store, gang.job.name, one.id)]
     document = json.loads(gzip.decompress(b"".join(pieces)))
     slices = [slice_ for slice_ in document["traceEvents"] if slice_["ph"] == "X"]
-    told = [event for kind, event in whole(one.id) if kind == "trace"]
+    told = [event for kind, event in trace_events(one.id) if kind == "trace"]
     ideal = sum(len(event["pipeline"]["ideal"]) for event in told)
     assert len(slices) == sum(len(event["spans"]) + 1 for event in told) + ideal
     steps = {

@@ -1,7 +1,7 @@
 """Summaries and spans of step traces, on both databases."""
 
 import pytest
-from harness.trace_events import crowded, part, whole
+from harness.trace_events import crowded_trace_part, trace_events, trace_part
 
 from shardyard.service.errors import (
     TraceNotFound,
@@ -16,10 +16,10 @@ from ..traced_gang import Gang
 
 async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, gang: Gang) -> None:
     one = await step_traces.create(store, gang.job.id, 3, None, "me")
-    *parts, end = whole(one.id)
+    *parts, end = trace_events(one.id)
     for kind, event in list(parts):
         if event["rank"] == 1:
-            slowed = part(one.id, 1, event["step"], slower_ms=50)
+            slowed = trace_part(one.id, 1, event["step"], slower_ms=50)
             parts[parts.index((kind, event))] = (kind, slowed)
     await gang.tell(*parts, end)
     found = await trace_reading.summary(store, gang.job.id, one.id)
@@ -39,10 +39,10 @@ async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, g
 
 async def test_spans_are_those_that_were_told_on_one_clock(store: Store, gang: Gang) -> None:
     one = await step_traces.create(store, gang.job.id, 1, None, "me")
-    await gang.tell(*whole(one.id, steps=[5]))
+    await gang.tell(*trace_events(one.id, steps=[5]))
     found = await trace_reading.spans(store, gang.job.id, one.id)
     assert (found.step, found.dropped, [rank.began_us for rank in found.ranks]) == (5, 0, [0, 1])
-    event = part(one.id, 1, 5)
+    event = trace_part(one.id, 1, 5)
     shown = [
         [lane, found.categories[category], found.names[name], start - 1, length, microbatch, stage]
         for lane, category, name, start, length, microbatch, stage in found.ranks[1].spans
@@ -60,12 +60,12 @@ async def test_spans_are_those_that_were_told_on_one_clock(store: Store, gang: G
 
 async def test_of_too_many_spans_the_shortest_are_left_out_and_counted(store: Store, gang: Gang) -> None:
     one = await step_traces.create(store, gang.job.id, 1, None, "me")
-    await gang.tell(*(("trace", crowded(one.id, rank, 5)) for rank in range(4)))
+    await gang.tell(*(("trace", crowded_trace_part(one.id, rank, 5)) for rank in range(4)))
     found = await trace_reading.spans(store, gang.job.id, one.id)
     kept = [span for rank in found.ranks for span in rank.spans]
     assert len(kept) > 3000 and len(kept) + found.dropped == 16_000
     shortest = min(span[4] for span in kept)
-    told = [round(span[4]) for rank in range(4) for span in crowded(one.id, rank, 5)["spans"]]
+    told = [round(span[4]) for rank in range(4) for span in crowded_trace_part(one.id, rank, 5)["spans"]]
     assert sum(length > shortest for length in told) <= len(kept)
     few = await trace_reading.spans(store, gang.job.id, one.id, window=Window(0, 1_000))
     assert few.dropped == 0 and all(len(rank.spans) > 90 for rank in few.ranks)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from harness.patience import PATIENCE_S
-from harness.stored_checkpoints import place, saved
+from harness.stored_checkpoints import checkpoint_path, save_checkpoint
 
 from shardyard.service.cluster.interface import Cluster
 from shardyard.service.errors import GangLost
@@ -146,8 +146,8 @@ async def test_nodes_tell_what_they_have_and_what_is_taken(either: Cluster) -> N
 
 
 async def test_an_operation_says_what_it_found(either: Cluster, tmp_path: Path) -> None:
-    saved(tmp_path, 1)
+    save_checkpoint(tmp_path, 1)
     (node, *_) = await either.nodes()
-    asked = [Operation(f"op-{step}", "verify", str(place(tmp_path, step))) for step in (1, 2)]
+    asked = [Operation(f"op-{step}", "verify", str(checkpoint_path(tmp_path, step))) for step in (1, 2)]
     whole, absent = await asyncio.gather(*(either.perform(operation, node.id) for operation in asked))
     assert [outcome.result and outcome.result["verdict"] for outcome in (whole, absent)] == ["whole", "removed"]

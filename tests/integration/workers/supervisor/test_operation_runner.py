@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
-from harness.stored_checkpoints import FILE, damage, place, saved, saved_model, stuck, unstick
+from harness.stored_checkpoints import (
+    FILE,
+    checkpoint_path,
+    flip_checkpoint_bit,
+    save_blocked_checkpoint,
+    save_checkpoint,
+    save_model_checkpoint,
+    unblock_checkpoint,
+)
 
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.dispatch.dispatcher import Dispatcher
@@ -95,10 +103,10 @@ async def test_the_cluster_verifies_and_exports_what_an_ended_job_has_saved(
 ) -> None:
     quick = settings.model_copy(update={"poll_s": 0.1, "operations_at_once": 2})
     async with opened(database_url) as store:
-        told = [saved_model(tmp_path, 10), saved_model(tmp_path, 20), saved(tmp_path, 30)]
+        told = [save_model_checkpoint(tmp_path, 10), save_model_checkpoint(tmp_path, 20), save_checkpoint(tmp_path, 30)]
         job, [whole, damaged, removed] = await ended_job(store, quick, *told)
-        damage(tmp_path, 20)
-        folder_at(str(place(tmp_path, 30))).remove_all()
+        flip_checkpoint_bit(tmp_path, 20)
+        folder_at(str(checkpoint_path(tmp_path, 30))).remove_all()
         request = [OperationRequest("verify", n) for n in (whole, damaged, removed)]
         request += [
             OperationRequest("export", n, dtype) for n, dtype in ((whole, "fp32"), (whole, "bf16"), (damaged, "fp32"))
@@ -121,7 +129,7 @@ async def test_the_cluster_verifies_and_exports_what_an_ended_job_has_saved(
         made = one.exported
         assert made is not None and made.path == str(tmp_path / name)
         by_hand = tmp_path / f"by-hand-{made.dtype}"
-        written = export(folder_at(str(place(tmp_path, 10))), folder_at(str(by_hand)), made.dtype)
+        written = export(folder_at(str(checkpoint_path(tmp_path, 10))), folder_at(str(by_hand)), made.dtype)
         assert made == Exported(**vars(written) | {"path": made.path, "dtype": made.dtype})
         assert contents(tmp_path / name) == contents(by_hand)
     assert again.exported == found[3].exported and again.id != found[3].id
@@ -138,10 +146,10 @@ async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
     """The checkpoint holds a pipe, at which the task stands as long as the test likes."""
     quick = settings.model_copy(update={"poll_s": 0.1, "lease_s": 5.0})
     async with opened(database_url) as store:
-        job, [n] = await ended_job(store, quick, stuck(tmp_path, 10))
+        job, [n] = await ended_job(store, quick, save_blocked_checkpoint(tmp_path, 10))
         asked = await create(store, job, OperationRequest("verify", n), None, "me")
         async with dispatching(store, quick, cluster):
-            pipe = await reader_of(place(tmp_path, 10) / FILE)
+            pipe = await reader_of(checkpoint_path(tmp_path, 10) / FILE)
             assert (await checkpoint_operations.one(store, job, asked.id)).state == "running"
         await until(lambda: left(pipe), "the task's end with its dispatcher, which ended in order")
         back = await row_of(store, job, asked)
@@ -152,7 +160,7 @@ async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
         )
         killed = subprocess.Popen([sys.executable, str(HERE / "dispatching.py"), given])
         try:
-            pipe = await reader_of(place(tmp_path, 10) / FILE)
+            pipe = await reader_of(checkpoint_path(tmp_path, 10) / FILE)
         finally:
             killed.send_signal(signal.SIGKILL)
             killed.wait()
@@ -160,7 +168,7 @@ async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
         dead = await row_of(store, job, asked)
         assert (dead["state"], dead["tries"]) == ("running", 1) and dead["lease_token"]
 
-        unstick(tmp_path, 10)
+        unblock_checkpoint(tmp_path, 10)
         async with dispatching(store, quick, cluster):
             found = await settled(store, job, asked)
         assert (found.state, found.verified and found.verified.verdict) == ("done", "whole")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.stored_checkpoints import place, saved_model
+from harness.stored_checkpoints import checkpoint_path, save_model_checkpoint
 
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.storage.open_folder import folder_at
@@ -41,8 +41,8 @@ def test_a_chat_template_survives(tmp_path: Path, published: Path, where: str) -
         (published / "chat_template.jinja").write_text(TEMPLATE)
     else:
         config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": TEMPLATE}))
-    saved_model(tmp_path, 1, tokenizer=str(published / "tokenizer.json"))
-    made = Path(export(folder_at(str(place(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
+    save_model_checkpoint(tmp_path, 1, tokenizer=str(published / "tokenizer.json"))
+    made = Path(export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
     found = AutoTokenizer.from_pretrained(made)
     assert found.apply_chat_template(CHAT, tokenize=False) == "<|im_start|>user\na b<|im_end|>\n"
     assert (found.eos_token, found.model_max_length) == ("<|im_end|>", 77)
@@ -54,8 +54,8 @@ def test_a_chat_template_survives(tmp_path: Path, published: Path, where: str) -
 def test_a_tokenizer_alone_has_its_end_of_text(tmp_path: Path, published: Path) -> None:
     alone = tmp_path / "mine.json"
     (published / "tokenizer.json").rename(alone)
-    saved_model(tmp_path, 1, tokenizer=str(alone))
-    made = Path(export(folder_at(str(place(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
+    save_model_checkpoint(tmp_path, 1, tokenizer=str(alone))
+    made = Path(export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(tmp_path / "out"))).path)
     config = json.loads((made / "tokenizer_config.json").read_text())
     assert config == {"eos_token": "<|endoftext|>", "tokenizer_class": "PreTrainedTokenizerFast"}
     assert json.loads((made / "generation_config.json").read_text())["eos_token_id"] == 0

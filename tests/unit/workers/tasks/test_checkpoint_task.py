@@ -3,7 +3,13 @@
 from pathlib import Path
 
 import pytest
-from harness.stored_checkpoints import FILE, damage, place, saved, saved_model
+from harness.stored_checkpoints import (
+    FILE,
+    checkpoint_path,
+    flip_checkpoint_bit,
+    save_checkpoint,
+    save_model_checkpoint,
+)
 
 from shardyard.workers.huggingface.export import export
 from shardyard.workers.storage.open_folder import folder_at
@@ -15,15 +21,15 @@ def verify(path: Path) -> Outcome:
 
 
 def exported(shelf: Path, step: int, dtype: str = "fp32") -> Outcome:
-    return perform(Operation("op", "export", str(place(shelf, step)), str(shelf / "out"), dtype))  # type: ignore[arg-type]
+    return perform(Operation("op", "export", str(checkpoint_path(shelf, step)), str(shelf / "out"), dtype))  # type: ignore[arg-type]
 
 
 def test_a_checkpoint_is_found_whole_damaged_or_removed(tmp_path: Path) -> None:
     for step in (1, 2, 3):
-        saved(tmp_path, step)
-    damage(tmp_path, 2)
-    (place(tmp_path, 3) / "manifest.json").write_text("{}")
-    found = [verify(place(tmp_path, step)).result for step in (1, 2, 3, 4)]
+        save_checkpoint(tmp_path, step)
+    flip_checkpoint_bit(tmp_path, 2)
+    (checkpoint_path(tmp_path, 3) / "manifest.json").write_text("{}")
+    found = [verify(checkpoint_path(tmp_path, step)).result for step in (1, 2, 3, 4)]
     assert all(found)
     assert [(one["verdict"], one["damaged"]) for one in found if one] == [
         ("whole", []),
@@ -36,16 +42,16 @@ def test_a_checkpoint_is_found_whole_damaged_or_removed(tmp_path: Path) -> None:
 
 
 def test_an_export_is_what_the_command_writes_and_is_kept(tmp_path: Path) -> None:
-    saved_model(tmp_path, 1)
+    save_model_checkpoint(tmp_path, 1)
     made = exported(tmp_path, 1).result
     assert made
     by_hand = tmp_path / "by-hand"
-    written = export(folder_at(str(place(tmp_path, 1))), folder_at(str(by_hand)))
+    written = export(folder_at(str(checkpoint_path(tmp_path, 1))), folder_at(str(by_hand)))
     assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == {
         file.name: file.read_bytes() for file in by_hand.iterdir()
     }
     assert made == {**vars(written), "path": str(tmp_path / "out"), "dtype": "fp32"}
-    folder_at(str(place(tmp_path, 1))).remove_all()
+    folder_at(str(checkpoint_path(tmp_path, 1))).remove_all()
     assert exported(tmp_path, 1).result == made
 
 
@@ -53,16 +59,16 @@ def test_an_export_is_what_the_command_writes_and_is_kept(tmp_path: Path) -> Non
     ("step", "code"), [(2, "checkpoint_damaged"), (3, "checkpoint_removed"), (4, "checkpoint_unusable")]
 )
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(tmp_path: Path, step: int, code: str) -> None:
-    saved_model(tmp_path, 2)
-    damage(tmp_path, 2)
-    saved(tmp_path, 4)
+    save_model_checkpoint(tmp_path, 2)
+    flip_checkpoint_bit(tmp_path, 2)
+    save_checkpoint(tmp_path, 4)
     error = exported(tmp_path, step).error
     assert error and error["code"] == code and error["message"] and error["remedy"]
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["step-00000002", "step-00000004"]
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    saved_model(tmp_path, 1)
+    save_model_checkpoint(tmp_path, 1)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes").touch()
     error = exported(tmp_path, 1).error

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from harness.stored_checkpoints import damage, saved
+from harness.stored_checkpoints import flip_checkpoint_bit, save_checkpoint
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
@@ -65,9 +65,9 @@ def told(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
     job = client.submit(SPEC)
     gang = Gang(plane, job.id)
     root = tmp_path / "checkpoints" / job.id
-    gang.tell(*(("checkpoint", saved(root, step)) for step in (10, 20, 30)))
+    gang.tell(*(("checkpoint", save_checkpoint(root, step)) for step in (10, 20, 30)))
     LocalFolder(str(root / "step-00000010")).remove_all()
-    damage(root, 20)
+    flip_checkpoint_bit(root, 20)
     return job.id, root
 
 

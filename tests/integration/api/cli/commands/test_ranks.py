@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from harness.rank_metrics import sample, slowed
+from harness.rank_metrics import rank_metrics_of, slow_rank_events
 
 from shardyard.api.cli.main import run
 from shardyard.api.client import Client
@@ -30,7 +30,7 @@ def test_ranks_are_told_by_their_place_and_the_slow_one_is_named(
     assert run(["ranks", found]) == 0
     told = capsys.readouterr()
     assert told.out == "" and f"shardyard show {found}" in told.err
-    gang.tell(("rank_metrics", sample(8, 10)), *slowed(8, 20, slow=3))
+    gang.tell(("rank_metrics", rank_metrics_of(8, 10)), *slow_rank_events(8, 20, slow=3))
     assert run(["ranks", found]) == 0
     told = capsys.readouterr()
     head, *rows = [line.split() for line in told.out.splitlines()]
@@ -52,7 +52,7 @@ def test_512_ranks_are_one_page(plane: Plane, client: Client, capsys: pytest.Cap
     found = client.submit(SPEC).id  # its own layout has two: the axes of so many are not known
     gang = Gang(plane, found)
     gang.state("running")
-    gang.tell(*slowed(512, 20, slow=300))
+    gang.tell(*slow_rank_events(512, 20, slow=300))
     assert run(["ranks", found, "--slowest", "2"]) == 0
     head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert (head[:2], len(rows), rows[0][0], rows[0][-1]) == (["RANK", "STEP"], 2, "300", "slow")

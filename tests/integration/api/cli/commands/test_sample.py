@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from harness.stored_checkpoints import place, saved, saved_model
+from harness.stored_checkpoints import checkpoint_path, save_checkpoint, save_model_checkpoint
 
 from shardyard.api.cli.commands.jobs import ended
 from shardyard.api.cli.main import run
@@ -24,7 +24,11 @@ def shelf(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
     job = client.submit(SPEC).id
     gang = Gang(plane, job)
     gang.state("running")
-    told = [saved_model(tmp_path / job, 10), saved_model(tmp_path / job, 20), saved(tmp_path / job, 30)]
+    told = [
+        save_model_checkpoint(tmp_path / job, 10),
+        save_model_checkpoint(tmp_path / job, 20),
+        save_checkpoint(tmp_path / job, 30),
+    ]
     gang.tell(*(("checkpoint", one) for one in told))
     return job, tmp_path / job
 
@@ -33,11 +37,11 @@ def test_a_checkpoint_and_its_export_write_the_same(
     shelf: tuple[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     job, root = shelf
-    export(folder_at(str(place(root, 20))), folder_at(str(root / "out")))
+    export(folder_at(str(checkpoint_path(root, 20))), folder_at(str(root / "out")))
     (root / "step-00000030" / "manifest.json").unlink()
     how = ["--prompt", "def ", "--tokens", "12", "--seed", "3", "--json"]
     said = []
-    for model in (f"{job}@20", str(place(root, 20)), str(root), str(root / "out"), f"{job}@10"):
+    for model in (f"{job}@20", str(checkpoint_path(root, 20)), str(root), str(root / "out"), f"{job}@10"):
         assert run(["sample", model, *how]) == 0
         said.append(json.loads(capsys.readouterr().out))
     assert [one["model"].removeprefix(f"{root}/") for one in said] == [

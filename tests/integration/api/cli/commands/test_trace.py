@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
-from harness.trace_events import part, whole
+from harness.trace_events import trace_events, trace_part
 
 from shardyard.api.cli.main import run
 from shardyard.api.cli.terminal.event_lines import remark
@@ -52,8 +52,8 @@ def test_it_waits_sums_up_and_writes_the_file(
     job, gang = running
 
     def slowed(trace: str) -> None:
-        parts = [part(trace, rank, step, slower_ms=50.0 * rank) for step in (5, 6, 7) for rank in (0, 1)]
-        gang.tell(*(("trace", one) for one in parts), whole(trace)[-1])
+        parts = [trace_part(trace, rank, step, slower_ms=50.0 * rank) for step in (5, 6, 7) for rank in (0, 1)]
+        gang.tell(*(("trace", one) for one in parts), trace_events(trace)[-1])
 
     thread = answering(client, job, slowed)
     packed = tmp_path / "steps.json.gz"
@@ -129,7 +129,7 @@ def test_errors_end_with_the_next_thing_to_type(
 def test_those_who_watch_the_job_are_told_of_it(running: tuple[str, Gang], client: Client) -> None:
     job, gang = running
     done = client.trace(job).id
-    gang.tell(*whole(done))
+    gang.tell(*trace_events(done))
     failed = client.trace(job).id
     gang.state("succeeded")
     first, second = [remark(event) or "" for event in client.events(job) if event.kind == "trace_finished"]

@@ -4,23 +4,23 @@ import json
 from typing import Any
 
 import pytest
-from harness.trace_events import crowded, part
+from harness.trace_events import crowded_trace_part, trace_part
 
 from shardyard.service.store.packing.trace_spans import CATEGORIES, MOST_SPANS, body_of, columns, event_of
 from shardyard.workers.messages.event import TraceEvent, read
 
 
 def test_what_was_told_comes_back() -> None:
-    told = part("trace-1", 1, 7)
+    told = trace_part("trace-1", 1, 7)
     row = columns(read(TraceEvent, told))
     assert (row["rank"], row["step"], row["began"], row["seconds"]) == (1, 7, told["began"], told["seconds"])
     again = event_of(row)
     assert json.loads(json.dumps(again)) == {name: value for name, value in told.items() if name != "id"}
-    assert event_of(columns(read(TraceEvent, part("trace-1", 0, 7, pipeline=False))))["pipeline"] is None
+    assert event_of(columns(read(TraceEvent, trace_part("trace-1", 0, 7, pipeline=False))))["pipeline"] is None
 
 
 def test_categories_that_nobody_knows_are_others_and_texts_are_short() -> None:
-    told = part("trace-1", 0, 1)
+    told = trace_part("trace-1", 0, 1)
     told["spans"] = [[0, "magic", "x" * 1000, 0, 5, None, None], [0, "data", "\0\ud800", 5, -1, None, None]]
     told["sums"] = {"magic": 0.25, "other": 0.5, "data": 0.0}
     row = columns(read(TraceEvent, told))
@@ -33,7 +33,7 @@ def test_categories_that_nobody_knows_are_others_and_texts_are_short() -> None:
 
 
 def test_a_part_is_bounded() -> None:
-    row = columns(read(TraceEvent, crowded("trace-1", 0, 1, MOST_SPANS + 7)))
+    row = columns(read(TraceEvent, crowded_trace_part("trace-1", 0, 1, MOST_SPANS + 7)))
     assert len(body_of(row["body"]).spans) == MOST_SPANS and row["head"]["dropped"] == 7
     assert len(row["body"]) < 100_000
 
@@ -57,4 +57,4 @@ def test_a_part_is_bounded() -> None:
 )
 def test_what_is_no_part_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        columns(read(TraceEvent, part("trace-1", 0, 1) | wrong))
+        columns(read(TraceEvent, trace_part("trace-1", 0, 1) | wrong))
