@@ -17,7 +17,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
 from .gang_events import NODE, state
-from .traced_gang import Gang
+from .traced_gang import TracedGang
 
 Submit = Callable[..., Awaitable[Job]]
 
@@ -72,11 +72,11 @@ async def placed(store: Store, settings: Settings, submit: Submit) -> tuple[Job,
 
 
 @pytest.fixture
-async def gang(store: Store, settings: Settings, submit: Submit) -> Gang:
+async def gang(store: Store, settings: Settings, submit: Submit) -> TracedGang:
     async with store.write() as tx:
         await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
     job = await submit(ranks=2)
     (lease,) = (await admit(store, settings, "a", None)).leases
-    running = Gang(store, job, lease)
+    running = TracedGang(store, job, lease)
     await running.tell(state("starting"), state("running"))
     return running

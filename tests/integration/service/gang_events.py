@@ -16,7 +16,7 @@ AT_ONCE = Rules(Backoff(1e-9, 1e-9))
 Events = list[dict[str, Any]]
 
 
-def told(*said: tuple[str, dict[str, Any]], first: int = 1) -> Events:
+def event_batch(*said: tuple[str, dict[str, Any]], first: int = 1) -> Events:
     return [
         {"seq": first + i, "ts": 1000.0 + i, "kind": kind, "data": whole_event(kind, data)}
         for i, (kind, data) in enumerate(said)

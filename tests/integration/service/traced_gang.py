@@ -10,7 +10,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
 
-class Gang:
+class TracedGang:
     """Tells what it is given, as its dispatcher stores it."""
 
     def __init__(self, store: Store, job: Job, lease: Lease) -> None:
@@ -26,7 +26,7 @@ class Gang:
         self.told += len(said)
 
 
-async def told(store: Store, job: Job) -> list[dict[str, Any]]:
+async def finished_traces(store: Store, job: Job) -> list[dict[str, Any]]:
     items = (await tail(store, job.id, Cursor())).items
     assert "trace" not in {item.kind for item in items}
     return [item.data for item in items if item.kind == "trace_finished"]

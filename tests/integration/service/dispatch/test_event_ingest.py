@@ -24,7 +24,7 @@ from shardyard.service.store import leases
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from ..gang_events import AT_ONCE, lines, state, step, told
+from ..gang_events import AT_ONCE, event_batch, lines, state, step
 
 
 async def story(store: Store, job: Job) -> list[tuple[str, Any]]:
@@ -33,7 +33,7 @@ async def story(store: Store, job: Job) -> list[tuple[str, Any]]:
     return [(item.kind, item.data.get(short.get(item.kind, ""))) for item in tail.items]
 
 
-BATCH = told(
+BATCH = event_batch(
     state("starting"), state("running"), step(1), lines(0, "a", "b"), step(2), ("eval", {"step": 2, "loss": 1.5})
 )
 
@@ -98,14 +98,16 @@ async def test_a_step_that_is_told_again_stays_and_one_that_is_trained_again_rep
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, told(state("starting"), state("running"), step(1, 5.0), step(2, 4.0), step(2, 9.0)))
+    await take_in(
+        store, lease, 1, event_batch(state("starting"), state("running"), step(1, 5.0), step(2, 4.0), step(2, 9.0))
+    )
     seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor)
     assert [point.loss for point in (await step_queries.metrics(store, job.id)).points] == [5.0, 4.0]
-    await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=6), AT_ONCE)
+    await take_in(store, lease, 1, event_batch(state("failed", "rank_lost"), first=6), AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     (second,) = (await admit(store, settings, "a", None)).leases
-    await take_in(store, second, 2, told(state("starting"), state("running"), step(2, 3.0), step(3, 2.0)))
+    await take_in(store, second, 2, event_batch(state("starting"), state("running"), step(2, 3.0), step(3, 2.0)))
     points = (await step_queries.metrics(store, job.id)).points
     assert [(point.step, point.attempt, point.loss) for point in points] == [(1, 1, 5.0), (2, 2, 3.0), (3, 2, 2.0)]
     news = await live_tail.tail(store, job.id, seen)
@@ -120,8 +122,8 @@ async def test_an_attempt_that_got_on_resets_the_back_off(
     setbacks = []
     for number, (first, last) in enumerate([(1, 3), (1, 4), (2, 14), (10, 16)], start=1):
         trained = [step(step_) for step_ in range(first, last + 1)]
-        await take_in(store, lease, number, told(state("starting"), state("running"), *trained))
-        lost = told(step(last + 1), state("failed", "node_lost"), first=3 + len(trained))
+        await take_in(store, lease, number, event_batch(state("starting"), state("running"), *trained))
+        lost = event_batch(step(last + 1), state("failed", "node_lost"), first=3 + len(trained))
         await take_in(store, lease, number, lost, AT_ONCE)
         async with store.write() as tx:
             row = await job_rows.by_id(tx, job.id)
@@ -138,10 +140,10 @@ async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Setting
     job, lease = placed
     began = (state("starting"), state("running"))
     mended = (state("recovering", "rank_lost"), state("running", "repaired"))
-    await take_in(store, lease, 1, told(*began, *mended, *mended))
-    await take_in(store, lease, 1, told(*mended, first=7))
+    await take_in(store, lease, 1, event_batch(*began, *mended, *mended))
+    await take_in(store, lease, 1, event_batch(*mended, first=7))
     assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(used=3, most=20)
-    await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=9), AT_ONCE)
+    await take_in(store, lease, 1, event_batch(state("failed", "rank_lost"), first=9), AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     assert (await admit(store, settings, "a", None)).leases
@@ -150,7 +152,7 @@ async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Setting
 
 async def test_what_databases_cannot_keep_is_made_keepable(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    odd = told(
+    odd = event_batch(
         step(1, math.nan),
         step(2, math.inf),
         lines(0, "nul \0 and \ud800 half"),
@@ -166,7 +168,7 @@ async def test_an_event_that_makes_no_sense_is_an_incident_and_the_rest_goes_on(
 ) -> None:
     job, lease = placed
     wrong = ("step", {"step": None}), ("state", {"state": "dancing"}), ("log", {"lines": 3}), ("mood", {})
-    said = told(*wrong, state("succeeded"))
+    said = event_batch(*wrong, state("succeeded"))
     taken = await take_in(store, lease, 1, said)
     assert taken.ended
     assert [kind for kind, _ in await story(store, job) if kind == "incident"] == ["incident"] * 4
@@ -179,7 +181,7 @@ async def test_a_failure_while_cancelling_by_lost_ranks_is_a_cancellation(
     job, lease = placed
     await take_in(store, lease, 1, BATCH)
     await submitting.cancel(store, job.id, "tester")
-    await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=7))
+    await take_in(store, lease, 1, event_batch(state("failed", "rank_lost"), first=7))
     now = await jobs.get_job(store, job.id)
     assert (now.state, now.reason) == (State.CANCELLED, "cancelled_by_user")
 
@@ -187,7 +189,7 @@ async def test_a_failure_while_cancelling_by_lost_ranks_is_a_cancellation(
 async def test_a_long_story_read_in_batches_ends_with_its_last_state(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     steps = [step(number) for number in range(1, 24)]
-    batch = told(state("starting"), state("running"), *steps, state("succeeded"))
+    batch = event_batch(state("starting"), state("running"), *steps, state("succeeded"))
     await take_in(store, lease, 1, [{**event, "ts": time.time() + event["seq"]} for event in batch])
     cursor, seen, done = Cursor(), [], False
     while not done:

@@ -27,10 +27,10 @@ from shardyard.service.store.engine import Store
 
 from ..conftest import Submit
 from ..gang_events import state
-from ..traced_gang import Gang, told
+from ..traced_gang import TracedGang, finished_traces
 
 
-async def test_what_cannot_be_traced_is_refused(store: Store, submit: Submit, gang: Gang) -> None:
+async def test_what_cannot_be_traced_is_refused(store: Store, submit: Submit, gang: TracedGang) -> None:
     queued = await submit(name="queued")
     for name, kind in (("nobody", JobNotFound), ("nul\0", JobNotFound), (queued.id, JobNotRunning)):
         with pytest.raises(kind) as refused:
@@ -43,7 +43,7 @@ async def test_what_cannot_be_traced_is_refused(store: Store, submit: Submit, ga
     assert [one.id for one in (await step_traces.page(store, gang.job.id)).items] == [first.id]
 
 
-async def test_one_key_is_one_trace(store: Store, gang: Gang) -> None:
+async def test_one_key_is_one_trace(store: Store, gang: TracedGang) -> None:
     asked = await asyncio.gather(*(step_traces.create(store, gang.job.name, 2, "key", "me") for _ in range(10)))
     assert len({one.id for one in asked}) == 1
     one = asked[0]
@@ -59,7 +59,7 @@ async def test_one_key_is_one_trace(store: Store, gang: Gang) -> None:
         await step_traces.create(store, gang.job.id, 3, "key", "me")
 
 
-async def test_parts_land_once_and_the_end_is_told_once(store: Store, gang: Gang) -> None:
+async def test_parts_land_once_and_the_end_is_told_once(store: Store, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 3, None, "me")
     *parts, end = trace_events(one.id)
     await gang.tell(*parts[:4])
@@ -70,7 +70,7 @@ async def test_parts_land_once_and_the_end_is_told_once(store: Store, gang: Gang
     done = (await step_traces.page(store, gang.job.id)).items[0]
     assert (done.state, done.parts, done.first_step, done.last_step) == ("done", 6, 5, 7)
     assert done.settled_at is not None and done.message is None
-    [event] = await told(store, gang.job)
+    [event] = await finished_traces(store, gang.job)
     assert event | {"asked_at": 0} == {
         "id": one.id, "done": True, "message": None, "steps": [5, 7], "asked_by": "me", "asked_at": 0,
     }  # fmt: skip
@@ -78,7 +78,7 @@ async def test_parts_land_once_and_the_end_is_told_once(store: Store, gang: Gang
     assert (await step_traces.page(store, gang.job.id)).items[0].parts == 6
 
 
-async def test_a_part_that_cannot_be_understood_is_told_and_the_others_are_kept(store: Store, gang: Gang) -> None:
+async def test_a_part_that_cannot_be_understood_is_told_and_the_others_are_kept(store: Store, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 1, None, "me")
     await gang.tell(("trace", trace_part(one.id, 0, 5) | {"spans": [["?"]]}), ("trace", trace_part(one.id, 1, 5)))
     [incident] = [item.data for item in (await tail(store, gang.job.id, Cursor())).items if item.kind == "incident"]
@@ -86,30 +86,30 @@ async def test_a_part_that_cannot_be_understood_is_told_and_the_others_are_kept(
     assert (await step_traces.page(store, gang.job.id)).items[0].parts == 1
 
 
-async def test_an_attempt_that_ends_has_failed_its_trace(store: Store, settings: Settings, gang: Gang) -> None:
+async def test_an_attempt_that_ends_has_failed_its_trace(store: Store, settings: Settings, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 3, None, "me")
     await gang.tell(("trace", trace_part(one.id, 0, 5)))
     async with store.write() as tx:
         row = await job_rows.by_id(tx, gang.job.id)
         assert row is not None
         await lose_attempt(tx, row, Word("test", 7.0, "rank_lost"), settings.rules.back_off)
-    [event] = await told(store, gang.job)
+    [event] = await finished_traces(store, gang.job)
     assert (event["id"], event["done"], event["steps"]) == (one.id, False, None) and "attempt ended" in event["message"]
     failed = (await step_traces.page(store, gang.job.id)).items[0]
     assert (failed.state, failed.parts) == ("failed", 1) and failed.message
 
 
-async def test_a_gang_that_ends_or_says_no_fails_its_trace(store: Store, gang: Gang) -> None:
+async def test_a_gang_that_ends_or_says_no_fails_its_trace(store: Store, gang: TracedGang) -> None:
     first = await step_traces.create(store, gang.job.id, 3, None, "me")
     await gang.tell(("trace_finished", {"id": first.id, "done": False, "message": "repaired", "steps": None}))
     second = await step_traces.create(store, gang.job.id, 3, None, "me")
     await gang.tell(state("succeeded"))
-    events = [(event["id"], event["done"], event["message"]) for event in await told(store, gang.job)]
+    events = [(event["id"], event["done"], event["message"]) for event in await finished_traces(store, gang.job)]
     assert events[0] == (first.id, False, "repaired") and events[1][:2] == (second.id, False)
     assert (await get_job(store, gang.job.id)).state == "succeeded"
 
 
-async def test_the_oldest_are_forgotten_with_all_their_parts(store: Store, gang: Gang) -> None:
+async def test_the_oldest_are_forgotten_with_all_their_parts(store: Store, gang: TracedGang) -> None:
     ids = []
     for _ in range(step_traces.KEPT + 2):
         ids.append((await step_traces.create(store, gang.job.id, 1, None, "me")).id)

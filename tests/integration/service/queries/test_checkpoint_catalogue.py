@@ -22,7 +22,7 @@ from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, failed
 
 from ...inprocess_cluster import InProcessCluster
 from ..conftest import Submit
-from ..gang_events import told
+from ..gang_events import event_batch
 
 
 def saved(root: str, step: int, *kept: int) -> tuple[str, dict[str, Any]]:
@@ -46,13 +46,13 @@ async def test_a_save_says_what_it_kept_though_the_one_before_was_never_told(
     store: Store, placed: tuple[Job, Lease], root: str
 ) -> None:
     job, lease = placed
-    first = told(saved(root, 10, 10), saved(root, 20, 10, 20))
+    first = event_batch(saved(root, 10, 10), saved(root, 20, 10, 20))
     await take_in(store, lease, 1, first)
     assert await states(store, job) == {20: "present", 10: "present"}
-    await take_in(store, lease, 1, told(saved(root, 40, 30, 40), first=3))
+    await take_in(store, lease, 1, event_batch(saved(root, 40, 30, 40), first=3))
     assert await states(store, job) == {40: "present", 20: "removed", 10: "removed"}
     # Training went back and saved a step again; where nothing is known of the others, nothing is said of them.
-    await take_in(store, lease, 1, told(saved(root, 20), first=4))
+    await take_in(store, lease, 1, event_batch(saved(root, 20), first=4))
     assert await states(store, job) == {20: "present", 40: "present", 10: "removed"}
 
 
@@ -60,7 +60,9 @@ async def test_what_is_damaged_or_removed_is_refused_with_a_remedy(
     store: Store, settings: Settings, spec: Any, placed: tuple[Job, Lease], root: str
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, told(saved(root, 10), saved(root, 20, 20), saved(root, 30, 20, 30), passed_over(20)))
+    await take_in(
+        store, lease, 1, event_batch(saved(root, 10), saved(root, 20, 20), saved(root, 30, 20, 30), passed_over(20))
+    )
     n = {one.step: one.n for one in (await checkpoints(store, job.id)).items}
     assert await states(store, job) == {30: "present", 20: "damaged", 10: "removed"}
     away = settings.model_copy(update={"local_files": False})
@@ -115,7 +117,7 @@ async def test_an_operation_says_what_it_found(
     state: str,
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, told(saved(root, 10)))
+    await take_in(store, lease, 1, event_batch(saved(root, 10)))
     [only] = (await checkpoints(store, job.id)).items
     asked = await create(
         store, job.id, OperationRequest(kind, only.n, "fp32" if kind == "export" else None), None, "me"

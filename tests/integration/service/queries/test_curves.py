@@ -17,7 +17,7 @@ from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
 from ..conftest import Submit
-from ..gang_events import state, step, told
+from ..gang_events import event_batch, state, step
 
 #: Batches and steps that take long, for one more level of roll-ups.
 MORE = [(1, 300), (7, 2500)]
@@ -33,9 +33,9 @@ def naive(losses: Losses, width: int) -> list[tuple[int, float | None, float | N
     return [(at * width + 1, min(of, default=None), max(of, default=None)) for at, of in found]
 
 
-def bounds(told: Curves) -> list[tuple[int, float | None, float | None]]:
-    loss = told.series["loss"]
-    return list(zip(told.starts, loss.low or loss.mean, loss.high or loss.mean, strict=True))
+def bounds(curves: Curves) -> list[tuple[int, float | None, float | None]]:
+    loss = curves.series["loss"]
+    return list(zip(curves.starts, loss.low or loss.mean, loss.high or loss.mean, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ async def test_they_hold_the_extremes_of_each_bucket(
     job, lease = placed
     rng = random.Random(batch)
     losses: Losses = {n: None if rng.random() < 0.1 else float(rng.randint(1, 9999)) for n in range(1, count + 1)}
-    said = told(state("starting"), state("running"), *(step(n, loss) for n, loss in losses.items()))  # type: ignore[arg-type]
+    said = event_batch(state("starting"), state("running"), *(step(n, loss) for n, loss in losses.items()))  # type: ignore[arg-type]
     for at in range(0, len(said), batch):
         await take_in(store, lease, 1, said[at : at + batch])
     for low, high in ((1, None), (1, 40), (33, 64), (100, 101), (count - 50, None)):
@@ -70,7 +70,9 @@ async def test_numbers_that_no_step_had_are_left_out_and_odd_ones_stop_nobody(
     empty = await curves.curves(store, job.id, ["loss"])
     assert (empty.starts, empty.series, empty.last_step) == ([], {}, 0)
     huge = [step(n, loss) for n, loss in enumerate((1e308, 1e308, -1e308, float("nan"), 5e-324), start=1)]
-    await take_in(store, lease, 1, told(state("starting"), state("running"), *huge, ("eval", {"step": 2, "loss": 1.5})))
+    await take_in(
+        store, lease, 1, event_batch(state("starting"), state("running"), *huge, ("eval", {"step": 2, "loss": 1.5}))
+    )
     read = await curves.curves(store, job.id, curves.SERIES, buckets=2)
     assert set(read.series) == {"loss", "tokens_per_s", "step_s", "step_s_max"}
     assert bounds(read) == [(1, -1e308, 1e308), (5, 5e-324, 5e-324)]

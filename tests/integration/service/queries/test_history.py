@@ -11,7 +11,7 @@ from shardyard.service.store import jobs as job_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from ..gang_events import Events, state, step, told
+from ..gang_events import Events, event_batch, state, step
 
 
 def incident(cause: str, rank: int | None = None, **more: object) -> tuple[str, dict[str, object]]:
@@ -19,11 +19,18 @@ def incident(cause: str, rank: int | None = None, **more: object) -> tuple[str, 
 
 
 def repair(generation: int) -> tuple[str, dict[str, object]]:
-    told = {"cause": "rank_lost", "generation": generation, "restored": 1, "step": 2, "seconds": 0.5, "spares": []}
-    return "repair", told
+    data = {
+        "cause": "rank_lost",
+        "generation": generation,
+        "restored": 1,
+        "step": 2,
+        "seconds": 0.5,
+        "spares": [],
+    }
+    return "repair", data
 
 
-STORY: Events = told(
+STORY: Events = event_batch(
     state("starting"),
     state("running"),
     step(1),
@@ -46,7 +53,7 @@ async def test_a_story_is_read_back_to_its_first_line_past_all_that_is_none_of_i
     evals = [("eval", {"step": n, "loss": 1.0}) for n in range(600)]
     saved = ("checkpoint", {"step": 1, "path": "/c/1", "bytes": 1, "seconds": 0.1, "held_s": 0.0})
     hang = incident("hang", 3, stacks=[{"ranks": [0], "stack": "MainThread"}], waiting=[], log=["a line"])
-    await take_in(store, lease, 1, told(state("starting"), state("running"), hang, *evals, saved, repair(2)))
+    await take_in(store, lease, 1, event_batch(state("starting"), state("running"), hang, *evals, saved, repair(2)))
     for limit in (1, 2, 100):
         lines, before = [], None
         while True:

@@ -9,7 +9,7 @@ from shardyard.service.schemas.job import Job
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from ..gang_events import state, told
+from ..gang_events import event_batch, state
 from .test_history import STORY, incident, repair
 
 
@@ -40,7 +40,7 @@ async def test_incidents_are_read_from_the_newest_page_by_page_with_their_own_re
 async def test_a_repair_of_a_later_incident_is_not_an_earlier_ones(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     await take_in(
-        store, lease, 1, told(state("starting"), incident("rank_lost", 1), incident("rank_lost", 2), repair(2))
+        store, lease, 1, event_batch(state("starting"), incident("rank_lost", 1), incident("rank_lost", 2), repair(2))
     )
     newest = (await incidents.newest(store, job.id, limit=1)).items
     older = (await incidents.newest(store, job.id, before=newest[0].n, limit=1)).items

@@ -21,14 +21,14 @@ from shardyard.strategies.layout import Layout
 from shardyard.workers.messages.event import RankMetricsEvent, read
 
 from ..conftest import Submit
-from ..gang_events import state, step, told
+from ..gang_events import event_batch, state, step
 
 MOST_BYTES = 300_000
 
 
 async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    events = told(
+    events = event_batch(
         state("starting"),
         state("running"),
         step(1),
@@ -49,7 +49,7 @@ async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: 
 
 async def test_a_rank_is_slow_after_several_samples_however_they_come(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    events = told(state("starting"), *(("rank_metrics", rank_metrics_of(2, n, slow=1)) for n in range(1, 6)))
+    events = event_batch(state("starting"), *(("rank_metrics", rank_metrics_of(2, n, slow=1)) for n in range(1, 6)))
     for cut in (2, 3, 6):
         await take_in(store, lease, 1, events[:cut])
     page = await ranks.samples(store, job.id)
@@ -58,7 +58,7 @@ async def test_a_rank_is_slow_after_several_samples_however_they_come(store: Sto
 
 async def test_what_is_no_sample_is_told_as_an_incident(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, told(state("starting"), ("rank_metrics", {"step": 1, "steps": 1})))
+    await take_in(store, lease, 1, event_batch(state("starting"), ("rank_metrics", {"step": 1, "steps": 1})))
     items = (await live_tail.tail(store, job.id, Cursor())).items
     assert [item.data["cause"] for item in items if item.kind == "incident"] == ["invalid_event"]
     assert (await ranks.samples(store, job.id)).items == []
@@ -67,13 +67,13 @@ async def test_what_is_no_sample_is_told_as_an_incident(store: Store, placed: tu
 async def test_a_stream_hears_of_the_newest_sample_once(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     await take_in(
-        store, lease, 1, told(state("starting"), *(("rank_metrics", rank_metrics_of(1, n)) for n in (1, 2, 3)))
+        store, lease, 1, event_batch(state("starting"), *(("rank_metrics", rank_metrics_of(1, n)) for n in (1, 2, 3)))
     )
     tail = await live_tail.tail(store, job.id, Cursor(), Scope(ranks=True))
     assert [item.data["step"] for item in tail.items if item.kind == "rank_metrics"] == [3]
     again = await live_tail.tail(store, job.id, Cursor.parse(str(tail.cursor)), Scope(ranks=True))
     assert again.items == []
-    await take_in(store, lease, 1, told(("rank_metrics", rank_metrics_of(1, 4)), first=5))
+    await take_in(store, lease, 1, event_batch(("rank_metrics", rank_metrics_of(1, 4)), first=5))
     more = await live_tail.tail(store, job.id, tail.cursor, Scope(ranks=True))
     assert [(item.kind, item.data["n"]) for item in more.items] == [("rank_metrics", 4)]
 

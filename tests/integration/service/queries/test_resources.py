@@ -14,7 +14,7 @@ from shardyard.service.store import events, nodes
 from shardyard.service.store.engine import Store
 
 from ..conftest import Submit
-from ..gang_events import NODE, state, told
+from ..gang_events import NODE, event_batch, state
 
 #: Of the nano Llama with 256 tokens.
 PARAMETERS = 803_968
@@ -44,7 +44,7 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
     assert (flow.calls, flow.elements, flow.bytes, flow.reason) == (None, None, None, None)
 
     (lease,) = (await admit(store, settings, "a", None)).leases
-    begun = told(
+    begun = event_batch(
         state("starting"), ("plan", {"parameters": PARAMETERS}), state("running"), probe(2, parameters=7, allocated=9)
     )
     await take_in(store, lease, 1, begun)
@@ -91,9 +91,9 @@ async def test_a_vocabulary_that_only_the_trainers_know_is_told_by_their_plan(
         await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
     job = await submit()
     (lease,) = (await admit(store, settings, "a", None)).leases
-    await take_in(store, lease, 1, told(state("starting"), ("plan", {"parameters": PARAMETERS + 2 * 128 * 744})))
+    await take_in(store, lease, 1, event_batch(state("starting"), ("plan", {"parameters": PARAMETERS + 2 * 128 * 744})))
     assert of("parameters", await resources.resources(store, job.id, SpecFiles())).low == 4 * (
         PARAMETERS + 2 * 128 * 744
     )
-    await take_in(store, lease, 1, told(("plan", {"parameters": PARAMETERS + 1}), first=3))
+    await take_in(store, lease, 1, event_batch(("plan", {"parameters": PARAMETERS + 1}), first=3))
     assert "other sizes" in ((await resources.resources(store, job.id, SpecFiles())).reason or "")

@@ -13,10 +13,10 @@ from shardyard.service.orders import step_traces
 from shardyard.service.queries import trace_download
 from shardyard.service.store.engine import Store
 
-from ..traced_gang import Gang
+from ..traced_gang import TracedGang
 
 
-async def test_the_file_for_perfetto_holds_every_span_within_its_step(store: Store, gang: Gang) -> None:
+async def test_the_file_for_perfetto_holds_every_span_within_its_step(store: Store, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 3, None, "me")
     await gang.tell(*trace_events(one.id))
     pieces = [piece async for piece in await trace_download.document(store, gang.job.name, one.id)]

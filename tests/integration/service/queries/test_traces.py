@@ -11,10 +11,10 @@ from shardyard.service.queries import traces as trace_reading
 from shardyard.service.queries.traces import Window
 from shardyard.service.store.engine import Store
 
-from ..traced_gang import Gang
+from ..traced_gang import TracedGang
 
 
-async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, gang: Gang) -> None:
+async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 3, None, "me")
     *parts, end = trace_events(one.id)
     for kind, event in list(parts):
@@ -37,7 +37,7 @@ async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, g
     assert (refused.value.field, refused.value.remedy) == ("step", "Its steps: 5, 6, 7.")
 
 
-async def test_spans_are_those_that_were_told_on_one_clock(store: Store, gang: Gang) -> None:
+async def test_spans_are_those_that_were_told_on_one_clock(store: Store, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 1, None, "me")
     await gang.tell(*trace_events(one.id, steps=[5]))
     found = await trace_reading.spans(store, gang.job.id, one.id)
@@ -58,7 +58,7 @@ async def test_spans_are_those_that_were_told_on_one_clock(store: Store, gang: G
     assert all(start <= 2_000 and start + length >= 1_000 for _, _, _, start, length, _, _ in only.ranks[0].spans)
 
 
-async def test_of_too_many_spans_the_shortest_are_left_out_and_counted(store: Store, gang: Gang) -> None:
+async def test_of_too_many_spans_the_shortest_are_left_out_and_counted(store: Store, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 1, None, "me")
     await gang.tell(*(("trace", crowded_trace_part(one.id, rank, 5)) for rank in range(4)))
     found = await trace_reading.spans(store, gang.job.id, one.id)

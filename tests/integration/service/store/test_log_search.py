@@ -20,7 +20,7 @@ from shardyard.service.store import log_search as rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
 
-from ..gang_events import lines, told
+from ..gang_events import event_batch, lines
 
 COUNT = 200
 #: A statement that does not end, of each database.
@@ -46,7 +46,7 @@ def line(n: int) -> str:
 async def written(store: Store, placed: tuple[Job, Lease]) -> Job:
     """Ranks 0 and 1 wrote by turns, a line per second from 1000 on."""
     job, lease = placed
-    said = told(*(lines(n // 2, line(n), rank=n % 2) for n in range(1, COUNT + 1)))
+    said = event_batch(*(lines(n // 2, line(n), rank=n % 2) for n in range(1, COUNT + 1)))
     await take_in(store, lease, 1, said)
     return job
 
@@ -120,7 +120,7 @@ async def test_case_is_that_of_ascii_and_nothing_has_a_meaning_of_its_own(
 ) -> None:
     job, lease = placed
     said = ["ÄRGER AB", "ärger ab", "C:\\TEMP/x", "50%_*?[a]", "ﬁn 'quoted' \"both\""]
-    await take_in(store, lease, 1, told(lines(1, *said)))
+    await take_in(store, lease, 1, event_batch(lines(1, *said)))
     cases = {
         "ÄRGER": [0], "ärger": [1], "R AB": [0, 1], "c:\\temp": [2], "\\": [2], "/X": [2], "%_*": [3], "[A]": [3], "ﬁ": [4],
         "'": [4], "ß": [], "": [0, 1, 2, 3, 4],
@@ -191,7 +191,7 @@ async def test_others_read_and_write_while_a_search_goes_on(
     searching = await begin(store, written, endless)
     async with asyncio.timeout(PATIENCE_S):
         assert [job.id for job in (await jobs.list_jobs(store)).items] == [written.id]
-        await take_in(store, placed[1], 1, told(*(lines(n, "more", rank=2) for n in range(1, COUNT + 2))))
+        await take_in(store, placed[1], 1, event_batch(*(lines(n, "more", rank=2) for n in range(1, COUNT + 2))))
         assert (await logs.page(store, written.id, tail=1)).lines[0].text == "more"
     assert not searching.done()
     searching.cancel()

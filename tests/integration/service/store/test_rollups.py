@@ -16,7 +16,7 @@ from shardyard.service.store.leases import Lease
 from shardyard.service.store.rollups import WIDTHS
 from shardyard.service.store.tables import rollups as rollups_table
 
-from ..gang_events import AT_ONCE, state, step, told
+from ..gang_events import AT_ONCE, event_batch, state, step
 from ..queries.test_curves import bounds
 
 
@@ -25,7 +25,7 @@ async def test_a_batch_makes_its_buckets_by_statements_that_were_built_before(
 ) -> None:
     """To build them took longer than all else in a batch."""
     _, lease = placed
-    said = told(state("starting"), state("running"), *(step(n, 1.0) for n in range(1, 5)))
+    said = event_batch(state("starting"), state("running"), *(step(n, 1.0) for n in range(1, 5)))
     await take_in(store, lease, 1, said[:4])
     executed: list[Any] = []
 
@@ -44,12 +44,16 @@ async def test_a_step_that_is_trained_again_is_gone_from_its_buckets(
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
-    await take_in(store, lease, 1, told(state("starting"), state("running"), *(step(n, 9.0) for n in range(1, 101))))
-    await take_in(store, lease, 1, told(state("failed", "rank_lost"), first=103), AT_ONCE)
+    await take_in(
+        store, lease, 1, event_batch(state("starting"), state("running"), *(step(n, 9.0) for n in range(1, 101)))
+    )
+    await take_in(store, lease, 1, event_batch(state("failed", "rank_lost"), first=103), AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     (second,) = (await admit(store, settings, "a", None)).leases
-    await take_in(store, second, 2, told(state("starting"), state("running"), *(step(n, 1.0) for n in range(41, 101))))
+    await take_in(
+        store, second, 2, event_batch(state("starting"), state("running"), *(step(n, 1.0) for n in range(41, 101)))
+    )
     read = await curves.curves(store, job.id, ["loss"], buckets=4)
     assert read.width == 64
     assert bounds(read) == [(1, 1.0, 9.0), (65, 1.0, 1.0)]
