@@ -90,7 +90,7 @@ SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("layout", "savings"), SAVINGS.values(), ids=SAVINGS.keys())
+@pytest.mark.parametrize(("layout", "memory_options"), SAVINGS.values(), ids=SAVINGS.keys())
 def test_what_saves_memory_changes_nothing(
     layout: Any, memory_options: Any, root: Path, make_spec: Make, one_process: Make
 ) -> None:
