@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.hf_models import publish
+from harness.hf_models import save_hf_model
 from harness.models import LLAMA, MIXTURE
 from harness.ranks import group, spawn
 
