@@ -30,4 +30,4 @@ async def test_outlines_are_asked_for_by_job(api: httpx2.AsyncClient) -> None:
     for params in ({}, {"job": ["x"] * 201}):
         [error] = problem(await api.get("/v1/sparklines", params=params), 422, "invalid_request")["errors"]
         assert error["field"] == "job" and error["remedy"]
-    assert (await api.get("/v1/outlines", params={"job": ["x"] * 200})).json() == {"items": []}
+    assert (await api.get("/v1/sparklines", params={"job": ["x"] * 200})).json() == {"items": []}

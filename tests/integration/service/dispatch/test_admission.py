@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.dispatch.admission import FRONT, Walk, admit
 from shardyard.service.ids import new_job_id
-from shardyard.service.jobs.reshard import relayout
+from shardyard.service.jobs.reshard import reshard
 from shardyard.service.policies.queue import turn
 from shardyard.service.queries import jobs, live_tail
 from shardyard.service.schemas.cursor import Cursor
@@ -210,7 +210,7 @@ async def test_a_gang_holds_its_devices_until_it_has_ended_whatever_layout_comes
         await nodes.replace(tx, [{**CPU_NODE, "memory_bytes": 1, "seen_at": 0.0}])
     large, small = await submit(ranks=8), await submit(ranks=4)
     assert [lease.job_id for lease in (await admit(store, settings, "a", None)).leases] == [large.id]
-    await relayout(store, settings, large.id, spec(ranks=2), "tester")
+    await reshard(store, settings, large.id, spec(ranks=2), "tester")
     assert not (await admit(store, settings, "a", None)).leases
     now = await jobs.get_job(store, small.id)
     assert now.message == "Needs 4 ranks, 0 of 8 CPU ranks are free; waiting for 4 more."

@@ -4,7 +4,7 @@ import pytest
 
 from shardyard.service.errors import InvalidLayout, JobEnded
 from shardyard.service.jobs import submit as submitting
-from shardyard.service.jobs.reshard import relayout
+from shardyard.service.jobs.reshard import reshard
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.job import Job
 from shardyard.service.settings import Settings
@@ -28,20 +28,20 @@ async def test_a_running_job_goes_on_with_another_layout(
     assert job.world_size == 1
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
-        asked = [await relayout(store, settings, job.id, with_layout(job, data=2), "tester") for _ in range(2)]
-        assert [one.world_size for one in asked] == [2, 2] and asked[0].state == State.RELAYOUTING
+        asked = [await reshard(store, settings, job.id, with_layout(job, data=2), "tester") for _ in range(2)]
+        assert [one.world_size for one in asked] == [2, 2] and asked[0].state == State.RESHARDING
         cluster.script = train
         job = await ended(store, job)
     assert (job.state, job.attempt, job.restarts) == (State.SUCCEEDED, 2, 0)
     assert [(order.world_size, order.run["train"]["layout"]["data"]) for order in cluster.orders] == [(1, 1), (2, 2)]
-    moves = ["queued", "placing", "starting", "running", "relayouting", "queued", "placing", "starting", "running"]
+    moves = ["queued", "placing", "starting", "running", "resharding", "queued", "placing", "starting", "running"]
     assert await states(store, job) == [*moves, "succeeded"]
     asked_for = [item.data["reason"] for item in await story(store, job) if item.kind == "state"][4:6]
-    assert asked_for == ["relayout", "relayout"]
+    assert asked_for == ["reshard", "reshard"]
     (told,) = [item.data for item in await story(store, job) if item.kind == "reshard"]
     assert told == {"before": "data 1", "after": "data 2"}
     with pytest.raises(JobEnded):
-        await relayout(store, settings, job.id, with_layout(job, data=1), "tester")
+        await reshard(store, settings, job.id, with_layout(job, data=1), "tester")
 
 
 async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_layout_holds(
@@ -56,7 +56,7 @@ async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_layout_holds(
     async with dispatching(store, settings.model_copy(update={"reshard_s": 0.2, "cancel_s": 0.4}), cluster):
         await until(store, job, reached(State.RUNNING))
         cluster.script = train
-        await relayout(store, settings, job.id, with_layout(job, data=2), "tester")
+        await reshard(store, settings, job.id, with_layout(job, data=2), "tester")
         job = await ended(store, job)
     assert (job.state, job.attempt, job.restarts, job.world_size) == (State.SUCCEEDED, 2, 0, 2)
 
@@ -72,7 +72,7 @@ async def test_a_job_that_makes_room_can_be_cancelled(
     job = await submit(store, settings)
     async with dispatching(store, settings.model_copy(update={"cancel_s": 0.4}), cluster):
         await until(store, job, reached(State.RUNNING))
-        await relayout(store, settings, job.id, with_layout(job, data=2), "tester")
+        await reshard(store, settings, job.id, with_layout(job, data=2), "tester")
         await submitting.cancel(store, job.id, "tester")
         job = await ended(store, job)
         await eventually(lambda: not cluster.living)
@@ -81,9 +81,9 @@ async def test_a_job_that_makes_room_can_be_cancelled(
 
 async def test_a_waiting_job_takes_a_layout_at_once_and_none_that_cannot_be(store: Store, settings: Settings) -> None:
     job = await submit(store, settings)
-    changed = await relayout(store, settings, job.id, with_layout(job, data=2), "tester")
+    changed = await reshard(store, settings, job.id, with_layout(job, data=2), "tester")
     assert (changed.state, changed.world_size, changed.layout) == (State.QUEUED, 2, "data 2")
     with pytest.raises(InvalidLayout) as refusal:
-        await relayout(store, settings, job.id, with_layout(job, tensor=7), "tester")
+        await reshard(store, settings, job.id, with_layout(job, tensor=7), "tester")
     assert refusal.value.field == "train.layout.tensor"
     assert (await jobs.get_job(store, job.id)).world_size == 2

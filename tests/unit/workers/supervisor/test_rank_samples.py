@@ -20,8 +20,8 @@ def samples(ranks: int = 2) -> tuple[Samples, Clock]:
     return Samples(ranks, 5.0, clock), clock
 
 
-def step(number: int, *own_s: float | None, **more: Any) -> dict[int, dict[str, Any]]:
-    told = [{"step": number, "step_s": 0.2, **({} if own is None else {"busy_s": own})} for own in own_s]
+def step(number: int, *busy_s: float | None, **more: Any) -> dict[int, dict[str, Any]]:
+    told = [{"step": number, "step_s": 0.2, **({} if own is None else {"busy_s": own})} for own in busy_s]
     return {rank: record | {name: by[rank] for name, by in more.items()} for rank, record in enumerate(told)}
 
 

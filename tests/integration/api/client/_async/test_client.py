@@ -117,7 +117,7 @@ async def test_wait_logs_metrics_and_story(plane: Plane, aclient: AsyncClient) -
     assert [line.text for line in (await ended.logs(tail=1)).lines] == ["b"]
     pages = [page async for page in aclient.log_pages(job.id, follow=True)]
     assert [line.text for page in pages for line in page.lines] == ["a", "b"]
-    assert {event.kind for event in await aclient.story(ended)} == {"state", "summary"}
+    assert {event.kind for event in await aclient.past_events(ended)} == {"state", "summary"}
     assert (await ended.incidents()).items == []
     assert (await ended.checkpoints()).items == []
     assert [node.host for node in await aclient.nodes()] == ["here"]
