@@ -21,7 +21,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
+from ..dispatch_mode import operator_name
 from ..memory_options import Recompute
+from ..torch_version import tried
 from .selective import COLLECTIVES, contexts
 
 #: Matrix products with weights and fused attention, by operator name. Products of activations alone (`bmm`) are recomputed.
@@ -50,13 +52,16 @@ def apply_recompute(blocks: Sequence[nn.Module], recompute: Recompute) -> None:
 
 
 def _selective() -> tuple[Any, Any]:
-    """The context function for selective recompute. The compiler needs torch's own policy, and finds unneeded results by itself."""
-    return create_selective_checkpoint_contexts(_policy) if torch.compiler.is_compiling() else contexts(kept)
+    """The context function for selective recompute. The compiler needs torch's own policy, and finds unneeded results by itself.
+
+    A version of torch that was not tried gets it, too: it keeps a little more than `contexts` does.
+    """
+    public = torch.compiler.is_compiling() or not tried()
+    return create_selective_checkpoint_contexts(_policy) if public else contexts(kept)
 
 
 def _policy(_: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:  # noqa: ARG001
-    name = op.name().split(".")[0] if isinstance(op, torch._ops.OpOverload) else ""
-    return CheckpointPolicy.MUST_SAVE if kept(name) else CheckpointPolicy.PREFER_RECOMPUTE
+    return CheckpointPolicy.MUST_SAVE if kept(operator_name(op)) else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def kept(name: str) -> bool:

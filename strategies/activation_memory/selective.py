@@ -15,8 +15,9 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+
+from ..dispatch_mode import DispatchMode, operator_name
+from .version_counter import version, without_graph
 
 #: Whether an operator's results are kept, by its name.
 Chosen = Callable[[str], bool]
@@ -59,22 +60,22 @@ class _Kept:
     watcher: Any = None
 
 
-def contexts(chosen: Chosen) -> tuple[TorchDispatchMode, TorchDispatchMode]:
+def contexts(chosen: Chosen) -> tuple[DispatchMode, DispatchMode]:
     """The modes for both passes of one call, for the `context_fn` of `torch.utils.checkpoint`."""
     kept: list[_Kept] = []
     return _First(chosen, kept), _Second(chosen, kept)
 
 
-class _First(TorchDispatchMode):
+class _First(DispatchMode):
     """Keeps a result as soon as it is certain that the recomputation reaches it."""
 
     def __init__(self, chosen: Chosen, kept: list[_Kept]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._chosen, self._kept = chosen, kept
         self._last: list[_Kept] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = _name(func)
+        name = operator_name(func)
         if name not in QUIET and not name.startswith(COLLECTIVES):
             self._settle()  # `func` may save its inputs
         result = func(*args, **(kwargs or {}))
@@ -95,11 +96,11 @@ class _First(TorchDispatchMode):
         self._last = []
 
 
-class _Second(TorchDispatchMode):
+class _Second(DispatchMode):
     """Returns the kept results, and computes the others."""
 
     def __init__(self, chosen: Chosen, kept: list[_Kept]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._chosen, self._kept, self._next = chosen, kept, 0
 
     def __enter__(self) -> Self:
@@ -107,7 +108,7 @@ class _Second(TorchDispatchMode):
         return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not self._chosen(_name(func)) or self._next == len(self._kept):
+        if not self._chosen(operator_name(func)) or self._next == len(self._kept):
             return func(*args, **(kwargs or {}))
         entry = self._kept[self._next]
         self._next += 1
@@ -115,17 +116,22 @@ class _Second(TorchDispatchMode):
             raise RuntimeError(f"a block ran {func} when it was recomputed, but {entry.op} in its forward pass")
         if entry.versions and entry.versions != _versions(entry.result):
             raise RuntimeError(f"the kept result of {func} was changed in place")
-        return tree_map_only(Tensor, Tensor.detach if entry.versions else torch.empty_like, entry.result)
+        return _mapped(Tensor.detach if entry.versions else torch.empty_like, entry.result)
 
 
 def _noted(op: Any, result: Any) -> _Kept:
     """`result` without its graph, or only its shape."""
     if _ONLY_FOR_KEPT.get():
-        return _Kept(op, tree_map_only(Tensor, lambda t: t.new_empty(()).expand(t.shape), result), [])
-    # Below autograd only this lets a view share the version counter that reveals in-place changes.
-    with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
-        kept = tree_map_only(Tensor, Tensor.detach, result)
+        return _Kept(op, _mapped(lambda t: t.new_empty(()).expand(t.shape), result), [])
+    kept = _mapped(without_graph, result)
     return _Kept(op, kept, _versions(kept))
+
+
+def _mapped(change: Callable[[Tensor], Tensor], result: Any) -> Any:
+    """`result` with its tensors changed."""
+    if isinstance(result, list | tuple):
+        return type(result)(_mapped(change, value) for value in result)
+    return change(result) if isinstance(result, Tensor) else result
 
 
 def _tensors(result: Any) -> list[Tensor]:
@@ -133,8 +139,4 @@ def _tensors(result: Any) -> list[Tensor]:
 
 
 def _versions(result: Any) -> list[int]:
-    return [tensor._version for tensor in _tensors(result)]
-
-
-def _name(op: Any) -> str:
-    return op.name().split(".")[0] if isinstance(op, torch._ops.OpOverload) else ""
+    return [version(tensor) for tensor in _tensors(result)]

@@ -3,7 +3,7 @@
 Torch's schedules start messages by `_batch_p2p` and wait by `_wait_batch_p2p`. While a step is traced, both are replaced by
 functions that also record to `step_tracer.py`; other steps have no overhead. GPipe and 1F1B send and receive in one batch, which
 counts as receiving, because that takes long. A message is recorded as arrived when a wait for it returned. A sent message is waited
-for only at the schedule's end, and so has no duration of its own. If a version of torch lacks these functions, such waits count as
+for only at the schedule's end, and so has no duration of its own. On a version of torch that was not tried, such waits count as
 `other`.
 """
 
@@ -16,6 +16,7 @@ from torch.distributed.pipelining import schedules
 
 from ..telemetry.current import current, now
 from ..telemetry.step_tracer import Category
+from ..torch_version import tried
 
 LANE: Final = "pipeline"
 
@@ -30,11 +31,10 @@ class Batch(list[dist.Work]):
 @contextmanager
 def seen() -> Iterator[None]:
     """Record the messages of the schedule that runs inside."""
-    start = getattr(schedules, "_batch_p2p", None)
-    wait = getattr(schedules, "_wait_batch_p2p", None)
-    if start is None or wait is None:
+    if not tried():
         yield
         return
+    start, wait = schedules._batch_p2p, schedules._wait_batch_p2p
 
     def started(operations: list[dist.P2POp], desc: str | None = None) -> Batch:
         if not operations:

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..dispatch_mode import DispatchMode, operator_name
 from ..mesh import REPLICA, Mesh
+from ..process_groups import group_named
 
 #: What an all-to-all within stands for: it counts as that collective.
 _STANDS_FOR: ContextVar[str | None] = ContextVar("stands_for", default=None)
@@ -98,11 +99,11 @@ _OPERATORS: dict[str, tuple[str, Callable[[Sequence[Any]], list[torch.Tensor]], 
 }
 
 
-class Traffic(TorchDispatchMode):
+class Traffic(DispatchMode):
     """Counts while it is entered. `axes` names groups; others count under their own name, the default group under `world`."""
 
     def __init__(self, axes: Mapping[str, str]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._axes = axes
         self.moved: dict[str, dict[str, Moved]] = {}
 
@@ -114,7 +115,7 @@ class Traffic(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def _count(self, func: Any, args: Sequence[Any]) -> None:
-        name = f"{func.namespace}::{func._opname}"
+        name = operator_name(func)
         if name not in _OPERATORS:
             return  # barriers, waits, and the receiving side of a message
         collective, vector, is_share = _OPERATORS[name]
@@ -181,9 +182,9 @@ def axes_of(mesh: Mesh) -> dict[str, str]:
 def _group(args: Sequence[Any]) -> dist.ProcessGroup:
     """The process group among an operator's arguments: boxed for c10d, by name for functional collectives."""
     for argument in args:
-        if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
+        if isinstance(
+            argument, torch.ScriptObject
+        ):  # the group comes before the kind of reduction, the other boxed argument
             group: dist.ProcessGroup = dist.ProcessGroup.unbox(argument)
             return group
-    name = next(argument for argument in reversed(args) if isinstance(argument, str))
-    found: dist.ProcessGroup = torch._C._distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type]
-    return found
+    return group_named(next(argument for argument in reversed(args) if isinstance(argument, str)))

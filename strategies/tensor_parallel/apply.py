@@ -19,6 +19,8 @@ from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 from ..layout import Refusal
 from ..mesh import Mesh
 from ..param_shard import manual_shards
+from ..torch_version import require
+from . import functional_collectives
 
 
 @runtime_checkable
@@ -30,7 +32,10 @@ class TensorPlanned(Protocol):
 
 
 def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
-    """Shard `part` over the tensor axis by its model's plan. Raises `Refusal` if it has no plan, or the plan leaves out a parameter."""
+    """Shard `part` over the tensor axis by its model's plan. Raises `Refusal` if it has no plan, or the plan leaves out a parameter.
+
+    Raises `RuntimeError` on a version of torch that was not tried.
+    """
     if mesh.size("tensor") == 1:
         return
     if not isinstance(part, TensorPlanned):
@@ -39,6 +44,7 @@ def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
             f"{type(part).__name__} has no tensor_plan(sequence), so it cannot be sharded over the tensor axis.",
             "Set layout.tensor to 1, or add that method to the module.",
         )
+    require(functional_collectives.API)
     parallelize_module(part, mesh.axis("tensor"), _present(part, part.tensor_plan(mesh.layout.sequence)))
     tie = getattr(part, "tie", None)
     if callable(tie):
@@ -58,5 +64,4 @@ def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
 
 def _present(part: nn.Module, plan: dict[str, ParallelStyle]) -> dict[str, ParallelStyle]:
     """The plan without the modules that are on other pipeline ranks."""
-    gone = {name for name, child in part._modules.items() if child is None}
-    return {pattern: style for pattern, style in plan.items() if pattern.split(".")[0] not in gone}
+    return {pattern: style for pattern, style in plan.items() if getattr(part, pattern.split(".")[0], part) is not None}

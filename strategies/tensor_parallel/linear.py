@@ -12,7 +12,7 @@ group and 2 forward for a row (all-reduces).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,8 @@ from torch.distributed.tensor import DTensor, Partial
 from ..activation_memory.selective import only_for_kept
 from ..embedding_lookup import lookup
 from ..telemetry.current import now, wait_on
+from ..torch_version import tried
+from .functional_collectives import all_gather, all_reduce, arrived, reduce_scatter
 
 #: (x, layers) → each layer's output for the same x.
 Columns = Callable[[Tensor, Sequence[nn.Linear]], Sequence[Tensor]]
@@ -92,7 +94,7 @@ class Axis:
     def gather(self, x: Tensor) -> Callable[[], Tensor]:
         """Parts of dim 1 → the whole."""
         since = now()
-        rows = torch.ops._c10d_functional.all_gather_into_tensor(x.contiguous(), self._size, self._group)
+        rows = all_gather(x.contiguous(), self._size, self._group)
 
         def wait() -> Tensor:
             parts: Tensor = self._arrived(rows, "all_gather", since).unflatten(0, (self._size, x.shape[0]))
@@ -105,9 +107,9 @@ class Axis:
         since = now()
         if self.sequence:
             rows = part.unflatten(1, (self._size, -1)).transpose(0, 1).flatten(0, 1).contiguous()
-            started = torch.ops._c10d_functional.reduce_scatter_tensor(rows, "sum", self._size, self._group)
+            started = reduce_scatter(rows, self._size, self._group)
         else:
-            started = torch.ops._c10d_functional.all_reduce(part.contiguous(), "sum", self._group)
+            started = all_reduce(part.contiguous(), self._group)
 
         def wait() -> Tensor:
             return self._arrived(started, "reduce_scatter" if self.sequence else "all_reduce", since)
@@ -115,8 +117,7 @@ class Axis:
         return wait
 
     def _arrived(self, started: Tensor, what: str, since: Any) -> Tensor:
-        wait = lambda: cast(Tensor, torch.ops._c10d_functional.wait_tensor(started))  # noqa: E731
-        return wait_on(wait, what, self._group, since)
+        return wait_on(lambda: arrived(started), what, self._group, since)
 
 
 class _Columns(torch.autograd.Function):
@@ -162,9 +163,10 @@ def _of_input(grads: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
 def wanted(ctx: Any) -> tuple[bool, bool]:
     """Whether this backward pass needs the gradient of the first input, and of any of the others.
 
-    A schedule that splits backward passes calls twice, and `ctx.needs_input_grad` is true for all inputs each time.
+    A schedule that splits backward passes calls twice, and `ctx.needs_input_grad` is true for all inputs each time. Torch's only
+    other answer is private; where it was not tried, both calls compute all gradients.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not tried():
         return ctx.needs_input_grad[0], any(ctx.needs_input_grad[1:])
     first, *others = (node is not None and torch._C._will_engine_execute_node(node) for node, _ in ctx.next_functions)
     return first, any(others)

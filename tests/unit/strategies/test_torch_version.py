@@ -1,0 +1,71 @@
+"""Private functions of torch are refused where they were not tried, and used only until torch has public ones."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.pipelining
+import torch.distributed.tensor.parallel
+
+from shardyard.strategies import torch_version
+from shardyard.strategies.activation_memory import checkpointing, selective
+from shardyard.strategies.dispatch_mode import DispatchMode
+from shardyard.strategies.process_groups import group_named
+
+#: Owner of a public name that would replace a private one → the name, and the file that would use it.
+PUBLIC = [
+    (torch.utils, "python_dispatch", "strategies/dispatch_mode.py"),
+    (torch.utils, "TorchDispatchMode", "strategies/dispatch_mode.py"),
+    (torch.overrides, "TorchDispatchMode", "strategies/dispatch_mode.py"),
+    (torch.Tensor, "version", "strategies/activation_memory/version_counter.py"),
+    (torch.autograd.graph, "will_engine_execute_node", "strategies/tensor_parallel/linear.py"),
+    (torch.autograd.graph, "will_execute", "strategies/tensor_parallel/linear.py"),
+    (dist, "resolve_process_group", "strategies/process_groups.py"),
+    (dist, "functional_collectives", "strategies/tensor_parallel/functional_collectives.py"),
+    (dist, "functional", "strategies/tensor_parallel/functional_collectives.py"),
+    (dist, "dump_fr_trace_json", "workers/trainer/flight_recorder.py"),
+    (dist, "flight_recorder_entries", "workers/trainer/flight_recorder.py"),
+    (torch.distributed.pipelining.schedules, "batch_p2p", "strategies/pipeline_parallel/p2p_trace.py"),
+    (torch.distributed.tensor.parallel.ParallelStyle, "apply", "workers/models/tensor_plan.py"),
+    (torch.nn.functional, "scaled_dot_product_attention_with_lse", "strategies/context_parallel/attention_kernels.py"),
+    (torch.ops.aten, "scaled_dot_product_flash_attention", "strategies/context_parallel/attention_kernels.py"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "file"), PUBLIC, ids=lambda value: value if isinstance(value, str) else "")
+def test_torch_has_no_public_name_yet(owner: object, name: str, file: str) -> None:
+    assert not hasattr(owner, name), f"the public API has come: use it. {name}, in {file}"
+
+
+def test_attention_still_returns_no_log_sum_exp() -> None:
+    said = torch.nn.functional.scaled_dot_product_attention.__doc__ or ""
+    assert said and not {"return_lse", "return_aux"} & set(said.replace("=", " ").replace(",", " ").split()), (
+        "the public API has come: use it. strategies/context_parallel/attention_kernels.py"
+    )
+
+
+def test_the_installed_torch_was_tried() -> None:
+    assert torch_version.tried()
+    torch_version.require("anything")
+
+
+def test_another_torch_is_refused_where_nothing_public_does_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_version, "TRIED", ("1.0.",))
+    with pytest.raises(RuntimeError, match=r"_python_dispatch is private to torch and was tried on torch 1\.0\.x only"):
+        DispatchMode()
+    with pytest.raises(RuntimeError, match="_resolve_process_group"):
+        group_named("world")
+
+
+def test_another_torch_recomputes_by_its_own_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(checkpointing._selective()[0], selective._First)
+    monkeypatch.setattr(torch_version, "TRIED", ("1.0.",))
+    weight = torch.randn(6, 6, dtype=torch.float64, requires_grad=True)
+    x = torch.ones(4, 6, dtype=torch.float64)
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        return x.mm(weight).tanh().mm(weight).sin()
+
+    (once,) = torch.autograd.grad(block(x).sum(), [weight])
+    out = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False, context_fn=checkpointing._selective)
+    (again,) = torch.autograd.grad(out.sum(), [weight])
+    assert torch.equal(again, once)
