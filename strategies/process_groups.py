@@ -10,5 +10,5 @@ def group_named(name: str) -> dist.ProcessGroup:
     require("torch.distributed.distributed_c10d._resolve_process_group")
     from torch.distributed.distributed_c10d import _resolve_process_group  # type: ignore[attr-defined]
 
-    group: dist.ProcessGroup = _resolve_process_group(name)
+    group: dist.ProcessGroup = _resolve_process_group(name)  # type: ignore[arg-type]
     return group

@@ -1,9 +1,10 @@
 """The last collectives of a trainer, as torch's flight recorder kept them: per process group, what was entered and what is not done.
 
 The recorder is on by default, on gloo and NCCL, and does not know messages between two ranks. Torch has no public way to read it within the
-process: this file alone does, and says nothing where a version of torch has it no more.
+process: this file alone does, and returns nothing on a version of torch that was not tried.
 """
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -17,7 +18,8 @@ def collectives() -> list[dict[str, Any]]:
     Group names and numbers are the same on all ranks of a group. Empty without torch, without groups and without a recorder.
     """
     try:
-        entries, groups = _recorded(), _groups()
+        entries = _recorded()
+        groups = _groups({entry["process_group"][0] for entry in entries})
     except (ImportError, AttributeError, KeyError, RuntimeError, ValueError):
         return []
     found: dict[str, dict[str, Any]] = {}
@@ -42,16 +44,24 @@ def _plain_name(described: str) -> str:
 
 
 def _recorded() -> list[dict[str, Any]]:
+    from ...strategies.torch_version import tried
+
+    if not tried():
+        return []
     from torch._C._distributed_c10d import _dump_fr_trace_json  # type: ignore[attr-defined]
 
     recorded: list[dict[str, Any]] = json.loads(_dump_fr_trace_json()).get("entries", [])
     return recorded
 
 
-def _groups() -> dict[str, list[int]]:
-    """Group name → its ranks in the world."""
-    from torch.distributed import ProcessGroup
-    from torch.distributed.distributed_c10d import _world
+def _groups(names: set[str]) -> dict[str, list[int]]:
+    """Group name → its ranks in the world, for the groups that still exist."""
+    from torch.distributed import get_process_group_ranks
 
-    mine = [(group, ranks) for group, ranks in _world.pg_group_ranks.items() if isinstance(group, ProcessGroup)]
-    return {group.group_name: sorted(ranks) for group, ranks in mine}
+    from ...strategies.process_groups import group_named
+
+    found = {}
+    for name in names:
+        with contextlib.suppress(RuntimeError, ValueError):  # the group was destroyed
+            found[name] = sorted(get_process_group_ranks(group_named(name)))
+    return found
