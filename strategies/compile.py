@@ -8,7 +8,7 @@ small. Memory: the compiler chooses what a block keeps. Traffic: unchanged.
 """
 
 from collections.abc import Iterable
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,17 +19,13 @@ from .layout import Refusal
 
 def apply_compile(blocks: Iterable[nn.Module], device: torch.device) -> None:
     """Compile every block at its first use. Raises `Refusal` if the machine has no compiler."""
-    if device.type == "cpu":
-        _use_whole_compiler()
+    options = _whole_compiler() if device.type == "cpu" else None
     for block in blocks:
-        block.forward = torch.compile(block.forward)
+        block.forward = torch.compile(block.forward, options=options)
 
 
-def _use_whole_compiler() -> None:
-    """Make this process use Inductor's compiler through `cxx_compiler.py` from now on."""
-    from torch._inductor import config
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-
+def _whole_compiler() -> dict[str, Any]:
+    """Options that make Inductor call its compiler through `cxx_compiler.py`."""
     found = cxx_compiler.found()
     if found is None:
         raise Refusal(
@@ -37,5 +33,4 @@ def _use_whole_compiler() -> None:
             "compiling for a CPU needs a C++ compiler on every node, and this node has none.",
             "Install g++, or set compile to false.",
         )
-    if not Path(found).name.startswith("whole-"):
-        config.cpp.cxx = (None, str(cxx_compiler.whole(found, Path(cache_dir()))))
+    return {"cpp.cxx": (None, str(cxx_compiler.whole(found, cxx_compiler.own_folder())))}

@@ -40,6 +40,18 @@ def found() -> str | None:
     return next((path for name in (os.environ.get("CXX"), *COMPILERS) if name and (path := shutil.which(name))), None)
 
 
+def own_folder() -> Path:
+    """This user's folder for the script, the same for all processes: Inductor finds what it compiled by the compiler's path.
+
+    Raises `PermissionError` if the folder belongs to another user.
+    """
+    folder = Path(tempfile.gettempdir()) / f"shardyard-cxx-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user; remove it, or set TMPDIR to a folder of your own.")
+    return folder
+
+
 def whole(compiler: str, folder: Path) -> Path:
     """Write a script into `folder` that calls `compiler` and renames only complete results into place. Returns the script's path."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,18 @@
 """A compiler that is killed amid its work leaves nothing under the name that others look for."""
 
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
+import torch
 from harness.control_plane import until
 from harness.patience import PATIENCE_S
 
-from shardyard.strategies import cxx_compiler
+from shardyard.strategies import compile, cxx_compiler
 
 #: Writes the first half of what it was asked for, waits for `go` in its folder, and writes the rest.
 HALF = """#!/bin/sh
@@ -69,3 +72,18 @@ def test_one_that_fails_says_so_and_leaves_nothing(script: Path, tmp_path: Path)
 
 def test_what_has_no_output_file_is_handed_on(script: Path) -> None:
     assert subprocess.run([script, "--version"], capture_output=True, check=True).stdout == b"half\n"
+
+
+def test_torch_takes_the_script_as_its_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("CXX", shutil.which("true") or "")
+    (option,) = compile._whole_compiler().items()
+    assert option == ("cpp.cxx", (None, str(cxx_compiler.own_folder() / "whole-true")))
+    torch.compile(torch.sin, options=dict([option]))  # raises for a name that is no option
+
+
+def test_a_folder_that_another_user_may_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"shardyard-cxx-{os.getuid()}").symlink_to(tmp_path)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        cxx_compiler.own_folder()
