@@ -1,6 +1,6 @@
 """Ray as the dispatcher uses it: an embedded head or an existing cluster, and the gangs on it.
 
-No other file in the service imports Ray, and this file only inside functions. The address is always explicit, so that it never
+In the service only this file and `ray_private.py` import Ray, and only inside functions. The address is always explicit, so that it never
 joins a stray cluster. Every call has a time-out and raises ClusterError after it.
 """
 
@@ -26,7 +26,7 @@ from ..errors import ClusterError, GangLost
 from ..policies.warm_workers import shortage_of
 from ..schemas.node import ClusterNode
 from ..settings import Settings
-from . import allocations
+from . import allocations, ray_private
 from .interface import GangOrder, Pull, UserOrder
 from .ray_head import Head, HeadError, Record, count_workers, lives
 
@@ -239,7 +239,7 @@ class Cluster:
             workers = await asyncio.to_thread(count_workers, record.raylet.pid)
             shortage = shortage_of(workers, slots, self.settings.warm_workers)
             if shortage.ask:
-                await _in_thread(_prestart_workers, ANSWER_S, shortage.ask)
+                await _in_thread(ray_private.prestart_workers, ANSWER_S, shortage.ask, WARM_FOR_S, ANSWER_S)
             return shortage.missing > 0
         return False
 
@@ -297,15 +297,13 @@ def _explain_token(path: Path | None) -> None:
 
 def _join(address: str, loopback: bool = False) -> None:
     import ray
-    from ray._private import ray_constants
-    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
     if loopback:
         # The head's environment variables, for a process that had imported Ray before; see `ray_head.py`.
-        ray_constants.ENABLE_RAY_CLUSTER = False
+        ray_private.stay_on_loopback()
     if ray.is_initialized():
         ray.shutdown()
-    AuthenticationTokenLoader.instance().reset_cache()  # another head has another token
+    ray_private.forget_token()  # another head has another token
     logging.getLogger("ray").setLevel(logging.ERROR)
     ray.init(
         address=address,
@@ -402,10 +400,9 @@ def _nodes() -> list[ClusterNode]:
 
 def _nodes_seen_inside() -> list[ClusterNode]:
     import ray
-    from ray._private.state import available_resources_per_node  # Ray has no public call for it per node
     from ray.util import placement_group_table
 
-    available = available_resources_per_node()
+    available = ray_private.free_resources()
     shares = allocations.by_node(placement_group_table().values())
     nodes = []
     for node in ray.nodes():
@@ -426,23 +423,3 @@ def _nodes_seen_inside() -> list[ClusterNode]:
             )
         )
     return nodes
-
-
-def _prestart_workers(count: int) -> None:
-    """Ask the raylet for `count` more idle workers.
-
-    `PrestartWorkers` is Ray's own call for it, without a public name. A Ray without it starts gangs more slowly.
-    """
-    import grpc
-    import ray
-    from ray.core.generated import common_pb2, node_manager_pb2, node_manager_pb2_grpc
-
-    node = ray.nodes()[0]
-    token = Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text()
-    request = node_manager_pb2.PrestartWorkersRequest(
-        language=common_pb2.PYTHON, num_workers=count, keep_alive_duration_secs=WARM_FOR_S
-    )
-    with grpc.insecure_channel(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}") as channel:
-        stub = node_manager_pb2_grpc.NodeManagerServiceStub(channel)
-        with contextlib.suppress(grpc.RpcError):
-            stub.PrestartWorkers(request, metadata=[("authorization", f"Bearer {token}")], timeout=ANSWER_S)
