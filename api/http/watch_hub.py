@@ -134,7 +134,7 @@ class Hub:
             except DatabaseError:  # logged by the store
                 await asyncio.sleep(_AWAY_S)
                 continue
-            except Exception as error:  # an outermost loop
+            except Exception as error:  # noqa: BLE001  (top of a background task: every stream depends on it)
                 failures.failed(type(error).__name__, "the positions of watched jobs could not be read", error)
                 await asyncio.sleep(_AWAY_S)
                 continue

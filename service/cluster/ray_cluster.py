@@ -267,7 +267,7 @@ async def _in_thread(work: Callable[..., T], timeout_s: float, *arguments: Any) 
         result, error = None, None
         try:
             result = work(*arguments)
-        except Exception as raised:
+        except Exception as raised:  # noqa: BLE001  (top of a thread: the caller's future gets it)
             error = raised
         with contextlib.suppress(RuntimeError):  # the loop may be closed by now
             loop.call_soon_threadsafe(settle, result, error)

@@ -325,7 +325,7 @@ async def _forever(
             await work()
         except DatabaseError:  # logged by the store; whatever it is, work goes on once it has passed
             pass
-        except Exception as error:  # an outermost loop
+        except Exception as error:  # noqa: BLE001  (top of the dispatcher's loops)
             failures.failed(type(error).__name__, f"the dispatcher's {work.__name__} failed; it goes on", error)
         else:
             for cause in failures.failing:

@@ -92,7 +92,7 @@ class SpecFiles:
             try:
                 found = work(time.monotonic() + WALK_S)
                 settle = lambda: result.set_result(found)  # noqa: E731
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  (top of a thread: the caller's future gets it)
                 failed = error
                 settle = lambda: result.set_exception(failed)  # noqa: E731
             with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more

@@ -88,7 +88,7 @@ class Saver:
             written = writer.write(order)
             seconds = time.monotonic() - began
             self._ended.put(Saved(order.step, seconds=seconds, held_s=held_s, **vars(written)))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (top of a thread: `ended` raises it)
             self._ended.put(error)
 
     def _prepared(self) -> tuple[StagingBuffer, Writer]:

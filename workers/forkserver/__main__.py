@@ -34,7 +34,7 @@ def preload() -> None:
     for name in (*PRELOAD, *own):
         try:
             importlib.import_module(name)
-        except Exception:
+        except Exception:  # noqa: BLE001  (start of a process: importing runs other packages' code)
             traceback.print_exc()
     gc.collect()
     gc.freeze()  # what is imported stays shared: the collector of a child must not write to its pages

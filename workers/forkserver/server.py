@@ -126,10 +126,12 @@ class Server:
             from ..trainer.main import main
 
             status = main(control, given, order.entry)
-        except BaseException:
+        except BaseException:  # noqa: BLE001  (top of a forked process)
             traceback.print_exc()
         finally:
-            with contextlib.suppress(BaseException):
+            with contextlib.suppress(
+                BaseException
+            ):  # end of a forked process: a user's code may have replaced the streams
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(status)

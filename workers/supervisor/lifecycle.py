@@ -54,7 +54,7 @@ class Lifecycle:
         try:
             while self.gang.phase in act:
                 self._move(await act[self.gang.phase]())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (top of the actor's task: a gang ends by its final event)
             self.generations.fail(Failure("start_failed", None, brief(error)))
             self._move("ending")
         if self.gang.phase == "ending":

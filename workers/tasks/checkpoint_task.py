@@ -69,7 +69,7 @@ def perform(operation: Operation) -> Outcome:
         return failed(error.code, str(error))
     except (CheckpointError, StorageError) as error:
         return failed(error.code, str(error))
-    except Exception as error:  # an outermost end: this process does nothing else
+    except Exception as error:  # noqa: BLE001  (top of a Ray task: it answers with the error)
         traceback.print_exc()
         return failed("operation_failed", f"{type(error).__name__}: {error}")
 

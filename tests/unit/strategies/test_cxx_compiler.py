@@ -74,6 +74,7 @@ def test_what_has_no_output_file_is_handed_on(script: Path) -> None:
     assert subprocess.run([script, "--version"], capture_output=True, check=True).stdout == b"half\n"
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch's own
 def test_torch_takes_the_script_as_its_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("CXX", shutil.which("true") or "")
