@@ -19,7 +19,8 @@ OF_VALUES = {"_version", "_modules", "_parameters", "_buffers", "_opname", "_sch
 def uses(code: str) -> list[str]:
     """The private names of torch and Ray in a module's code."""
     tree = ast.parse(code)
-    return [name for node in ast.walk(tree) for name in _uses(node, _imported(tree))]
+    imported = _imported(tree)
+    return [name for node in ast.walk(tree) for name in _uses(node, imported)]
 
 
 def _uses(node: ast.AST, imported: set[str]) -> Iterator[str]:
@@ -28,7 +29,11 @@ def _uses(node: ast.AST, imported: set[str]) -> Iterator[str]:
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names if _theirs(alias.name)]
         yield from (part for name in names for part in name.split(".") if _private(part))
-    if isinstance(node, ast.Attribute) and (_root(node) in imported or node.attr in OF_VALUES) and _private(node.attr):
+    if (
+        isinstance(node, ast.Attribute)
+        and (_root(node) in imported or (node.attr in OF_VALUES and _root(node) != "self"))
+        and _private(node.attr)
+    ):
         yield node.attr
     if isinstance(node, ast.ClassDef) and any(
         isinstance(base, ast.Name) and base.id == "ParallelStyle" for base in node.bases
