@@ -9,6 +9,7 @@ import torch.distributed as dist
 from .mesh import Mesh
 from .param_shard import ParamShard
 from .telemetry.current import wait_on
+from .torch_version import tried
 
 #: Added to the norm before dividing by it, as torch's `clip_grad_norm_` does.
 _EPSILON: Final = 1e-6
@@ -36,7 +37,9 @@ def _square_sum(gradients: Sequence[torch.Tensor], device: torch.device) -> torc
     if not gradients:
         return torch.zeros((), dtype=torch.float64, device=device)
     # Offloaded parameters have their gradients on the host.
-    norms = torch.stack([norm.to(device) for norm in torch._foreach_norm(list(gradients), 2)])
+    # One kernel for many gradients where torch is a version that was tried; the same bits one by one.
+    found = torch._foreach_norm(list(gradients), 2) if tried() else map(torch.linalg.vector_norm, gradients)
+    norms = torch.stack([norm.to(device) for norm in found])
     return norms.double().square().sum()
 
 
@@ -48,5 +51,10 @@ def clip_factor(norm: float, limit: float | None) -> float:
 def scale_gradients(shards: Sequence[ParamShard], factor: float) -> None:
     """Multiply every reduced gradient by `factor`."""
     gradients = [p.tensor.grad for p in shards if p.tensor.grad is not None]
-    if factor != 1.0 and gradients:
+    if factor == 1.0 or not gradients:
+        return
+    if tried():
         torch._foreach_mul_(gradients, factor)
+        return
+    for gradient in gradients:
+        gradient.mul_(factor)
