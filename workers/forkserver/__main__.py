@@ -29,7 +29,7 @@ WORKERS: Final = str(__package__).removesuffix(".forkserver")
 
 
 def preload() -> None:
-    """Import what trainers need. What fails here fails again in the trainer, which can tell its user."""
+    """Import what trainers need. An import that fails here fails again in the trainer, which reports it to the user."""
     own = [f"{WORKERS}.{name}" for name in ("trainer.main", "trainer.assemble", "spec")]
     for name in (*PRELOAD, *own):
         try:
@@ -37,7 +37,7 @@ def preload() -> None:
         except Exception:  # noqa: BLE001  (start of a process: importing runs other packages' code)
             traceback.print_exc()
     gc.collect()
-    gc.freeze()  # what is imported stays shared: the collector of a child must not write to its pages
+    gc.freeze()  # keep imported objects in pages shared with children: a child's garbage collector must not write to them
 
 
 def main() -> NoReturn:

@@ -1,6 +1,6 @@
 """Finds or starts the node's fork server, for rank actors and the control plane.
 
-Everything here is quick: no call waits for the server's imports. The server starts under a file lock, in a private folder (0700).
+No call waits for the server's imports. The server starts under a file lock, in a private folder (0700).
 """
 
 import contextlib
@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
-#: Variables that change what an import does; another value is another server.
+#: Variables that change what an import does. Each set of values has a server of its own.
 IMPORT_VARIABLES: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
-#: One thread, or the process could not be forked safely (OpenBLAS starts its pool at import).
+#: One thread, because a process with several threads cannot be forked safely. OpenBLAS starts its pool at import.
 ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-#: Asking NVML, not CUDA, whether there is a device, should an import ask.
+#: If an import checks for a device, torch asks NVML, not CUDA.
 NO_CUDA: Final = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 PACKAGE: Final = Path(__file__).resolve().parents[2]
 SOCKET: Final = "s"
@@ -43,7 +43,7 @@ def fingerprint() -> str:
 
 
 def folder_name(env: dict[str, str]) -> str:
-    """Of the folder of the server for this interpreter, package, code and environment."""
+    """Name of the folder of the server for this interpreter, package, code and environment."""
     seen = {name: env.get(name, "") for name in IMPORT_VARIABLES}
     parts = [
         sys.prefix,
@@ -59,7 +59,7 @@ def folder_name(env: dict[str, str]) -> str:
 def connect(root: Path, owner: int, env: dict[str, str]) -> socket.socket:
     """A connection to the node's server below `root` for environment `env`.
 
-    Starts one, to live as long as process `owner`, if none runs. Raises OSError, ForkError.
+    If none runs, starts one that ends with the process `owner`. Raises OSError, ForkError.
     """
     folder = root / folder_name(env)
     _make_private(root)
@@ -88,14 +88,14 @@ def _dial(folder: Path) -> socket.socket | None:
 
 
 def _start(folder: Path, owner: int, env: dict[str, str]) -> socket.socket:
-    """Bind first, then start the server on the bound socket: who connects meanwhile waits in its backlog."""
+    """Bind first, then start the server on the bound socket. Clients that connect meanwhile wait in its backlog."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, (folder / "fork.log").open("ab") as log:
         (folder / SOCKET).unlink(missing_ok=True)
         listener.bind(str(folder / SOCKET))
         listener.listen(128)
         own = {name: value for name, value in env.items() if not name.startswith("RAY_")} | ONE_THREAD | NO_CUDA
         arguments = [sys.executable, "-P", "-m", str(__package__), str(listener.fileno()), str(owner), str(folder)]
-        # The shell ends at once, so that the server is nobody's child: Ray kills the children of an actor that exits.
+        # The shell exits at once, which orphans the server: Ray kills the children of an actor that exits.
         subprocess.run(
             ["/bin/sh", "-c", '"$@" &', "sh", *arguments],
             stdin=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
-"""What goes over a connection to the fork server: one request, then signals to it and replies from it.
+"""The protocol of a connection to the fork server: the client sends one request, then signals; the server sends replies.
 
-A request is its length (four bytes, big-endian) and JSON; its descriptors come with the length. Signals are single bytes. Replies are
+A request is its length (four bytes, big-endian) and JSON. Its descriptors come with the length. Signals are single bytes. Replies are
 lines of JSON: `{"pid": n}`, later `{"exit": status}` (negative: a signal's number).
 """
 
@@ -18,7 +18,7 @@ MAX_FDS: Final = 8
 
 @dataclass(frozen=True)
 class Request:
-    """A trainer to fork. Beside it travel the descriptors of its control socket, stdout, stderr, notifier, of its snapshot
+    """A trainer to fork. With it the client sends the descriptors of its control socket, stdout, stderr, notifier, of its snapshot
     memory (`segments` of them) and, for rank 0, of a listening socket.
     """
 
@@ -29,17 +29,17 @@ class Request:
 
 
 def adopt(connection: socket.socket, owner: int) -> None:
-    """Give the server another owner; the connection is of no other use."""
+    """Give the server another owner. The connection has no other use."""
     send(connection, {"owner": owner})
 
 
 def request(connection: socket.socket, order: Request, fds: list[int]) -> None:
-    """Ask for a trainer."""
+    """Request a trainer."""
     send(connection, asdict(order), fds)
 
 
 def kill(connection: socket.socket, number: int = signal.SIGKILL) -> None:
-    """Send a signal to the trainer's process group, as long as it lives."""
+    """Have the server send a signal to the trainer's process group, if that is alive."""
     connection.sendall(bytes([number]))
 
 
@@ -60,15 +60,15 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """A request and its descriptors. Raises ConnectionError, ValueError."""
     head, fds, _, _ = socket.recv_fds(connection, 4, MAX_FDS)
     if len(head) != 4:
-        raise ConnectionError("no request, only a look whether somebody listens")
+        raise ConnectionError("the connection was closed before a request")
     (size,) = struct.unpack("!I", head)
     if size > MAX_REQUEST:
-        raise ConnectionError(f"a request of {size} bytes")
+        raise ConnectionError(f"a request of {size} bytes is larger than {MAX_REQUEST}")
     body = bytearray()
     while len(body) < size:
         part = connection.recv(size - len(body))
         if not part:
-            raise ConnectionError("half a request")
+            raise ConnectionError("the connection was closed in the middle of a request")
         body += part
     message: dict[str, Any] = json.loads(bytes(body))
     return message, fds

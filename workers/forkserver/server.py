@@ -9,7 +9,8 @@ Rules that it keeps:
   ends with it. It also ends when it is idle and the code that it imported has changed on disk; a changed environment
   or interpreter is another folder.
 - A trainer leads a session of its own. It ends with the connection that asked for it, and with the server; its whole
-  process group is killed before its process id is given back, so that nothing of it stays and nobody else is hit.
+  process group is killed before its process id is released, so that no process of it remains and no other process is
+  killed.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ from .protocol import Request, receive, reply
 class Child:
     pid: int
     connection: socket.socket
-    told: bool = field(default=False)
+    disconnected: bool = field(default=False)
 
 
 class Server:
@@ -70,10 +71,10 @@ class Server:
     def _accept(self, _: Any) -> None:
         connection, _address = self.listener.accept()
         connection.settimeout(5.0)
-        self.selector.register(connection, selectors.EVENT_READ, self._hear)
+        self.selector.register(connection, selectors.EVENT_READ, self._receive_request)
 
-    def _hear(self, connection: socket.socket) -> None:
-        """The one request of a connection, which may come late: nobody else waits for it."""
+    def _receive_request(self, connection: socket.socket) -> None:
+        """Receive the one request of a connection. It may come late, which delays no other client."""
         self.selector.unregister(connection)
         fds: list[int] = []
         try:
@@ -107,8 +108,8 @@ class Server:
             self._become_trainer(order, fds, server)
         child = Child(pid, connection)
         self.children[pid] = child
-        self._tell(child, {"pid": pid})
-        self.selector.register(connection, selectors.EVENT_READ, lambda _: self._obey(child))
+        self._reply(child, {"pid": pid})
+        self.selector.register(connection, selectors.EVENT_READ, lambda _: self._forward_signals(child))
 
     def _become_trainer(self, order: Request, fds: list[int], server: int) -> NoReturn:
         status = 1
@@ -117,7 +118,7 @@ class Server:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
             die_with_parent(server)
-            self._let_go()
+            self._close_sockets()
             control, given = _take_descriptors(fds, order.segments)
             os.environ.clear()
             os.environ.update(order.env)
@@ -136,24 +137,24 @@ class Server:
                 sys.stderr.flush()
             os._exit(status)
 
-    def _let_go(self) -> None:
-        """A trainer must not hold the server's sockets: its peers wait for their ends."""
+    def _close_sockets(self) -> None:
+        """Close the server's sockets in a trainer: clients wait for their end of file."""
         for key in list(self.selector.get_map().values()):
             os.close(key.fd)
         self.selector.close()
         self._wake.close()
 
-    def _obey(self, child: Child) -> None:
-        """A byte is a signal for the trainer; the connection's end is the trainer's end."""
+    def _forward_signals(self, child: Child) -> None:
+        """Forward each byte as a signal to the trainer. When the connection ends, kill the trainer."""
         try:
-            order = child.connection.recv(64)
+            numbers = child.connection.recv(64)
         except OSError:
-            order = b""
-        if not order:
+            numbers = b""
+        if not numbers:
             self.selector.unregister(child.connection)
-            child.told = True
+            child.disconnected = True
             child.connection.close()
-        for number in order or [signal.SIGKILL]:
+        for number in numbers or [signal.SIGKILL]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, number)
 
@@ -162,31 +163,31 @@ class Server:
             while self.woken.recv(4096):
                 pass
         for child in list(self.children.values()):
-            # Look before reaping: while the zombie holds its id, the group that it led can be killed without fear.
+            # Peek before reaping: while the zombie holds its process id, the id of its group cannot be reused, so killing it is safe.
             if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             _, status = os.waitpid(child.pid, 0)
             del self.children[child.pid]
-            self._tell(child, {"exit": os.waitstatus_to_exitcode(status)})
-            if not child.told:
+            self._reply(child, {"exit": os.waitstatus_to_exitcode(status)})
+            if not child.disconnected:
                 self.selector.unregister(child.connection)
                 child.connection.close()
 
-    def _tell(self, child: Child, message: dict[str, Any]) -> None:
-        if not child.told:
+    def _reply(self, child: Child, message: dict[str, Any]) -> None:
+        if not child.disconnected:
             with contextlib.suppress(OSError):
                 reply(child.connection, message)
 
     def _end(self, _: Any) -> NoReturn:
-        """Trainers die with their parent; a folder whose socket is gone is of no use."""
+        """Kill all trainers, remove the folder, which is useless without a server, and exit."""
         for child in self.children.values():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
-            self.folder.parent.rmdir()  # the last server of the node tidies up
+            self.folder.parent.rmdir()  # succeeds for the last server of the node
         os._exit(0)
 
 

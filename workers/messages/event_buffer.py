@@ -1,4 +1,4 @@
-"""Events: facts that a gang tells, numbered from 1 without a gap and kept until the other side has acknowledged them.
+"""Buffers a gang's events, numbered from 1 without a gap, until the receiver has acknowledged them.
 
 Everything in an event is plain JSON: a number that is not finite becomes null, because JSON and databases have no NaN.
 """
@@ -14,7 +14,8 @@ from typing import Any, Final, TypedDict
 
 from .event import StepEvent, plain, read
 
-#: One answer holds so much, or one event: who asks has room for little more (of traces a thousand events may be a hundred megabytes).
+#: Bytes of events in one answer, which holds at least one event. A thousand events of a trace may take a hundred megabytes, and the
+#: receiver has room for little more than this.
 MOST_BYTES: Final = 1 << 20
 
 
@@ -30,7 +31,7 @@ Ranks = dict[int, dict[str, Any]]
 
 
 class Spool:
-    """Events in order, until they are acknowledged. Bounded: whoever adds asks `full` first, and waits for `room`."""
+    """Events in order, until they are acknowledged. Bounded: callers of `add` check `full` first, and await `room`."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -38,7 +39,7 @@ class Spool:
         self._kept: deque[tuple[Event, int]] = deque()
         self._bytes = 0
         self._urgent = 0
-        self._waiting: dict[asyncio.Future[None], bool] = {}  # who waits for a change; whether only for an urgent one
+        self._waiting: dict[asyncio.Future[None], bool] = {}  # waiter → whether only an urgent event wakes it
 
     @property
     def full(self) -> bool:
@@ -50,11 +51,11 @@ class Spool:
 
     @property
     def acknowledged(self) -> int:
-        """Number of the newest event that is forgotten."""
+        """Number of the newest event that was acknowledged and dropped."""
         return self._kept[0][0]["seq"] - 1 if self._kept else self.last
 
     def add(self, kind: str, data: dict[str, Any], ts: float | None = None, urgent: bool = False) -> Event:
-        """Number one event and keep it. Always accepted; an urgent one ends the lingering of `wait`."""
+        """Number one event, keep it and return it. Never refused. An urgent event makes `wait` return without lingering."""
         self.last += 1
         event = Event(seq=self.last, ts=time.time() if ts is None else ts, kind=kind, data=plain(data))
         self._keep(event)
@@ -69,19 +70,19 @@ class Spool:
         self._bytes += size
 
     def refill(self, events: Iterable[Event], last: int) -> None:
-        """Take over what another spool had kept, and go on numbering after `last`."""
+        """Take over the events that another spool had kept. The next event has the number `last` + 1."""
         for event in events:
             self._keep(event)
         self.last = self._urgent = last
         self._wake()
 
     def newer(self, than: int) -> list[Event]:
-        """The kept events after number `than`; acknowledges nothing."""
+        """The kept events after number `than`. Acknowledges none."""
         events = [event for event, _ in takewhile(lambda kept: kept[0]["seq"] > than, reversed(self._kept))]
         return events[::-1]
 
     def take(self, after: int, most: int = 1000, most_bytes: int = MOST_BYTES) -> list[Event]:
-        """The oldest events after number `after`, one at least where there is one; acknowledges, and so forgets, those up to it."""
+        """The oldest events after number `after`, at least one if there are any. Acknowledges and drops those up to it."""
         while self._kept and self._kept[0][0]["seq"] <= after:
             self._bytes -= self._kept.popleft()[1]
         self._wake(urgent=False)
@@ -90,16 +91,16 @@ class Spool:
         return [event for event, _ in islice(self._kept, max(1, fit))]
 
     async def wait(self, after: int, wait_s: float, linger_s: float = 0.0) -> None:
-        """Until there is an event after `after`, at most `wait_s`; then `linger_s` more for company, unless urgent."""
+        """Wait at most `wait_s` for an event after `after`, then `linger_s` for more events, unless there is an urgent one."""
         if await self._until(lambda: self.last > after, wait_s):
             await self._until(lambda: self._urgent > after, linger_s, urgent=True)
 
     async def room(self, wait_s: float) -> bool:
-        """Until the spool is not full, at most `wait_s`; says whether there is room."""
+        """Wait at most `wait_s` until the spool is not full; returns whether it has room."""
         return await self._until(lambda: not self.full, wait_s)
 
     async def _until(self, holds: Callable[[], bool], wait_s: float, urgent: bool = False) -> bool:
-        """`urgent`: only an urgent event can make it hold, so that others wake nobody."""
+        """Returns whether `holds`. `urgent`: only an urgent event can make it hold, so other events do not wake this waiter."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         while not holds() and (left := deadline - loop.time()) > 0:
@@ -142,20 +143,20 @@ class Steps:
         return self._open
 
     def refill(self, steps: dict[int, Ranks]) -> None:
-        """Go on with the open steps of another one."""
+        """Take over the open steps of a predecessor."""
         self._open = steps
 
     def rest(self) -> list[Ranks]:
-        """At the end: steps that the leading rank finished though another rank never reported them."""
+        """At the end: the steps that the leading rank finished and another rank never reported."""
         rest = [ranks for _, ranks in sorted(self._open.items()) if any(_of_job(record) for record in ranks.values())]
         self._open.clear()
         return rest
 
 
 def merged(ranks: Ranks) -> StepEvent:
-    """One step of several ranks: the full record (the one with a loss), its seconds over the ranks, and who worked longest in it.
+    """One step of several ranks: the full record (the one with a loss), the spread of its seconds, and its slowest rank.
 
-    All ranks' seconds are about equal, as they wait for each other: the slowest rank is the one that waited least, where that is known.
+    All ranks' seconds are about equal, as they wait for each other. So the slowest rank is the one that waited least, if that is known.
     """
     full = next((ranks[rank] for rank in sorted(ranks) if _of_job(ranks[rank])), ranks[min(ranks)])
     times = [float(record.get("step_s") or 0.0) for record in ranks.values()]
@@ -164,7 +165,7 @@ def merged(ranks: Ranks) -> StepEvent:
 
 
 def _of_job(record: dict[str, Any]) -> bool:
-    """Whether it has the numbers of the whole job. A loss that is no finite number is left out, `skipped` is not."""
+    """Whether the record has the numbers of the whole job. A loss that is not finite is left out, `skipped` never."""
     return "loss" in record or "skipped" in record
 
 

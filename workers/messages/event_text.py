@@ -1,10 +1,10 @@
-"""What a rank tells, as lines for people: the same in a gang's logs and under torchrun."""
+"""Formats a rank's events as lines of text: the same in a gang's logs and under torchrun."""
 
 from typing import Any
 
 
 def in_words(kind: str, data: dict[str, Any]) -> str | None:
-    """One line for an event of rank 0, None for what needs none."""
+    """One line for an event of rank 0; None if the event needs none."""
     match kind:
         case "plan":
             return f"{data['layout']}; {data['batch']}; {data['parameters']:,} parameters on {data['device']}"
@@ -34,7 +34,7 @@ def in_words(kind: str, data: dict[str, Any]) -> str | None:
 
 
 def bubble_in_words(probe: dict[str, Any]) -> str:
-    """How much of a step a pipeline's ranks wait, and how much they must."""
+    """The measured and the simulated pipeline bubble as text."""
     measured = probe["bubble_measured"]
     over = f"({measured['min']:.1%} to {measured['max']:.1%} over ranks)"
     return f"pipeline bubble {measured['mean']:.1%} {over}, {probe['bubble_simulated']:.1%} with free messages"

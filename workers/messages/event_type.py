@@ -1,4 +1,4 @@
-"""What every type of event has in common: how it is read, written and described. Imports neither torch nor Ray."""
+"""The base of all event types: reads, writes and describes them. Imports neither torch nor Ray."""
 
 import math
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def read(event_type: type[E], data: Mapping[str, Any]) -> E:
 
 
 def adapter(event_type: Any) -> TypeAdapter[Any]:
-    """What reads, writes and describes one type of event. Made at first use, which takes milliseconds."""
+    """The pydantic adapter of one type of event. Made at first use, which takes milliseconds."""
     return _made(event_type)
 
 
@@ -52,7 +52,7 @@ def _made(event_type: Any) -> TypeAdapter[Any]:
 
 
 def plain(value: Any) -> Any:
-    """The same value as strict JSON: tuples become lists, NaN and infinities None, what JSON does not know text."""
+    """The same value as strict JSON: tuples become lists, NaN and infinities None, and types without JSON text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

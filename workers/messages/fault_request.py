@@ -1,17 +1,17 @@
-"""A fault that somebody asked for: plain data, on its way from the API to whom it strikes."""
+"""A request for an injected fault: plain data, sent from the API to the rank or supervisor that applies it."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Self
 
 Kind = Literal["kill-rank", "kill-actor", "hang-rank", "slow-rank", "kill-supervisor", "corrupt-checkpoint"]
 
-#: Kinds that strike one rank, which must be named.
+#: Kinds that apply to one rank, which must be named.
 OF_A_RANK: Final = frozenset({"kill-rank", "kill-actor", "hang-rank", "slow-rank"})
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`id` makes it one fault, however often its order comes. `delay_ms` and `duration_s` are of `slow-rank`: per step, and how long."""
+    """An injected fault. Requests with the same `id` inject it once. `delay_ms` (per step) and `duration_s` belong to `slow-rank`."""
 
     id: str
     kind: Kind

@@ -1,4 +1,4 @@
-"""Events within a gang: what a trainer and its rank actor send to the supervisor. Never stored; of one version by construction.
+"""Events within a gang: what a trainer and its rank actor send to the supervisor. Never stored, so they need no version.
 
 A trainer also sends kinds that the supervisor passes on as they are (`PASSED_ON`). Imports neither torch nor Ray.
 """

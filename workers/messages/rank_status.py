@@ -1,11 +1,11 @@
-"""What rank actor, supervisor and trainer agree on to find out what a trainer does."""
+"""Constants by which the rank actor and the supervisor examine a trainer."""
 
 import signal
 from typing import Final
 
-#: Makes a trainer write its stacks to its standard error. A real-time signal, which users' code hardly takes.
+#: Makes a trainer write its stacks to its standard error. A real-time signal, which users' code rarely uses.
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 9
-#: Names the process groups of threads beside the training, and begins those threads' names: the training never waits there.
+#: Prefix of the process groups and names of background threads. The training thread never waits in these groups.
 BACKGROUND: Final = "background"
-#: Phases in which a beat is due with every batch; others wait for storage, compilers or peers that start.
+#: Phases in which every batch sends a heartbeat. Other phases wait for storage, compilers or peers that start.
 QUICK: Final = frozenset({"step", "validation"})

@@ -13,17 +13,17 @@ class RankAssignment:
     local_rank: int  # among the gang's ranks on the same node
     master_host: str  # rank 0's address, where its TCPStore listens
     master_port: int
-    master_fd: int | None = None  # rank 0 only: the store's listening socket, open since before the port was announced
+    master_fd: int | None = None  # rank 0 only: the store's listening socket, opened before its port was announced
     generation: int = 1
     interface: str | None = (
-        None  # network interface for gloo and NCCL where the node's environment names none; None: their own choice
+        None  # network interface for gloo and NCCL if the node's environment names none; None: their default
     )
     device: Literal["cpu", "cuda"] = "cpu"
     timeout_s: float = 600.0  # of every collective
     segments: tuple[int, ...] = ()  # descriptors of the rank's snapshot memory (`shared_memory.py`)
     notifier: int | None = None  # descriptor by which it announces sealed snapshots (`replication.py`)
     copied: bool = False  # whether its snapshots are copied to another node
-    restore: int | None = None  # the snapshot's step from which all ranks go on; None: from a checkpoint, or the start
+    restore: int | None = None  # step of the snapshot that all ranks restore; None: from a checkpoint, or the start
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -36,7 +36,7 @@ class RankAssignment:
 
 @dataclass(frozen=True)
 class Reservation:
-    """What a rank has got ready: its node, and for rank 0 the port of the store that its trainer will hold."""
+    """What a rank has reserved: its node, and for rank 0 the port of the store that its trainer will hold."""
 
     rank: int
     node: str
@@ -44,7 +44,7 @@ class Reservation:
     port: int | None
     interface: str | None
     generation: int
-    pid: int  # of the actor, whose neighbours open its snapshot memory by it
+    pid: int  # of the actor; its neighbours open its snapshot memory through /proc/pid
     slots: tuple[int, ...]  # its descriptors of that memory
 
 

@@ -1,7 +1,7 @@
-"""How a run ends before its last step: all ranks together, after the same step.
+"""A request to stop a run before its last step: all ranks end together, after the same step.
 
-A rank hears the wish by itself, at its own time. What it has heard travels with the step's sums (`strategies/grad_clip.py`), so that all
-ranks know it at the same step, and none is left waiting in a collective for one that has gone.
+Each rank receives the request at a different time, and votes with the step's sums (`strategies/grad_clip.py`). So all ranks stop after
+the same step, and no rank waits in a collective for one that has exited.
 """
 
 from collections.abc import Callable
@@ -9,24 +9,24 @@ from enum import StrEnum
 
 
 class Ending(StrEnum):
-    """What is wished of a trainer. The empty one, false in conditions: to go on."""
+    """A stop request. `NO`, the empty one, is falsy: train on."""
 
     NO = ""
     STOP = "stop"
-    SAVE = "save"  # stop, and leave a checkpoint of the last step
+    SAVE = "save"  # stop, and save a checkpoint of the last step
 
 
-#: Says what was wished of this rank so far.
+#: Returns the request that this rank has received so far.
 Asked = Callable[[], Ending]
 
 
 def votes(asked: Ending) -> tuple[float, float]:
-    """This rank's summands: of those who heard `STOP`, and of those who heard `SAVE`."""
+    """This rank's summands of two sums: the ranks that received `STOP`, and those that received `SAVE`."""
     return float(asked == Ending.STOP), float(asked == Ending.SAVE)
 
 
 def agreed(stops: float, saves: float) -> Ending:
-    """What all ranks do, by the sums of their votes. Who stops does not want the state."""
+    """What all ranks do, by the sums of their votes. `STOP` takes precedence over `SAVE`: it saves nothing."""
     if stops:
         return Ending.STOP
     return Ending.SAVE if saves else Ending.NO

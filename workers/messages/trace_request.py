@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-#: So many steps a trace may have, and of so many ranks a gang tells what they did.
+#: Maximum number of steps in a trace.
 MOST_STEPS: Final = 20
+#: Maximum number of ranks that emit their part of a trace.
 TRACED_RANKS: Final = 64
 
 #: Categories in which a rank waits for others.
@@ -14,7 +15,7 @@ WAITS: Final = ("send", "receive", "collective")
 
 @dataclass(frozen=True)
 class Trace:
-    """`id` makes it one trace, however often its order comes; `steps`, 1 to `MOST_STEPS`, are consecutive."""
+    """A step trace. Requests with the same `id` start it once. It has `steps` consecutive steps, 1 to `MOST_STEPS`."""
 
     id: str
     steps: int
@@ -33,14 +34,14 @@ class Trace:
 
 
 def traced_ranks(world_size: int, most: int = TRACED_RANKS) -> list[int]:
-    """The ranks that tell a trace: all, or `most` spread evenly, the first among them."""
+    """The ranks that emit a trace: all, or `most` of them spread evenly, rank 0 included."""
     if world_size <= most:
         return list(range(world_size))
     return [number * world_size // most for number in range(most)]
 
 
 def own_seconds(event: dict[str, Any]) -> float:
-    """What of a `trace` event's step was its rank's own work, not a wait for others."""
+    """Seconds of a `trace` event's step in which its rank worked, without its waits for other ranks."""
     return float(event["seconds"]) - sum(float(event["sums"].get(category, 0.0)) for category in WAITS)
 
 
