@@ -239,7 +239,7 @@ def test_what_cannot_be_exported_is_said(root: Path, make_spec: Make) -> None:
     checkpoint = folder_at(saved(train(make_spec({}, steps=1, checkpoint={}), root, "old")))
     manifest = read(checkpoint)
     write(checkpoint, replace(manifest, training={**manifest.training, "model": None}))
-    with pytest.raises(CheckpointError, match="does not say which architecture"):
+    with pytest.raises(CheckpointError, match="does not name its architecture"):
         export(checkpoint, folder_at(root / "exported-old"))
     assert not (root / "exported-old").exists()
     assert not list(root.glob(".exported-old*"))

@@ -32,10 +32,10 @@ Source = tuple[Folder, Manifest]
 
 CONFIG = "config.json"
 
-#: Files beside a published tokenizer.json without which a chat model is none.
+#: Files beside a published tokenizer.json that a chat model needs.
 _COMPANIONS = ("chat_template.jinja", "chat_template.json", "special_tokens_map.json", "added_tokens.json")
 
-#: Bytes of one output file at most, but for a larger tensor.
+#: Maximum bytes of one output file. A larger tensor gets a file of its own.
 SHARD_BYTES = 5_000_000_000
 
 
@@ -65,7 +65,7 @@ class _Tensor:
 def export(checkpoint: Folder, out: Folder, dtype: str = "fp32", shard_bytes: int = SHARD_BYTES) -> Exported:
     """Write the model of `checkpoint` (a `step-…` folder) to the new folder `out`, weights in `dtype` (a key of `DTYPES`).
 
-    Raises `CheckpointError` for what cannot be exported, `StorageError`, and `FileExistsError` where `out` holds something.
+    Raises `CheckpointError` if it cannot be exported, `StorageError`, and `FileExistsError` if `out` is not empty.
     """
     with out.filled(last=CONFIG) as partial:
         manifest = read(checkpoint)
@@ -81,7 +81,7 @@ def export(checkpoint: Folder, out: Folder, dtype: str = "fp32", shard_bytes: in
 
 
 def exported(out: Folder, dtype: str) -> Exported | None:
-    """What an earlier export in `dtype` has left in `out`; None where there is none, or it was cut off."""
+    """The result of an earlier export in `dtype` to `out`; None if there is none, or it is incomplete."""
     if not out.has(CONFIG):
         return None
     sizes = {name: size for name, size in out.files().items() if name.endswith(".safetensors")}
@@ -90,7 +90,7 @@ def exported(out: Folder, dtype: str) -> Exported | None:
 
 
 def _header_bytes(folder: Folder, name: str) -> int:
-    """What comes before the numbers of a safetensors file: a length, and JSON that is so long."""
+    """Bytes before the numbers of a safetensors file: an 8-byte length, and JSON of that length."""
     length = bytearray(8)
     folder.read_into(name, 0, memoryview(length))
     return 8 + int.from_bytes(length, "little")
@@ -100,8 +100,8 @@ def _architecture(checkpoint: Folder, manifest: Manifest) -> Architecture:
     numbers = manifest.training.get("model")
     if numbers is None:
         raise CheckpointError(
-            f"{checkpoint} does not say which architecture it is of (a module of your own, or saved by an older version); "
-            "resume it for one step to save it anew, or export it with code of your own."
+            f"{checkpoint} does not name its architecture (a module of your own, or saved by an older version); "
+            "resume it for one step to save it again, or export it with code of your own."
         )
     arch = Architecture.model_validate(numbers)
     try:
@@ -112,7 +112,7 @@ def _architecture(checkpoint: Folder, manifest: Manifest) -> Architecture:
 
 
 def _write_weights(source: Source, folder: Path, arch: Architecture, dtype: torch.dtype, limit: int) -> int:
-    """Write all weights, an index beside them where one file is not enough; returns the number of files."""
+    """Write all weights, and an index if there are several files; returns the number of files."""
     shards = list(_shards(_tensors(arch), dtype.itemsize, limit))
     index: dict[str, str] = {}
     for number, shard in enumerate(shards, start=1):
@@ -126,7 +126,7 @@ def _write_weights(source: Source, folder: Path, arch: Architecture, dtype: torc
 
 
 def _tensors(arch: Architecture) -> list[_Tensor]:
-    """What a file holds, in the order of the model."""
+    """The tensors of the output, in the order of the model."""
     with torch.device("meta"):
         model = make(arch)
     found: dict[str, list[tuple[Place, str, tuple[int, ...]]]] = {}
@@ -173,7 +173,7 @@ def _write_shard(source: Source, file: Path, shard: list[_Tensor], dtype: torch.
 
 
 def _write_rest(folder: Path, arch: Architecture, dtype: torch.dtype, tokenizer: str | None) -> None:
-    """config.json, generation_config.json, and the tokenizer that it was trained with, where it still lies there."""
+    """config.json, generation_config.json, and the tokenizer that it was trained with, if that is still at its path."""
     ends = _copy_tokenizer(folder, None if tokenizer in (None, "bytes") else Path(str(tokenizer)).expanduser())
     end = ends[0] if ends else None
     _write_json(folder / CONFIG, config_of(arch, str(dtype).removeprefix("torch."), end))
@@ -200,7 +200,7 @@ def _copy_tokenizer(folder: Path, source: Path | None) -> list[int]:
 
 
 def _copy_companions(folder: Path, tokenizer: Path) -> dict[str, Any]:
-    """Copy what published models have beside a `tokenizer.json`; returns their tokenizer_config.json, without code of their own."""
+    """Copy the other tokenizer files of a published model; returns its tokenizer_config.json without `auto_map`, which names its code."""
     if tokenizer.name != "tokenizer.json":
         return {}
     for name in _COMPANIONS:
@@ -216,7 +216,7 @@ def _copy_companions(folder: Path, tokenizer: Path) -> dict[str, Any]:
 
 
 def _text(value: Any) -> Any:
-    """A special token as its text, where it is an object; what else there is as it is. Its other properties are in tokenizer.json."""
+    """The text of a special token that is an object; any other value unchanged. A token's other properties are in tokenizer.json."""
     return value["content"] if isinstance(value, dict) and "content" in value else value
 
 

@@ -1,4 +1,4 @@
-"""Weights of a published model, read by rectangle: each rank takes from the safetensors files what its layout gives it, and no more.
+"""Weights of a published model, read by rectangle: each rank reads from the safetensors files only what its layout assigns to it.
 
 Files are memory-mapped; a slice costs its own bytes (and, for tensor cuts along the second dimension, those of its rows).
 """
@@ -15,7 +15,7 @@ from ..models.hf_config import Place, place
 from ..models.presets import Architecture
 from ..regular_files import read
 
-#: Tensors that some files hold and no model learns.
+#: Tensors in some files that are not trained.
 _NO_WEIGHTS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 _DTYPES = ("F64", "F32", "BF16", "F16")
 _MOST_INDEX_BYTES = 64 << 20
@@ -24,7 +24,7 @@ _MOST_INDEX_BYTES = 64 << 20
 class Pretrained:
     """The weights of the model in `folder`; `names` are all parameters of it (or of any layout's parts together).
 
-    Raises `Refusal` of `model.from` where the files do not hold what the architecture needs, or hold more.
+    Raises `Refusal` of `model.from` if the files lack a tensor of the architecture, or have others.
     """
 
     def __init__(self, folder: Path, arch: Architecture, names: Iterable[str]) -> None:
@@ -38,7 +38,7 @@ class Pretrained:
             if name not in used and name != "lm_head.weight" and not name.endswith(_NO_WEIGHTS)
         ]
         if unused:
-            raise _refusal(f"holds {unused[0]}, which config.json does not ask for", folder)
+            raise _refusal(f"holds {unused[0]}, which is not in the architecture of config.json", folder)
 
     def __call__(self, name: str, shape: Sequence[int], offset: Sequence[int], size: Sequence[int]) -> torch.Tensor:
         """The rectangle of `size` at `offset` of the parameter `name`, whose whole shape is `shape`; on the CPU, in the file's dtype."""
@@ -57,7 +57,7 @@ class Pretrained:
         return values.t() if where.transposed else values
 
     def _place(self, name: str) -> Place:
-        """The place of a parameter as this folder names it: base models have no prefix, tied ones no head."""
+        """The place of a parameter by this folder's names: base models have no prefix, tied ones no head."""
         found = place(name, self._arch.family)
         short = Place(found.name.partition(".")[2], found.transposed, found.part, found.parts)
         for candidate in (found, short):

@@ -1,8 +1,8 @@
 """The rank actor: it holds one rank's device and assignment, owns its trainer, and always answers.
 
 Rules that it keeps: it imports no torch; the trainer ends with it; an event leaves its buffer only when the supervisor has acknowledged it;
-when no supervisor has called it for a lease's length, it kills its trainer and exits; it has no rank until it is given one, and a spare
-waits for that.
+when no supervisor has called it for a lease's length, it kills its trainer and exits; it has no rank until `reserve` assigns one, and a
+spare waits for that call.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Rank:
         self.store = SnapshotStore()
         self.faults = FaultInjector()
         self.trainer: TrainerProcess | None = None
-        self.started = 0  # the generation whose orders its trainer has
+        self.started = 0  # the generation of the run that its trainer has received
         self._tasks: set[asyncio.Task[None]] = set()
         self._reserving = asyncio.Lock()
 
@@ -51,12 +51,12 @@ class Rank:
         return host.node_id()
 
     async def reserve(self, rank: int, generation: int = 1, handle: SnapshotHandle | None = None) -> Reservation:
-        """Have this rank: fork a trainer, which then waits for its orders, and for rank 0 open the port of the gang's store.
+        """Take this rank: fork a trainer, which then waits for its run, and for rank 0 open the port of the gang's store.
 
-        A new actor in a dead one's place takes over the snapshot memory that `handle` names.
+        The new actor of a rank whose actor died takes over the snapshot memory that `handle` names.
         """
         self.lease.renew()
-        async with self._reserving:  # a supervisor that died meanwhile may have asked just before its successor
+        async with self._reserving:  # a supervisor that died may have called just before its successor
             return await self._reserve(rank, generation, handle)
 
     async def _reserve(self, rank: int, generation: int, handle: SnapshotHandle | None) -> Reservation:
@@ -85,17 +85,17 @@ class Rank:
         return self.store.guard(rank, handle)
 
     async def snapshots(self) -> list[int]:
-        """Steps of which this rank's whole state is in memory. Ask when its trainer has ended."""
+        """Steps of which this rank's whole state is in memory. Call it when the trainer has ended."""
         self.lease.renew()
         return self.store.steps()
 
     async def forget_snapshots(self) -> None:
-        """Empty them, and free the copies of others': they are not to be trusted. Ask when its trainer has ended."""
+        """Empty this rank's snapshots and free its replicas of other ranks, as neither can be trusted. Call it when the trainer has ended."""
         self.lease.renew()
         self.store.forget()
 
     async def keep(self, chunk: Chunk) -> bool:
-        """Write a part of another rank's snapshot, or of this rank's own from its copy; whether more of it is wanted."""
+        """Write a part of another rank's replica, or of this rank's own snapshot; returns whether the sender should continue."""
         return await self.store.write(chunk)
 
     async def kept(self, rank: int) -> list[int]:
@@ -104,12 +104,12 @@ class Rank:
         return self.store.replicated(rank)
 
     async def holds(self) -> dict[int, list[int]]:
-        """Rank → steps of which its whole state is in this actor's memory. Ask when the trainers have ended."""
+        """Rank → steps of which its whole state is in this actor's memory. Call it when the trainers have ended."""
         self.lease.renew()
         return self.store.holds()
 
     async def inventory(self, rank: int, step: int) -> SnapshotHeader | None:
-        """What a rank's state of `step` consists of."""
+        """The header of a rank's snapshot of `step`; None if this actor has none."""
         self.lease.renew()
         return self.store.inventory(rank, step)
 
@@ -118,30 +118,30 @@ class Rank:
         return await self.store.write_out(rank, step, wanted, where, name)
 
     async def commit(self, where: str, keep: int, manifest: Manifest) -> tuple[str, tuple[int, ...] | None]:
-        """Make the files that all have written a checkpoint; returns its address, and the steps of all that there are then."""
+        """Make a checkpoint of the files that all ranks have written; returns its address, and the steps of all checkpoints."""
         return await self.store.commit(where, keep, manifest)
 
     async def hand_over(self, rank: int, step: int, actor: Any) -> None:
-        """Give a rank's copied state of `step` to its new actor."""
+        """Send the replica of a rank's state of `step` to the rank's new actor."""
         self.lease.renew()
         await self.store.send(rank, step, actor.keep.remote)
 
     async def start(
-        self, run: dict[str, Any], coords: dict[str, Any], buddy: Any = None, keeps: Collection[int] = ()
+        self, run: dict[str, Any], coords: dict[str, Any], holder: Any = None, replicas: Collection[int] = ()
     ) -> None:
-        """Give the waiting trainer its orders; harmless when it has them.
+        """Send the waiting trainer its run. No effect if it has received it.
 
-        `buddy`: the actor that keeps copies of this rank's snapshots; `keeps`: the ranks whose copies this one keeps.
+        `holder`: the actor that holds replicas of this rank's snapshots; `replicas`: the ranks whose replicas this actor holds.
         """
         self.lease.renew()
-        assert self.trainer is not None, "reserve comes first"
+        assert self.trainer is not None, "start was called before reserve"
         if self.started == coords["generation"]:
             return
         self.started = coords["generation"]
-        if buddy is None:
-            self.store.drop_replicas_except(keeps)
+        if holder is None:
+            self.store.drop_replicas_except(replicas)
         else:
-            copying = self.store.replicate(self.trainer.notifier, buddy.keep.remote, keeps, self.events.warn)
+            copying = self.store.replicate(self.trainer.notifier, holder.keep.remote, replicas, self.events.warn)
             self.trainer.replication = self._spawn(copying)
         await self.trainer.send({"run": run, "coords": coords} | self.faults.inherited())
 
@@ -153,33 +153,33 @@ class Rank:
         return events
 
     async def beat(self) -> None:
-        """Renew the lease of a supervisor that has no room for events."""
+        """Renew the lease, for a supervisor that has no room for events."""
         self.lease.renew()
 
     async def examine(self) -> dict[str, Any]:
-        """What the trainer does: its process's `state`, and what it says of itself, if it can."""
+        """What the trainer does: its process's `state`, and its own status if it answers."""
         self.lease.renew()
         if self.trainer is None:
             return {}
         if self.trainer.forking:
             return {"phase": "fork", "idle_s": time.monotonic() - self.trainer.requested_at}
         state = self.trainer.state
-        told = {} if state in (None, "T", "t") else await self.trainer.examine()
-        return told | {"state": state}
+        status = {} if state in (None, "T", "t") else await self.trainer.examine()
+        return status | {"state": state}
 
     async def write_stacks(self) -> None:
-        """Of a trainer that did not answer: its stacks into its log."""
+        """Have a trainer that did not answer write its stacks to its log."""
         self.lease.renew()
         if self.trainer:
             self.trainer.write_stacks()
 
     async def inject(self, fault: dict[str, Any], checkpoints: str | None) -> str | None:
-        """Inject a fault (`fault_injector.py`); returns what was done, None where there is no trainer for it now."""
+        """Inject a fault (`fault_injector.py`); returns what was done, None if there is no trainer for it now."""
         self.lease.renew()
         return await self.faults.inject(Fault.from_json(fault), self.trainer, checkpoints)
 
     async def trace(self, order: dict[str, Any]) -> None:
-        """Ask the trainer to trace some steps, with all others; harmless when it has the order."""
+        """Ask the trainer to trace some steps together with all ranks. No effect if it has the request."""
         self.lease.renew()
         if self.trainer:
             await self.trainer.send({"trace": order})
@@ -191,7 +191,7 @@ class Rank:
             await self.trainer.send({"release": True})
 
     async def save(self) -> None:
-        """Ask the trainer to end after a step that all ranks agree on, and to leave a checkpoint of it."""
+        """Ask the trainer to end after a step that all ranks agree on, and to save a checkpoint of it."""
         self.lease.renew()
         if self.trainer:
             await self.trainer.send({"stop": "save"})
@@ -210,7 +210,7 @@ class Rank:
         trainer.kill()
 
     async def shutdown(self) -> None:
-        """Kill the trainer and let go of it. The supervisor then ends the actor itself."""
+        """Kill the trainer. The supervisor then ends the actor itself."""
         self._drop_trainer()
 
     def _drop_trainer(self) -> None:

@@ -12,7 +12,7 @@ from ..trainer.slowdown import Slowdown
 
 
 class Target(Protocol):
-    """The trainer's process, as the injector needs it."""
+    """What the injector needs of the trainer's process."""
 
     pid: int | None
     gone: asyncio.Event
@@ -23,14 +23,14 @@ class Target(Protocol):
 
 
 class FaultInjector:
-    """The faults of one rank: what was done, by the fault's id."""
+    """Applies the faults of one rank. `done`: fault id → what was done."""
 
     def __init__(self) -> None:
         self.done: dict[str, str] = {}
         self.slowness = Slowdown()
 
     async def inject(self, fault: Fault, trainer: Target | None, checkpoints: str | None) -> str | None:
-        """Apply a fault; returns what was done, None where there is no trainer for it now."""
+        """Apply a fault; returns what was done, None if there is no trainer for it now."""
         if fault.id in self.done:
             return self.done[fault.id]
         if fault.kind == "kill-actor":
@@ -46,7 +46,7 @@ class FaultInjector:
         return self._did(fault, f"{number.name} to the trainer, process {trainer.pid}")
 
     def inherited(self) -> dict[str, Any]:
-        """Orders for a new trainer: one of a slow rank is as slow from its start."""
+        """What a new trainer must continue: the slowdown of a slow rank."""
         left = self.slowness.to_json()
         return {"slow": left} if left["duration_s"] > 0 else {}
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..forkserver.client import ONE_THREAD, connect
 
-#: The embedded head names its own folder by it, and everything that it starts can be found by it.
+#: Names the embedded head's folder. Every process that the head starts inherits it.
 NODE_FOLDER: Final = "SHARDYARD_NODE"
 
 
@@ -35,7 +35,7 @@ def gpus() -> list[str]:
 
 
 def raylet() -> int:
-    """The raylet's process id. It started this worker and outlives it: the right owner for what the node's ranks share."""
+    """The raylet's process id. It started this worker and outlives it: it owns what the node's ranks share."""
     return int(os.environ.get("RAY_RAYLET_PID") or os.getppid())
 
 
@@ -60,7 +60,7 @@ def fork_root() -> Path:
 
 
 def listen(host: str) -> socket.socket:
-    """A listening socket on a free port. The trainer's store takes it over, so that no other process can take the port before."""
+    """A listening socket on a free port. The trainer's store inherits it, so that no other process can bind the port first."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.bind((host, 0))
     listener.listen(4096)
@@ -68,7 +68,7 @@ def listen(host: str) -> socket.socket:
 
 
 def network_interface(host: str) -> str | None:
-    """The network interface that has this address: gloo would otherwise take the host name's, which may be another."""
+    """The network interface that has this address. Gloo's default, that of the host name, may be another one."""
     import psutil
 
     has: Callable[[list[Any]], bool] = lambda addresses: any(address.address == host for address in addresses)  # noqa: E731

@@ -21,7 +21,7 @@ class Lease:
         self._renewed = time.monotonic()
 
     def begin(self) -> None:
-        """Let it expire from now on; without effect where it has begun."""
+        """Start the lease; it can expire from now on. No effect if it has started."""
         if self._watch is None:
             self._watch = asyncio.get_running_loop().create_task(self._expire())
 
@@ -35,7 +35,7 @@ class Lease:
 
 
 def leave() -> None:
-    """End this actor's process, as Ray likes it (a kill that it did itself is no crash), else anyhow."""
+    """End this actor's process. Ray does not count its own kill as a crash. If that takes over five seconds, exit directly."""
     threading.Timer(5.0, os._exit, (0,)).start()
     import ray
 

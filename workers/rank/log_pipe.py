@@ -1,4 +1,4 @@
-"""A trainer's pipes as numbered lines: what is not read stays in the kernel, and log lines are dropped under back-pressure, counted."""
+"""Reads a trainer's pipes as numbered lines. Unread bytes stay in the kernel. Under back-pressure log lines are dropped and counted."""
 
 import asyncio
 import math
@@ -17,9 +17,7 @@ CHUNK: Final = 1 << 16
 
 
 class Lines:
-    """Complete lines of a pipe or socket, read only when asked for: what is not read stays in the kernel and makes the
-    writer wait.
-    """
+    """Complete lines of a pipe or socket, read on demand. Unread bytes stay in the kernel; a full pipe makes the writer wait."""
 
     def __init__(self, fd: int, longest: int | None = None) -> None:
         os.set_blocking(fd, False)
@@ -35,7 +33,7 @@ class Lines:
         return self._waited_s < GATHER_S
 
     async def gather(self) -> None:
-        """Wait for more, where lines come quickly and the writer does not wait for its reader."""
+        """Wait `GATHER_S` for more lines, if they come quickly and the writer does not wait for its reader."""
         if self.quick and asyncio.get_running_loop().time() >= self._busy_until:
             await asyncio.sleep(GATHER_S)
 
@@ -110,5 +108,5 @@ def _cut(line: bytes) -> list[bytes]:
 
 
 def _text(line: bytes) -> str:
-    """UTF-8 where it is; NUL, which PostgreSQL cannot store, is replaced like any other byte that is no text."""
+    """The line decoded as UTF-8. Invalid bytes are replaced, and so is NUL, which PostgreSQL cannot store."""
     return line.rstrip(b"\r").decode("utf-8", "replace").replace("\0", "\ufffd")

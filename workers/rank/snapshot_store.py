@@ -1,6 +1,6 @@
 """Snapshot memory that outlives the trainer: this rank's own, a neighbour's on the same node, and copies from other nodes.
 
-Ask for its steps and headers when the trainers have ended: a trainer that runs overwrites them.
+Read its steps and headers only when the trainers have ended: a running trainer overwrites them.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from .host import node_id
 
 
 class SnapshotStore:
-    """What one rank actor holds of snapshots."""
+    """The snapshots that one rank actor holds."""
 
     def __init__(self) -> None:
         self.rank, self.generation = -1, 0
@@ -31,12 +31,12 @@ class SnapshotStore:
         self.replicas = ReplicaStore()  # of other nodes' snapshots
 
     def reserve(self, rank: int, generation: int, handle: SnapshotHandle | None) -> None:
-        """Have memory for a rank: what it has, else what `handle` names on this node, else new."""
+        """Provide memory for a rank: the present one, else that which `handle` names on this node, else a new one."""
         self.rank, self.generation = rank, generation
         self.own = self.own or _adopt(handle) or shared_memory.allocate()
 
     def guard(self, rank: int, handle: SnapshotHandle) -> SnapshotHandle | None:
-        """Hold the memory of another rank on this node; None where its actor is gone."""
+        """Hold the memory of another rank on this node; None if its actor is gone."""
         for fd in self.guarded.pop(rank, []):
             os.close(fd)
         with contextlib.suppress(OSError):
@@ -49,13 +49,13 @@ class SnapshotStore:
         return shared_memory.steps(self.own)
 
     def forget(self) -> None:
-        """Empty this rank's own memory, and free the copies of others'."""
+        """Empty this rank's own memory, and free its replicas of other ranks."""
         for fd in self.own:
             shared_memory.empty(fd)
         self.replicas.drop_except([])
 
     async def write(self, chunk: Chunk) -> bool:
-        """Write a part of another rank's snapshot, or of this rank's own; whether more of it is wanted. Raises `Stale`."""
+        """Write a part of another rank's snapshot, or of this rank's own; returns whether the sender should continue. Raises `Stale`."""
         if chunk.generation < self.generation:
             raise Stale(f"rank {chunk.rank} is of generation {chunk.generation}, this is {self.generation}")
         if chunk.rank == self.rank:
@@ -67,7 +67,7 @@ class SnapshotStore:
         return shared_memory.steps(self.replicas.of(rank))
 
     def _held(self, rank: int) -> list[int]:
-        """Segments with this rank's own state, or what is held or copied here of another's."""
+        """Segments with this rank's own state, or those held or replicated here for another rank."""
         return self.own if rank == self.rank else [*self.guarded.get(rank, []), *self.replicas.of(rank)]
 
     def holds(self) -> dict[int, list[int]]:
@@ -76,39 +76,39 @@ class SnapshotStore:
         return {rank: steps for rank in ranks if (steps := shared_memory.steps(self._held(rank)))}
 
     def inventory(self, rank: int, step: int) -> SnapshotHeader | None:
-        """What a rank's state of `step` consists of; None where it is not here."""
+        """The header of a rank's snapshot of `step`; None if this actor has none."""
         fd = segment_of(self._held(rank), step)
         return None if fd is None else read_inventory(fd)
 
     async def write_out(self, rank: int, step: int, wanted: Sequence[StoredSlice], where: str, name: str) -> File:
         """Write these slices of a rank's state as its file of the checkpoint of `step` below `where`."""
         fd = segment_of(self._held(rank), step)
-        assert fd is not None, "who asks has seen the inventory"
+        assert fd is not None, "write_out was called for a step that inventory does not list"
         path = folder(folder_at(where), step)
         return await asyncio.to_thread(from_snapshot.write_file, path, name, fd, wanted)
 
     async def commit(self, where: str, keep: int, manifest: Manifest) -> tuple[str, tuple[int, ...] | None]:
-        """Make the files that all have written a checkpoint; returns its address, and the steps of all that there are then."""
+        """Make a checkpoint of the files that all ranks have written; returns its address, and the steps of all checkpoints."""
         kept = await asyncio.to_thread(from_snapshot.commit, folder_at(where), keep, manifest)
         return str(folder(folder_at(where), manifest.step)), kept
 
     async def send(self, rank: int, step: int, give: Give) -> None:
-        """Give a rank's copied state of `step` to its new actor."""
+        """Send the replica of a rank's state of `step` to the rank's new actor."""
         for fd in self.replicas.of(rank):
             header = shared_memory.read_header(fd)
             if header is not None and header.step == step:
                 await send(fd, rank, self.generation, give)
 
     async def replicate(
-        self, end: socket.socket, give: Give, keeps: Collection[int], warn: Callable[[str], None]
+        self, end: socket.socket, give: Give, ranks: Collection[int], warn: Callable[[str], None]
     ) -> None:
-        """Copy what the trainer at the other end seals, until it ends; drop older copies when all ranks have newer ones."""
+        """Replicate each snapshot that the trainer at `end` seals, until it ends. Once all ranks have new replicas, keep those of `ranks` only."""
         replicator = Replicator(end, self.own, self.rank, warn)
         with contextlib.suppress(OSError):
-            await replicator.run(self.generation, give, lambda: self.drop_replicas_except(keeps))
+            await replicator.run(self.generation, give, lambda: self.drop_replicas_except(ranks))
 
     def drop_replicas_except(self, ranks: Collection[int]) -> None:
-        """Free the copies of others than these ranks."""
+        """Free the replicas of all ranks but these."""
         self.replicas.drop_except(ranks)
 
 

@@ -31,7 +31,7 @@ class TrainerEvents:
         self.steps = False  # whether the present trainer has finished one
 
     def begin(self, rank: int) -> None:
-        """A new trainer follows, of this rank."""
+        """Prepare for a new trainer of this rank."""
         self.logs.rank, self.steps = rank, False
 
     def warn(self, text: str) -> None:
@@ -50,7 +50,7 @@ class TrainerEvents:
         return LINGER_S - GATHER_S if trainer.messages.quick else LINGER_S
 
     async def follow(self, trainer: TrainerProcess, generation: int) -> None:
-        """Read all that a trainer writes until it has ended; the last event is its `exit`."""
+        """Read all that a trainer writes until it has ended. The last event is its `exit`."""
         readers = [create_task(self.read_messages(trainer))]
         readers += [create_task(self._read_log(trainer, stream)) for stream in trainer.logs]
         status = await self._exit_status(trainer)
@@ -68,7 +68,7 @@ class TrainerEvents:
         self.spool.add(exited.kind, to_json(exited), urgent=True)
 
     async def _exit_status(self, trainer: TrainerProcess) -> int | None:
-        """Its exit code, or minus a signal's number, as the fork server reports it; None when that server is gone, and the trainer too."""
+        """The trainer's exit code, or minus a signal's number, from the fork server. None if that server is gone, and the trainer with it."""
         while (lines := await trainer.replies.read()) is not None:
             for line in lines:
                 reply = json.loads(line)
@@ -78,7 +78,7 @@ class TrainerEvents:
         return None
 
     async def read_messages(self, trainer: TrainerProcess) -> None:
-        """Read its messages until the end of its socket, while there is room for them."""
+        """Read the trainer's messages until the end of its socket. Waits while the spool is full."""
         while True:
             if not trainer.gone.is_set() and not await self.spool.room(GATHER_S):
                 continue

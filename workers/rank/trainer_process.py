@@ -1,4 +1,4 @@
-"""The trainer's process as its actor holds it: fork it, talk to it, signal it, and close what connects to it."""
+"""The actor's side of a trainer process: forks it, exchanges messages with it, signals it, and closes its descriptors."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from ..process_memory import Footprint, resident
 from ..snapshot.replication import notifier_pair
 from .log_pipe import MAX_LINE, Lines
 
-#: A trainer has this long to answer what it does; after that it is asked by a signal, and writes its stacks to its log.
+#: Seconds for a trainer to report its status. After that the actor sends a signal, and the trainer writes its stacks to its log.
 EXAMINE_S: Final = 2.0
 
 
@@ -42,7 +42,7 @@ class TrainerProcess:
         self.footprint = Footprint(lambda: resident(self.pid))
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Orders, stop or release; a trainer that is already gone is no error."""
+        """Send a run, a stop request or a release. A trainer that is already gone is no error."""
         with contextlib.suppress(ConnectionError):
             await asyncio.get_running_loop().sock_sendall(self._control, json.dumps(message).encode() + b"\n")
 
@@ -52,12 +52,12 @@ class TrainerProcess:
 
     @property
     def forking(self) -> bool:
-        """Whether it is still to come: a fork server that was just started imports what trainers need, which takes seconds or a minute."""
+        """Whether the process is not forked yet. A new fork server first imports what trainers need, which takes up to a minute."""
         return self.pid is None and not self.gone.is_set()
 
     @property
     def state(self) -> str | None:
-        """Its process's state as /proc has it (`T`: stopped); None when it has ended."""
+        """The process's state in /proc (`T`: stopped); None if it has ended."""
         if self.pid is None or self.gone.is_set():
             return None
         with contextlib.suppress(OSError):
@@ -65,7 +65,7 @@ class TrainerProcess:
         return None
 
     async def examine(self) -> dict[str, Any]:
-        """What it says of itself (`pulse.examined`), nothing when it cannot."""
+        """The trainer's status (`Heartbeat.status`); empty if it does not answer within `EXAMINE_S`."""
         self.examined = asyncio.get_running_loop().create_future()
         await self.send({"examine": True})
         with contextlib.suppress(TimeoutError):
@@ -74,14 +74,14 @@ class TrainerProcess:
         return {}
 
     def write_stacks(self) -> None:
-        """Make it write all stacks to its log, also when it is stopped: that is done before it goes on."""
+        """Make the trainer write all stacks to its log. A stopped one writes them when SIGCONT continues it."""
         if self.pid is not None and not self.gone.is_set():
             with contextlib.suppress(OSError):
                 os.kill(self.pid, STACKS_SIGNAL)
                 os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """Let go of everything; the fork server kills a trainer whose connection ends."""
+        """Close all descriptors. The fork server kills a trainer whose connection ends."""
         for lines in self.logs.values():
             os.close(lines.fd)
         self._control.close()
@@ -90,7 +90,7 @@ class TrainerProcess:
 
 
 def fork_trainer(root: Path, owner: int, request: Request, more: list[int]) -> TrainerProcess:
-    """Ask the node's fork server, started if need be, for a trainer. Raises OSError, ForkError. Waits for no import.
+    """Ask the node's fork server, started if need be, for a trainer. Raises OSError, ForkError. Does not wait for imports.
 
     `more`: descriptors of its snapshot memory, and of rank 0's listening socket.
     """

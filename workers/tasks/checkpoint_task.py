@@ -1,7 +1,7 @@
-"""What a user has the cluster do with a checkpoint: see whether it is whole, or write it as a Hugging Face folder.
+"""Ray tasks on a checkpoint, at a user's request: verify it, or export it as a Hugging Face folder.
 
-It is one Ray task where gangs run, so that it reaches the storage as they do; it may be tried again after a death, whatever that left.
-Plain values come in and go out. Imports neither torch nor Ray before it works.
+Each is one Ray task on a node where gangs run, so that it reaches the same storage. It may be run again after a death, whatever the
+dead one left. Its arguments and results are plain values. Imports neither torch nor Ray before it starts.
 """
 
 import traceback
@@ -16,20 +16,20 @@ from ..storage.open_folder import folder_at
 Kind = Literal["verify", "export"]
 Dtype = Literal["fp32", "bf16", "fp16", "fp64"]
 
-#: Of more damaged files only these are named, and a message has so many characters at most.
+#: Maximum number of damaged files that are named, and of characters in a message.
 NAMED: Final = 20
 LONGEST: Final = 2000
 
 _AGAIN: Final = "ask again."
 _OTHER: Final = "Take another checkpoint; shardyard checkpoints JOB names them."
-#: code of what may go wrong → what helps.
+#: Error code → remedy.
 REMEDIES: Final = {
     "checkpoint_removed": _OTHER,
     "checkpoint_damaged": _OTHER,
     "checkpoint_unusable": _OTHER,
     "storage_unreachable": f"See that every node reaches the job's storage, with credentials that may read and write it; then {_AGAIN}",
     "export_in_the_way": f"Move what lies there away, then {_AGAIN}",
-    "export_failed": f"Make room for it, or mend the storage, then {_AGAIN}",
+    "export_failed": f"Make room for it, or repair the storage, then {_AGAIN}",
     "operation_lost": f"See the cluster's health, and whether a worker was killed for its memory; then {_AGAIN}",
     "operation_timeout": f"Give the dispatchers a larger SHARDYARD_OPERATION_S, then {_AGAIN}",
     "operation_failed": f"See the Ray worker's log for the traceback, then {_AGAIN}",
@@ -62,14 +62,14 @@ class _Failed(Exception):
 
 
 def perform(operation: Operation) -> Outcome:
-    """Do it. Never raises: whoever ordered it hears what went wrong."""
+    """Perform the operation. Never raises: every failure becomes the outcome's error."""
     try:
         return Outcome(_export(operation) if operation.kind == "export" else _verify(operation))
     except _Failed as error:
         return failed(error.code, str(error))
     except (CheckpointError, StorageError) as error:
         return failed(error.code, str(error))
-    except Exception as error:  # noqa: BLE001  (top of a Ray task: it answers with the error)
+    except Exception as error:  # the outermost call: an error must reach the outcome
         traceback.print_exc()
         return failed("operation_failed", f"{type(error).__name__}: {error}")
 
@@ -83,8 +83,8 @@ def _verify(operation: Operation) -> dict[str, Any]:
     if found.verdict == "unseen":
         raise _Failed(found.code, str(found.why))
     why = None if found.why is None else found.why[:LONGEST]
-    told = {"verdict": found.verdict, "message": why, "damaged": list(found.damaged[:NAMED])}
-    return told | {"damaged_files": len(found.damaged), "files": found.files, "bytes": found.bytes}
+    report = {"verdict": found.verdict, "message": why, "damaged": list(found.damaged[:NAMED])}
+    return report | {"damaged_files": len(found.damaged), "files": found.files, "bytes": found.bytes}
 
 
 def _export(operation: Operation) -> dict[str, Any]:
