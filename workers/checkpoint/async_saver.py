@@ -1,6 +1,6 @@
 """Saving without holding the training: the pieces are copied, and a thread writes the copy while the next steps compute.
 
-One save at a time: the next waits for the one before. How a save ended is told from the training's own thread.
+One save at a time: the next waits for the one before. The training thread reports how a save ended.
 """
 
 import queue
@@ -22,7 +22,7 @@ from .staging_buffer import StagingBuffer
 from .writer import Order, Writer
 
 THREAD: Final = f"{BACKGROUND} checkpoint"
-#: So long the ranks' writers wait for the slowest storage.
+#: Time for which the ranks' writers wait for the slowest storage.
 WRITE: Final = timedelta(hours=1)
 
 
@@ -35,12 +35,12 @@ class Saved:
     bytes: int
     seconds: float
     held_s: float
-    error: str | None  # what the storage said; then there is no checkpoint
+    error: str | None  # the storage's error message; then there is no checkpoint
     kept: tuple[int, ...] | None = None  # steps of the job's complete checkpoints after it; None: not known
 
 
 class Saver:
-    """Saves one rank's share of checkpoints below `root`, of which the newest `keep` stay."""
+    """Saves one rank's share of checkpoints below `root`, and keeps the newest `keep` of them."""
 
     def __init__(self, root: Folder, keep: int, shards: Sequence[ParamShard], mesh: Mesh) -> None:
         self._root, self._keep = root, keep
@@ -63,18 +63,18 @@ class Saver:
         self._thread.start()
 
     def settle(self) -> None:
-        """The state is about to change: let the copy come first."""
+        """Call it before the state changes: makes the copy come first."""
         if self._buffer is not None:
             self._buffer.settle()
 
     def wait(self) -> None:
-        """Until nothing is being written."""
+        """Wait until no save is being written."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def ended(self) -> list[Saved]:
-        """The saves that have ended since the last call. Raises what no storage is to blame for."""
+        """The saves that have ended since the last call. Raises an exception that is no error of the storage."""
         found = []
         while not self._ended.empty():
             saved = self._ended.get()
@@ -92,7 +92,7 @@ class Saver:
             self._ended.put(error)
 
     def _prepared(self) -> tuple[StagingBuffer, Writer]:
-        """What all saves of a run share: this rank's memory, the writers' group, and a mark in the names of its files."""
+        """What all saves of a run share: this rank's memory, the writers' group, and an id in the names of its files."""
         if self._buffer is None or self._writer is None:
             edition = [uuid.uuid4().hex[:8]]
             dist.broadcast_object_list(edition, src=0)

@@ -1,8 +1,8 @@
-"""What can be wrong with a checkpoint; the message says what to do about it."""
+"""Errors of a checkpoint. The message names a remedy."""
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be used, with what to do about it."""
+    """A checkpoint that cannot be used. The message names a remedy."""
 
     code = "checkpoint_unusable"
 

@@ -1,6 +1,6 @@
-"""A checkpoint's files made of snapshots in memory, when no trainer is left to write them. Imports no torch: rank actors do it.
+"""Writes a checkpoint's files from snapshots in memory, if no trainer is left to write them. Imports no torch: rank actors call it.
 
-The same files as the trainers' (`staging_buffer.py`, `writer.py`): no reader can see a difference.
+The files equal those of trainers (`staging_buffer.py`, `writer.py`), so that readers need not distinguish them.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from .safetensors_header import dtype_name, header
 
 
 def write_file(path: Folder, name: str, fd: int, wanted: Sequence[StoredSlice]) -> File:
-    """A rank's file of these slices of the snapshot in segment `fd`. Raises `OSError`, `CheckpointError`."""
+    """Write a rank's file of these slices of the snapshot in segment `fd`. Raises `OSError`, `CheckpointError`."""
     wanted = sorted(wanted, key=lambda one: -one.itemsize)
     begins, start = header((one.name, dtype_name(one.name, one.dtype), one.size, one.bytes) for one in wanted)
     content = bytearray(start + sum(one.bytes for one in wanted))
@@ -31,7 +31,7 @@ def write_file(path: Folder, name: str, fd: int, wanted: Sequence[StoredSlice]) 
 
 
 def commit(root: Folder, keep: int, manifest: Manifest) -> tuple[int, ...] | None:
-    """Make the files of a step a checkpoint, of which the newest `keep` stay. Returns as `prune` does. Raises `OSError`."""
+    """Make a checkpoint of the files of a step, then prune all but the newest `keep`. Returns what `prune` does. Raises `OSError`."""
     kept = None
     path = folder(root, manifest.step)
     write(path, manifest)
@@ -43,7 +43,7 @@ def commit(root: Folder, keep: int, manifest: Manifest) -> tuple[int, ...] | Non
 
 
 def _read_into(room: memoryview, fd: int, start: int) -> None:
-    """One read gives 2 GB at most."""
+    """Fill `room` from byte `start` of `fd`. A single read returns at most 2 GB."""
     while room:
         got = os.preadv(fd, [room], start)
         if not got:

@@ -1,4 +1,4 @@
-"""Finds out whether a checkpoint is still there and valid, as far as its storage can be read from here."""
+"""Checks whether a checkpoint still exists and is valid, as far as this process can read its storage."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ from .manifest import MANIFEST, read
 
 @dataclass(frozen=True)
 class Inspection:
-    """`verdict`: `whole`, `damaged`, `removed`; `there`, where nothing was compared; `unseen`, where nothing is known of it from here.
+    """The result of an inspection.
 
-    `damaged` names files, `why` is a sentence about what is not as it should be, of what is `unseen` with a `code`.
-
-    `files` and `bytes` are of what was compared.
+    `verdict`: `whole`, `damaged`, `removed`, `there` (exists, not compared), or `unseen` (the storage could not be read from here).
+    `damaged`: names of damaged files. `why`: the problem as a sentence; with `unseen` also its `code`.
+    `files` and `bytes`: number and size of the compared files.
     """
 
     verdict: str
@@ -28,7 +28,7 @@ class Inspection:
 
 
 def inspect_checkpoint(path: str, *, verify: bool) -> Inspection:
-    """What is found at this address. Raises nothing: a fault of the storage is a verdict. Without `verify` no file is read."""
+    """Inspect the checkpoint at this address. Never raises: an error of the storage is a verdict. Without `verify` no file is read."""
     try:
         return _inspect(folder_at(path), verify)
     except CheckpointCorrupt as error:
@@ -44,7 +44,7 @@ def _inspect(folder: Folder, verify: bool) -> Inspection:
     if not folder.has(MANIFEST):
         if root.folders():
             return Inspection("removed")
-        return Inspection("unseen", f"Nothing of {root} can be seen from here.")
+        return Inspection("unseen", f"{root} cannot be seen from here, or is empty.")
     if not verify:
         return Inspection("there")
     from .verify import compare  # needs torch

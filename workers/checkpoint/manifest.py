@@ -1,7 +1,7 @@
-"""The manifest: what a checkpoint holds and how to know that it is whole. It is written last, whole or not at all, and protects itself.
+"""The manifest of a checkpoint: its content, with checksums. It is written last, whole or not at all, and has a checksum of its own.
 
-Its `sha256` is that of everything else in it as canonical JSON (sorted keys, no spaces, ASCII), so that any change of its bytes is seen
-or changes nothing that is read.
+Its `sha256` is that of everything else in it as canonical JSON (sorted keys, no spaces, ASCII). So any change of its bytes is detected,
+or does not change what is read.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ FORMAT: Final = 3
 
 
 class TensorSlice(NamedTuple):
-    """The part of the tensor `name` that begins at `offset` and is `size` large; it lies from byte `start` of a file on."""
+    """The slice of the tensor `name` at `offset`, of shape `size`. It begins at byte `start` of a file."""
 
     name: str
     offset: tuple[int, ...]
@@ -46,7 +46,7 @@ class File:
 
 @dataclass(frozen=True)
 class Manifest:
-    """`training` restores what is not tensors; `tensors` are all that were saved, by name; `files` hold them, by file name."""
+    """`training`: the state beside the tensors. `tensors`: all saved tensors, by name. `files`: the files that hold them, by file name."""
 
     step: int
     training: Mapping[str, Any]
@@ -74,7 +74,7 @@ def _canonical(body: Mapping[str, Any]) -> bytes:
 
 
 def write(folder: Folder, manifest: Manifest) -> None:
-    """Make the files in the folder a checkpoint: the manifest appears whole or not at all, and after them."""
+    """Make a checkpoint of the files in the folder: the manifest is published after them, whole or not at all."""
     folder.publish(MANIFEST, text(manifest))
 
 
@@ -96,15 +96,15 @@ def read(path: Folder) -> Manifest:
 
 
 def _body(content: bytes, path: Folder) -> dict[str, Any]:
-    """The content, of which every word is what was written."""
+    """The parsed content, unchanged since it was written. Raises `CheckpointCorrupt`, `CheckpointError`."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
         body = None
-    told = body.pop("sha256", None) if isinstance(body, dict) else None
-    if isinstance(body, dict) and told is None and body.get("format") == 1:
+    checksum = body.pop("sha256", None) if isinstance(body, dict) else None
+    if isinstance(body, dict) and checksum is None and body.get("format") == 1:
         raise _other_format(path, 1)
-    if not isinstance(body, dict) or told != digest(body):
+    if not isinstance(body, dict) or checksum != digest(body):
         raise CheckpointCorrupt(f"{path} is damaged: {MANIFEST} does not match its checksum; use an older checkpoint.")
     if body.get("format") != FORMAT:
         raise _other_format(path, body.get("format"))
@@ -114,7 +114,7 @@ def _body(content: bytes, path: Folder) -> dict[str, Any]:
 def _other_format(path: Folder, found: object) -> CheckpointError:
     age = "an older" if isinstance(found, int) and found < FORMAT else "another"
     return CheckpointError(
-        f"{path} has format {found}, of {age} version, and this version reads {FORMAT}; go on with the version that saved it."
+        f"{path} has format {found}, of {age} version, and this version reads {FORMAT}; use the version that saved it."
     )
 
 

@@ -1,4 +1,4 @@
-"""Reading: pieces of any layout are filled from slices of any other; only their overlaps are read, and nothing is unpickled."""
+"""Reading: shards of any layout are filled from slices of any other; only their overlaps are read, and nothing is unpickled."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ Region = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class _Part:
-    """What a file holds of a piece."""
+    """The part of a shard that one file holds."""
 
     file: str
     saved: TensorSlice
@@ -29,7 +29,7 @@ class _Part:
 
 
 def fill(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None:
-    """Fill `shards` from the files of the checkpoint at `path`; values take the pieces' dtypes.
+    """Fill `shards` from the files of the checkpoint at `path`; values take the shards' dtypes.
 
     Raises `CheckpointError`, `StorageError`.
     """
@@ -40,7 +40,7 @@ def fill(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None
     parts = list(_parts(manifest, wanted))
     missing = sum(shard.tensor.numel() for shard in shards) - sum(math.prod(part.region[1]) for part in parts)
     if missing:
-        raise CheckpointError(f"{path} lacks {missing} elements of what is to be read from it.")
+        raise CheckpointError(f"{path} lacks {missing} of the elements to be read.")
     path.each(partial(_fill_from, path, manifest), parts)
 
 
@@ -54,7 +54,7 @@ def _check(shard: ParamShard, manifest: Manifest) -> None:
 
 def _parts(manifest: Manifest, wanted: dict[str, list[ParamShard]]) -> Iterator[_Part]:
     for name, file in manifest.files.items():
-        for saved in file.pieces:
+        for saved in file.shards:
             for shard in wanted.get(saved.name, ()):
                 region = _overlap(saved, shard)
                 if region is not None:
@@ -63,7 +63,7 @@ def _parts(manifest: Manifest, wanted: dict[str, list[ParamShard]]) -> Iterator[
 
 @torch.no_grad()
 def _fill_from(path: Folder, manifest: Manifest, part: _Part) -> None:
-    """Copy one part into its piece."""
+    """Copy one part into its shard."""
     shard, (offset, size) = part.shard, part.region
     try:
         source = _read(path, part, DTYPES[manifest.tensors[shard.name].dtype])
@@ -77,7 +77,7 @@ def _fill_from(path: Folder, manifest: Manifest, part: _Part) -> None:
 
 
 def _overlap(saved: TensorSlice, shard: ParamShard) -> Region | None:
-    """What the two have in common, in the whole tensor's coordinates."""
+    """The overlap of two slices, in the whole tensor's coordinates; None if they have none."""
     low = tuple(map(max, saved.offset, shard.offset))
     ends = zip(saved.offset, saved.size, shard.offset, shard.tensor.shape, strict=True)
     high = tuple(min(a + m, b + n) for a, m, b, n in ends)
@@ -86,7 +86,7 @@ def _overlap(saved: TensorSlice, shard: ParamShard) -> Region | None:
 
 
 def _read(path: Folder, part: _Part, dtype: torch.dtype) -> torch.Tensor:
-    """A part of a saved slice. Whole rows are read, since they lie together in the file, then cut."""
+    """A part of a saved slice. Reads whole rows, which are contiguous in the file, then narrows them."""
     saved = part.saved
     offset, size = _less(part.region[0], saved.offset), part.region[1]
     rows = torch.empty((size[0], *saved.size[1:]), dtype=dtype)

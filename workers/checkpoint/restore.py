@@ -1,7 +1,7 @@
-"""Restoring: from the job's own newest checkpoint that is whole, else from the one to resume from, else not at all; all ranks alike.
+"""Restores the job's own newest undamaged checkpoint, else the one to resume from, else nothing. All ranks restore the same one.
 
-A damaged one is said and passed over, never half used. The one that a user named is not: another would not be what was asked for.
-Storage that gives no answer is no damage: it is asked again for a while, and nothing is decided without it.
+A damaged checkpoint is reported and skipped, never used in part. A damaged one that the user named is an error, as another one is not
+what the user asked for. Storage that does not answer is not damage: it is retried for a while, and until then nothing is decided.
 """
 
 import time
@@ -21,17 +21,17 @@ from .verify import verify_together
 
 T = TypeVar("T")
 
-#: Checks the training state before any tensor is read; the second argument is whether the checkpoint is the job's own. Raises to refuse.
+#: Checks the training state before any tensor is read; the second argument is whether the checkpoint is the job's own. Raises to refuse it.
 Accept = Callable[[Mapping[str, Any], bool], None]
 
 
 class Warn(Protocol):
-    """Tells of an incident: its cause, what there is to say, and the step of the checkpoint that it is about."""
+    """Reports an incident: its cause, a message, and the step of the checkpoint that is meant."""
 
     def __call__(self, cause: str, message: str, step: int | None = None, /) -> None: ...
 
 
-#: Seconds before storage that gave no answer is asked again.
+#: Seconds before each further request to storage that did not answer.
 BACK_OFF_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 
 
@@ -40,7 +40,7 @@ def restore(
 ) -> dict[str, Any] | None:
     """Fill `shards` and return the training state; None: from the start. Collective.
 
-    Raises `CheckpointError`, `StorageError`, and as `accept` does.
+    Raises `CheckpointError`, `StorageError`, and what `accept` raises.
     """
     found = _patiently(lambda: _found(root, resume, warn), warn)
     if found is None:
@@ -52,7 +52,7 @@ def restore(
 
 
 def _patiently(ask: Callable[[], T], warn: Warn) -> T:
-    """Ask again where the storage gives no answer. All ranks learn of it alike, so that all ask again."""
+    """Repeat `ask` while the storage does not answer. All ranks get the same outcome, so all repeat it."""
     for number, seconds in enumerate(BACK_OFF_S):
         try:
             return ask()
@@ -60,7 +60,7 @@ def _patiently(ask: Callable[[], T], warn: Warn) -> T:
             if not error.passing:
                 raise
             if number == 0:
-                warn(error.code, f"{error}; it is asked again for {sum(BACK_OFF_S):.0f} s.")
+                warn(error.code, f"{error}; trying again for {sum(BACK_OFF_S):.0f} s.")
         time.sleep(seconds)
     return ask()
 
@@ -71,7 +71,7 @@ def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Man
     found = _newest_whole(root, damaged)
     instead = str(found[0]) if found else str(resume) if resume else "the start"
     for path, error in damaged:
-        warn(error.code, f"{str(error).partition(';')[0]}; training goes on from {instead}.", step_of(path))
+        warn(error.code, f"{str(error).partition(';')[0]}; training continues from {instead}.", step_of(path))
     if found is None and resume is not None:
         (path,) = _as_first_rank_sees(resume, lambda: [newest(resume) or resume])
         return path, verify_together(path), False
@@ -79,7 +79,7 @@ def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Man
 
 
 def _newest_whole(root: Folder, damaged: list[tuple[Folder, CheckpointCorrupt]]) -> tuple[Folder, Manifest] | None:
-    """The newest checkpoint of which every file is whole; newer ones that are not are added to `damaged`."""
+    """The newest checkpoint of which every file is undamaged. Newer, damaged ones are added to `damaged`."""
     for path in _as_first_rank_sees(root, lambda: complete(root)):
         try:
             return path, verify_together(path)
@@ -90,11 +90,11 @@ def _newest_whole(root: Folder, damaged: list[tuple[Folder, CheckpointCorrupt]])
 
 def _as_first_rank_sees(root: Folder, look: Callable[[], list[Folder]]) -> list[Folder]:
     """`root`, or folders in it, as rank 0 sees them: other nodes may see a folder later. Collective."""
-    told: list[Any] = [_names(look) if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(told, src=0)
-    if isinstance(told[0], StorageError):
-        raise told[0]
-    return [root if where == root.where else root / where.rpartition("/")[2] for where in told[0]]
+    seen: list[Any] = [_names(look) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(seen, src=0)
+    if isinstance(seen[0], StorageError):
+        raise seen[0]
+    return [root if where == root.where else root / where.rpartition("/")[2] for where in seen[0]]
 
 
 def _names(look: Callable[[], list[Folder]]) -> list[str] | StorageError:

@@ -1,6 +1,6 @@
-"""Lists and prunes a job's checkpoints, a folder `step-NNNNNNNN` each. One without a manifest was cut off: ignored, and overwritten.
+"""Lists and prunes a job's checkpoints, a folder `step-NNNNNNNN` each. One without a manifest is incomplete: ignored, and overwritten.
 
-Making room never takes the checkpoint that was saved last: whatever has become of the others, that one was just written.
+Pruning never removes the checkpoint that was saved last, whatever the state of the others.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ def complete(root: Folder) -> list[Folder]:
 
 
 def newest(root: Folder) -> Folder | None:
-    """The newest complete checkpoint below `root`, or `root` itself when it is one."""
+    """The newest complete checkpoint below `root`, or `root` itself if it is one."""
     return root if root.has(MANIFEST) else next((path for path in _steps(root) if path.has(MANIFEST)), None)
 
 
@@ -32,10 +32,10 @@ def step_of(path: Folder) -> int:
 
 
 def prune(root: Folder, keep: int, saved: Folder) -> tuple[int, ...] | None:
-    """Remove all but `saved` and the newest others, `keep` together, and older saves that were cut off.
+    """Remove all but `saved` and the newest others, `keep` in all, and older incomplete saves.
 
-    Returns the steps of the checkpoints that are left, in order; None where nothing was removed because `saved` is not there as it was
-    written. A manifest goes first: a half-removed checkpoint is never believed.
+    Returns the steps of the checkpoints that are left, in order. If `saved` cannot be read back as it was written, removes nothing and
+    returns None. A manifest is removed first, so that a half-removed checkpoint does not count as complete.
     """
     if not _in_place(saved):
         return None
@@ -67,7 +67,7 @@ def _whole(root: Folder, steps: list[Folder]) -> list[Folder]:
 
 
 def _in_place(path: Folder) -> bool:
-    """Whether a checkpoint's manifest can be read back and its files are there in full."""
+    """Whether a checkpoint's manifest can be read back and its files exist in full size."""
     with contextlib.suppress(CheckpointError, OSError):
         files, there = read(path).files, path.files()
         return all(there.get(name) == said.bytes for name, said in files.items())

@@ -1,4 +1,4 @@
-"""The beginning of a rank's file: safetensors' table of what lies in it, and its names of types. Imports no torch."""
+"""The header of a rank's file: safetensors' table of its tensors, and its names of types. Imports no torch."""
 
 import json
 from collections.abc import Iterable
@@ -33,9 +33,9 @@ def dtype_name(name: str, dtype: str) -> str:
 
 
 def header(entries: Iterable[tuple[str, str, tuple[int, ...], int]]) -> tuple[bytes, int]:
-    """Of tensors in their order, each name, type, shape and bytes: the file's beginning, and its length.
+    """The header of a file with these tensors (name, type, shape and bytes of each, in order), and the header's length.
 
-    That is 8 bytes that tell how long the JSON is, and the JSON, filled with spaces.
+    It is the length of the JSON in 8 bytes, and the JSON, padded with spaces.
     """
     table: dict[str, Any] = {}
     end = 0

@@ -1,6 +1,6 @@
-"""A rank's file as it lies in memory: the pieces that this rank owns, as a safetensors file, one after the other without a gap.
+"""A rank's file in memory: the pieces that this rank owns, as a safetensors file, one after the other without a gap.
 
-The memory is made once and used for every checkpoint, since a rank's pieces never change their place or size. On CUDA it is pinned, and
+The memory is allocated once and used for every checkpoint, since a rank's pieces never change their place or size. On CUDA it is pinned and
 filled on a stream of its own.
 """
 
@@ -14,11 +14,11 @@ from . import safetensors_header
 from .manifest import Tensor, TensorSlice
 
 #: safetensors' names of types.
-DTYPES: Final = {name: getattr(torch, said) for name, said in safetensors_header.DTYPES.items()}
+DTYPES: Final = {name: getattr(torch, dtype) for name, dtype in safetensors_header.DTYPES.items()}
 
 
 class StagingBuffer:
-    """`content()` is the file after `take()`; `slices` and `tensors` are what the manifest says of it."""
+    """After `take()`, `content()` is the file. `slices` and `tensors` are its entries in the manifest."""
 
     def __init__(self, shards: Sequence[ParamShard], device: torch.device) -> None:
         self._shards = sorted((shard for shard in shards if shard.tensor.numel()), key=lambda p: -p.tensor.itemsize)
@@ -42,7 +42,7 @@ class StagingBuffer:
 
     @torch.no_grad()
     def take(self) -> None:
-        """Copy the pieces as they are now, on CUDA as they are when what was asked for until now is done."""
+        """Copy the pieces as they are now; on CUDA, as they are after all work that is queued now."""
         if self._stream is None:
             for shard, place in zip(self._shards, self._places, strict=True):
                 place.copy_(shard.tensor)
@@ -54,12 +54,12 @@ class StagingBuffer:
         self._copied = self._stream.record_event()
 
     def settle(self) -> None:
-        """Let what is asked of the device from now on come after the copy; the host does not wait."""
+        """Make device work that is queued from now on wait for the copy. The host does not wait."""
         if self._copied is not None:
             torch.cuda.current_stream(self._device).wait_event(self._copied)
 
     def content(self) -> memoryview:
-        """The file; waits for the copy."""
+        """The file. Waits for the copy."""
         if self._copied is not None:
             self._copied.synchronize()
         return self._memory.numpy().data

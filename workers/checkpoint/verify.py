@@ -14,7 +14,7 @@ from .manifest import MANIFEST, Manifest, read, text
 
 @dataclass(frozen=True)
 class _Finding:
-    """What one rank saw of a checkpoint."""
+    """What one rank read of a checkpoint."""
 
     manifest: str = ""  # checksum
     damaged: list[str] = field(default_factory=list)
@@ -27,12 +27,12 @@ def verify(path: Folder, manifest: Manifest) -> None:
 
 
 def compare(path: Folder, manifest: Manifest) -> list[str]:
-    """The files that are not as they were saved, in one process. Raises `StorageError`."""
+    """The damaged files, found in one process. Raises `StorageError`."""
     return _damaged(path, manifest, manifest.files)
 
 
 def verify_together(path: Folder) -> Manifest:
-    """The manifest, once all files match it: each rank checks its share, all learn the outcome. Collective.
+    """The manifest, once all files match it. Each rank checks its share; all ranks get the same outcome. Collective.
 
     Raises `CheckpointError`, `StorageError`.
     """
@@ -67,7 +67,7 @@ def _refuse(path: Folder, damaged: list[str]) -> None:
 
 
 def _damaged(path: Folder, manifest: Manifest, names: Iterable[str]) -> list[str]:
-    """The files that are not as they were saved. Raises `StorageError` where that cannot be known."""
+    """The damaged files. Raises `StorageError` if the storage cannot be read."""
     return [name for name in names if not _matches(path, name, manifest)]
 
 

@@ -1,7 +1,7 @@
-"""Writing: each rank's file goes to the storage, and rank 0 makes the files a checkpoint when all lie there.
+"""Writes a checkpoint: each rank writes its file to the storage, then rank 0 writes the manifest.
 
-It runs in a thread of every rank's trainer, and talks over a process group of its own, so that no collective of the training meets its.
-All ranks learn the same outcome. What storage does wrong is an outcome too; what was written so far is removed again.
+It runs in a thread of every rank's trainer, on a process group of its own, so that its collectives do not mix with the training's.
+All ranks get the same outcome. An error of the storage is an outcome, too; the files written so far are removed then.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ BACK_OFF_S: Final = (1.0, 2.0)
 
 @dataclass(frozen=True)
 class Order:
-    """What to save: the training state of `step` beside the buffer; `tries` is how often at most."""
+    """What to save: the training state of `step` beside the buffer, in at most `tries` tries."""
 
     step: int
     training: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Written:
-    """A complete checkpoint, or what the storage said."""
+    """A complete checkpoint, or the storage's error message."""
 
     path: str
     bytes: int = 0
@@ -45,7 +45,7 @@ class Written:
 
 @dataclass(frozen=True)
 class _Part:
-    """One rank's word on its file."""
+    """One rank's file, or its error."""
 
     tensors: dict[str, Tensor]
     files: dict[str, File]
@@ -53,7 +53,7 @@ class _Part:
 
 
 class Writer:
-    """Writes `buffer` below `root`, of whose checkpoints the newest `keep` stay. `edition` marks this run's files."""
+    """Writes `buffer` below `root`, and keeps the newest `keep` checkpoints there. `edition`: an id in the names of this run's files."""
 
     def __init__(self, root: Folder, keep: int, buffer: StagingBuffer, edition: str, group: dist.ProcessGroup) -> None:
         self._root, self._keep = root, keep
@@ -85,7 +85,7 @@ class Writer:
         return outcome[0]
 
     def _write_own(self, path: Folder) -> dict[str, File]:
-        """This rank's file, by name; none where it owns nothing."""
+        """Write this rank's file and return it by name; empty if the rank owns no pieces."""
         if not self._buffer.slices:
             return {}
         content = self._buffer.content()
@@ -94,19 +94,19 @@ class Writer:
         return {self._name: File(len(content), checksum, tuple(self._buffer.slices))}
 
     def _remove_own(self, path: Folder) -> None:
-        """Rank 0 also takes back a manifest of this run's, of which it was not known whether it arrived."""
+        """Remove this rank's file. Rank 0 first removes a manifest of this run: a write that failed may still have arrived."""
         try:
             if self._rank == 0 and any(self._edition in name for name in read(path).files):
                 path.remove(MANIFEST)
         except StorageError:
-            return  # whoever gives no answer removes nothing
+            return  # storage that does not answer cannot remove anything
         except (OSError, CheckpointError):
-            """There is none."""
+            pass  # there is no manifest
         with contextlib.suppress(OSError):
             path.remove(self._name)
 
     def _commit(self, path: Folder, order: Order, parts: Sequence[_Part]) -> Written:
-        """Rank 0: the manifest, where every rank has written."""
+        """Write the manifest, on rank 0, if every rank has written its file."""
         errors = [part.error for part in parts if part.error is not None]
         if errors:
             return Written(str(path), error=errors[0])

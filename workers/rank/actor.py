@@ -90,7 +90,7 @@ class Rank:
         return self.store.steps()
 
     async def forget_snapshots(self) -> None:
-        """Empty this rank's snapshots and free its replicas of other ranks, as neither can be trusted. Call it when the trainer has ended."""
+        """Empty this rank's snapshots and free its replicas of other ranks: neither can be trusted. Call it when the trainer ended."""
         self.lease.renew()
         self.store.forget()
 

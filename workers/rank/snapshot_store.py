@@ -102,7 +102,7 @@ class SnapshotStore:
     async def replicate(
         self, end: socket.socket, give: Give, ranks: Collection[int], warn: Callable[[str], None]
     ) -> None:
-        """Replicate each snapshot that the trainer at `end` seals, until it ends. Once all ranks have new replicas, keep those of `ranks` only."""
+        """Replicate what the trainer at `end` seals, until it ends. Once all ranks have new replicas, keep only those of `ranks`."""
         replicator = Replicator(end, self.own, self.rank, warn)
         with contextlib.suppress(OSError):
             await replicator.run(self.generation, give, lambda: self.drop_replicas_except(ranks))

@@ -68,7 +68,7 @@ class TrainerEvents:
         self.spool.add(exited.kind, to_json(exited), urgent=True)
 
     async def _exit_status(self, trainer: TrainerProcess) -> int | None:
-        """The trainer's exit code, or minus a signal's number, from the fork server. None if that server is gone, and the trainer with it."""
+        """The trainer's exit code, or minus a signal's number, from the fork server. None if that server is gone, and so the trainer."""
         while (lines := await trainer.replies.read()) is not None:
             for line in lines:
                 reply = json.loads(line)

@@ -44,7 +44,7 @@ class StoredSlice:
 
 @dataclass(frozen=True)
 class SnapshotHeader:
-    """A snapshot but for its tensors' content."""
+    """A snapshot without its tensors' content."""
 
     step: int
     facts: dict[str, Any]
@@ -52,13 +52,13 @@ class SnapshotHeader:
 
 
 def segment_of(fds: Sequence[int], step: int) -> int | None:
-    """The segment that holds the snapshot of `step`, complete."""
+    """The segment with the complete snapshot of `step`; None if there is none."""
     held = ((fd, shared_memory.read_header(fd)) for fd in fds)
     return next((fd for fd, header in held if header is not None and header.step == step), None)
 
 
 def read(fd: int) -> SnapshotHeader | None:
-    """What the segment holds; None where it is empty."""
+    """The header of the segment's snapshot; None if it is empty."""
     header = shared_memory.read_header(fd)
     if header is None:
         return None

@@ -2,7 +2,7 @@
 
 Rules that it keeps: a copy is complete or absent: its holder seals it last, and never what changed while it was read. A rank overwrites its
 older snapshot only when the newer one is copied; ranks meet in between, so that whichever node dies, one step is in every rank's snapshots
-or copies. A trainer waits for a copy for a bounded time: a peer that is gone stops no training.
+or copies. A trainer waits for a copy for a limited time, so that a peer that is gone does not stop the training.
 
 When a snapshot is sealed, the trainer notifies its actor over a pair of sockets. The actor copies it to its replication peer, the actor
 of a rank on another node, and answers. Imports neither torch nor Ray: both the trainer and the actor use it.
@@ -27,14 +27,14 @@ CHUNK: Final = 4 << 20
 #: A peer that needs more than `CHUNK_S` seconds for a chunk counts as gone; it is tried again after `AGAIN_S` seconds.
 CHUNK_S: Final = 10.0
 AGAIN_S: Final = 30.0
-#: A trainer whose actor does not answer trains on after this many seconds.
+#: Seconds for which a trainer waits for its actor's answer before it trains on.
 PATIENCE_S: Final = 60.0
-#: A snapshot's step, and on the way back the seconds of processor time that its copy took.
+#: The step of a snapshot, and in the answer the seconds of processor time that its copy took.
 _NEWS: Final = struct.Struct("<Qd")
 
 
 class Stale(RuntimeError):
-    """A call from an actor of an earlier generation, which was cut off and has not ended."""
+    """A call from an actor of an earlier generation, which lost its connection and still runs."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ Give = Callable[[Chunk], Awaitable[bool]]
 
 
 async def send(fd: int, rank: int, generation: int, give: Give) -> bool:
-    """Give away a segment's content chunk by chunk; False when it is empty or changed meanwhile. Raises what `give` raises.
+    """Send a segment's content chunk by chunk; returns False if it is empty or changed meanwhile. Raises what `give` raises.
 
-    `give` answers whether it wants more.
+    `give` returns whether to continue.
     """
     header, start, more = shared_memory.read_header(fd), shared_memory.START, True
     while header is not None and more and start < header.size:
@@ -71,30 +71,28 @@ async def send(fd: int, rank: int, generation: int, give: Give) -> bool:
 
 
 class ReplicaStore:
-    """The copies that an actor holds for other ranks: two segments for each."""
+    """The copies that an actor holds for other ranks: two segments per rank."""
 
     def __init__(self) -> None:
         self.segments: dict[int, list[int]] = {}
         self._open: dict[
             int, tuple[int, Header, int]
-        ] = {}  # rank → segment being filled, what it will hold, bytes that it has
-        self._lock = (
-            threading.Lock()
-        )  # parts are written in threads, and a closed descriptor's number is soon another's
+        ] = {}  # rank → segment being filled, its header when complete, bytes written
+        self._lock = threading.Lock()  # threads write chunks, and the number of a closed descriptor is soon reused
 
     def of(self, rank: int) -> list[int]:
         """The segments of a rank's copies."""
         return self.segments.get(rank, [])
 
     def write(self, chunk: Chunk) -> bool:
-        """Write a part; the last one makes the copy valid. False when it is not wanted: the whole is there already."""
+        """Write a chunk; the last one seals the copy. Returns whether to continue: False after the last one, or if the copy is complete."""
         with self._lock:
             if chunk.rank not in self.segments:
                 self.segments[chunk.rank] = shared_memory.allocate()
             return self._write(chunk, self.segments[chunk.rank])
 
     def write_into(self, chunk: Chunk, fds: Sequence[int]) -> bool:
-        """The same into these segments, which are not this store's."""
+        """The same as `write`, into these segments, which this store does not own."""
         with self._lock:
             return self._write(chunk, fds)
 
@@ -116,7 +114,7 @@ class ReplicaStore:
             self._open[chunk.rank] = (fd, chunk.header, chunk.start)
         fd, header, filled = self._open.get(chunk.rank, (-1, chunk.header, -1))
         if (header, filled) != (chunk.header, chunk.start):
-            raise Stale(f"rank {chunk.rank} goes on with a copy that it has not begun")
+            raise Stale(f"rank {chunk.rank} continues a copy that it has not begun")
         os.pwrite(fd, chunk.data, chunk.start)
         self._open[chunk.rank] = (fd, header, filled + len(chunk.data))
         if chunk.last:
@@ -135,29 +133,29 @@ class SnapshotNotifier:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._announced: tuple[int, float] | None = (
-            None  # the newest snapshot that is not known to be copied, and since when
+            None  # the newest snapshot without an answer: its step, and when it was announced
         )
         self._patience_s = PATIENCE_S
         self.cost_s = 0.0  # processor time of the last copy
         self.took_s = 0.0  # from the notification to its answer
 
     def notify(self, step: int) -> None:
-        """The snapshot of `step` is sealed."""
+        """Announce that the snapshot of `step` is sealed."""
         self._announced = (step, time.monotonic())
         with contextlib.suppress(OSError):
             self._end.send(_NEWS.pack(step, 0.0))
 
     def wait(self) -> None:
-        """Until the newest snapshot is copied, or its actor does not answer."""
+        """Wait until the newest snapshot is copied, or until the actor's time to answer is over."""
         if self._announced is None:
             return
         self._patience_s = PATIENCE_S if self._answered(self._announced[0]) else 0.0
         self.took_s, self._announced = time.monotonic() - self._announced[1], None
 
     def _answered(self, step: int) -> bool:
-        """Whether the answer for this step comes in time; those for earlier steps are passed over."""
+        """Whether the answer for this step comes in time. Ignores answers for earlier steps."""
         deadline = time.monotonic() + self._patience_s
-        with contextlib.suppress(OSError):  # a time-out is one
+        with contextlib.suppress(OSError):  # includes TimeoutError
             while True:
                 self._end.settimeout(max(deadline - time.monotonic(), 1e-3))
                 news = self._end.recv(_NEWS.size)
@@ -170,15 +168,15 @@ class SnapshotNotifier:
 
 
 class Replicator:
-    """The actor's end: it gives what its trainer seals in one generation to the peer, the newest first, one at a time."""
+    """The actor's end: sends what its trainer seals in one generation to the peer, one snapshot at a time, the newest first."""
 
     def __init__(self, end: socket.socket, fds: Sequence[int], rank: int, warn: Callable[[str], None]) -> None:
-        """`warn(text)`: for the rank's log."""
+        """`warn(text)` adds a line to the rank's log."""
         self._end, self._fds, self._rank, self._warn = end, fds, rank, warn
         self._quiet_until = 0.0
 
     async def run(self, generation: int, give: Give, met: Callable[[], None]) -> None:
-        """Until the trainer's end. `met()`: all ranks have met since the first notification, with their snapshots copied."""
+        """Returns when the trainer has ended. Calls `met()` when all ranks have met with copied snapshots, since the first notification."""
         received = 0
         while (step := await self._receive()) is not None:
             received += 1
@@ -200,14 +198,14 @@ class Replicator:
             if header is not None and header.step == step:
                 try:
                     await send(fd, self._rank, generation, give)
-                except Exception as error:  # noqa: BLE001  (a call to another process, of Ray's errors: none stops the training)
+                except Exception as error:  # an error of the peer must not stop the training
                     self._quiet_until = time.monotonic() + AGAIN_S
                     why = str(error).strip().splitlines() or [""]
                     self._warn(f"the snapshot of step {step} is not copied: {type(error).__name__}: {why[0]}")
                 return
 
     async def _receive(self) -> int | None:
-        """The newest snapshot that was announced; None at the trainer's end."""
+        """The step of the newest announced snapshot; None if the trainer has ended."""
         news = b""
         while not news:
             news = await asyncio.get_running_loop().sock_recv(self._end, _NEWS.size)
@@ -220,9 +218,9 @@ class Replicator:
 
 
 def replication_peers(places: Sequence[str | None]) -> list[int | None]:
-    """For each rank the one that holds its copies: on the next node, of those in a ring; None where there is one node.
+    """For each rank the rank that holds its copies, on the next node of a ring; None if there is only one node.
 
-    `places[rank]`: its node. The ranks of a node are spread over the next one's.
+    `places[rank]`: its node. The ranks of a node are spread over those of the next node.
     """
     nodes = sorted({place for place in places if place is not None})
     if len(nodes) < 2:

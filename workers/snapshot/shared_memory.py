@@ -1,7 +1,7 @@
-"""Segments: memory of a rank's state that outlives its trainer. A segment is complete or empty, whenever its writer dies.
+"""Segments: memory of a rank's state that outlives its trainer. Whenever its writer dies, a segment is complete or empty.
 
 A segment is an anonymous file in memory (memfd). The rank actor allocates two and owns them, its trainers get them by descriptor, and a
-neighbour on the same node holds them too, so that they outlive the actor; when the last of them has died the kernel frees them. The
+neighbour on the same node holds them too, so that they outlive the actor. When the last of these has died, the kernel frees them. The
 header is emptied before the content changes and sealed after it. Imports no torch: the actor reads headers.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-#: Mark, step, bytes of the facts, bytes of the whole segment; and their checksum.
+#: Magic number, step, bytes of the facts, bytes of the whole segment; and their checksum.
 _HEADER: Final = struct.Struct("<8sQQQ")
 _CHECK: Final = struct.Struct("<I")
 _MARK: Final = b"shardyrd"
@@ -47,12 +47,12 @@ def adopt(pid: int, fds: list[int]) -> list[int]:
     """The segments that process `pid` of this node and user holds as `fds`, as descriptors of this process. Raises OSError."""
     places = [Path("/proc", str(pid), "fd", str(fd)) for fd in fds]
     if any(not str(place.readlink()).startswith(f"/memfd:{_NAME}") for place in places):
-        raise FileNotFoundError(f"process {pid} is no longer the one that held the segments")
+        raise FileNotFoundError(f"process {pid} is not the process that held the segments")
     return [os.open(place, os.O_RDWR | os.O_CLOEXEC) for place in places]
 
 
 def read_header(fd: int) -> Header | None:
-    """None when the segment is empty, or was being written when its writer died."""
+    """The segment's header; None if it is empty, or if its writer died while writing it."""
     data = os.pread(fd, _HEADER.size + _CHECK.size, 0)
     if len(data) < _HEADER.size + _CHECK.size:
         return None
@@ -77,18 +77,18 @@ def oldest(fds: Sequence[int]) -> int:
 
 
 def empty(fd: int) -> None:
-    """From now on the segment holds nothing."""
+    """Mark the segment as empty."""
     if os.fstat(fd).st_size:
         os.pwrite(fd, bytes(_HEADER.size + _CHECK.size), 0)
 
 
 def seal(fd: int, header: Header) -> None:
-    """The content is complete."""
+    """Mark the segment's content as complete."""
     os.pwrite(fd, header.pack(), 0)
 
 
 def reserve(fd: int, size: int) -> None:
-    """Give the segment at least `size` bytes of real memory. Raises OSError when there are none."""
+    """Give the segment at least `size` bytes of real memory. Raises OSError if there is not enough."""
     if os.fstat(fd).st_size < size:
         os.posix_fallocate(fd, 0, size)
 

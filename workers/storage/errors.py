@@ -1,4 +1,4 @@
-"""Errors of storage: what it holds is unknown. The message says what to do."""
+"""Errors of storage, after which its content is unknown. The message names a remedy."""
 
 
 class StorageError(OSError):
@@ -9,12 +9,12 @@ class StorageError(OSError):
 
     @property
     def facts(self) -> dict[str, str]:
-        """The cause that ends a gang: where a later try may succeed, the training code is not at fault."""
+        """The cause of the gang's end, if a later try may succeed: then the training code is not at fault."""
         return {"cause": self.code} if self.passing else {}
 
 
 class StorageUnreachable(StorageError):
-    """Storage that gives no answer. A later try may succeed."""
+    """Storage that does not answer. A later try may succeed."""
 
     passing = True
 

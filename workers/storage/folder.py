@@ -1,4 +1,4 @@
-"""`Folder`, the interface of storage: what was published is there whole or not at all. Imports no torch.
+"""`Folder`, the interface of storage: a published file exists whole or not at all. Imports no torch.
 
 `local_folder.py` and `s3_folder.py` implement it; `open_folder.py` opens one by its address.
 """
@@ -14,8 +14,8 @@ R = TypeVar("R")
 
 
 class Folder(ABC):
-    """Files side by side, and folders of them. What goes wrong is an `OSError`: `FileNotFoundError` for what is not there,
-    `StorageError` where that cannot be known."""
+    """Files, and folders of them. All errors are `OSError`s: `FileNotFoundError` for what does not exist, `StorageError` if the storage
+    could not be read."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -39,7 +39,7 @@ class Folder(ABC):
 
     @abstractmethod
     def folders(self) -> list[str]:
-        """The names of the folders in this one; none where it does not exist."""
+        """The names of the folders in this one; empty if it does not exist."""
 
     @abstractmethod
     def files(self) -> dict[str, int]:
@@ -47,51 +47,51 @@ class Folder(ABC):
 
     @abstractmethod
     def has(self, name: str) -> bool:
-        """Whether a file is there."""
+        """Whether a file exists."""
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """All of a file."""
+        """The content of a file."""
 
     @abstractmethod
     def read_into(self, name: str, start: int, room: memoryview) -> None:
-        """Fill `room` with what lies from byte `start` on. Raises `OSError` where the file ends before."""
+        """Fill `room` with the file's bytes from `start` on. Raises `OSError` if the file ends before."""
 
     @abstractmethod
     def sha256(self, name: str, size: int) -> str | None:
-        """A file's checksum; None where it is not of this size, or not there."""
+        """A file's checksum; None if it has another size, or does not exist."""
 
     @abstractmethod
     def write(self, name: str, content: memoryview) -> None:
-        """Write a file that nobody believes in yet; it is durable afterwards. The folder is made where it is missing."""
+        """Write a file durably. It does not count before a manifest names it, so a crash may leave it partial. Makes a missing folder."""
 
     @abstractmethod
     def publish(self, name: str, content: bytes) -> None:
-        """Write a file that is there whole or not at all, whatever happens meanwhile; it is durable afterwards."""
+        """Write a file atomically and durably: after a crash it exists whole or not at all."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
 
     @abstractmethod
     def remove_all(self) -> None:
-        """Remove the folder with what is in it, as far as that goes."""
+        """Remove the folder and its content. Errors are ignored."""
 
     def each(self, do: Callable[[T], R], things: Iterable[T]) -> list[R]:
-        """`do` it with each of the things, several at once where this storage is faster so. Raises what the first that failed raised."""
+        """The results of `do` for each thing, several at once if that makes this storage faster. Raises the first call's exception."""
         return [do(thing) for thing in things]
 
     @abstractmethod
     def filled(self, last: str) -> contextlib.AbstractContextManager[Path]:
-        """A local folder of which the content is this one's after the block, whole or (where `last`, a file, is missing) of no use.
+        """A local folder whose content this folder has after the block. If `last`, a file, is missing, the content is incomplete.
 
-        Raises `FileExistsError` where something is there already.
+        Raises `FileExistsError` if this folder is not empty.
         """
 
     @abstractmethod
     def discard_partial(self, last: str) -> None:
-        """Remove what somebody who died amid `filled` has left of it. Only where nobody else fills it now."""
+        """Remove what a process that died within `filled` has left. Call it only if no other process fills this folder now."""
 
     @abstractmethod
     def sweep(self) -> None:
-        """Free what writers that died have left below this folder where no verb shows it."""
+        """Free space below this folder that dead writers left and no other method shows, such as unfinished uploads."""

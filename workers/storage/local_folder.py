@@ -15,7 +15,7 @@ from ..atomic_files import sync_folder, write_synced, write_whole
 from ..regular_files import opened
 from .folder import Folder
 
-#: A folder of more is none of checkpoints.
+#: A folder with more entries is not one of checkpoints.
 _MOST_ENTRIES: Final = 100_000
 
 
@@ -67,7 +67,7 @@ class LocalFolder(Folder):
     def remove(self, name: str) -> None:
         (self._path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            self._path.rmdir()  # as in a bucket, a folder is there as long as something is in it
+            self._path.rmdir()  # as in a bucket, an empty folder does not exist
 
     def remove_all(self) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
@@ -90,7 +90,7 @@ class LocalFolder(Folder):
             shutil.rmtree(left, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Everything that is written here shows."""
+        """Does nothing: all files that writers left are visible."""
 
     def _entries(self) -> list[os.DirEntry[str]]:
         try:

@@ -8,7 +8,7 @@ from .uri import address, is_bucket, refuse_unreachable
 
 
 def folder_at(given: str | Path) -> Folder:
-    """The folder at an address. Raises `Refusal` where its storage cannot be reached from this installation."""
+    """The folder at an address. Raises `Refusal` if this installation lacks the libraries for its storage."""
     where = address(given)
     if not is_bucket(where):
         return LocalFolder(where)

@@ -1,6 +1,6 @@
-"""Requests to an S3 bucket, by s3fs. Every one ends: connecting, and each wait for bytes, has a time-out; tries are bounded.
+"""Requests to an S3 bucket, by s3fs. Every request ends: connecting, and each wait for bytes, has a time-out; tries are limited.
 
-An answer that says nothing about a file raises `StorageError`, never `FileNotFoundError`.
+An answer that does not show whether a file exists raises `StorageError`, never `FileNotFoundError`.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def open_bucket(name: str) -> "Bucket":
         "read_timeout": READ_S,
         "max_pool_connections": AT_ONCE,
         "retries": {"mode": "standard", "total_max_attempts": TRIES},
-        # Not every S3-compatible server knows the newer checksums; the manifest has its own.
+        # Not every S3-compatible server supports the newer checksums; the manifest has its own.
         "request_checksum_calculation": "when_required",
         "response_checksum_validation": "when_required",
     }
@@ -71,18 +71,18 @@ class Bucket:
         return content
 
     def put(self, key: str, content: bytes) -> None:
-        """Write an object in one request: it is there whole or not at all."""
+        """Write an object in one request: it exists whole or not at all."""
         self.call("put_object", Key=key, Body=content)
 
     def listed(self, prefix: str) -> list[dict[str, Any]]:
-        """What lies below a prefix, but not below its folders. Raises `FileNotFoundError`, `StorageError`."""
+        """The objects below a prefix, but not below its folders. Raises `FileNotFoundError`, `StorageError`."""
         found: list[dict[str, Any]] = self._ask(
             self._system.ls, f"{BUCKET}{self.name}/{prefix}".rstrip("/"), detail=True, refresh=True
         )
         return found
 
     def upload(self, key: str, content: memoryview) -> None:
-        """Write a large object in parts: it is there when all are."""
+        """Write a large object in parts: it exists once all parts are written."""
         upload = self.call("create_multipart_upload", Key=key)["UploadId"]
         try:
             size = max(BLOCK_BYTES, -(-content.nbytes // MOST_PARTS))
@@ -102,7 +102,7 @@ class Bucket:
 
     def abort(self, key: str, upload: str) -> None:
         """End an upload, if it has not ended, and free its parts."""
-        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+        with contextlib.suppress(FileNotFoundError):  # it has ended
             self.call("abort_multipart_upload", Key=key, UploadId=upload)
 
     def _ask(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -116,16 +116,16 @@ class Bucket:
         except (OSError, *_FAULTS) as error:
             if _code(error) == "InvalidRange":
                 raise  # the file ends before
-            said = f"{BUCKET}{self.name}: {error or type(error).__name__}"
+            message = f"{BUCKET}{self.name}: {error or type(error).__name__}"
             if isinstance(error, _NOT_ALLOWED):
                 raise StorageDenied(
-                    f"{said}; give the workers credentials that may read, write, list and delete."
+                    f"{message}; give the workers credentials that may read, write, list and delete."
                 ) from error
-            raise StorageUnreachable(said) from error
+            raise StorageUnreachable(message) from error
 
 
 def ahead(do: Callable[[T], R], things: Iterable[T]) -> Iterator[R]:
-    """`do` it with each, in order, a few ahead of what was taken. Nothing more begins once one has failed."""
+    """The results of `do` for each thing, in order, computed a few ahead. After a failure no further call begins."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="bucket") as pool:
         begun: deque[Future[R]] = deque()
         try:
@@ -141,7 +141,7 @@ def ahead(do: Callable[[T], R], things: Iterable[T]) -> Iterator[R]:
 
 
 def _code(error: BaseException) -> str | None:
-    """S3's own word for an error that s3fs has translated."""
+    """S3's own code of an error that s3fs has translated."""
     response = getattr(error.__cause__, "response", None) or {}
     code: str | None = response.get("Error", {}).get("Code")
     return code

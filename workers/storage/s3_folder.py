@@ -1,7 +1,7 @@
-"""A folder that is a prefix of an S3 bucket: what is put is there whole or not at all, so nothing is ever renamed.
+"""A folder that is a prefix of an S3 bucket: an object exists whole or not at all, so nothing is ever renamed.
 
-Large files go in parts; the upload of a writer that died never becomes a file, but its parts take room until `sweep` ends it. Nothing is
-listed that is not one folder.
+Large files are uploaded in parts. The upload of a writer that died never becomes a file, but its parts take space until `sweep` aborts
+it. Every listing is of one folder.
 """
 
 import contextlib
@@ -79,7 +79,7 @@ class BucketFolder(Folder):
             self._bucket.upload(self._key(name), content)
 
     def publish(self, name: str, content: bytes) -> None:
-        """A PUT without an answer may have arrived: then it counts."""
+        """Publish a file. A PUT without an answer may have arrived: if the file has this content, it counts as published."""
         try:
             self._bucket.put(self._key(name), content)
         except OSError:
@@ -120,7 +120,7 @@ class BucketFolder(Folder):
         return False
 
     def _listed(self) -> dict[str, Any]:
-        """What lies in this folder, by name; folders in it are not looked into."""
+        """The entries of this folder, by name. Folders in it are not listed."""
         try:
             found = self._bucket.listed(self._prefix)
         except FileNotFoundError:

@@ -1,6 +1,6 @@
 """An address of storage: an absolute local path (also as `file:///path`), or `s3://bucket/prefix`; it never holds credentials.
 
-A bucket's are found by the machine that reads and writes: in its environment, its files, or its instance's role. Imports no torch.
+Each machine that reads and writes finds a bucket's credentials in its environment, its files, or its instance's role. Imports no torch.
 """
 
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ BUCKET: Final = "s3://"
 
 
 def address(given: str | Path) -> str:
-    """The address in its one form. Raises `Refusal`, whose words never repeat what may be a password."""
+    """The address in its one form. Raises `Refusal`, whose message never quotes what may be a password."""
     text = str(given)
     scheme, separator, rest = text.partition("://")
     if not separator:
@@ -26,7 +26,7 @@ def address(given: str | Path) -> str:
     if scheme != "s3":
         raise Refusal(
             "",
-            f"{scheme!r} storage is not known.",
+            f"{scheme!r} is not a known kind of storage.",
             "Name s3://bucket/prefix, or a path on a file system that all nodes see.",
         )
     return _in_bucket(text, rest)
@@ -39,12 +39,12 @@ def _in_bucket(text: str, rest: str) -> str:
         raise Refusal("", "An address of storage holds no user and no password.", remedy)
     bucket, *folders = rest.rstrip("/").split("/")
     if not bucket or parts.query or parts.fragment or any(part in ("", ".", "..") for part in folders):
-        raise Refusal("", "This is not a place in a bucket.", "Name s3://bucket/prefix, without ? and #.")
+        raise Refusal("", "This is not an address in a bucket.", "Name s3://bucket/prefix, without ? and #.")
     return BUCKET + "/".join((bucket, *folders))
 
 
 def refuse_unreachable(where: str) -> None:
-    """Raises `Refusal` where the libraries that reach this storage are not installed."""
+    """Raises `Refusal` if the libraries that reach this storage are not installed."""
     if is_bucket(where) and find_spec("s3fs") is None:
         remedy = "Install it on every node and beside the API: pip install 'shardyard[s3]'."
         raise Refusal("", f"{BUCKET}… needs the extra s3, which is not installed.", remedy)

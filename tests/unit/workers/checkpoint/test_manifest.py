@@ -1,4 +1,4 @@
-"""A manifest is believed only as it was written."""
+"""A manifest is accepted only as it was written."""
 
 import json
 from pathlib import Path

@@ -180,7 +180,7 @@ def test_a_bucket_that_comes_back_is_waited_for(
     assert restore.restore(root, None, [found], warn, nothing) == {"step": 3}
     assert torch.equal(found.tensor, values)
     ((cause, message),) = told
-    assert cause == "storage_unreachable" and "s3://checkpoints" in message and "asked again" in message
+    assert cause == "storage_unreachable" and "s3://checkpoints" in message and "trying again" in message
 
 
 def test_a_manifest_counts_when_its_answer_alone_was_lost(
