@@ -40,7 +40,7 @@ def fill(path: Folder, manifest: Manifest, shards: Sequence[ParamShard]) -> None
     parts = list(_parts(manifest, wanted))
     missing = sum(shard.tensor.numel() for shard in shards) - sum(math.prod(part.region[1]) for part in parts)
     if missing:
-        raise CheckpointError(f"{path} lacks {missing} of the elements to be read.")
+        raise CheckpointError(f"{path} lacks {missing} elements of the tensors to be read.")
     path.each(partial(_fill_from, path, manifest), parts)
 
 

@@ -61,7 +61,7 @@ def test_another_process_can_take_segments_over_and_they_outlive_their_maker() -
 
 def test_only_segments_are_taken_over() -> None:
     reader, writer = os.pipe()
-    with pytest.raises(FileNotFoundError, match="no longer"):
+    with pytest.raises(FileNotFoundError, match="is not the process"):
         shared_memory.adopt(os.getpid(), [reader])
     os.close(reader)
     os.close(writer)
