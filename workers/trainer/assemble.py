@@ -1,4 +1,4 @@
-"""Assembles one rank's training: the parts, the loop, and the callbacks, whose order stands here alone."""
+"""Assembles one rank's training: the parts, the loop, and the callbacks. Only this file determines their order."""
 
 import socket
 
@@ -58,20 +58,20 @@ def assemble(
     checkpointing = Checkpointing(parts, shards, state, saved.for_checkpoint, reporter, instruments)
     callbacks = [
         Restore(saved, memory, shards, snapshots, reporter),
-        # Its collectives after a step are those of the step's probe: nothing else may be sent before.
+        # First after a step: no other callback may send anything before the probe's own collectives.
         StepProbe(parts, reporter, instruments),
-        # Last of those that do something before a step, so that recording begins with the step's time; before all that take
-        # time after a step, so that the clocks are aligned soon after what they measured.
+        # Last of those with a hook before a step, so that recording begins with the step's time. Before all that take time
+        # after a step, so that the clocks are aligned soon after the steps that they measured.
         StepTrace(parts, emit, instruments),
-        # Before clipping, which would spread a NaN, and before anything keeps the state.
+        # Before clipping, which would spread a NaN, and before the state is saved.
         NanAttribution(parts, batches),
-        # Before the state is saved, so that what is saved is agreed upon.
+        # Before the state is saved, so that a saved state has equal replicas.
         ReplicaCheck(parts, shards, checkpointing.due, instruments),
-        # Before the state is saved, which keeps the validation loss.
+        # Before the state is saved, because it includes the validation loss.
         Validation(parts, batches, reporter, state, instruments),
-        # Before the snapshot, which keeps the path of the newest checkpoint.
+        # Before the snapshot, because it includes the path of the newest checkpoint.
         checkpointing,
-        # Last: when it flushes the buffered events, all that belongs to the step is among them.
+        # Last: when it flushes the buffered events, they include all events of the step.
         Snapshotting(snapshots, saved.for_snapshot, outbox, instruments),
     ]
     return Loop(parts, state, batches, Callbacks(callbacks), reporter, instruments)

@@ -23,7 +23,7 @@ class Batches:
         self._replica = parts.mesh.index(REPLICA)
 
     def training(self, step: int) -> Pair:
-        """What this rank trains on in `step`, micro-batch by micro-batch."""
+        """This rank's share of the batch of `step`, micro-batch by micro-batch."""
         return self._share(self._parts.tokens.batch(self._position.first_sample(step), self._rows))
 
     def validation(self, number: int) -> Pair:
@@ -31,7 +31,7 @@ class Batches:
         return self._share(self._parts.tokens.validation(number, self._rows))
 
     def seed(self, step: int) -> None:
-        """Make the randomness of `step` (dropout) that of its number, however often it is run."""
+        """Seed the randomness of `step` (dropout) by its number, so that each run of the step draws the same."""
         seed = _step_seed(self._parts.spec.seed, step, self._replica)
         # As `torch.manual_seed` does, which also formats the stack for every kind of device that is absent: 0.5 ms of a step.
         torch.default_generator.manual_seed(seed)

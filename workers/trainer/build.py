@@ -1,4 +1,4 @@
-"""Building is not looping: from orders and a mesh to everything that a training loop holds."""
+"""Builds everything that a training loop holds, from a run and a mesh."""
 
 import copy
 import importlib
@@ -29,7 +29,7 @@ from .optimizer import make_optimizer
 
 @dataclass(frozen=True)
 class TrainerParts:
-    """One rank's share of a training run, ready to loop."""
+    """One rank's share of a training run, as the loop needs it."""
 
     run: Run
     mesh: Mesh
@@ -47,7 +47,7 @@ class TrainerParts:
 
     @property
     def counts_loss(self) -> bool:
-        """Whether this rank's share of the loss counts in sums over all ranks: that of one tensor rank of the last stage."""
+        """Whether sums over all ranks include this rank's share of the loss: only that of one tensor rank of the last stage."""
         return self.parallel.runner.last and self.mesh.index("tensor") == 0
 
 
@@ -75,7 +75,7 @@ def build(run: Run, mesh: Mesh) -> TrainerParts:
 
 
 def _check_tokens(tokens: Tokens, model: ModelSpec) -> None:
-    """The model must know every token, and every rank must read the same text."""
+    """Check that the model's vocabulary has every token, and that every rank reads the same text. Raises `Refusal`."""
     model.check_vocab(tokens.vocab)
     orders = [tokens.order] * dist.get_world_size()
     dist.all_gather_object(orders, tokens.order)
@@ -96,7 +96,7 @@ def _model(spec: ModelSpec, architecture: Architecture | None, seed: int) -> tup
 
 
 def _initial(spec: ModelSpec, architecture: Architecture, seed: int) -> Initial:
-    """Where weights come from: a published model's files, else a function of seed and name."""
+    """The source of initial weights: a published model's files, else a function of seed and name."""
     if spec.from_ is not None:
         names = dict(_on_meta(architecture).named_parameters())
         return Pretrained(Path(spec.from_).expanduser(), architecture, names)

@@ -1,7 +1,7 @@
 """Buffers a rank's events. A step's event is emitted only after that step's snapshot is whole.
 
-So a step that was reported is in the memory of every rank, and is not lost when a rank dies. Events keep their order. Those of the last
-seconds are remembered, because what has not left the rank's node yet is lost with its actor.
+So the state of a reported step is in the memory of every rank, and is not lost when a rank dies. Events keep their order. Those of the
+last seconds are kept, because an event that has not left the rank's node yet is lost with its actor.
 """
 
 import threading
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 EmitEvent = Callable[[str, dict[str, Any]], None]
 
-#: Seconds for which a rank remembers its events (on their way to the supervisor they take one), and the largest number of them.
+#: Seconds for which a rank keeps its events (they reach the supervisor within one), and the maximum number of them.
 RECENT_S: Final = 20.0
 MAX_RECENT: Final = 500
 
@@ -35,24 +35,24 @@ class EventOutbox:
                 self._buffer.append((kind, data))
 
     def buffer(self) -> None:
-        """Keep events back until `flush`."""
+        """Buffer events until `flush`."""
         with self._lock:
             self._buffer = self._buffer or []
 
     def flush(self) -> None:
-        """Emit what was kept back, and from now on at once."""
+        """Emit the buffered events, and from now on each at once."""
         with self._lock:
             kept, self._buffer = self._buffer or [], None
             for kind, data in kept:
                 self._emit(kind, data)
 
     def recent(self) -> list[tuple[str, dict[str, Any]]]:
-        """The events of the last seconds, also those in the buffer: the snapshot for which they wait holds them."""
+        """The events of the last seconds, including buffered ones: the snapshot for which these wait includes them."""
         since = time.monotonic() - RECENT_S
         with self._lock:
             return [(kind, data) for at, kind, data in self._events if at >= since]
 
     def replay(self, events: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """Emit the events that a snapshot remembers. The supervisor drops those that it has."""
+        """Emit the events that a snapshot holds. The supervisor drops those that it has."""
         for kind, data in events:
             self.emit(kind, data | {"again": True})

@@ -1,7 +1,7 @@
-"""The last collectives of a trainer, as torch's flight recorder kept them: per process group, what was entered and what is not done.
+"""The last collectives of a trainer, from torch's flight recorder: per process group, those entered and those not completed.
 
-The recorder is on by default, on gloo and NCCL, and does not know messages between two ranks. Torch has no public way to read it within the
-process: this file alone does, and returns nothing on a version of torch that was not tried.
+The recorder is on by default, on gloo and NCCL. It does not record messages between two ranks. Torch has no public way to read it within
+the process: only this file does, and returns nothing if a version of torch lacks it.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""A trainer's heartbeat: its phase, its step and their age, and for a trainer that is stuck its stacks and collectives.
+"""A trainer's heartbeat: its phase, its step and their age, and for a trainer that hangs its stacks and collectives.
 
-The training thread beats; the control thread answers with `status`. It cannot while the process is stopped or a thread holds the
-interpreter's lock. Then a signal still makes the interpreter write all stacks to the log.
+The training thread records beats; the control thread reports them with `status`. It cannot while the process is stopped or a thread holds
+the interpreter's lock. Then a signal still makes the interpreter write all stacks to the log.
 """
 
 import faulthandler

@@ -1,4 +1,4 @@
-"""What watches a rank's training thread, and what may be requested of it: one value per trainer process, passed down.
+"""The instruments of a rank's training thread, and the requests to it: one value per trainer process, passed as an argument.
 
 The control thread reads the heartbeat and sets requests; the training thread does the rest.
 """
@@ -35,7 +35,7 @@ Phase = Literal[
     "export",
 ]
 
-#: As what a phase counts in a trace; others count as `other`.
+#: The category of a phase in a trace; other phases count as `other`.
 _CATEGORIES: Final[Mapping[Phase, Category]] = {
     "batch": "data",
     "gradients": "backward",
@@ -48,15 +48,15 @@ _CATEGORIES: Final[Mapping[Phase, Category]] = {
 _EXCLUDED: Final[frozenset[Phase]] = frozenset({"trace", "replica check", "validation"})
 
 
-def _go_on() -> Ending:
+def _no_request() -> Ending:
     return Ending.NO
 
 
 @dataclass(frozen=True)
 class Instruments:
-    """`asked` gives what was requested of this rank so far: to go on, or how to stop."""
+    """`asked()` returns the stop request that this rank has received; `Ending.NO` without one."""
 
-    asked: Asked = _go_on
+    asked: Asked = _no_request
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     slowdown: Slowdown = field(default_factory=Slowdown)
     pending_trace: PendingTrace = field(default_factory=PendingTrace)
@@ -64,7 +64,7 @@ class Instruments:
 
     @contextmanager
     def installed(self, device: torch.device) -> Iterator[None]:
-        """Within, strategies report to this telemetry, and the wait clock runs by the clock of `device`."""
+        """Context in which strategies report to this telemetry, and the wait clock uses the clock of `device`."""
         with current.installed(self.telemetry), self.telemetry.clock.running(clock_of(device)):
             yield
 

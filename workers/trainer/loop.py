@@ -18,7 +18,7 @@ from .train_state import TrainState
 
 
 class Loop:
-    """One rank's run over the steps. What happens beside the algorithm is done by `callbacks`."""
+    """One rank's run over the steps. `callbacks` do all that is not the algorithm."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Loop:
         self._reporter, self._instruments = reporter, instruments
 
     def run(self) -> None:
-        """All steps that are left, or those until all ranks agree to stop."""
+        """Run all steps that are left, or until all ranks agree to stop."""
         try:
             with self._instruments.installed(self.parts.mesh.device):
                 self._reporter.plan()
@@ -108,7 +108,7 @@ class Loop:
             self.parts.parallel.data.publish()
 
     def _sum_over_ranks(self, step: int, loss_share: torch.Tensor, stop: Ending) -> StepStats:
-        """The one meeting of all ranks in a step."""
+        """The only collective over all ranks in a step."""
         parts, scale = self.parts, self.parts.loss.scale
         ballot = (*votes(stop), self._instruments.pending_trace.vote(step))
         with self._instruments.phase("norm"):

@@ -1,12 +1,12 @@
 """The trainer: the process that trains one rank. It can be killed at any line, and ends itself when its actor is gone.
 
-It speaks lines of JSON on its control socket. In: the orders `{"run", "coords"}`, then `{"stop": "stop"}` to end after a step,
-`{"stop": "save"}` also to save it (`stop_request.py`), `{"examine": true}` to say what it does (`heartbeat.py`), `{"slow":
+It exchanges lines of JSON on its control socket. In: the orders `{"run", "coords"}`, then `{"stop": "stop"}` to end after a step,
+`{"stop": "save"}` also to save it (`stop_request.py`), `{"examine": true}` to report its status (`heartbeat.py`), `{"slow":
 {"by_s", "duration_s"}}` to
 be slow on purpose (`slowdown.py`; or among the orders), `{"trace": {"id", "steps"}}` to trace some steps (`step_trace.py`), and
 `{"release": true}` once every rank is done. Out: `{"kind", "data", "ts"}`, the last of them `done` or `failed`.
 
-After `done` it waits to be released, because rank 0 keeps the store by which the others may still be leaving. Then it
+After `done` it waits to be released, because other ranks may still need rank 0's store to leave their groups. Then it
 exits without any clean-up: destroying process groups may wait for peers that are gone, and the kernel frees everything.
 """
 
@@ -48,14 +48,14 @@ class Link:
         self.released = threading.Event()
 
     def orders(self) -> dict[str, Any]:
-        """Wait for the orders; ends the process when the actor is gone instead."""
+        """Wait for the orders and return them. Ends the process if the actor is gone."""
         line = self._lines.readline()
         if not line:
             os._exit(0)
         orders: dict[str, Any] = json.loads(line)
         return orders
 
-    def tell(self, kind: str, data: dict[str, Any]) -> None:
+    def send(self, kind: str, data: dict[str, Any]) -> None:
         """Send one event. Waits while the actor's spool is full."""
         line = json.dumps({"kind": kind, "data": plain(data), "ts": time.time()}, separators=(",", ":"))
         try:
@@ -65,15 +65,15 @@ class Link:
             os._exit(1)  # the actor is gone
 
     def listen(self, instruments: Instruments) -> None:
-        """Obey the actor from a thread of its own, and end with it."""
-        threading.Thread(target=self._obey, args=(instruments,), name="control", daemon=True).start()
+        """Receive the actor's messages in a thread, which ends the process when the actor is gone."""
+        threading.Thread(target=self._receive, args=(instruments,), name="control", daemon=True).start()
 
-    def _obey(self, instruments: Instruments) -> None:
+    def _receive(self, instruments: Instruments) -> None:
         with contextlib.suppress(OSError):
             for line in self._lines:
                 message = json.loads(line)
                 if message.get("examine"):
-                    self.tell("examined", instruments.heartbeat.status())
+                    self.send("examined", instruments.heartbeat.status())
                 if slow := message.get("slow"):
                     instruments.slowdown.begin(**slow)
                 if trace := message.get("trace"):
@@ -100,8 +100,8 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
     link.listen(instruments)
     try:
         coords = RankAssignment.from_json(orders["coords"] | given)
-        _train_function(entry)(_run(orders["run"], entry), coords, link.tell, instruments)
-    except BaseException as error:  # noqa: BLE001  (top of the trainer's process: the rank gets the error)
+        _train_function(entry)(_run(orders["run"], entry), coords, link.send, instruments)
+    except BaseException as error:
         text = traceback.format_exc()
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -112,9 +112,9 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
             step=instruments.heartbeat.step,
             facts=facts_of(error),
         )
-        link.tell(failed.kind, to_json(failed))
+        link.send(failed.kind, to_json(failed))
         return 1
-    link.tell(DoneEvent.kind, {})
+    link.send(DoneEvent.kind, {})
     link.released.wait()
     return 0
 
@@ -127,7 +127,7 @@ def _train_function(entry: str) -> Train:
 
 
 def _run(run: dict[str, Any], entry: str) -> Any:
-    """A `Run` for our own loop; another entry gets its orders as they came."""
+    """A `Run` for our own loop; another entry gets the JSON unchanged."""
     if entry:
         return run
     from ..spec import Run

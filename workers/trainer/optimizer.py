@@ -1,4 +1,4 @@
-"""The optimizer works on pieces: plain tensors, whatever the layout.
+"""The optimizer works on shards: plain tensors, whatever the layout.
 
 Its state exists from the start, so that memory and checkpoints never change shape.
 """
@@ -14,7 +14,7 @@ from ..spec import OptimizerSpec, ScheduleSpec
 
 
 def make_optimizer(shards: Sequence[ParamShard], spec: OptimizerSpec, on_host: float = 0.0) -> torch.optim.Optimizer:
-    """AdamW or SGD over `shards`; only matrices decay, embeddings and the head among them. The share `on_host` is updated on the host."""
+    """AdamW or SGD over `shards`; only matrices decay, embeddings and the head included. The share `on_host` is updated on the host."""
     if on_host:
         return HostOptimizer(shards, on_host, lambda some: make_optimizer(some, spec))
     groups = [
@@ -40,7 +40,7 @@ def _first_state(tensor: torch.Tensor, spec: OptimizerSpec) -> dict[str, torch.T
 
 
 def optimizer_shards(shards: Sequence[ParamShard], optimizer: torch.optim.Optimizer) -> list[ParamShard]:
-    """The optimizer's own tensors as pieces named `optimizer.exp_avg.<parameter>` and so on."""
+    """The optimizer's own tensors as shards named `optimizer.exp_avg.<parameter>` and so on."""
     found = []
     for shard in shards:
         for key, value in optimizer.state[shard.tensor].items():

@@ -1,4 +1,4 @@
-"""The order for a step trace that a rank has and has not begun. Imports no torch: the control thread sets it."""
+"""The request for a step trace that a rank has received and not begun. Imports no torch: the control thread sets it."""
 
 import zlib
 
@@ -37,12 +37,12 @@ class PendingTrace:
         return trace
 
     def end(self) -> None:
-        """The trace that was running is over."""
+        """End the running trace."""
         self._running = False
 
 
 def number_of(trace: Trace | None) -> float:
-    """A number that stands for a trace; 0: for none.
+    """A number that identifies a trace; 0: none.
 
     Whole and below 2³³, so that sums over ranks are exact and votes for different traces do not look like agreement.
     """

@@ -1,4 +1,4 @@
-"""Process groups: how ranks find each other, on gloo for CPUs and NCCL for GPUs. One generation forms them once."""
+"""Forms process groups, on gloo for CPUs and NCCL for GPUs, once per generation."""
 
 import os
 from collections.abc import Iterator, MutableMapping
@@ -11,12 +11,12 @@ from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from ..messages.rendezvous import RankAssignment
 
-#: Checkpoint plans travel as CPU objects, also where tensors travel by NCCL.
+#: Checkpoint plans are sent as CPU objects, also if tensors are sent by NCCL.
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
 def name_interface(interface: str | None, env: MutableMapping[str, str]) -> None:
-    """Have gloo and NCCL use the network interface of the node's address; what the operator set in the node's environment wins."""
+    """Make gloo and NCCL use the network interface of the node's address, unless the operator has set one in the node's environment."""
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         if interface and not env.get(name):
             env[name] = interface
@@ -24,7 +24,7 @@ def name_interface(interface: str | None, env: MutableMapping[str, str]) -> None
 
 @contextmanager
 def formed(coords: RankAssignment) -> Iterator[torch.device]:
-    """The world's process group for the coordinates that a gang gave; yields this rank's device."""
+    """The world's process group for a rank of a gang; yields this rank's device."""
     name_interface(coords.interface, os.environ)
     timeout = timedelta(seconds=coords.timeout_s)
     store = TCPStore(

@@ -1,4 +1,4 @@
-"""What the loop reports: rank 0 what is true of the job, every rank its own step times and memory."""
+"""The loop's events: rank 0 reports on the job, every rank reports its own step times and memory."""
 
 import math
 import statistics
@@ -33,16 +33,16 @@ class Reporter:
         self._memory = Footprint(partial(_allocated, parts.mesh.device))
 
     def emit(self, event: Event) -> None:
-        """What is true of this rank."""
+        """Emit an event about this rank."""
         self._emit(event.kind, to_json(event))
 
     def of_job(self, event: Event) -> None:
-        """What is true of the whole job: rank 0 alone emits it."""
+        """Emit an event about the whole job, on rank 0 only."""
         if self.is_first:
             self.emit(event)
 
     def plan(self) -> None:
-        """What is about to be trained."""
+        """Report what this run trains."""
         parts = self._parts
         plan = PlanEvent(
             layout=str(parts.spec.layout),
@@ -58,7 +58,7 @@ class Reporter:
         self.of_job(replace(plan, **parts.parallel.runner.plan()))
 
     def step(self, record: StepRecord) -> None:
-        """One step, by every rank: its own times and memory, and on rank 0 the job's numbers."""
+        """Report one step, on every rank: its own times and memory, and on rank 0 the job's numbers."""
         stats = record.stats
         event = RankStepEvent(
             step=record.step,
@@ -71,7 +71,7 @@ class Reporter:
         self.emit(self._with_job(event, record) if self.is_first else event)
 
     def _with_job(self, event: RankStepEvent, record: StepRecord) -> RankStepEvent:
-        """Rank 0's event, with the numbers that are true of the whole job."""
+        """Rank 0's event, with the numbers of the whole job."""
         stats = record.stats
         speed = self._throughput.of(self._step_tokens, record.seconds)
         return replace(
@@ -88,7 +88,7 @@ class Reporter:
         )
 
     def validation(self, step: int, batches: int, routing: Mapping[str, float]) -> None:
-        """The validation loss after `step`, over `batches` global batches, and how experts were used in them."""
+        """Report the validation loss after `step`, over `batches` global batches, and the use of experts in them."""
         event = EvalEvent(
             step=step,
             loss=self._state.progress.validation_loss,
@@ -101,15 +101,15 @@ class Reporter:
         self.of_job(event)
 
     def stopped(self, step: int) -> None:
-        """The run stops early. Every rank reports it, so that the supervisor does not take the job for completed."""
+        """Report that the run stops early. Every rank does, so that the supervisor does not take the job for completed."""
         self.emit(StoppedEvent(step=step))
 
     def incident(self, cause: str, message: str, step: int | None = None) -> None:
-        """Something failed though training goes on."""
+        """Report a failure that does not end the training."""
         self.of_job(IncidentEvent(cause=cause, message=message, step=step))
 
     def summary(self) -> None:
-        """The whole run."""
+        """Report the summary of the run."""
         progress, last_step = self._state.progress, self._parts.spec.steps
         steps = last_step - (progress.began_at or 1) + 1
         losses = progress.last_losses
@@ -146,7 +146,7 @@ def log_and_emit(emit: EmitEvent) -> EmitEvent:
 
 
 def _throughput(parts: TrainerParts) -> Throughput:
-    """Without MFU on a CPU and for a module of the user's own."""
+    """The throughput; without MFU on a CPU and for a module of the user's own."""
     spec, device = parts.spec, parts.mesh.device
     flops = None if parts.architecture is None else flops_per_token(parts.architecture, spec.data.seq_len)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

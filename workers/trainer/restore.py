@@ -1,6 +1,6 @@
-"""Where a rank starts: after a snapshot in memory, else after a checkpoint, else at the first step.
+"""Restores a rank from a snapshot in memory, else from a checkpoint, else starts at the first step.
 
-What is read here is written here: `for_checkpoint` and `for_snapshot` give the JSON beside the tensors.
+This file also writes what it reads: `for_checkpoint` and `for_snapshot` give the JSON beside the tensors.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from .train_state import Progress, TrainState
 class SnapshotMemory:
     """This rank's snapshots, as its actor keeps them: `slots` and `bell` are descriptors.
 
-    `restore` is the step of the snapshot from which all ranks go on. `again`: the attempt has trained before.
+    `restore` is the step of the snapshot that all ranks restore. `again`: the attempt has trained before.
     """
 
     slots: Sequence[int] = ()
@@ -34,12 +34,12 @@ class SnapshotMemory:
     again: bool = False
 
 
-#: Plain torchrun: there is no actor that would keep them.
+#: Plain torchrun has no actor that would hold snapshots.
 NO_SNAPSHOTS: Final = SnapshotMemory()
 
 
 class SavedState:
-    """What a checkpoint and a snapshot keep beside the tensors, also rank 0's events of the last seconds: some may get lost."""
+    """The state of a checkpoint and a snapshot beside the tensors, with rank 0's events of the last seconds, which may be lost."""
 
     def __init__(self, parts: TrainerParts, state: TrainState, outbox: EventOutbox, is_first: bool) -> None:
         self.parts, self.state, self.outbox, self.is_first = parts, state, outbox, is_first
@@ -51,7 +51,7 @@ class SavedState:
         return self.state.state_dict(step) | {"loop": loop, "told": plain(self._recent()), "told_in": self.attempt}
 
     def for_snapshot(self, step: int) -> dict[str, Any]:
-        """The snapshot's JSON, also what makes a checkpoint of it."""
+        """The snapshot's JSON, with what a checkpoint made of it needs."""
         state = {"training": self.state.state_dict(step), "about": about_model(self.parts)}
         loop, newest = self.state.progress.state_dict(), self.state.newest_checkpoint
         return state | {"loop": loop, "checkpoint": newest, "told": self._recent()}
@@ -61,7 +61,7 @@ class SavedState:
 
 
 class Restore(Callback):
-    """Restores one rank's tensors (`shards`) and state. All ranks take the same step."""
+    """Restores one rank's tensors (`shards`) and state. All ranks restore the same step."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Restore(Callback):
         self._state = saved.state
 
     def start(self) -> None:
-        """Set the state to the step after which the training goes on, 0 for the start. Raises `CheckpointError` if no step is left."""
+        """Set the state to the step after which the training continues, 0 for the start. Raises `CheckpointError` if no step is left."""
         if self._memory.restore is not None:
             self._from_snapshot(self._memory.restore)
         else:
@@ -90,7 +90,7 @@ class Restore(Callback):
 
     @property
     def _has_trained(self) -> bool:
-        """Whether this job has trained before and goes on from there: then its end may be all that is left."""
+        """Whether this job continues its own training: then it may have no step left but still its end to do."""
         again = self._memory.again or self._memory.restore is not None or self._saved.parts.run.attempt > 1
         return self._state.is_own and again
 

@@ -1,6 +1,6 @@
-"""An artificial slowdown of one rank: what `slow-rank` injects, so that finding stragglers can be tried.
+"""An artificial slowdown of one rank: the fault `slow-rank`, which tests straggler detection.
 
-It is real work of the training thread's, before each step's forward pass: wall time and CPU time of that rank alone.
+It is real work of the training thread, before each step's forward pass: wall time and CPU time of that rank alone.
 """
 
 import time
@@ -16,17 +16,17 @@ class Slowdown:
     until: float = 0.0
 
     def begin(self, by_s: float, duration_s: float) -> None:
-        """From the next step on; called by the control thread."""
+        """Start the slowdown with the next step. The control thread calls it."""
         self.by_s, self.until = by_s, time.monotonic() + duration_s
 
     def apply(self) -> None:
-        """Make the training thread compute for nothing, if it is to be slow now."""
+        """If the slowdown is active, keep the calling thread busy for `by_s`."""
         now = time.monotonic()
         if now < self.until:
             _burn(now + self.by_s)
 
     def to_json(self) -> dict[str, Any]:
-        """What is left of it, for the trainer that comes after."""
+        """The rest of the slowdown, for the next trainer."""
         return {"by_s": self.by_s, "duration_s": max(0.0, self.until - time.monotonic())}
 
 

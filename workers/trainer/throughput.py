@@ -1,8 +1,8 @@
-"""How fast a step was: tokens per second, per device, and the share of the devices' peak that the model's own arithmetic used (MFU).
+"""A step's speed: tokens per second, per device, and the share of the devices' peak that the model's own arithmetic used (MFU).
 
 MFU is PaLM's (Chowdhery et al., 2204.02311, appendix B): tokens/s × (6·N + 12·layers·heads·head size·seq) / peak FLOP/s, where recomputed
-operations do not count. Peaks are dense ones, of the tensor cores in 16 bits or of fp32 units, as the makers' data sheets have them;
-fp8 too is measured by the peak in 16 bits, so that its MFU says what it wins over bf16.
+operations do not count. Peaks are dense ones, of the tensor cores in 16 bits or of fp32 units, from the makers' data sheets.
+For fp8 the peak is that in 16 bits, too, so that its MFU shows the gain over bf16.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _PEAKS: tuple[tuple[str, float, float], ...] = (
 
 
 def peak_flops(device: str, precision: str) -> float | None:
-    """Peak FLOP/s of a device by its name as CUDA gives it, None where it is not known (CPUs, other GPUs, fp64)."""
+    """Peak FLOP/s of a device by its CUDA name; None if it is not known (CPUs, other GPUs, fp64)."""
     if precision == "fp64":
         return None
     for part, half, single in _PEAKS:
@@ -37,7 +37,7 @@ def peak_flops(device: str, precision: str) -> float | None:
 
 @dataclass(frozen=True)
 class Throughput:
-    """`flops` per token of forward and backward, `peak` FLOP/s of one of `devices`; None where not known."""
+    """`flops` per token of forward and backward, `peak` FLOP/s of one of `devices`; None if not known."""
 
     devices: int
     flops: int | None

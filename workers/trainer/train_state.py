@@ -1,4 +1,4 @@
-"""Where a rank's training stands, beside its tensors. A checkpoint and a snapshot keep both parts of it as JSON."""
+"""A rank's training state beside its tensors. Checkpoints and snapshots hold both parts of it as JSON."""
 
 import time
 from collections.abc import Mapping
@@ -35,16 +35,16 @@ class TrainState:
 
     def __init__(self, parts: TrainerParts) -> None:
         self._parts = parts
-        self.step = 0  # the last one that is done
+        self.step = 0  # the newest completed one
         self.position = Position(parts.tokens.order, parts.spec.global_batch)
         self.progress = Progress()
         self.newest_checkpoint: str | None = None  # complete
         self.exported: str | None = None  # the Hugging Face folder
-        self.is_own = False  # whether the state that was restored is one of this very job
+        self.is_own = False  # whether the restored state is one of this job
         self._started = time.monotonic()
 
     def state_dict(self, step: int) -> dict[str, Any]:
-        """What restores optimizer, loss scale and position after `step`, beside the tensors."""
+        """The state of optimizer, loss scale and position after `step`, without tensors."""
         scale = self._parts.loss.scale
         return {
             "step": step,
@@ -54,13 +54,13 @@ class TrainState:
         }
 
     def locate(self, state: Mapping[str, Any], own: bool) -> None:
-        """Find the next samples. Raises `Refusal` if `state`, this job's own or another's, is one of other data."""
+        """Find the next samples. Raises `Refusal` if `state`, of this job or another one, belongs to other data."""
         self.is_own = own
         restart = self._parts.spec.resume_data == "restart" and not own
         self.position.restore(state["step"], state["data"], restart)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the step of `state`. The tensors have their values, and `locate` has found the samples."""
+        """Continue after the step of `state`. Call it after the tensors have their values and `locate` has found the samples."""
         self._parts.parallel.data.publish()
         set_updates_done(self._parts.optimizer, state["updates"])
         scale = self._parts.loss.scale
@@ -69,7 +69,7 @@ class TrainState:
         self.step = int(state["step"])
 
     def advance(self, step: int, loss: float, seconds: float) -> None:
-        """`step` is done."""
+        """Record that `step` is completed."""
         progress = self.progress
         self.step = step
         progress.trained_s += seconds

@@ -1,1 +1,1 @@
-"""What happens around a training step."""
+"""Callbacks around a training step."""

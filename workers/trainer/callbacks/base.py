@@ -1,4 +1,4 @@
-"""What happens around a step: the hooks of a `Callback`, in the order in which the loop calls them.
+"""Callbacks around a training step: the hooks of a `Callback`, in the order in which the loop calls them.
 
 `assemble.py` alone decides the order of the callbacks. Each hook runs on the training thread, on all ranks alike.
 """
@@ -12,12 +12,12 @@ from ...messages.stop_request import Ending
 
 @dataclass(frozen=True)
 class StepStats:
-    """What the sums over all ranks say of a step: the same on every rank, except `timing`."""
+    """A step's sums over all ranks: the same on every rank, except `timing`."""
 
     step: int
     loss: float  # mean over the global batch
     grad_norm: float  # before clipping; inf if it is not finite
-    grad_factor: float  # the gradients are this many times too large
+    grad_factor: float  # the factor by which the gradients are too large
     loss_scale: float | None  # None: there is no loss scaling
     skipped: bool  # fp16 gradients overflowed: no update
     stop: Ending  # after this step
@@ -42,10 +42,10 @@ class Callback:
     """Each hook does nothing. A callback overrides those that it needs."""
 
     def start(self) -> None:
-        """Before the first step, which may be a later one after this."""
+        """Before the first step. It may restore a later step."""
 
     def before_step(self, step: int) -> None:
-        """The step's time has not begun."""
+        """Before a step. Its time begins after this."""
 
     def before_forward(self, step: int) -> None:
         """The batch is on the device. The forward and backward passes of all micro-batches come next."""
@@ -54,10 +54,10 @@ class Callback:
         """The passes have run. Gradients are not yet reduced over the data ranks."""
 
     def after_reduce(self, step: int) -> None:
-        """Gradients are reduced. All ranks meet next, in the sum of their losses and norms."""
+        """Gradients are reduced. The collective over all ranks is next: the sum of their losses and norms."""
 
     def before_update(self, stats: StepStats) -> None:
-        """All ranks have met. Gradients are not yet clipped, and parameters not yet changed."""
+        """After the collective over all ranks. Gradients are not yet clipped, and parameters not yet changed."""
 
     def after_update(self, step: int) -> None:
         """New parameters are published, or were skipped. The step's time ends after this."""

@@ -1,6 +1,7 @@
 """Saves checkpoints while a run trains, the last one with several tries, and exports that one.
 
-A fault of the storage is reported and costs one checkpoint; only the last one's ends the run. All ranks save alike, rank 0 reports.
+An error of the storage is reported, and that checkpoint is missing. Only an error at the last one ends the run. All ranks save, rank 0
+reports.
 """
 
 import time
@@ -22,12 +23,12 @@ from ..reports import Reporter
 from ..train_state import TrainState
 from .base import Callback, StepRecord, StepStats
 
-#: How often the last checkpoint is tried; each other one has its next in the place of a second try.
+#: Tries of the last checkpoint. Any other has one try, because the next checkpoint follows.
 TRIES: Final = 3
 
 
 class Checkpointing(Callback):
-    """The checkpoints of one rank's run. `training` gives what they keep beside `shards`."""
+    """The checkpoints of one rank's run. `training(step)` returns the state beside `shards`."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Checkpointing(Callback):
         self._begun = 0  # the step of the newest save
 
     def before_update(self, stats: StepStats) -> None:  # noqa: ARG002
-        """The state is about to change: wait until it is copied."""
+        """Wait until the state is copied, before it changes."""
         with self._phase("checkpoint"):
             self._saver.settle()
 
@@ -57,9 +58,9 @@ class Checkpointing(Callback):
             self._begin(record.step, 1)
 
     def finish(self, step: int, stop: Ending) -> None:
-        """The last checkpoint, and its export. Raises `CheckpointError`.
+        """Save the last checkpoint and export it. Raises `CheckpointError`.
 
-        A run that stops early saves the state of `step` if it is asked to, and exports nothing.
+        A run that stops early saves the state of `step` only if that was requested, and exports nothing.
         """
         saves = stop == Ending.SAVE and self._begun != step if stop else self._spec.final
         if saves:
@@ -76,7 +77,7 @@ class Checkpointing(Callback):
         return self._is_last(step) or (self._spec.every is not None and step % self._spec.every == 0)
 
     def wait(self) -> None:
-        """Until nothing is being written."""
+        """Wait until no save is being written."""
         self._saver.wait()
 
     def _begin(self, step: int, tries: int) -> None:
@@ -95,12 +96,12 @@ class Checkpointing(Callback):
                 self._report_saved(saved)
             elif self._is_last(saved.step):
                 raise CheckpointError(
-                    f"the final checkpoint could not be saved in {TRIES} tries: {saved.error}; make room or repair the storage, and go on "
-                    "from the newest that is complete with resume_from."
+                    f"the final checkpoint could not be saved in {TRIES} tries: {saved.error}; make room or repair the storage, and "
+                    "continue from the newest complete checkpoint with resume_from."
                 )
             else:
                 self._reporter.incident(
-                    "checkpoint_failed", f"{saved.path}: {saved.error}; training goes on.", saved.step
+                    "checkpoint_failed", f"{saved.path}: {saved.error}; training continues.", saved.step
                 )
 
     def _report_saved(self, saved: Saved) -> None:
@@ -116,15 +117,15 @@ class Checkpointing(Callback):
         self._reporter.of_job(event)
 
     def _export(self) -> None:
-        """The last checkpoint as a Hugging Face folder; a failure costs the folder, not the job."""
+        """Export the last checkpoint as a Hugging Face folder. A failure is reported and does not end the job."""
         began = time.monotonic()
         out = self._root / f"export-{self._last:08d}"
         try:
-            out.remove_all()  # of an earlier attempt that died right after it
+            out.remove_all()  # the export of an earlier attempt that died right after it
             made = export(folder_at(str(self._state.newest_checkpoint)), out)
         except (CheckpointError, OSError) as error:
             self._reporter.incident(
-                "export_failed", f"{error}; `shardyard export` makes it from the checkpoint.", self._last
+                "export_failed", f"{error}; `shardyard export` exports the checkpoint again.", self._last
             )
             return
         self._state.exported = str(out)
@@ -140,7 +141,7 @@ class Checkpointing(Callback):
 
 
 def about_model(parts: TrainerParts) -> dict[str, Any]:
-    """What a checkpoint says of the model beside its state."""
+    """The facts about the model in a checkpoint, beside its state."""
     return {
         "layout": str(parts.spec.layout),
         "model": None if parts.architecture is None else parts.architecture.model_dump(),

@@ -1,8 +1,8 @@
-"""Numbers that are not finite end a run. The step is run once more, and every rank looks at its own before they mix with the others'.
+"""Ends a run whose numbers are not finite. Runs the step once more, so that every rank checks its own numbers before they are reduced.
 
-Reduced gradients say little: a NaN of one rank is everybody's by then. Each rank reports the first module whose output is not finite,
-else the first parameter whose gradient is not, in the order of the passes. Numbers travel forward through a pipeline's stages and back,
-so the first in the direction of the pass is the one to name. Costs nothing until a run fails.
+Reduced gradients show little, because a NaN of one rank spreads to all. Each rank reports the first module whose output is not finite,
+else the first parameter whose gradient is not, in the order of the passes. Numbers move forward through a pipeline's stages and back, so
+the first one in the direction of the pass is named. Takes no time until a run fails.
 """
 
 import math
@@ -37,7 +37,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Blame:
-    """What first had no finite numbers, and on which ranks; the first of them is named."""
+    """The first place with numbers that are not finite, and its ranks. The first rank is named."""
 
     ranks: tuple[int, ...]
     parameter: str | None
@@ -45,7 +45,7 @@ class Blame:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For the incident."""
+        """The facts of the incident."""
         accused = {"rank": self.ranks[0]} if self.ranks else {}
         return accused | {"ranks": list(self.ranks), "parameter": self.parameter}
 
@@ -61,7 +61,7 @@ class Diverged(ArithmeticError):
 
 
 class Overflowed(Diverged):
-    """fp16 gradients overflow, and no loss scale helps."""
+    """fp16 gradients overflow with every loss scale."""
 
     remedy = "set precision to bf16 or fp32, lower optimizer.lr, or look at the data"
 
@@ -77,7 +77,7 @@ class NanAttribution(Callback):
         self._parts, self._batches = parts, batches
 
     def before_update(self, stats: StepStats) -> None:
-        """Raises `Diverged`, on all ranks alike; of fp16 only if skipped steps have not helped."""
+        """Raises `Diverged`, on all ranks. With fp16 only if skipped steps have not helped."""
         scale = self._parts.loss.scale
         passing = stats.skipped and scale is not None and not scale.exhausted
         if passing or (math.isfinite(stats.loss) and math.isfinite(stats.grad_norm)):
@@ -97,7 +97,7 @@ class NanAttribution(Callback):
 
 
 def blame(parts: TrainerParts, once_more: Callable[[], object]) -> Blame:
-    """Ask all ranks. `once_more` runs the failed step's passes again, from the same parameters. Collective over the world."""
+    """The finding of all ranks. `once_more` runs the failed step's passes again, from the same parameters. Collective over the world."""
     mine = Seen(parts.mesh.index("pipeline"), reduced=_reduced(parts))
     with _watching(parts, mine):
         once_more()
@@ -107,19 +107,19 @@ def blame(parts: TrainerParts, once_more: Callable[[], object]) -> Blame:
 
 
 def _reduced(parts: TrainerParts) -> tuple[str, ...]:
-    """Names of the pieces whose reduced gradients are not finite, as the backward pass comes to them."""
+    """Names of the shards whose reduced gradients are not finite, in the order of the backward pass."""
     grads = [(shard.name, shard.tensor.grad) for shard in reversed(parts.parallel.data.shards)]
     return tuple(name for name, grad in grads if grad is not None and not _finite(grad))
 
 
 @contextmanager
 def _watching(parts: TrainerParts, seen: Seen) -> Iterator[None]:
-    """Note in `seen` what first is not finite."""
+    """Record in `seen` the first output and the first gradient that are not finite."""
     handles: list[Any] = []
     for part in parts.parallel.parts:
         named = [(name, module) for name, module in part.named_modules() if name]
         handles += [module.register_forward_hook(partial(_forward, seen, name)) for name, module in named]
-    if parts.mesh.layout.zero < 3:  # there gradients appear reduced
+    if parts.mesh.layout.zero < 3:  # with ZeRO-3, hooks see reduced gradients
         for parameter in parameters(parts.parallel.parts, parts.mesh):
             handles.append(parameter.value.register_hook(partial(_backward, seen, parameter.name)))
     try:
@@ -147,7 +147,7 @@ def _finite(tensor: torch.Tensor) -> bool:
 
 
 def judged(everyone: Sequence[Seen]) -> Blame:
-    """Who is named, by what all ranks saw."""
+    """The culprit, from what all ranks saw."""
     forward = {rank: seen for rank, seen in enumerate(everyone) if seen.module}
     if forward:
         ranks = _first(forward, min(seen.stage for seen in forward.values()))
@@ -172,7 +172,7 @@ def _gradient_of(everyone: Sequence[Seen], ranks: Sequence[int]) -> str | None:
 
 
 def _of_reduced(everyone: Sequence[Seen]) -> Blame:
-    """No rank by itself: what was summed is all that there is."""
+    """The finding if every rank's own numbers were finite. Then only the summed gradients can be examined."""
     bad = {rank: seen for rank, seen in enumerate(everyone) if seen.reduced}
     if not bad:
         return Blame((), None, "the step's passes gave finite numbers on every rank when they were run once more")

@@ -1,8 +1,8 @@
-"""A probe: one step looked at closely, for what it moves, holds and, in a pipeline, waits. Other steps pay nothing.
+"""A probe measures one step: its traffic, its memory and, in a pipeline, its waits. Other steps have no overhead.
 
-Memory per rank in bytes: parameters, gradients (at their most) and optimizer state are counted from the tensors
-themselves; activations are what autograd saved or selective recompute kept for the backward pass, at their most, each storage once
-and parameters not. On CUDA the allocator's peak is reported too.
+Memory per rank in bytes: parameters, gradients (their peak) and optimizer state are counted from the tensors
+themselves; activations are what autograd saved or selective recompute kept for the backward pass, their peak, each storage once
+and without parameters. On CUDA the allocator's peak is reported too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +58,7 @@ class StepProbe(Callback):
     def after_update(self, step: int) -> None:  # noqa: ARG002
         if self._probe:
             with self._instruments.phase("publish"):
-                self._parts.parallel.data.settle()  # what is published is sent in this step
+                self._parts.parallel.data.settle()  # publishing parameters sends in this step
             self._counting.close()
 
     def after_step(self, record: StepRecord) -> None:
@@ -67,18 +67,18 @@ class StepProbe(Callback):
             self._reporter.of_job(read(ProbeEvent, {"step": record.step, **probe.record(record.stats.timing)}))
 
     def close(self) -> None:
-        self._timing.pop_all()  # not left: that is collective, and another rank may have failed
+        self._timing.pop_all()  # pop without exiting: the exit is collective, and another rank may have failed
         self._counting.close()
 
 
 class Probe:
-    """Watches one step of `parts`: `moving()` around what sends, `computing()` around forward and backward."""
+    """Measures one step of `parts`: `moving()` around sends, `computing()` around forward and backward."""
 
     def __init__(self, parts: TrainerParts) -> None:
         self._parts = parts
         self._traffic = Traffic(axes_of(parts.mesh))
         self._saved = SavedStorages(_storages(p for part in parts.parallel.parts for p in part.parameters()))
-        parts.parallel.data.settle()  # what the step before still has on its way is not this step's
+        parts.parallel.data.settle()  # messages of the step before that are still on their way do not count
         parts.parallel.data.gradient_peak = 0
         if parts.mesh.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(parts.mesh.device)
@@ -90,12 +90,12 @@ class Probe:
             yield
 
     def running(self) -> AbstractContextManager[None]:
-        """The micro-batches of the step, within `computing`: a pipeline's are timed."""
+        """The micro-batches of the step, within `computing`. Times those of a pipeline."""
         return self._parts.parallel.runner.timed()
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        """Count what is sent."""
+        """Count the traffic within the context."""
         with self._traffic:
             yield
 
@@ -144,7 +144,7 @@ def _gathered(mine: T) -> list[T]:
 
 
 class SavedStorages:
-    """Pack and unpack hooks that know how many bytes of storage autograd holds on to; `known` storages do not count."""
+    """Pack and unpack hooks that count the bytes of storage that autograd holds; `known` storages do not count."""
 
     def __init__(self, known: dict[int, int]) -> None:
         self._known = known
@@ -160,7 +160,7 @@ class SavedStorages:
         if self._holders[key] == 1:
             self.now += size
             self.peak = max(self.peak, self.now)
-        # Without its graph: an output that its own node saves would keep itself alive.
+        # Without its graph, because an output that its own node saves would keep itself alive.
         return _Held(tensor.detach(), lambda: self._release(key, size))
 
     def unpack(self, held: "_Held") -> torch.Tensor:

@@ -1,6 +1,6 @@
-"""Checks now and then that ranks which should hold the same bits do, and before each checkpoint, so that each was checked.
+"""Checks that replicas have the same bits, every few steps and before each checkpoint, so that every checkpoint was checked.
 
-A difference ends the generation. Nothing in memory can be trusted then, and the gang is repaired from the newest checkpoint.
+A difference ends the generation. Nothing in memory can be trusted then, so the gang is repaired from the newest checkpoint.
 """
 
 import math
@@ -19,16 +19,16 @@ from ..build import TrainerParts
 from ..instruments import Instruments
 from .base import Callback, StepRecord
 
-#: By default comparing takes at most this share of the time, …
+#: By default comparisons take at most this share of the time.
 COST: Final = 0.005
-#: … as this step's comparison shows; the first ones are no measure.
+#: The step whose comparison determines how often that is; the first comparisons take longer.
 DECIDE_AT: Final = 3
 #: Names of parameters that an incident quotes.
 MOST_NAMES: Final = 3
 
 
 class ReplicasDiffer(RuntimeError):
-    """Ranks that should hold the same bits do not: memory or a computation failed somewhere."""
+    """Replicas have different bits: memory or a computation failed on some rank."""
 
     def __init__(self, found: ReplicaMismatch, step: int, agreed: int | None) -> None:
         many = "" if len(found.names) <= MOST_NAMES else f" and {len(found.names) - MOST_NAMES} more"
@@ -47,9 +47,9 @@ class ReplicasDiffer(RuntimeError):
 
 
 class ReplicaCheck(Callback):
-    """Compares the replicas of `shards` and of the model's parameters, as often as the spec says and before each checkpoint.
+    """Compares the replicas of `shards` and of the model's parameters, as often as the spec requires and before each checkpoint.
 
-    `saves`: whether a checkpoint of a step follows.
+    `saves(step)`: whether a checkpoint of the step follows.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ReplicaCheck(Callback):
         self._wanted = every != 0 and mesh.layout.world_size > 1 and _largest(len(self._rectangles), mesh.device) > 0
 
     def after_step(self, record: StepRecord) -> None:
-        """Raises `ReplicasDiffer`, on all ranks alike."""
+        """Raises `ReplicasDiffer`, on all ranks."""
         if not self._wanted:
             return
         self._seen += 1
@@ -80,7 +80,7 @@ class ReplicaCheck(Callback):
                     self._every = max(1, math.ceil(_largest(cost, self._parts.mesh.device) / COST))
 
     def _compare(self, step: int) -> float:
-        """Returns the seconds it took."""
+        """Compare; returns the seconds that it took."""
         began = time.monotonic()
         self._parts.parallel.data.settle()
         found = difference(self._rectangles, self._parts.mesh)

@@ -1,7 +1,7 @@
 """Snapshots: a rank's training state of one step, copied into its actor's memory while the next step computes.
 
-Rules that it keeps: of every rank the same steps are taken, so that a step exists that all of them have; a copy ends before the
-optimizer changes what it copies; memory that cannot be had costs the snapshots, never the run.
+Rules that it keeps: all ranks take snapshots of the same steps, so that there is a step that all of them have; a copy ends before the
+optimizer changes what it copies; if memory cannot be allocated, the snapshots end, and the run continues.
 
 A snapshot is the same rectangles as a checkpoint's (`strategies/param_shard.py`), one after the other, and JSON: what restores loop and
 optimizer, and rank 0's events of the last seconds, so that no step's record is lost with a rank and its actor.
@@ -32,14 +32,14 @@ T = TypeVar("T")
 #: snapshots may cost in all, as a copy also takes caches and memory bandwidth from the step beside it. On CPUs it is the share of the
 #: processor time that a rank's step takes: where ranks share cores, that is less than the step's length.
 COST: Final = 0.01
-#: A step of which a rank computes less than this share (the rest it waits, or others have its core) counts as so much.
+#: The minimum share of a step that counts as a rank's work. The rest it waits, or other processes have its core.
 MOST_IDLE: Final = 0.1
-#: The step after which that is decided: the first ones make buffers.
+#: The step after which the interval is decided: the first steps allocate buffers.
 DECIDE_AT: Final = 3
 
 
 class SnapshotError(RuntimeError):
-    """A snapshot does not fit the state that it is to restore."""
+    """A snapshot does not fit the state to restore."""
 
     code = "snapshot_damaged"
 
@@ -54,11 +54,11 @@ class Snapshotting(Callback):
         outbox: EventOutbox,
         instruments: Instruments,
     ) -> None:
-        """`facts` gives what a snapshot of a step keeps beside the pieces."""
+        """`facts(step)` returns a snapshot's state beside the shards."""
         self.snapshots, self._facts, self._outbox, self._instruments = snapshots, facts, outbox, instruments
 
     def after_reduce(self, step: int) -> None:
-        # Before ranks meet: none begins its next snapshot while another's last one is not whole, or not copied.
+        # Before the collective: so no rank begins its next snapshot while another rank's last one is incomplete, or not copied.
         with self._instruments.phase("snapshot"):
             self.snapshots.settle(copied=self.snapshots.due(step))
 
@@ -71,7 +71,7 @@ class Snapshotting(Callback):
         self.snapshots.after(step, record.seconds, lambda: self._facts(step), self._outbox.flush)
 
     def close(self) -> None:
-        self.snapshots.settle()  # and with it the events that wait
+        self.snapshots.settle()  # and so the events that wait for it
 
 
 class Snapshots:
@@ -86,11 +86,11 @@ class Snapshots:
         instruments: Instruments,
         bell: SnapshotNotifier | None = None,
     ) -> None:
-        """`every`: steps between two snapshots; 0: none; None: as often as they cost at most `COST` of the time.
+        """`every`: steps between two snapshots; 0: none; None: so that they take at most `COST` of the time.
 
-        `bell`: who has the snapshots copied to another node.
+        `bell`: notifies the actor, which copies the snapshots to another node.
         """
-        self._wanted = bool(fds) and every != 0  # alike on all ranks, whatever becomes of the memory of one
+        self._wanted = bool(fds) and every != 0  # the same on all ranks, even if one of them later has no memory
         self._fds = list(fds) if self._wanted else []
         self._every = every
         self._shards, self._device, self._instruments = shards, device, instruments
@@ -105,13 +105,13 @@ class Snapshots:
         self._maps: dict[int, Any] = {}
 
     def due(self, step: int) -> bool:
-        """Whether the state after this step is to be copied."""
+        """Whether a snapshot of the state after this step is due."""
         return self._wanted and step >= self._next
 
     def after(self, step: int, step_s: float, facts: Callable[[], dict[str, Any]], then: Callable[[], None]) -> None:
-        """Called after each step: begin to copy the state where that is due. Collective while `every` is undecided.
+        """Begin a snapshot if one is due. Call it after each step. Collective while `every` is undecided.
 
-        `then` is called, in whatever thread, once the snapshot is whole and copied, or is known not to become so.
+        Calls `then`, in any thread, once the snapshot is complete and copied, or has failed.
         """
         if not self._wanted:
             return
@@ -126,13 +126,13 @@ class Snapshots:
             self._begin(step, facts(), then)
 
     def copy(self, step: int) -> None:
-        """Have the snapshot of `step`, from which the training goes on, copied to another node."""
+        """Have the snapshot of `step`, which was restored, copied to another node."""
         if self._bell is not None:
             self._copying = self._submit(self._copied, step)
 
     def settle(self, copied: bool = True) -> None:
-        """Wait for the snapshot under way: the state is about to change. `copied`: also for its copy on another node, which
-        must be there before the older snapshot is overwritten.
+        """Wait for the running snapshot, before the state changes. `copied`: wait also for its copy on another node, which
+        must be complete before the older snapshot is overwritten.
         """
         self._settle_own()
         if copied and self._copying is not None:
@@ -141,7 +141,7 @@ class Snapshots:
             self._copying = None
 
     def _settle_own(self) -> None:
-        """A failed snapshot is the last, with a word in the log."""
+        """Wait for the running snapshot. A failure is logged, and ends all snapshots."""
         if self._running is None:
             return
         try:
@@ -166,7 +166,7 @@ class Snapshots:
         self._copying = self._submit(self._follow_up, self._running, step, then)
 
     def _submit(self, work: Callable[..., T], *arguments: Any) -> "Future[T]":
-        """One thread does it all, one after the other."""
+        """Run `work` in the only thread, after all work submitted before."""
         assert self._writer is not None
         return self._writer.submit(work, *arguments)
 
@@ -183,12 +183,12 @@ class Snapshots:
             self._bell.wait()
 
     def _work_of(self, step_s: float) -> float:
-        """Seconds of processor time since the last call, on a CPU; else the step's own."""
+        """On a CPU, seconds of processor time since the last call; else `step_s`."""
         before, self._worked_s = self._worked_s, time.process_time()
         return self._worked_s - before if self._device.type == "cpu" else step_s
 
     def _needs(self, step_s: float, work_s: float) -> float:
-        """How many steps must lie between two snapshots, for their cost, and for their copies to be there in time."""
+        """Minimum number of steps between two snapshots, by their cost, and by the time that their copies take."""
         cost_s, took_s = (self._bell.cost_s, self._bell.took_s) if self._bell else (0.0, 0.0)
         busy_s = max(min(work_s, step_s), MOST_IDLE * step_s, 1e-9)
         return max((self._cost_s + cost_s) / COST / busy_s, took_s / max(step_s, 1e-9))
@@ -196,7 +196,7 @@ class Snapshots:
     def _write(self, fd: int, step: int, facts: dict[str, Any], ready: Any) -> float:
         """Copy everything and seal; returns the seconds of processor time that it took."""
         began = time.thread_time()
-        text = json.dumps(facts | {"pieces": _table(self._shards)}).encode()
+        text = json.dumps(facts | {"shards": _table(self._shards)}).encode()
         start = aligned(shared_memory.START + len(text))
         size = start + sum(aligned(shard.tensor.nbytes) for shard in self._shards)
         shared_memory.empty(fd)
@@ -237,7 +237,7 @@ def restore(fds: Sequence[int], step: int, shards: Sequence[ParamShard]) -> dict
             continue
         memory = shared_memory.mapped(fd)
         facts: dict[str, Any] = json.loads(memory[shared_memory.START : shared_memory.START + header.facts])
-        if facts.pop("pieces") != _table(shards):
+        if facts.pop("shards") != _table(shards):
             raise SnapshotError(f"the snapshot of step {step} is of another layout or model")
         for shard, place in _places(shards, memory, aligned(shared_memory.START + header.facts)):
             shard.tensor.copy_(place)
@@ -246,7 +246,7 @@ def restore(fds: Sequence[int], step: int, shards: Sequence[ParamShard]) -> dict
 
 
 def _places(shards: Sequence[ParamShard], memory: Any, start: int) -> list[tuple[ParamShard, torch.Tensor]]:
-    """Each piece with the tensor in `memory` that is its copy."""
+    """Each shard with the tensor in `memory` that is its copy."""
     found = []
     for shard in shards:
         count = shard.tensor.numel()
@@ -258,7 +258,7 @@ def _places(shards: Sequence[ParamShard], memory: Any, start: int) -> list[tuple
 
 
 def _table(shards: Sequence[ParamShard]) -> list[list[Any]]:
-    """As `header.py` reads it."""
+    """The table of the shards, in the format that `header.py` reads."""
     return [
         [p.name, list(p.offset), list(p.tensor.shape), str(p.tensor.dtype), list(p.shape), p.tensor.itemsize]
         for p in shards
@@ -266,13 +266,13 @@ def _table(shards: Sequence[ParamShard]) -> list[list[Any]]:
 
 
 def _decide(needed: float, device: torch.device) -> int:
-    """Steps between two snapshots: what the worst rank needs, the same on all."""
+    """Steps between two snapshots: the maximum that any rank needs. Collective."""
     worst = torch.tensor([needed], dtype=torch.float64, device=device)
     dist.all_reduce(worst, dist.ReduceOp.MAX)
     return max(1, math.ceil(worst.item()))
 
 
 def _pin(memory: Any) -> None:
-    """Let the device copy straight into the slot; where that is refused, copies pass through a buffer of the driver's."""
+    """Pin the slot, so that the device copies into it directly. If that fails, copies pass through a buffer of the driver."""
     flat = torch.frombuffer(memory, dtype=torch.uint8)
     torch.cuda.cudart().cudaHostRegister(flat.data_ptr(), flat.numel(), 0)

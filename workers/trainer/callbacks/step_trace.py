@@ -1,7 +1,7 @@
 """One rank's part in a trace: all ranks begin it with the same step, record it, and emit it when its last step is done.
 
-Whether a rank has the order for a trace travels with the step's sums (`strategies/grad_clip.py`), as a stop request does. Once all ranks
-have it, the next step is the first. So a step that is not traced pays for one number in a sum that is made anyway. Clocks are aligned
+Each rank votes for the trace that it has received with the step's sums (`strategies/grad_clip.py`), as for a stop request. Once all ranks
+have it, the next step is the first. So a step that is not traced costs only one number in a sum that is made anyway. Clocks are aligned
 before the first step and after the last; only then is anything emitted, outside of all steps. The size of the events is bounded. Snapshots
 do not keep them: a trace during which a rank dies is lost, and the supervisor reports that.
 """
@@ -32,7 +32,7 @@ MOST_IN_ALL: Final = 400_000
 
 @dataclass
 class _Running:
-    """The trace that is under way: `last` is its last step, `epoch` what the first rank adds to its clock for unix time."""
+    """The running trace. `last`: its last step. `epoch`: what the first rank adds to its clock for unix time."""
 
     trace: Trace
     first: int
@@ -52,7 +52,7 @@ class StepTrace(Callback):
         self._running: _Running | None = None
 
     def before_step(self, step: int) -> None:  # noqa: ARG002
-        """The clocks are aligned outside of all steps. The step's time begins after this."""
+        """Align the clocks, outside of all steps. The step's time begins after this."""
         if self._running is None:
             return
         if self._running.aligned is None:
@@ -61,7 +61,7 @@ class StepTrace(Callback):
         self._tracer.begin(clock_of(self._parts.mesh.device), axes_of(self._parts.mesh))
 
     def before_update(self, stats: StepStats) -> None:
-        """By the sum of all votes, a trace begins after this step."""
+        """Begin a trace after this step, if the sum of all votes requires it."""
         last = self._parts.spec.steps
         if stats.step < last and (trace := self._pending.begin(stats.trace_votes, self._world)):
             end = min(stats.step + trace.steps, last)
@@ -131,5 +131,5 @@ def _pipeline(replay: Replay, began: float) -> dict[str, Any]:
 
 
 def _us(seconds: float) -> int:
-    """Rounding starts and ends alike keeps spans within those that they lie in."""
+    """Microseconds. Starts and ends are rounded in the same way, so that nested spans stay nested."""
     return round(1e6 * seconds)

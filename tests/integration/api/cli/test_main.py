@@ -166,7 +166,7 @@ def test_incidents_read_as_stories(plane: Plane, client: Client, capsys: pytest.
 def test_a_repair_is_of_what_stopped_the_gang(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     job = client.submit(SPEC)
     gang = Gang(plane, job.id)
-    message = "step-00000008 is damaged: rank-00001 does not match its checksum; training goes on from step-00000006."
+    message = "step-00000008 is damaged: rank-00001 does not match its checksum; training continues from step-00000006."
     gang.tell(("incident", {"cause": "rank_lost", "rank": 2, "message": "killed", "step": 9}))
     gang.tell(("incident", {"cause": "checkpoint_damaged", "rank": None, "message": message}))
     gang.tell(("repair", {"cause": "rank_lost", "generation": 2, "restored": None, "step": 7, "seconds": 2.0}))
