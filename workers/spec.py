@@ -109,7 +109,7 @@ class ModelSpec(_Part):
             raise ValueError(f"from brings its own numbers: leave out {', '.join(more).replace('import_', 'import')}")
 
     def check_vocab(self, tokens: int) -> None:
-        """Raises `Refusal` where a tokenizer of so many tokens has some that the model does not know."""
+        """Raises `Refusal` if the model's vocabulary is smaller than a tokenizer of `tokens` tokens."""
         if self.vocab is not None and self.vocab < tokens:
             raise Refusal(
                 "model.vocab",

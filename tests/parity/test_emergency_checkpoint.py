@@ -107,7 +107,7 @@ async def test_a_smaller_job_goes_on_from_what_is_left(
     name = f"salvaged-{copied_to}"
     members, gang = broken(before, name)
     lose(members, *lost, copied_to=copied_to)
-    assert await save_and_emit(members, gang) == f"the job goes on after step {LAST}, which was in memory"
+    assert await save_and_emit(members, gang) == f"the job continues after step {LAST}, which was in memory"
     told = [(event["kind"], event["data"]["step"]) for event in gang.merger.spool.take(0) if event["kind"] in TOLD]
     assert told == [("step", LAST), ("checkpoint", LAST)], "what had died with rank 0 on its way is told once"
     path = root / "checkpoints" / name / f"step-{LAST:08d}"
@@ -118,7 +118,7 @@ async def test_a_smaller_job_goes_on_from_what_is_left(
         np.testing.assert_allclose(resumed["parameters"][key], value, rtol=0, atol=1e-10, err_msg=key)
     assert (
         await save_and_emit(members, gang)
-        == f"step {LAST} is saved already: the job goes on from its newest checkpoint"
+        == f"step {LAST} is saved already: the job continues from its newest checkpoint"
     )
 
 

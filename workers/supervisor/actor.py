@@ -1,10 +1,10 @@
 """The supervisor actor: it owns the ranks of one attempt, and is the only one that reports on them.
 
 Rules that it keeps: events are numbered once, in order, and dropped only when the dispatcher has acknowledged them; when no
-dispatcher takes them, ranks wait rather than lose steps. It outlives the control plane, but not for ever.
+dispatcher takes them, ranks wait rather than lose steps. It outlives the control plane, for at most `ABANDONED_S`.
 
-When it dies, Ray starts it again, and it goes on from its journal in the phase in which it died. Meanwhile the ranks train on, each
-until its lease expires.
+When it dies, Ray restarts it, and it continues from its journal in the phase in which it died. Meanwhile the ranks train on, each until
+its lease expires.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from .lifecycle import DRAIN_S, Lifecycle
 from .policies.failures import Failure
 from .ranks.placement_group import Order
 
-#: Bytes of events that the dispatcher has not taken. They are in the journal too, in the memory of the cluster's head.
+#: Maximum bytes of events that the dispatcher has not acknowledged. They are also in the journal, in the memory of the cluster's head.
 SPOOL_BYTES: Final = 16 << 20
 #: Seconds that an event waits for those of other ranks, whose steps end together, before the dispatcher gets it.
 LINGER_S: Final = 0.05
-#: Seconds for which an ended gang keeps its last events for a control plane that is away; it holds no device then.
+#: Seconds for which an ended gang, which holds no device, keeps its last events for a control plane that does not pull them.
 ABANDONED_S: Final = 7 * 24 * 3600.0
 
 
@@ -57,7 +57,7 @@ class Supervisor:
     # What the dispatcher calls.
 
     async def begin(self, again: bool = False) -> None:
-        """Start the gang, or go on with it; harmless when that is done. `again`: only if it was started before."""
+        """Start the gang, or continue it. No effect if that was done. `again`: only if the gang was started before."""
         self._called = time.monotonic()
         async with self._beginning:
             if self._life is None and (life := await self._choose_life(again)) is not None:
@@ -86,14 +86,14 @@ class Supervisor:
         await asyncio.wait([self._life])
 
     async def inject_fault(self, fault: dict[str, Any]) -> None:
-        """Order an injected fault (`fault_orders.py`); returns when the order cannot be lost any more. Harmless when it comes again."""
+        """Order an injected fault (`fault_orders.py`); returns when the journal has the order. No effect if it has it already."""
         await self.begin()
         order = Fault.from_json(fault)
         await self.gang.faults.queue.add(order.id, PendingFault(order))
         self.lifecycle.run_orders()
 
     async def trace(self, order: dict[str, Any]) -> None:
-        """Order a step trace (`trace_orders.py`); returns when the order cannot be lost any more. Harmless when it comes again."""
+        """Order a step trace (`trace_orders.py`); returns when the journal has the order. No effect if it has it already."""
         await self.begin()
         trace = Trace.from_json(order)
         await self.gang.traces.queue.add(trace.id, PendingTrace(trace))
@@ -110,7 +110,7 @@ class Supervisor:
         }
 
     async def close(self) -> None:
-        """Remove ranks and placement group. The supervisor then exits, and is not started again."""
+        """Remove ranks and placement group. The supervisor then exits, and Ray does not restart it."""
         if self._life:
             self._life.cancel()
             await asyncio.wait([self._life], timeout=DRAIN_S)
@@ -118,10 +118,10 @@ class Supervisor:
         await self.gang.placement.remove(self.gang.members)
         asyncio.get_running_loop().call_later(0.1, leave)
 
-    # Its life.
+    # The life of the gang.
 
     async def _choose_life(self, again: bool) -> Coroutine[Any, Any, None] | None:
-        """What is to be done with the gang; None when it was not started. Ends this process where ranks cannot be taken over."""
+        """The coroutine that runs the gang; None if it was not started. Ends this process if ranks cannot be taken over."""
         try:
             remembered = await self.journal.recall()
             if remembered is None:
@@ -130,13 +130,13 @@ class Supervisor:
             await self.lifecycle.take_over()
         except JournalUnreadable as error:
             return self.lifecycle.give_up(Failure("journal_unreadable", None, str(error)), self._newest_taken())
-        except Exception:  # a gang that no supervisor leads is lost, and the next attempt helps
+        except Exception:  # without a supervisor the gang is lost; the job's next attempt starts another one
             asyncio.get_running_loop().call_later(0.1, leave)
             raise
         return self.lifecycle.run()
 
     async def _newest_taken(self) -> int:
-        """The number of the newest event that the dispatcher has."""
+        """The number of the newest event that the dispatcher has acknowledged."""
         await self._pulled.wait()
         return self._first_after
 
@@ -153,6 +153,6 @@ class Supervisor:
 
 
 def _restarted() -> bool:
-    """Whether this process took the place of a supervisor that died. One that has not imported Ray is no actor."""
+    """Whether Ray restarted this actor after its process died. A process that has not imported Ray is not an actor."""
     ray = sys.modules.get("ray")
     return ray is not None and ray.is_initialized() and ray.get_runtime_context().was_current_actor_reconstructed

@@ -1,7 +1,7 @@
 """The emergency checkpoint: a step that the actors of a broken gang still have in memory, for an attempt on fewer devices.
 
-Rules that it keeps: the trainers are dead, so that no snapshot changes; a step is written only where the slices in snapshots and
-replicas make up every tensor, and where its record was emitted or can be.
+Rules that it keeps: the trainers are dead, so that no snapshot changes; a step is written only if the slices in snapshots and replicas
+make up every tensor, and if its record was emitted or can be.
 """
 
 import asyncio
@@ -49,25 +49,25 @@ class BrokenGang:
         return int(self.run["train"]["layout"]["pipeline"])
 
     def complete(self, ranks: Iterable[int]) -> bool:
-        """Whether of each pipeline stage there is a rank, which knows all its tensors by name."""
+        """Whether these ranks include one of each pipeline stage, whose snapshot names all tensors of the stage."""
         return {rank * self.stages // self.world_size for rank in ranks} == set(range(self.stages))
 
 
 async def save_and_emit(members: Sequence[Member], broken: BrokenGang) -> str:
-    """Save what is in memory and emit its events; returns text: from where the next attempt goes on."""
+    """Save what is in memory and emit its events; returns text: from where the next attempt continues."""
     try:
         saved = await save_from_memory(members, broken)
     except CheckpointError as error:
-        return f"{error}: the job goes on from its newest checkpoint"
+        return f"{error}: the job continues from its newest checkpoint"
     broken.merger.replay(saved.events)
     data = {"step": saved.step, "path": saved.path, "bytes": saved.bytes, "seconds": saved.seconds, "held_s": 0.0}
     data["kept"] = None if saved.kept is None else list(saved.kept)
     broken.merger.fact({"seq": 0, "ts": time.time(), "kind": "checkpoint", "data": data}, saved.step)
-    return f"the job goes on after step {saved.step}, which was in memory"
+    return f"the job continues after step {saved.step}, which was in memory"
 
 
 async def save_from_memory(members: Sequence[Member], broken: BrokenGang) -> EmergencyCheckpoint:
-    """Raises `CheckpointError` where no step is whole, or it could not be written."""
+    """Save the newest complete step. Raises `CheckpointError` if no step is complete, or if it could not be written."""
     began = time.monotonic()
     if broken.distrusted:
         raise CheckpointError("what is in memory is not trusted")
@@ -85,7 +85,7 @@ async def save_from_memory(members: Sequence[Member], broken: BrokenGang) -> Eme
 
 
 def divided(held: Mapping[int, Sequence[StoredSlice]]) -> dict[int, list[StoredSlice]] | None:
-    """Which rank writes which of the slices that it holds, each once; None where they do not make up their tensors."""
+    """Which rank writes which of the slices that it holds, each once; None if they do not make up their tensors."""
     shares: dict[int, list[StoredSlice]] = {}
     seen: set[tuple[str, tuple[int, ...], tuple[int, ...]]] = set()
     left: dict[str, int] = {}
@@ -117,7 +117,7 @@ def _common(a: tuple[int, ...], m: tuple[int, ...], b: tuple[int, ...], n: tuple
 
 
 async def _holders(members: Sequence[Member]) -> dict[tuple[int, int], RankHandle]:
-    """(rank, step) → an actor that lives and has it, the rank's own where it does."""
+    """(rank, step) → a living actor that has the snapshot, if possible the rank's own."""
     living = [(member.rank, member.living) for member in members if member.living is not None]
     answers = await asyncio.gather(*(_answer(handle.snapshots.all_steps()) for _, handle in living))
     found: dict[tuple[int, int], RankHandle] = {}
@@ -136,7 +136,7 @@ async def _inventories(found: Mapping[int, RankHandle], step: int) -> dict[int, 
 
 
 async def _answer(call: Awaitable[T]) -> T | None:
-    """None of an actor that is gone meanwhile."""
+    """The answer; None if the actor is gone."""
     from ray.exceptions import RayError
 
     try:

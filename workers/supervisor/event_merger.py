@@ -1,7 +1,7 @@
 """A gang's events: those of its ranks merged, numbered once and in order.
 
-A step is emitted when every rank has reported it, and once, though a repaired gang trains some steps again. An event that a rank
-reported after a step is not emitted before that step. A cause is emitted before the `state` that it brings.
+A step is emitted once, when every rank has reported it, even if a repaired gang trains it again. An event that a rank reported after a
+step is not emitted before that step. A cause is emitted before the `state` that follows from it.
 """
 
 import time
@@ -30,7 +30,7 @@ class EventMerger:
         self.repair: Repair | None = None  # emitted with the first step after it
         self._steps = Steps(world_size)
         self._held: deque[tuple[int, Event]] = deque()  # reported after a step that other ranks are still to report
-        self._newest_facts: dict[str, int] = {}  # sort of fact → the newest step that has one
+        self._newest_facts: dict[str, int] = {}  # kind of fact → the newest step that has one
 
     @property
     def ended(self) -> bool:
@@ -49,7 +49,7 @@ class EventMerger:
         )
 
     def resume(self, state: MergerState) -> None:
-        """Go on where a predecessor was."""
+        """Continue from a predecessor's state."""
         self.state, self.newest_step, self.first_step_at = state.state, state.newest_step, state.first_step_at
         self.repair = state.repair
         self._steps.refill(state.open_steps)
@@ -60,7 +60,7 @@ class EventMerger:
         self.spool.add("log", event["data"], event["ts"])
 
     def step(self, rank: int, event: Event) -> list[Ranks]:
-        """One rank's record of a step; returns the steps that this made whole, by rank."""
+        """One rank's record of a step; returns the steps that this record completes, by rank."""
         step = int(event["data"]["step"])
         again = event["data"].pop("again", False)
         if rank == 0 and not again:
@@ -73,12 +73,12 @@ class EventMerger:
         return [] if again else whole
 
     def fact(self, event: Event, step: int) -> None:
-        """Plan, validation, checkpoint, incident, summary: emitted as they come, but never before the step that they follow."""
+        """A plan, validation, checkpoint, incident or summary: emitted at once, but never before the step that it follows."""
         self._held.append((step, event))
         self._emit_held()
 
     def replay(self, events: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """Events of rank 0 out of its snapshot: those that were lost with it are emitted, the others dropped."""
+        """Events of rank 0 from its snapshot: emits those that were lost with the rank, drops the others."""
         step = self.newest_step
         for kind, data in events:
             event: Event = {"seq": 0, "ts": time.time(), "kind": kind, "data": dict(data) | {"again": True}}
@@ -93,7 +93,7 @@ class EventMerger:
         return self._newest_facts.get(kind, -1)
 
     def flush(self) -> None:
-        """At a generation's end: emit what waited for ranks that will not report any more."""
+        """At a generation's end: emit the events that wait for ranks that will not report any more."""
         for ranks in self._steps.rest():
             self._emit_step(merged(ranks), time.time())
         self._emit_held(all_of_them=True)
@@ -168,4 +168,4 @@ def _sort(kind: str, data: dict[str, Any]) -> str:
 def _repair_text(repair: RepairEvent) -> str:
     start = "the newest checkpoint" if repair.restored is None else f"step {repair.restored}, which was in memory"
     spares = f", spares as ranks {list(repair.spares)}" if repair.spares else ""
-    return f"generation {repair.generation} goes on after {start}{spares}; {repair.seconds:.1f} s were lost"
+    return f"generation {repair.generation} continues after {start}{spares}; {repair.seconds:.1f} s were lost"

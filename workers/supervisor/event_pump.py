@@ -1,6 +1,6 @@
-"""The event pump: pulls each rank's events in order, emits them, and yields what each means for the gang.
+"""The event pump: pulls each rank's events in order, emits them, and yields their consequences for the gang.
 
-Rules that it keeps: an event is acknowledged only when all that follows from it is in the journal; the exit of an older
+Rules that it keeps: an event is acknowledged only when all its consequences are in the journal; the exit of an older
 generation's trainer is ignored.
 """
 
@@ -26,7 +26,7 @@ from .trace_orders import TraceOrders
 
 @dataclass(frozen=True)
 class EventTaken:
-    """One event of a rank, and what it says beyond its number. None, False: nothing."""
+    """One event of a rank and its consequences. None, False: no consequence."""
 
     number: int
     step: int | None = None
@@ -91,13 +91,13 @@ class EventPump:
                 events = await member.placed.pull(member.pulled, self._pull_s)
                 for event in events:
                     yield self._handlers.get(event["kind"], self._take_fact)(members, member, event)
-                # The next pull acknowledges; after nothing but steps it is in no haste.
+                # The next pull acknowledges these events. If all are steps, their write to the journal may wait for others.
                 await self.journal.settled(GATHER_S if _only_steps(events) else 0.0)
         except (RayError, TimeoutError) as error:
             yield RankLost(f"the rank's actor is lost: {brief(error)}")
 
     def flush(self, members: Sequence[Member]) -> None:
-        """At a generation's end: emit what waited for ranks that will not report any more."""
+        """At a generation's end: emit the events that wait for ranks that will not report any more."""
         self.merger.flush()
         self._emit_sample(self.watch.samples.flush(), members)
 

@@ -1,8 +1,8 @@
 """Injected faults: each is carried out once and reported once.
 
-Before the supervisor sends a fault it writes in the journal to which actor. One that dies meanwhile leaves a successor that asks
-this same actor again, which knows by the fault's id what it has done (`fault_injector.py`). A fault waits until the gang trains.
-A fault that finds no such moment before the gang's end is not carried out, and the service reports that.
+Before the supervisor sends a fault, it writes the actor's name in the journal. If the supervisor dies then, its successor sends the
+fault to the same actor, which applies each fault id once (`fault_injector.py`). A fault waits until the gang trains.
+If the gang ends first, the fault is not carried out, and the service reports that.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from .orders import OrderQueue
 from .ranks.members import Member
 from .ranks.placement_group import Order
 
-#: Seconds between two looks at a gang that does not train.
+#: Seconds between two checks of a gang that does not train.
 LOOK_S: Final = 0.1
 
 
 class FaultOrders:
-    """The faults of one gang. `phase()` is the gang's present phase."""
+    """The faults of one gang. `phase()` returns the gang's present phase."""
 
     def __init__(
         self, order: Order, queue: OrderQueue[PendingFault], members: Sequence[Member], phase: Callable[[], Phase]
@@ -38,7 +38,7 @@ class FaultOrders:
         self.queue.resume(((one.fault.id, one) for one in state.pending), state.reported)
 
     async def carry_out(self, pending: PendingFault) -> str | None:
-        """Text: what was done. None when the gang ends before there is a trainer to do it to."""
+        """Text: what was done. None if the gang ends before there is a trainer to apply the fault to."""
         if pending.fault.kind == "kill-supervisor":
             return await self._kill_supervisor(pending)
         while self._phase() not in ("ending", "ended"):
@@ -48,17 +48,17 @@ class FaultOrders:
         return None
 
     async def _kill_supervisor(self, pending: PendingFault) -> str:
-        """This process's own death, after which its successor comes here again."""
+        """Kill this process. Its successor calls this again, and returns what was done."""
         if not pending.at:
             await self._write_ahead(pending, self.order.name)
             os.kill(os.getpid(), signal.SIGKILL)
         return "SIGKILL to the gang's supervisor"
 
     async def _inject(self, pending: PendingFault) -> str | None:
-        """Text: what was done; None when it is to be tried again."""
+        """Text: what was done; None if it must be tried again."""
         member, fault = self.members[pending.fault.rank or 0], pending.fault
         if pending.at and pending.at != member.name:
-            return "the rank's actor died before it could say that it was done"
+            return "the rank's actor died before it could confirm the fault"
         if member.handle is None:
             return None
         await self._write_ahead(pending, member.name)
@@ -67,7 +67,7 @@ class FaultOrders:
         if isinstance(answer, str):
             return answer
         if answer is None:
-            pending.at = ""  # it was not done: the next actor may be asked
+            pending.at = ""  # it was not done, so another actor may get it
         elif fault.kind == "kill-actor" and not isinstance(answer, TimeoutError):
             return f"SIGKILL to the actor of rank {member.rank}"
         return None

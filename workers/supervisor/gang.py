@@ -1,6 +1,6 @@
-"""One attempt's gang as its supervisor holds it: what the journal keeps (`gang_state.py`), and the parts that work with it.
+"""The state of one attempt's gang in its supervisor: what the journal keeps (`gang_state.py`), and the parts that use it.
 
-Rule that it keeps: only lifecycle.py and repair.py change what stands here. The parts take arguments and return what happened.
+Rule that it keeps: only lifecycle.py and repair.py change these attributes. The parts take arguments and return what happened.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Gang:
         self.pump = EventPump(order, journal, self.merger, self.watch, self.traces)
 
     def to_state(self) -> GangState:
-        """What the journal keeps."""
+        """The state for the journal."""
         return GangState(
             phase=self.phase,
             stopping=self.stopping,
@@ -76,7 +76,7 @@ class Gang:
 
     @property
     def root_cause(self) -> Failure:
-        """The first failure that is no secondary error of another one."""
+        """The first failure that is not a secondary error of another one."""
         primary = [failure for failure in self.failures if not failure.secondary]
         return (primary or self.failures)[0]
 

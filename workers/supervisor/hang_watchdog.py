@@ -1,4 +1,4 @@
-"""The hang watchdog: when no rank makes progress for too long, every rank is examined and the culprit named."""
+"""The hang watchdog: if no rank makes progress for too long, it examines every rank and names the culprit."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from .ranks.handles import STACKS_S
 from .ranks.members import Member
 from .ranks.placement_group import Order
 
-#: Seconds between two looks at a gang whose time is up, at least.
+#: Minimum seconds between two examinations of a gang without progress.
 BREATH_S: Final = 0.1
 
 
@@ -32,7 +32,7 @@ async def hang(order: Order, members: Sequence[Member], progress: Progress, spoo
 
 
 async def _examine(members: Sequence[Member]) -> list[Examination]:
-    """What every rank does now; no facts of one whose actor does not answer."""
+    """The status of every rank; empty for a rank whose actor does not answer."""
     facts = await asyncio.gather(*(member.placed.examine() for member in members), return_exceptions=True)
     pairs = zip(members, facts, strict=True)
     return [Examination.of(m.rank, {} if isinstance(found, BaseException) else found) for m, found in pairs]
@@ -47,7 +47,7 @@ async def _failure(found: Sequence[Examination], members: Sequence[Member], idle
 
 
 async def _write_stacks(silent: Sequence[Member]) -> None:
-    """Have those that cannot answer write their stacks to their logs, of which an incident quotes the last lines."""
+    """Have trainers that cannot answer write their stacks to their logs. The incident includes a log's last lines."""
     await asyncio.gather(*(member.placed.write_stacks() for member in silent), return_exceptions=True)
     if silent:
         await asyncio.sleep(STACKS_S)

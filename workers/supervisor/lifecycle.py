@@ -1,8 +1,8 @@
 """The lifecycle of a gang: one driver, and one table of phases.
 
-Rules that it keeps: all ranks or none; an incident is emitted before the `state` that it brings; the final `state` is the last event,
-emitted when the devices are free again. A restarted supervisor goes on in the phase in which its predecessor died; what it orders of
-a rank may be ordered twice.
+Rules that it keeps: all ranks or none; an incident is emitted before the `state` that follows from it; the final `state` is the last event,
+emitted when the devices are free again. A restarted supervisor continues in the phase in which its predecessor died. It may send a rank
+the same call a second time.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ class Lifecycle:
         return following
 
     async def _repair(self) -> Phase:
-        """However long it takes: until a node's death is noticed, there is room, replicas have arrived."""
+        """Repair the gang, with no time limit: wait for Ray to notice a node's death, for room, and for replicas."""
         async with leases_kept(self.gang.members, self.gang.order.lease_s):
             repaired = await self.generations.repair()
         return "training" if repaired else await self._after_generation()
@@ -136,7 +136,7 @@ class Lifecycle:
             await within(SAVE_S, gang.ended.wait())
 
     async def _end(self) -> None:
-        """Stop what still runs, drain events, free the devices, and emit how it ended."""
+        """Stop what still runs, drain events, free the devices, and emit the final state."""
         gang = self.gang
         self.generations.stop_watching()
         await gang.journal.settled()
@@ -168,7 +168,7 @@ class Lifecycle:
             gang.merger.emit_state("failed", root.reason, root.text())
 
     async def give_up(self, failure: Failure, after: Awaitable[int]) -> None:
-        """End a gang whose journal cannot be read. Its ranks are found by name; its events go on after the dispatcher's newest."""
+        """End a gang whose journal cannot be read. Its ranks are found by name; its events are numbered after the dispatcher's newest."""
         gang = self.gang
         self._move("ending")
         await until_answered(lambda: remove_remains(gang.order.name, rank_actors(gang.order.name)))
@@ -182,11 +182,11 @@ class Lifecycle:
     # After the supervisor's own death.
 
     async def take_over(self) -> None:
-        """Find the predecessor's actors, and go on with its ranks and orders."""
+        """Find the predecessor's actors, and continue with its ranks and orders."""
         gang = self.gang
         await self._adopt()
-        if gang.phase in ("placing", "training"):  # a repair goes on for the incident that began it
-            message = f"another one took over its {len(gang.members)} ranks, which went on meanwhile"
+        if gang.phase in ("placing", "training"):  # a repair continues, for the incident that began it
+            message = f"another one took over its {len(gang.members)} ranks, which trained on meanwhile"
             gang.emit_incident(Failure("supervisor_lost", None, message))
         if gang.failures or gang.stopping or gang.all_done:
             gang.ended.set()

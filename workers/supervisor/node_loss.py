@@ -20,7 +20,7 @@ BREATH_S: Final = 0.2
 
 
 async def lost_node(members: Sequence[Member], accused: Collection[int]) -> Failure | None:
-    """The death of a node that took lost ranks, or those that are `accused`, along. None when they were lost alone."""
+    """The failure of a dead node of lost or `accused` ranks. None if no such node died."""
     suspects = {member.node for member in members if member.node and (member.lost or member.rank in accused)}
     deadline = time.monotonic() + NOTICE_S
     while suspects and time.monotonic() < deadline:
@@ -43,7 +43,7 @@ async def _answers(address: str, port: int) -> bool:
 
 
 def _living() -> dict[str, tuple[str, int]]:
-    """The nodes that Ray takes for alive, and where their raylets listen."""
+    """The nodes that Ray reports as alive, with their raylets' addresses."""
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"]]

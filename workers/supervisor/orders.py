@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class OrderQueue(Generic[T]):
-    """Orders by id. `settled()` returns when the present state is in the journal."""
+    """Orders by id. `settled()` returns when the journal has the present state."""
 
     def __init__(self, settled: Callable[[], Awaitable[None]]) -> None:
         self.pending: dict[str, T] = {}  # oldest first
@@ -19,16 +19,16 @@ class OrderQueue(Generic[T]):
         self.settled = settled
 
     def resume(self, pending: Iterable[tuple[str, T]], reported: Iterable[str]) -> None:
-        """Go on where a predecessor was."""
+        """Continue from a predecessor's state."""
         self.pending, self.reported = dict(pending), set(reported)
 
     async def add(self, name: str, order: T) -> None:
-        """Returns when the order cannot be lost any more. Harmless for one that is there, or was reported."""
+        """Add an order; returns when the journal has it. No effect if it is pending, or was reported."""
         if name not in self.reported:
             self.pending.setdefault(name, order)
             await self.settled()
 
     def report(self, name: str) -> T:
-        """The order is done: its event is emitted by the caller before the next await."""
+        """Remove a completed order. The caller emits its event before the next await."""
         self.reported.add(name)
         return self.pending.pop(name)

@@ -1,6 +1,6 @@
-"""Rank metrics: every five seconds one sample, lists by rank, of which each entry is a mean over the steps since the last sample.
+"""Rank metrics: every five seconds one sample of lists by rank. Each entry is a mean over the steps since the last sample.
 
-Only whole steps of one generation count. None stands for what a rank did not report. Memory grows with the ranks, not with the steps.
+Only complete steps of one generation count. None: the rank reported no value. Memory grows with the ranks, not with the steps.
 """
 
 import time
@@ -34,7 +34,7 @@ class Mean:
 
 
 class Samples:
-    """Takes whole steps, gives a sample when one is due."""
+    """Collects complete steps, and returns a sample when one is due."""
 
     def __init__(self, world_size: int, every_s: float = SAMPLE_S, clock: Callable[[], float] = time.monotonic) -> None:
         self.world_size, self.every_s, self._clock = world_size, every_s, clock
@@ -48,7 +48,7 @@ class Samples:
         self._steps, self._step = 0, 0
 
     def add(self, ranks: Ranks) -> dict[str, Any] | None:
-        """A whole step; returns the sample that is due with it."""
+        """Add a complete step; returns the sample that is due with it."""
         if self.world_size > MOST_RANKS:
             return None
         for rank, record in ranks.items():
@@ -61,7 +61,7 @@ class Samples:
     def flush(self) -> dict[str, Any] | None:
         """At a generation's end: the sample of what is left; None when nothing is."""
         sample = self._sample(None) if self._steps else None
-        self._memory.clear()  # other processes come now
+        self._memory.clear()  # the next generation has other processes
         return sample
 
     def _take(self, rank: int, record: dict[str, Any]) -> None:
@@ -91,5 +91,5 @@ def places(nodes: Sequence[str | None]) -> dict[str, Any]:
 
 
 def _short(seconds: float | None) -> float | None:
-    """Four digits: hundreds of ranks' numbers travel and are stored together."""
+    """Round to four digits, because the numbers of hundreds of ranks are sent and stored together."""
     return None if seconds is None else float(f"{seconds:.4g}")

@@ -1,7 +1,7 @@
 """Repair in place: end a generation of trainers, open the next.
 
 Rules that it keeps: one death ends the generation. All trainers are killed, which frees any collective; actors that died are
-replaced, by hot spares where there are some; all trainers are forked again. They go on from the newest step that all of them have in
+replaced, by hot spares where there are some; all trainers are forked again. They continue from the newest step that all of them have in
 memory, else from the newest checkpoint. No generation is opened twice, as its number is in the journal before.
 """
 
@@ -74,7 +74,7 @@ class Generations:
         return None
 
     async def _choose_restore_step(self) -> int | None:
-        """The step from which all ranks go on; None when there is no snapshot of it for all of them."""
+        """The step that all ranks restore; None if no step has a snapshot for every rank."""
         gang = self.gang
         if gang.distrusted:
             await asyncio.gather(*(member.placed.snapshots.forget() for member in gang.members))
@@ -104,7 +104,7 @@ class Generations:
     # Its events.
 
     def follow(self, member: Member, assignment: RankAssignment | None) -> None:
-        """Take in a rank's events until its trainer has ended. `assignment` None: it has its assignment."""
+        """Process a rank's events until its trainer has ended. `assignment` None: the trainer has its assignment."""
         member.reader = asyncio.get_running_loop().create_task(self._follow(member, assignment))
 
     async def _follow(self, member: Member, assignment: RankAssignment | None) -> None:
@@ -112,7 +112,7 @@ class Generations:
             async with contextlib.aclosing(self.gang.pump.follow(self.gang.members, member, assignment)) as taken:
                 async for one in taken:
                     self._apply(member, one)
-        except Exception as error:  # a fault of ours must not leave the gang waiting for this rank
+        except Exception as error:  # an error in this code must not leave the gang waiting for this rank
             self.fail(Failure("gang_error", member.rank, brief(error), member.node))
             raise
 
@@ -140,7 +140,7 @@ class Generations:
             self.fail(Failure("rank_lost", member.rank, message, member.node))
 
     def fail(self, failure: Failure) -> None:
-        """The generation is over, and this may be the cause."""
+        """Record a failure that may be the cause of the generation's end."""
         self.gang.failures.append(failure)
         self.gang.ended.set()
 
@@ -225,11 +225,11 @@ class Generations:
         return True
 
     async def _yield_devices(self, no_room: str) -> Failure:
-        """There are no devices for a repair: what is in memory becomes a checkpoint, where the job may go on with fewer."""
+        """Save the state in memory as a checkpoint, as there are no devices for a repair, if the job may continue with fewer."""
         gang = self.gang
         if gang.order.elastic_grace_s is None:
             return Failure("placement_timeout", None, no_room)
-        await gang.journal.settled()  # a supervisor that is cut off, or has a successor, saves nothing
+        await gang.journal.settled()  # a partitioned supervisor, or one that has a successor, saves nothing
         await call_each(gang.members, lambda rank: rank.stop(0.0, LAST_WORD_S))
         await drain(gang.members, LAST_WORD_S)
         gang.pump.flush(gang.members)
@@ -247,7 +247,7 @@ async def choose_root_cause(gang: Gang) -> Failure:
 
 
 async def _find_lost_node(gang: Gang, root: Failure) -> None:
-    """Where a node is gone, that is the cause, and its ranks report nothing any more."""
+    """If a node is gone, that is the cause, and its ranks report nothing any more."""
     accused = {failure.rank for failure in gang.failures if failure.rank is not None and failure.is_repairable}
     lost = await lost_node(gang.members, accused) if root.is_repairable else None
     if lost is not None:

@@ -1,6 +1,6 @@
 """The restore point of a repaired gang: the newest step of which every rank has a snapshot, its own or a replica on another node.
 
-Rules that it keeps: one step for all ranks, or none (the newest checkpoint serves then); a rank whose own memory is gone has its
+Rules that it keeps: one step for all ranks, or none (then the newest checkpoint is used); a rank whose own memory is gone gets its
 replica back before any rank trains.
 """
 
@@ -18,7 +18,7 @@ def newest_common(available: Sequence[Collection[int]]) -> int | None:
 
 
 async def choose_restore_step(members: Sequence[Member]) -> int | None:
-    """The step; every rank has its snapshot of it now. None when there is none. Raises RayError, TimeoutError."""
+    """The restore point, after every rank has got its snapshot of it. None if there is none. Raises RayError, TimeoutError."""
     own = await asyncio.gather(*(member.placed.snapshots.steps() for member in members))
     pairs = list(zip(members, own, strict=True))
     replicas = await asyncio.gather(*(_replicas(members, member) for member, mine in pairs if not mine))

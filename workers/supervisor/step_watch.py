@@ -1,4 +1,4 @@
-"""What whole steps show: progress, stragglers, loss spikes, and a sample of every rank's metrics every few seconds."""
+"""Watches complete steps: progress, stragglers, loss spikes, and a sample of every rank's metrics every few seconds."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from .ranks.placement_group import Order
 
 
 class StepWatch:
-    """Takes each whole step of a gang, by rank."""
+    """Receives each complete step of a gang, by rank."""
 
     def __init__(self, order: Order, stragglers: StragglersState, loss_spike: LossSpikeState) -> None:
         self.progress = Progress(order.hang_s or math.inf)
@@ -23,7 +23,7 @@ class StepWatch:
         self.samples = Samples(order.world_size)
 
     def incidents(self, ranks: Ranks, nodes: Sequence[str | None]) -> list[Failure]:
-        """Incidents that begin or end with a step; training goes on. `nodes`: each rank's."""
+        """The incidents that begin or end with a step. They do not stop the training. `nodes`: each rank's."""
         found = [one.failure(nodes[one.rank]) for one in self.stragglers.add(ranks)]
         spike = self.spikes.add(ranks.get(0, {}))
         return found if spike is None else [*found, spike]

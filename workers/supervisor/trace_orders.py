@@ -2,7 +2,7 @@
 
 One trace at a time, in the order of arrival. A trace is in the journal before any rank receives it. A successor sends it again, and
 a rank that has it ignores that. Its events are emitted as they come, beside the merged ones. A trace ends when every rank that is
-traced has reported all of its steps; or undone, with the reason, when its generation ends before, or the gang.
+traced has reported all of its steps. If its generation or the gang ends first, the trace fails, with the reason.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from .gang_state import PendingTrace, Phase, TracesState
 from .orders import OrderQueue
 from .ranks.members import Member
 
-#: Seconds between two looks whether the gang trains, or a trace has ended.
+#: Seconds between two checks whether the gang trains, or a trace has ended.
 LOOK_S: Final = 0.1
 
 
@@ -35,7 +35,7 @@ class TraceOrders:
         self.queue.resume(((one.trace.id, one) for one in state.pending), state.reported)
 
     async def carry_out(self, members: Sequence[Member], phase: Callable[[], Phase]) -> None:
-        """Each trace in its turn: sent to a gang that trains, again until all ranks have it, and then waited for."""
+        """Carry out each trace in turn: send it while the gang trains, again until all ranks have it, then wait for its end."""
         all_have: set[str] = set()
         while self.queue.pending and phase() not in ("ending", "ended"):
             name, pending = next(iter(self.queue.pending.items()))
@@ -70,11 +70,11 @@ class TraceOrders:
             self._end(pending.trace, True, message, (first, last))
 
     def end_generation(self, reason: str) -> None:
-        """Trainers are gone with what they recorded. Traces that no trainer received wait for the next generation."""
+        """End the traces whose records were lost with their trainers. Traces that no trainer received wait for the next generation."""
         self._give_up([pending for pending in self.queue.pending.values() if pending.sent], reason)
 
     def end_gang(self) -> None:
-        """No trace is recorded any more."""
+        """End all traces: none is recorded any more."""
         self._give_up(self.queue.pending.values(), "the training ended before the trace was whole")
 
     def _give_up(self, pending: Iterable[PendingTrace], reason: str) -> None:

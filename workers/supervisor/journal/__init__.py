@@ -1,1 +1,1 @@
-"""What a supervisor writes before it acts, so that its successor can go on."""
+"""The supervisor's write-ahead journal, from which its successor continues."""

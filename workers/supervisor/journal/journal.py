@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 #: Seconds between two writes, at least: each costs the supervisor and the store about a millisecond of cores that may train.
 SPARING_S: Final = 0.05
-#: Seconds that a write waits for others to share it when no caller is in haste: the ranks of a gang end a step within this time.
+#: Seconds that a write waits for others to share it if no caller needs it at once. The ranks of a gang end a step within this time.
 GATHER_S: Final = 0.03
 #: Seconds until a store that does not answer is asked again: without it there is no cluster.
 AGAIN_S: Final = 1.0
@@ -66,7 +66,7 @@ class Journal:
         return remembered
 
     async def settled(self, gather_s: float = 0.0) -> None:
-        """Returns when everything that is known now is written; the write may wait `gather_s` for others to share it."""
+        """Returns when the present state is written; the write may wait `gather_s` for others to share it."""
         self._asked += 1
         mine = self._asked
         while self._written < mine:

@@ -62,7 +62,7 @@ class Failure:
 
 
 def raised(event: FailedEvent, rank: int | None, node: str | None) -> Failure:
-    """The failure that a trainer's exception is. Its `facts` may have the cause, the rank to blame, and evidence."""
+    """The failure for a trainer's exception. Its `facts` may have the cause, the rank to blame, and evidence."""
     facts = event.facts
     message = event.message if facts.cause != "exception" else f"{event.type}: {event.message}"
     known = {"ranks": facts.ranks, "parameter": facts.parameter, "parameters": facts.parameters, "agreed": facts.agreed}
@@ -71,7 +71,7 @@ def raised(event: FailedEvent, rank: int | None, node: str | None) -> Failure:
 
 
 def brief(error: BaseException) -> str:
-    """One line; what Ray has wrapped is unwrapped."""
+    """The error as one line, without Ray's wrapper."""
     error = getattr(error, "cause", None) or error
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
 
@@ -82,4 +82,4 @@ def ending(status: int | None) -> str:
         return "the node's fork server is gone, and the trainer with it"
     if status < 0:
         return f"the trainer was killed by {signal.Signals(-status).name}"
-    return f"the trainer exited with status {status} without a word"
+    return f"the trainer exited with status {status} without an exception"

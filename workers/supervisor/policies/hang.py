@@ -1,4 +1,4 @@
-"""Who holds up a gang that makes no progress: from what every rank says of itself to one culprit. Decisions only.
+"""Finds the rank that blocks a gang without progress, from the status of every rank. Decisions only.
 
 A rank waits when it has entered a collective that is not done, or is in a message to or from another rank. It waits for the members of
 that group that have not entered the same collective. The culprit is a rank for which others wait and which waits for none: a stopped
@@ -20,7 +20,7 @@ from ...messages.rank_status import BACKGROUND, QUICK
 MEDIAN_STEPS: Final = 5
 #: Frames that only wait for other ranks, where no collective is on record: messages of pipelines and rings.
 MESSAGES: Final = ("distributed_c10d.py:", "distributed/pipelining/", "strategies/collectives.py:")
-#: An incident keeps at most this many different stacks: of a thousand ranks nearly all are alike.
+#: Maximum number of different stacks in an incident. Of a thousand ranks nearly all are the same.
 MOST_STACKS: Final = 16
 
 
@@ -31,7 +31,7 @@ def limit_s(hang_s: float, steps_s: Iterable[float]) -> float:
 
 
 class Progress:
-    """When a gang got on last, and so when a hang is to be suspected."""
+    """When a gang made progress last, and so when a hang is suspected."""
 
     def __init__(self, hang_s: float) -> None:
         self._hang_s = hang_s
@@ -39,7 +39,7 @@ class Progress:
         self.began()
 
     def began(self) -> None:
-        """From now on the time without progress counts again."""
+        """Restart the time without progress."""
         self._last = time.monotonic()
 
     def stepped(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class Progress:
 
     @property
     def left_s(self) -> float:
-        """Seconds until a hang is to be suspected."""
+        """Seconds until a hang is suspected."""
         return max(0.0, self.limit_s - self.idle_s)
 
 
@@ -77,7 +77,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found out about one rank."""
+    """The status of one rank."""
 
     rank: int
     state: str | None = None  # of its process, as /proc has it; None: it is gone
@@ -113,24 +113,24 @@ class Examination:
 
     @property
     def in_message(self) -> bool:
-        """Whether a thread of the training sits in a message to or from another rank, of which there is no record."""
+        """Whether a training thread waits in a message to or from another rank, which the flight recorder does not record."""
         own = [frames for name, frames in self.stacks if not name.startswith(BACKGROUND)]
         return any(any(sign in frame for sign in MESSAGES for frame in frames[-2:]) for frames in own)
 
     @property
     def waits(self) -> bool:
-        """Whether it needs another rank to get on."""
+        """Whether the rank waits for another rank."""
         return bool(self.waiting) or self.in_message
 
     def moves(self, quick_s: float, slow_s: float) -> bool:
-        """Whether the rank has got on lately: within `quick_s`, or `slow_s` in a phase that may take long."""
+        """Whether the rank has made progress lately: within `quick_s`, or `slow_s` in a phase that may take long."""
         return self.answered and not self.stopped and self.idle_s < (quick_s if self.phase in QUICK else slow_s)
 
 
 def hung(found: Sequence[Examination], quick_s: float, slow_s: float) -> bool:
-    """Whether a gang without progress is to be given no more time.
+    """Whether a gang without progress hangs, and gets no more time.
 
-    A rank that is stopped, or that neither gets on nor waits for anybody, holds up the others, whatever these wait for.
+    A rank that is stopped, or that neither makes progress nor waits for another rank, blocks the others, whatever these wait for.
     """
     if any(one.stopped or not (one.waits or one.moves(quick_s, slow_s)) for one in found):
         return True
@@ -147,7 +147,7 @@ class Verdict:
 
 
 def diagnose(found: Sequence[Examination]) -> Verdict:
-    """Name the rank that holds up the others."""
+    """Name the rank that blocks the others."""
     waits = {one.rank: _waits_for(one, found) for one in found}
     stopped = [one.rank for one in found if one.stopped]
     free = [one.rank for one in found if not one.waits]
@@ -202,7 +202,7 @@ def _waiting(collective: Mapping[str, Any]) -> Waiting:
 
 
 def _first(waits: Sequence[Waiting]) -> Waiting | None:
-    """The one that was entered first: there the hang began, and the others followed from it."""
+    """The collective that was entered first: the hang began there."""
     return max(waits, key=lambda wait: wait.since_s, default=None)
 
 

@@ -1,7 +1,7 @@
-"""Whether a step's loss is a spike: far above what the steps before it had. Decisions only; training goes on.
+"""Whether a step's loss is a spike: far above those of the steps before. Decisions only; training continues.
 
 A loss is far above when it exceeds the median of the last `window` losses by `deviations` standard deviations, as the median absolute
-deviation estimates them (× 1.4826), and by a twentieth of the median, which no noise of an almost flat curve does.
+deviation estimates them (× 1.4826), and by a twentieth of the median, which noise of an almost flat curve does not.
 Losses of a spike are kept out of the window, so that one spike is one incident: it has ended after CALM steps in a row that are not
 far above. One that lasts a whole window is no spike but a new level, with which a new window begins.
 """
@@ -30,7 +30,7 @@ class Bounds:
 
 
 class Spikes:
-    """Looks at every step's record, in order; `bounds` None: at none."""
+    """Examines every step's record, in order. `bounds` None: none."""
 
     def __init__(self, bounds: Bounds | None) -> None:
         self._bounds = bounds
@@ -90,4 +90,4 @@ class Spikes:
     def _in_words(self, record: dict[str, Any]) -> str:
         norm = "" if record.get("grad_norm") is None else f", gradient norm {record['grad_norm']:.3g}"
         rise = f"loss {record['loss']:.4g} in step {record['step']}{norm}"
-        return f"{rise}, where the {len(self._losses)} steps before had {self._median:.4g} (median); training goes on"
+        return f"{rise}, where the {len(self._losses)} steps before had {self._median:.4g} (median); training continues"

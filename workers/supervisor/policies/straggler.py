@@ -6,7 +6,7 @@ of the work (`Mesh.part`). A rank without peers, such as a pipeline's stage with
 how all others have changed since.
 
 It is a straggler once it has been late in nearly all of the last `steps` steps for `seconds`, and none any more when it has been late in
-few of as many: one episode has one beginning and one end. What is kept grows with the ranks, not with the steps.
+few of as many steps: one episode has one beginning and one end. Memory grows with the ranks, not with the steps.
 """
 
 import math
@@ -28,7 +28,7 @@ FEW: Final = 0.2
 DEVIATIONS: Final = 6 * 1.4826
 #: Less than this share of the step is ignored.
 WORTH: Final = 0.05
-#: Steps at a generation's start that say nothing about later ones.
+#: Steps at a generation's start that are ignored, because they are not representative.
 WARM_UP: Final = 2
 #: From this number of peers on, one of them hardly moves their median.
 MANY: Final = 16
@@ -93,7 +93,7 @@ class Finding:
 
 
 class Stragglers:
-    """Looks at every whole step of one generation; `limits` None: at none."""
+    """Examines every complete step of one generation. `limits` None: none."""
 
     def __init__(self, limits: Limits | None) -> None:
         self._limits = limits
@@ -150,7 +150,7 @@ class Stragglers:
                     track.past.clear()
 
     def _usual(self, members: Sequence[int], own: dict[int, float]) -> dict[int, tuple[float, float]]:
-        """Rank → its usual time, and above it the spread that is no wonder."""
+        """Rank → its usual time, and the spread above it that is normal."""
         if len(members) == 1:
             return {rank: (self._own_past(rank, own), 0.0) for rank in members}
         if len(members) >= MANY:
@@ -201,7 +201,7 @@ def _parts(ranks: Ranks, own: dict[int, float]) -> dict[int, list[int]]:
 
 
 def middle(seconds: Sequence[float]) -> tuple[float, float]:
-    """Median, and the spread about it that is no wonder."""
+    """The median, and the normal spread about it."""
     median = statistics.median(seconds)
     return median, DEVIATIONS * statistics.median(abs(one - median) for one in seconds)
 

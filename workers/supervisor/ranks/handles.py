@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds in which a busy rank answers; one that does not is lost.
+#: Seconds for a busy rank to answer. A rank that does not is lost.
 ANSWER_S: Final = 30.0
 #: Seconds for which a rank may hold a pull when it has no events.
 PULL_S: Final = 10.0
@@ -100,7 +100,7 @@ class RankHandle:
         self.snapshots = SnapshotCalls(actor)
 
     async def stand_by(self) -> str:
-        """Be ready for a rank; returns the node."""
+        """Prepare a spare for a rank; returns its node."""
         node: str = await within(START_S, self.actor.stand_by.remote())
         return node
 
@@ -122,11 +122,11 @@ class RankHandle:
         return events
 
     async def beat(self, timeout_s: float = PULL_S + ANSWER_S) -> None:
-        """A heartbeat: the rank's lease begins again."""
+        """Send a heartbeat, which renews the rank's lease."""
         await within(timeout_s, self.actor.beat.remote())
 
     async def examine(self) -> dict[str, Any]:
-        """What the trainer does now."""
+        """The trainer's status."""
         facts: dict[str, Any] = await within(ANSWER_S, self.actor.examine.remote())
         return facts
 

@@ -26,7 +26,7 @@ class Member:
     done: bool = False
     exited: bool = False
     failed: bool = False  # reported an exception
-    stopped: bool = False  # its work ended early, on request
+    stopped: bool = False  # it ended before its last step, on request
     pulled: int = 0  # number of the newest event taken from it
     step: int = 0  # the newest step that it reported
     reader: "asyncio.Task[None] | None" = field(default=None, repr=False)
@@ -46,12 +46,12 @@ class Member:
 
     @property
     def placed(self) -> RankHandle:
-        """Its actor. Every rank has one from the gang's placement on."""
+        """The rank's actor. Every rank has one after the gang's placement."""
         assert self.handle is not None, f"rank {self.rank} has no actor yet"
         return self.handle
 
     def to_state(self) -> RankState:
-        """Without its last lines: of a thousand ranks they would be most of the journal."""
+        """For the journal, without its last lines: of a thousand ranks they would be most of it."""
         return RankState(
             rank=self.rank,
             bundle=self.bundle,
@@ -74,7 +74,7 @@ class Member:
         return cls(**vars(state))
 
     def assign(self, handle: RankHandle, name: str, bundle: int) -> None:
-        """Another actor has the rank."""
+        """Give the rank another actor."""
         self.handle, self.name, self.bundle = handle, name, bundle
         self.pulled, self.lost, self.reservation = 0, False, None
 
@@ -86,7 +86,7 @@ class Member:
             self.reader.cancel()
 
     def renew(self) -> None:
-        """For the next generation."""
+        """Reset it for the next generation."""
         self.done = self.exited = self.failed = self.stopped = self.lost = False
         self.reader = None
 

@@ -1,4 +1,4 @@
-"""Who holds whose snapshots, and every rank's assignment: pure functions of where the ranks are placed."""
+"""Which rank holds which rank's snapshots, and every rank's assignment: pure functions of the ranks' placement."""
 
 from collections.abc import Sequence
 

@@ -42,7 +42,7 @@ class RankReplaced:
 
 
 class Placement:
-    """The placement group of one gang and its actors. `stopping()`: whether the gang is to end, so that waiting is in vain."""
+    """The placement group of one gang and its actors. `stopping()`: whether the gang is stopping, so that waiting is useless."""
 
     def __init__(self, order: Order, spares: Spares, stopping: Callable[[], bool]) -> None:
         self.order = order
@@ -109,7 +109,7 @@ class Placement:
         return await asyncio.to_thread(self._create_actors, dead, bundles, generation)
 
     async def _place_again(self, members: Sequence[Member], lost: Sequence[Member]) -> dict[int, int] | None:
-        """The bundles of lost ranks. With a node, Ray places its bundles again, which takes room and time. None: the gang is stopped."""
+        """The bundles of lost ranks. Ray moves those of a lost node, which needs room and time. None: the gang is stopped."""
         grace_s = self.order.elastic_grace_s
         if not await self.place(PLACEMENT_S if grace_s is None else grace_s):
             return None

@@ -33,24 +33,24 @@ class Order:
     entry: str = ""  # `module:function` that trains; empty: this package's own loop
     timeout_s: float = 600.0  # of collectives
     lease_s: float = 30.0
-    hang_s: float | None = None  # without progress for so long, every rank is examined; None: never
-    straggler: Limits | None = None  # None: nobody looks for any
-    loss_spike: Bounds | None = None  # None: no loss is one
-    repairs: int = 0  # so often the gang is repaired in place after it lost a rank
+    hang_s: float | None = None  # seconds without progress after which every rank is examined; None: never
+    straggler: Limits | None = None  # None: no detection
+    loss_spike: Bounds | None = None  # None: no detection
+    repairs: int = 0  # maximum number of repairs in place
     avoided: tuple[str, ...] = ()  # ids of nodes to which it must not go
     spares: int = 0  # actors without a rank, for one that dies
     elastic_grace_s: float | None = (
-        None  # without lost devices for so long the gang gives way to a smaller one; None: there is none
+        None  # seconds without lost devices until the job gets a smaller gang; None: no smaller one
     )
 
 
 def rank_name(gang: str, rank: int, generation: int = 1) -> str:
-    """A rank's actor that was made for a later generation has a name of its own: a dead one's is not free at once."""
+    """Name of a rank's actor. Each generation has other names, because Ray does not free a dead actor's name at once."""
     return f"{gang}-rank-{rank}" + (f".{generation}" if generation > 1 else "")
 
 
 def spare_name(gang: str, mark: str) -> str:
-    """A spare is named like a rank, so that it is found with the gang's ranks."""
+    """Name of a spare, with the prefix of ranks, so that it is found with the gang's ranks."""
     return f"{gang}-rank-spare-{mark}"
 
 
@@ -74,9 +74,9 @@ def reserve(order: Order) -> Any:
 
 
 def elsewhere(nodes: Sequence[str]) -> dict[str, str]:
-    """The label selector of a bundle that must not lie on these nodes. It holds, too, when a node's death moves the bundle.
+    """The label selector of a bundle that must not lie on these nodes. It also applies when Ray moves a bundle after a node's death.
 
-    Without spaces: Ray takes them, and then compares them.
+    Without spaces, because Ray accepts them but compares them literally.
     """
     return {"ray.io/node-id": f"!in({','.join(nodes)})"}
 

@@ -1,8 +1,8 @@
 """Hot spares: rank actors without a rank, each on a device of its own. One of them replaces an actor that died.
 
-Rules that it keeps: a spare takes a rank only where the rank keeps its snapshots and its tensor group's common node. In the dead one's
-place a new spare is made. Spares are made while the gang trains, not while its ranks start or are repaired and need the machine.
-Every spare's name is in the journal before it is made, so that none is forgotten.
+Rules that it keeps: a spare takes a rank only where the rank keeps its snapshots and its tensor group's common node. A new spare
+is then made in the dead actor's bundle. Spares are made while the gang trains, not while its ranks start or are repaired and need the
+machine. Every spare's name is in the journal before it is made, so that none is forgotten.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from .handles import RankHandle
 from .members import Member
 from .placement_group import Order, find_actor, kill, make_actor, spare_name
 
-#: Seconds until one that died is made again.
+#: Seconds before a dead spare is replaced.
 AGAIN_S: Final = 2.0
 
 
@@ -87,14 +87,14 @@ class Spares:
             self._maintain(spare)
 
     def find(self) -> None:
-        """Those that a dead supervisor left."""
+        """Find the actors of spares that a dead supervisor left."""
         for spare in self.all:
             actor = find_actor(spare.name) if spare.name else None
             spare.handle = None if actor is None else RankHandle(actor)
             spare.node = spare.node if spare.handle is not None else None
 
     def allow(self, training: bool) -> None:
-        """Make spares from now on (`training`), or make none for now."""
+        """Allow making spares while `training`, or forbid it."""
         if training:
             self._training.set()
         else:
@@ -112,7 +112,7 @@ class Spares:
         return spare
 
     def lose(self, node: str | None) -> None:
-        """No spare is ready on a node that is gone."""
+        """Mark the spares on a node that is gone as not ready."""
         for spare in self.all:
             spare.node = None if spare.node == node else spare.node
 
@@ -128,7 +128,7 @@ class Spares:
         spare.maintaining = asyncio.get_running_loop().create_task(self._stand_by(spare))
 
     async def _stand_by(self, spare: Spare) -> None:
-        """Have a spare in this place, another one when it dies; each pull renews its lease."""
+        """Keep an actor in this place, and replace it if it dies. Each pull renews its lease."""
         from ray.exceptions import RayError
 
         while True:
@@ -149,7 +149,9 @@ class Spares:
         try:
             spare.handle = RankHandle(await asyncio.shield(making))
         except asyncio.CancelledError:
-            spare.handle = RankHandle(await making)  # its thread goes on when the task is cancelled: keep what it makes
+            spare.handle = RankHandle(
+                await making
+            )  # the thread continues when the task is cancelled, so keep the actor that it makes
             raise
         return spare.handle
 

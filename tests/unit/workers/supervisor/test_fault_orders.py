@@ -55,7 +55,7 @@ async def test_what_was_not_done_is_tried_again() -> None:
 async def test_a_fault_that_was_sent_to_an_actor_that_is_gone_is_not_sent_to_another() -> None:
     fault = pending(at="another actor")
     done = await orders(Rank(), [], fault).carry_out(fault)
-    assert done == "the rank's actor died before it could say that it was done"
+    assert done == "the rank's actor died before it could confirm the fault"
 
 
 async def test_an_actor_that_dies_of_it_has_done_it() -> None:

@@ -38,7 +38,7 @@ def test_a_leap_is_found_once_with_what_was_usual() -> None:
     (found,) = [f for s, loss in enumerate(losses, 1) if (f := spikes.add({"step": s, "loss": loss, "grad_norm": 7.5}))]
     assert found.cause == "loss_spike" and not found.is_repairable and found.rank is None
     assert found.message == (
-        f"loss {losses[399]:.4g} in step 400, gradient norm 7.5, where the 100 steps before had 3.082 (median); training goes on"
+        f"loss {losses[399]:.4g} in step 400, gradient norm 7.5, where the 100 steps before had 3.082 (median); training continues"
     )
 
 
