@@ -119,11 +119,11 @@ def _other_format(path: Folder, found: object) -> CheckpointError:
 
 
 def _manifest(body: Mapping[str, Any]) -> Manifest:
-    tensors = {name: Tensor(said["dtype"], tuple(said["shape"])) for name, said in body["tensors"].items()}
-    files = {name: _file(said) for name, said in body["files"].items()}
+    tensors = {name: Tensor(entry["dtype"], tuple(entry["shape"])) for name, entry in body["tensors"].items()}
+    files = {name: _file(entry) for name, entry in body["files"].items()}
     return Manifest(body["step"], body["training"], tensors, files)
 
 
-def _file(said: Mapping[str, Any]) -> File:
-    pieces = [TensorSlice(name, tuple(offset), tuple(size), start) for name, offset, size, start in said["pieces"]]
-    return File(said["bytes"], said["sha256"], tuple(pieces))
+def _file(entry: Mapping[str, Any]) -> File:
+    pieces = [TensorSlice(name, tuple(offset), tuple(size), start) for name, offset, size, start in entry["pieces"]]
+    return File(entry["bytes"], entry["sha256"], tuple(pieces))

@@ -42,7 +42,7 @@ def restore(
 
     Raises `CheckpointError`, `StorageError`, and what `accept` raises.
     """
-    found = _patiently(lambda: _found(root, resume, warn), warn)
+    found = _with_retries(lambda: _found(root, resume, warn), warn)
     if found is None:
         return None
     path, manifest, own = found
@@ -51,7 +51,7 @@ def restore(
     return dict(manifest.training)
 
 
-def _patiently(ask: Callable[[], T], warn: Warn) -> T:
+def _with_retries(ask: Callable[[], T], warn: Warn) -> T:
     """Repeat `ask` while the storage does not answer. All ranks get the same outcome, so all repeat it."""
     for number, seconds in enumerate(BACK_OFF_S):
         try:

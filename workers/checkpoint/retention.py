@@ -70,5 +70,5 @@ def _in_place(path: Folder) -> bool:
     """Whether a checkpoint's manifest can be read back and its files exist in full size."""
     with contextlib.suppress(CheckpointError, OSError):
         files, there = read(path).files, path.files()
-        return all(there.get(name) == said.bytes for name, said in files.items())
+        return all(there.get(name) == file.bytes for name, file in files.items())
     return False

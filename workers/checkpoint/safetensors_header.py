@@ -19,7 +19,7 @@ DTYPES: Final = {
     "U8": "uint8",
     "BOOL": "bool",
 }
-_NAMES: Final = {f"torch.{said}": name for name, said in DTYPES.items()}
+_NAMES: Final = {f"torch.{dtype}": name for name, dtype in DTYPES.items()}
 #: The header's length is a multiple of it, and larger elements come first: so every tensor is aligned.
 _ALIGN: Final = 8
 
@@ -44,6 +44,6 @@ def header(entries: Iterable[tuple[str, str, tuple[int, ...], int]]) -> tuple[by
             raise CheckpointError(f"this rank owns two slices of {name}")
         begin, end = end, end + size
         table[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
-    said = json.dumps(table, separators=(",", ":")).encode()
-    said += b" " * (-len(said) % _ALIGN)
-    return len(said).to_bytes(8, "little") + said, 8 + len(said)
+    text = json.dumps(table, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGN)
+    return len(text).to_bytes(8, "little") + text, 8 + len(text)

@@ -72,9 +72,9 @@ def _damaged(path: Folder, manifest: Manifest, names: Iterable[str]) -> list[str
 
 
 def _matches(path: Folder, name: str, manifest: Manifest) -> bool:
-    said = manifest.files[name]
+    file = manifest.files[name]
     try:
-        return path.sha256(name, said.bytes) == said.sha256
+        return path.sha256(name, file.bytes) == file.sha256
     except StorageError:
         raise
     except OSError:

@@ -28,9 +28,9 @@ CHUNK: Final = 4 << 20
 CHUNK_S: Final = 10.0
 AGAIN_S: Final = 30.0
 #: Seconds for which a trainer waits for its actor's answer before it trains on.
-PATIENCE_S: Final = 60.0
+ANSWER_S: Final = 60.0
 #: The step of a snapshot, and in the answer the seconds of processor time that its copy took.
-_NEWS: Final = struct.Struct("<Qd")
+_MESSAGE: Final = struct.Struct("<Qd")
 
 
 class Stale(RuntimeError):
@@ -135,7 +135,7 @@ class SnapshotNotifier:
         self._announced: tuple[int, float] | None = (
             None  # the newest snapshot without an answer: its step, and when it was announced
         )
-        self._patience_s = PATIENCE_S
+        self._answer_s = ANSWER_S
         self.cost_s = 0.0  # processor time of the last copy
         self.took_s = 0.0  # from the notification to its answer
 
@@ -143,25 +143,25 @@ class SnapshotNotifier:
         """Announce that the snapshot of `step` is sealed."""
         self._announced = (step, time.monotonic())
         with contextlib.suppress(OSError):
-            self._end.send(_NEWS.pack(step, 0.0))
+            self._end.send(_MESSAGE.pack(step, 0.0))
 
     def wait(self) -> None:
         """Wait until the newest snapshot is copied, or until the actor's time to answer is over."""
         if self._announced is None:
             return
-        self._patience_s = PATIENCE_S if self._answered(self._announced[0]) else 0.0
+        self._answer_s = ANSWER_S if self._answered(self._announced[0]) else 0.0
         self.took_s, self._announced = time.monotonic() - self._announced[1], None
 
     def _answered(self, step: int) -> bool:
         """Whether the answer for this step comes in time. Ignores answers for earlier steps."""
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._answer_s
         with contextlib.suppress(OSError):  # includes TimeoutError
             while True:
                 self._end.settimeout(max(deadline - time.monotonic(), 1e-3))
-                news = self._end.recv(_NEWS.size)
-                if not news:
+                message = self._end.recv(_MESSAGE.size)
+                if not message:
                     return False
-                copied, self.cost_s = _NEWS.unpack(news)
+                copied, self.cost_s = _MESSAGE.unpack(message)
                 if copied >= step:
                     return True
         return False
@@ -186,7 +186,7 @@ class Replicator:
             if time.monotonic() >= self._quiet_until:
                 await self._copy(step, generation, give)
             with contextlib.suppress(OSError):
-                self._end.send(_NEWS.pack(step, time.process_time() - began))
+                self._end.send(_MESSAGE.pack(step, time.process_time() - began))
 
     async def _copy(self, step: int, generation: int, to_peer: Give) -> None:
         async def give(chunk: Chunk) -> bool:
@@ -206,15 +206,15 @@ class Replicator:
 
     async def _receive(self) -> int | None:
         """The step of the newest announced snapshot; None if the trainer has ended."""
-        news = b""
-        while not news:
-            news = await asyncio.get_running_loop().sock_recv(self._end, _NEWS.size)
-            if not news:
+        message = b""
+        while not message:
+            message = await asyncio.get_running_loop().sock_recv(self._end, _MESSAGE.size)
+            if not message:
                 return None
             with contextlib.suppress(BlockingIOError):
-                while newer := self._end.recv(_NEWS.size):
-                    news = newer
-        return int(_NEWS.unpack(news)[0])
+                while newer := self._end.recv(_MESSAGE.size):
+                    message = newer
+        return int(_MESSAGE.unpack(message)[0])
 
 
 def replication_peers(places: Sequence[str | None]) -> list[int | None]:

@@ -123,10 +123,10 @@ class Supervisor:
     async def _choose_life(self, again: bool) -> Coroutine[Any, Any, None] | None:
         """The coroutine that runs the gang; None if it was not started. Ends this process if ranks cannot be taken over."""
         try:
-            remembered = await self.journal.recall()
-            if remembered is None:
+            predecessor = await self.journal.recall()
+            if predecessor is None:
                 return None if again else self.lifecycle.run()
-            self._resume(GangState.from_json(remembered))
+            self._resume(GangState.from_json(predecessor))
             await self.lifecycle.take_over()
         except JournalUnreadable as error:
             return self.lifecycle.give_up(Failure("journal_unreadable", None, str(error)), self._newest_taken())

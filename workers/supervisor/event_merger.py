@@ -155,9 +155,9 @@ class EventMerger:
 
     def _is_news(self, sort: str, step: int) -> bool:
         """Whether no fact of this sort was emitted for this step or a later one: a repaired gang reports some again."""
-        news = step > self._newest_facts.get(sort, -1)
+        is_new = step > self._newest_facts.get(sort, -1)
         self._newest_facts[sort] = max(step, self._newest_facts.get(sort, -1))
-        return news
+        return is_new
 
 
 def _sort(kind: str, data: dict[str, Any]) -> str:

@@ -12,13 +12,13 @@ from .ranks.members import Member
 from .ranks.placement_group import Order
 
 #: Minimum seconds between two examinations of a gang without progress.
-BREATH_S: Final = 0.1
+LOOK_S: Final = 0.1
 
 
 async def hang(order: Order, members: Sequence[Member], progress: Progress, spool: Spool) -> Failure:
     """Wait for a hang of this generation, with no time limit, and return it. Cancel the call when the generation ends."""
     while True:
-        await asyncio.sleep(max(progress.left_s, BREATH_S))
+        await asyncio.sleep(max(progress.left_s, LOOK_S))
         if spool.full:  # the ranks wait for the dispatcher
             progress.began()
         if progress.left_s > 0:

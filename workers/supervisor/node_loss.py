@@ -16,7 +16,7 @@ from .ranks.members import Member
 #: Ray notices a dead node within this time: 13 s by its defaults (measured).
 NOTICE_S: Final = 25.0
 ASK_S: Final = 2.0
-BREATH_S: Final = 0.2
+RETRY_S: Final = 0.2
 
 
 async def lost_node(members: Sequence[Member], accused: Collection[int]) -> Failure | None:
@@ -28,7 +28,7 @@ async def lost_node(members: Sequence[Member], accused: Collection[int]) -> Fail
         for node in sorted(suspects - living.keys()):
             return _failure(node, members)
         suspects = {node for node in suspects if not await _answers(*living[node])}
-        await asyncio.sleep(BREATH_S if suspects else 0.0)
+        await asyncio.sleep(RETRY_S if suspects else 0.0)
     return None
 
 

@@ -20,7 +20,7 @@ from .hang_watchdog import hang
 from .node_loss import lost_node
 from .policies.failures import Failure, brief
 from .policies.repair_budget import NOT_FROM_MEMORY
-from .ranks.handles import LAST_WORD_S
+from .ranks.handles import TRAINER_END_S
 from .ranks.members import Member, call_each, drain
 from .ranks.neighbours import assignments, choose_replica_holders
 from .ranks.placement import RankReplaced
@@ -153,9 +153,9 @@ class Generations:
         lost = [member for member in gang.members if member.lost]
         # At once: a new process takes longest.
         await asyncio.gather(
-            self._replace(lost, repair), call_each(gang.members, lambda rank: rank.stop(0.0, LAST_WORD_S))
+            self._replace(lost, repair), call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
         )
-        for member in await drain(gang.members, LAST_WORD_S):
+        for member in await drain(gang.members, TRAINER_END_S):
             member.lost = True  # a trainer's exit that is still to be reported would be taken for the next one's
         gang.pump.flush(gang.members)
         gang.traces.end_generation(f"a repair ended it ({repair.cause})")
@@ -230,8 +230,8 @@ class Generations:
         if gang.order.elastic_grace_s is None:
             return Failure("placement_timeout", None, no_room)
         await gang.journal.settled()  # a partitioned supervisor, or one that has a successor, saves nothing
-        await call_each(gang.members, lambda rank: rank.stop(0.0, LAST_WORD_S))
-        await drain(gang.members, LAST_WORD_S)
+        await call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
+        await drain(gang.members, TRAINER_END_S)
         gang.pump.flush(gang.members)
         broken = BrokenGang(gang.order.run, gang.order.world_size, gang.merger, gang.distrusted)
         return Failure("devices_lost", None, f"{no_room}; {await save_and_emit(gang.members, broken)}")

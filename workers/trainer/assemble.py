@@ -31,8 +31,8 @@ from .validation import Validation
 def train(run: Run, coords: RankAssignment, emit: EmitEvent, instruments: Instruments) -> None:
     """Train one rank of a gang, from forming its groups to its last event."""
     with formed(coords) as device:
-        bell = coords.notifier if coords.copied else None
-        memory = SnapshotMemory(coords.segments, coords.restore, bell, again=coords.generation > 1)
+        notifier = coords.notifier if coords.copied else None
+        memory = SnapshotMemory(coords.segments, coords.restore, notifier, again=coords.generation > 1)
         train_on(run, device, log_and_emit(emit), instruments, memory)
 
 
@@ -51,9 +51,9 @@ def assemble(
     state = TrainState(parts)
     reporter = Reporter(parts, state, outbox.emit)
     batches = Batches(parts, state.position)
-    shards = [*parts.parallel.data.shards, *optimizer_shards(parts.parallel.data.shards, parts.optimizer)]
-    bell = None if memory.bell is None else SnapshotNotifier(socket.socket(fileno=memory.bell))
-    snapshots = Snapshots(memory.slots, parts.spec.snapshot.every, shards, parts.mesh.device, instruments, bell)
+    shards = [*parts.parallel.data.shards, *optimizer_pieces(parts.parallel.data.shards, parts.optimizer)]
+    notifier = None if memory.notifier is None else SnapshotNotifier(socket.socket(fileno=memory.notifier))
+    snapshots = Snapshots(memory.slots, parts.spec.snapshot.every, shards, parts.mesh.device, instruments, notifier)
     saved = SavedState(parts, state, outbox, reporter.is_first)
     checkpointing = Checkpointing(parts, shards, state, saved.for_checkpoint, reporter, instruments)
     callbacks = [

@@ -23,14 +23,14 @@ from .train_state import Progress, TrainState
 
 @dataclass(frozen=True)
 class SnapshotMemory:
-    """This rank's snapshots, as its actor keeps them: `slots` and `bell` are descriptors.
+    """This rank's snapshots, as its actor keeps them: `slots` and `notifier` are descriptors.
 
     `restore` is the step of the snapshot that all ranks restore. `again`: the attempt has trained before.
     """
 
     slots: Sequence[int] = ()
     restore: int | None = None
-    bell: int | None = None
+    notifier: int | None = None
     again: bool = False
 
 

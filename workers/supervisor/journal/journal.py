@@ -58,12 +58,12 @@ class Journal:
         self._older, state, batches = await until_answered(lambda: _read(self.gang, self._epoch))
         if state is None:
             return None
-        last, remembered = opened(state)
+        last, predecessor = opened(state)
         # Death may have cut a write short after its batch: the state does not count it, so it was shown to no dispatcher.
         known = [batch for batch in map(events_of, batches) if batch[-1]["seq"] <= last]
         self.last, self._inherited = last, known
         self.spool.refill([event for batch in known for event in batch], last)
-        return remembered
+        return predecessor
 
     async def settled(self, gather_s: float = 0.0) -> None:
         """Returns when the present state is written; the write may wait `gather_s` for others to share it."""

@@ -25,7 +25,7 @@ PULL_S: Final = 10.0
 #: A rank that starts imports, forks and reserves memory.
 START_S: Final = 120.0
 #: Seconds in a repair until an actor has reported its trainer's end; one that has not is replaced.
-LAST_WORD_S: Final = 10.0
+TRAINER_END_S: Final = 10.0
 #: A trainer that cannot answer writes its stacks to its log within this time.
 STACKS_S: Final = 1.0
 #: Reading headers of snapshots, on a machine whose disks and cores are busy.

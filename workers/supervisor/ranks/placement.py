@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...messages.rendezvous import SnapshotHandle
-from .handles import LAST_WORD_S, RankHandle
+from .handles import TRAINER_END_S, RankHandle
 from .members import Member
 from .neighbours import neighbour
 from .placement_group import (
@@ -79,7 +79,7 @@ class Placement:
         if member.living is None:
             return False
         try:
-            await member.living.beat(LAST_WORD_S)
+            await member.living.beat(TRAINER_END_S)
         except (RayError, TimeoutError):
             return False
         return True

@@ -84,11 +84,11 @@ class Snapshots:
         shards: Sequence[ParamShard],
         device: torch.device,
         instruments: Instruments,
-        bell: SnapshotNotifier | None = None,
+        notifier: SnapshotNotifier | None = None,
     ) -> None:
         """`every`: steps between two snapshots; 0: none; None: so that they take at most `COST` of the time.
 
-        `bell`: notifies the actor, which copies the snapshots to another node.
+        `notifier`: notifies the actor, which copies the snapshots to another node.
         """
         self._wanted = bool(fds) and every != 0  # the same on all ranks, even if one of them later has no memory
         self._fds = list(fds) if self._wanted else []
@@ -98,7 +98,7 @@ class Snapshots:
         self._cost_s = 0.0
         self._worked_s = time.process_time()
         self._running: Future[float] | None = None
-        self._bell = bell if self._wanted else None
+        self._notifier = notifier if self._wanted else None
         self._copying: Future[None] | None = None
         self._writer = ThreadPoolExecutor(1, "snapshot") if self._fds else None
         self._stream = torch.cuda.Stream(device) if self._fds and device.type == "cuda" else None
@@ -127,7 +127,7 @@ class Snapshots:
 
     def copy(self, step: int) -> None:
         """Have the snapshot of `step`, which was restored, copied to another node."""
-        if self._bell is not None:
+        if self._notifier is not None:
             self._copying = self._submit(self._copied, step)
 
     def settle(self, copied: bool = True) -> None:
@@ -178,9 +178,9 @@ class Snapshots:
             then()
 
     def _copied(self, step: int) -> None:
-        if self._bell is not None:
-            self._bell.notify(step)
-            self._bell.wait()
+        if self._notifier is not None:
+            self._notifier.notify(step)
+            self._notifier.wait()
 
     def _work_of(self, step_s: float) -> float:
         """On a CPU, seconds of processor time since the last call; else `step_s`."""
@@ -189,7 +189,7 @@ class Snapshots:
 
     def _needs(self, step_s: float, work_s: float) -> float:
         """Minimum number of steps between two snapshots, by their cost, and by the time that their copies take."""
-        cost_s, took_s = (self._bell.cost_s, self._bell.took_s) if self._bell else (0.0, 0.0)
+        cost_s, took_s = (self._notifier.cost_s, self._notifier.took_s) if self._notifier else (0.0, 0.0)
         busy_s = max(min(work_s, step_s), MOST_IDLE * step_s, 1e-9)
         return max((self._cost_s + cost_s) / COST / busy_s, took_s / max(step_s, 1e-9))
 

@@ -189,14 +189,14 @@ def test_a_peer_that_is_gone_stops_no_training(fds: list[int], monkeypatch: pyte
 
 
 def test_an_actor_that_does_not_answer_stops_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(replication, "ANSWER_S", 0.01)
     ours, theirs = notifier_pair()
     trainers = SnapshotNotifier(theirs)
     trainers.notify(1)
     trainers.wait()
-    ours.send(replication._NEWS.pack(1, 0.0))  # late, for a snapshot that is no longer waited for
+    ours.send(replication._MESSAGE.pack(1, 0.0))  # late, for a snapshot that is no longer waited for
     trainers.notify(2)
-    ours.send(replication._NEWS.pack(2, 4.0))
+    ours.send(replication._MESSAGE.pack(2, 4.0))
     trainers.wait()
     assert trainers.cost_s == 4.0
     ours.close()
