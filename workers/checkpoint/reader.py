@@ -54,7 +54,7 @@ def _check(shard: ParamShard, manifest: Manifest) -> None:
 
 def _parts(manifest: Manifest, wanted: dict[str, list[ParamShard]]) -> Iterator[_Part]:
     for name, file in manifest.files.items():
-        for saved in file.shards:
+        for saved in file.pieces:
             for shard in wanted.get(saved.name, ()):
                 region = _overlap(saved, shard)
                 if region is not None:

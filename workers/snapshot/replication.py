@@ -198,7 +198,7 @@ class Replicator:
             if header is not None and header.step == step:
                 try:
                     await send(fd, self._rank, generation, give)
-                except Exception as error:  # an error of the peer must not stop the training
+                except Exception as error:  # noqa: BLE001  # the background task: an error of the peer must not stop the training
                     self._quiet_until = time.monotonic() + AGAIN_S
                     why = str(error).strip().splitlines() or [""]
                     self._warn(f"the snapshot of step {step} is not copied: {type(error).__name__}: {why[0]}")

@@ -69,7 +69,7 @@ def perform(operation: Operation) -> Outcome:
         return failed(error.code, str(error))
     except (CheckpointError, StorageError) as error:
         return failed(error.code, str(error))
-    except Exception as error:  # the outermost call: an error must reach the outcome
+    except Exception as error:  # noqa: BLE001  # the outermost call: an error must reach the outcome
         traceback.print_exc()
         return failed("operation_failed", f"{type(error).__name__}: {error}")
 

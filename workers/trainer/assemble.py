@@ -51,7 +51,7 @@ def assemble(
     state = TrainState(parts)
     reporter = Reporter(parts, state, outbox.emit)
     batches = Batches(parts, state.position)
-    shards = [*parts.parallel.data.shards, *optimizer_pieces(parts.parallel.data.shards, parts.optimizer)]
+    shards = [*parts.parallel.data.shards, *optimizer_shards(parts.parallel.data.shards, parts.optimizer)]
     notifier = None if memory.notifier is None else SnapshotNotifier(socket.socket(fileno=memory.notifier))
     snapshots = Snapshots(memory.slots, parts.spec.snapshot.every, shards, parts.mesh.device, instruments, notifier)
     saved = SavedState(parts, state, outbox, reporter.is_first)

@@ -101,7 +101,7 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
     try:
         coords = RankAssignment.from_json(orders["coords"] | given)
         _train_function(entry)(_run(orders["run"], entry), coords, link.send, instruments)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  # the outermost call of the process: reported below
         text = traceback.format_exc()
         sys.stderr.write(text)
         sys.stderr.flush()
