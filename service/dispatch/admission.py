@@ -1,6 +1,6 @@
-"""The queue's policy carried out: who may start is leased and moved to `placing`, the others are told why they wait.
+"""Carries out the queue's policy: leases the jobs that may start and moves them to `placing`, stores for the others why they wait.
 
-All in one short transaction that one dispatcher at a time may have, so that two of them never give the same devices away.
+All happens in one short transaction that one dispatcher at a time may have, so that two never assign the same devices.
 """
 
 import time
@@ -36,18 +36,18 @@ from ..store import attempts, clusters, events, jobs, leases
 from ..store.engine import Store
 from ..store.leases import Lease
 
-#: So many at the front of each kind's queue are looked at; as each waiting one holds up those behind it, more would change little.
+#: Jobs at the front of each kind's queue that are examined. As each waiting job blocks those behind it, more would change little.
 FRONT = 200
-#: So many others are told at once why they wait.
+#: Jobs behind the fronts that are explained in one transaction.
 PAGE = 100
 
-#: Any number, the same in every dispatcher.
+#: Advisory lock id, the same in every dispatcher.
 _LOCK = 7_382_945_103
 
 
 @dataclass
 class Walk:
-    """How far a dispatcher has come in telling jobs behind the fronts why they wait: among the new ones, and all around again."""
+    """A dispatcher's position in explaining the jobs behind the fronts: among the new ones, and in the round over all."""
 
     newest: str = ""
     place: str = ""
@@ -55,24 +55,24 @@ class Walk:
 
 @dataclass(frozen=True)
 class Admission:
-    """What one look at the queue led to: the leases of the jobs to start, whether others wait, and whether some were not told why."""
+    """The result of one pass: the leases of the jobs to start, whether others wait, and whether some still lack an explanation."""
 
     leases: list[Lease]
     waiting: bool
-    untold: bool = False
+    unexplained: bool = False
 
 
 async def admit(
     store: Store, settings: Settings, owner: str, unreachable: str | None, walk: Walk | None = None
 ) -> Admission:
-    """Decide on the front of each kind's queue. `unreachable`: why nothing can be started now, None when the cluster answers."""
+    """Decide on the front of each kind's queue. `unreachable`: why nothing can be started now; None if the cluster responds."""
     walk = walk or Walk()
     async with store.write() as tx:
         if tx.dialect.name == "postgresql":
             await tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        others, untold = await _others(
+        others, unexplained = await _others(
             tx, walk, settings.cluster
-        )  # first: what was submitted meanwhile is at a front, or told next time
+        )  # first: a job submitted meanwhile is at a front, or explained next time
         cluster = await capacity.inventory(tx, settings, settings.cluster)
         shapes = await jobs.shapes(tx)
         stand = _stand(shapes, cluster, unreachable)
@@ -89,10 +89,10 @@ async def admit(
         await _explain(
             tx, owner, rows, [each for each in waits if rows[each.id]["cluster"] or rows[each.id]["shape"] in ours]
         )
-    return Admission([lease for lease in started if lease is not None], bool(waits), untold)
+    return Admission([lease for lease in started if lease is not None], bool(waits), unexplained)
 
 
-#: Shape → the device in whose queue its jobs stand, or why they wait outside of any.
+#: Shape → the device in whose queue its jobs are, or why they are in none.
 _Stand = Mapping[str, Device | Wait]
 
 
@@ -103,7 +103,7 @@ def _stand(shapes: Collection[str], cluster: Inventory, unreachable: str | None)
 
 
 async def _ours(tx: AsyncConnection, settings: Settings, stand: _Stand) -> Set[str]:
-    """Shapes of which this cluster's dispatchers tell why jobs wait: where they could run best, of clusters alike on the first by name."""
+    """Shapes that this cluster's dispatchers explain: those that run best here. Of equal clusters, the first by name explains."""
     ours = set(stand)
     for name in await clusters.fresh(tx):
         if name != settings.cluster:
@@ -139,7 +139,7 @@ def _waiting(row: RowMapping) -> Waiting:
 
 
 async def _others(tx: AsyncConnection, walk: Walk, cluster: str) -> tuple[list[RowMapping], bool]:
-    """Jobs anywhere in the queue: new ones, and a part of all; whether there are more new ones."""
+    """Jobs anywhere in the queue, new ones and a part of all, and whether there are more new ones."""
     new = await jobs.queued(tx, PAGE, after=walk.newest, cluster=cluster)
     again = await jobs.queued(tx, PAGE, after=walk.place, cluster=cluster)
     walk.newest = new[-1]["id"] if new else walk.newest
@@ -148,23 +148,23 @@ async def _others(tx: AsyncConnection, walk: Walk, cluster: str) -> tuple[list[R
 
 
 def _wait(row: RowMapping, stand: _Stand) -> Wait:
-    """Of a job that is not at the front of its queue."""
+    """The explanation of a job that is not at the front of its queue."""
     place = stand[row["shape"]]
     return replace(place, id=row["id"]) if isinstance(place, Wait) else turn(row["id"])
 
 
 async def _explain(tx: AsyncConnection, owner: str, rows: Mapping[str, RowMapping], waits: Sequence[Wait]) -> None:
-    """Tell the jobs why they wait, those of which it is not known yet."""
-    said: dict[tuple[str, str], list[str]] = {}
+    """Store why the jobs wait, for those whose explanation changed."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
     for wait in waits:
         if (rows[wait.id]["reason"], rows[wait.id]["message"]) != (wait.reason, wait.message):
-            said.setdefault((wait.reason, wait.message), []).append(wait.id)
-    for (reason, message), ids in said.items():
-        told = await jobs.explain(tx, ids, reason, message)
-        await events.insert_all(tx, [_told(row, owner, reason, message) for row in told])
+            by_reason.setdefault((wait.reason, wait.message), []).append(wait.id)
+    for (reason, message), ids in by_reason.items():
+        changed = await jobs.explain(tx, ids, reason, message)
+        await events.insert_all(tx, [_explained(row, owner, reason, message) for row in changed])
 
 
-def _told(row: RowMapping, owner: str, reason: str, message: str) -> dict[str, object]:
+def _explained(row: RowMapping, owner: str, reason: str, message: str) -> dict[str, object]:
     event = StateEvent(state=State.QUEUED, reason=reason, message=message, attempt=row["attempt"])
     where = {"job_id": row["id"], "position": row["event_pos"], "attempt": row["attempt"]}
     return {**where, "kind": event.kind, "ts": time.time(), "actor": owner, "data": to_json(event)}

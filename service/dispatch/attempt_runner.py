@@ -1,7 +1,7 @@
-"""One attempt of one leased job, from its order to its cleared gang: load, act on the cluster, apply; never two at once.
+"""Runs one attempt of one leased job, from its order to the removal of its gang: load, act on the cluster, apply; never two at once.
 
-It may die at any line: the next dispatcher finds the state in the database and the gang by its name, and goes on. It holds
-no transaction while it waits for the cluster, and whatever it learnt there is stored only under its lease.
+It may die at any line: the next dispatcher finds the state in the database and the gang by its name, and continues. It holds
+no transaction while it waits for the cluster, and stores what it received there only under its lease.
 """
 
 import asyncio
@@ -34,49 +34,49 @@ from .retry import lose_attempt
 
 log = logging.getLogger(__name__)
 
-#: So often a cluster that does not answer is asked to start or to clear a gang, before that is put off.
+#: Maximum tries to start or remove a gang on a cluster that does not respond.
 _TRIES = 3
-#: Seconds between two questions to such a cluster: the first time, and at most; doubled in between.
+#: Seconds between two tries: the first pause, and the longest; doubled in between.
 _FIRST_BACK_OFF_S, _LAST_BACK_OFF_S = 0.25, 5.0
-#: Seconds that clearing a gang may take before its cancelled job is told to be so.
+#: Seconds that removing a gang may take before its job becomes `cancelled`.
 _CLEAR_S = 1.0
-#: Seconds that events which a gang told before it was to end may take into the database; what is not there then is lost.
+#: Seconds for storing events that a gang emitted before it had to end. Events that are not stored by then are lost.
 _CATCH_UP_S = 300.0
-#: Seconds beyond its wait that a pull which is under way may take to answer.
+#: Seconds beyond its wait that a pull in progress may take to respond.
 _ANSWER_S = 5.0
 
 T = TypeVar("T")
 
 
 class Attempt:
-    """Looks after one job under one lease until its attempt has ended. `end()` may be called at any time."""
+    """Manages one job under one lease until its attempt has ended. `end()` may be called at any time."""
 
     def __init__(self, store: Store, settings: Settings, cluster: Cluster, lease: Lease) -> None:
         self.store, self.settings, self.cluster, self.lease = store, settings, cluster, lease
         self._reshard, self._cancelled = asyncio.Event(), asyncio.Event()
-        self._caught_up = asyncio.Event()  # whether all that the gang is known to have told is stored
+        self._caught_up = asyncio.Event()  # whether all events that the gang is known to have emitted are stored
         self._caught_up.set()
         self._delivering: dict[str, asyncio.Task[None]] = {}  # by the order's id
 
     def deliver(self, gang: str, order: UserOrder) -> None:
-        """Begin to deliver the order. Does nothing if that was begun before."""
+        """Start to deliver the order. Does nothing if the delivery was started before."""
         if order.id not in self._delivering:
             self._delivering[order.id] = asyncio.create_task(self._deliver(gang, order), name=order.id)
 
     async def _deliver(self, gang: str, order: UserOrder) -> None:
-        """Until the gang has the order, or is lost."""
+        """Deliver the order, with retries, until the gang has it or is lost."""
         with contextlib.suppress(GangLost):
             await self._patiently(partial(self.cluster.deliver, gang, order))
 
     def end(self, state: State) -> None:
-        """The database says that the gang is to end: `cancelling`, or `resharding`, which saves first."""
+        """End the gang: `cancelling`, or `resharding`, which saves a checkpoint first."""
         if state == State.CANCELLING:
             self._cancelled.set()
         if state in (State.CANCELLING, State.RESHARDING):
             self._reshard.set()
 
     async def run(self) -> None:
-        """Until the attempt's gang is cleared away and the lease given back. Raises LeaseLost."""
+        """Manage the attempt until its gang is removed and the lease released. Raises LeaseLost."""
         job, attempt = await self._load()
         self.end(State(job["state"]))
         try:
@@ -98,13 +98,13 @@ class Attempt:
             job = await jobs.by_id(tx, self.lease.job_id)
             attempt = None if job is None else await attempts.get(tx, job["id"], job["attempt"])
         if job is None or attempt is None or job["lease_token"] != self.lease.token:
-            raise LeaseLost(f"{self.lease.job_id}: another dispatcher looks after it now.")
+            raise LeaseLost(f"{self.lease.job_id}: another dispatcher manages it now.")
         return job, attempt
 
     async def _work(self, job: RowMapping, attempt: RowMapping) -> None:
-        """Start the gang where that is still to do, and take in its events until the last. Raises GangLost, OtherVersion, ClusterError."""
+        """Start the gang unless it was started, and store its events until the last. Raises GangLost, OtherVersion, ClusterError."""
         cursor = int(attempt["cursor"])
-        # A cursor says that the gang was there: a second one of its name would number its events anew.
+        # A cursor proves that the gang existed: a second one of its name would number its events from the start.
         if job["state"] == State.PLACING and cursor == 0:
             await self._start(job, attempt)
         ended = False
@@ -123,11 +123,11 @@ class Attempt:
                 caught_up.set()
             self.end(taken.state)
 
-    async def _take_in(self, attempt: int, told: list[dict[str, Any]]) -> Taken:
-        return await take_in(self.store, self.lease, attempt, told, self.settings.rules)
+    async def _take_in(self, attempt: int, batch: list[dict[str, Any]]) -> Taken:
+        return await take_in(self.store, self.lease, attempt, batch, self.settings.rules)
 
     async def _start(self, job: RowMapping, attempt: RowMapping) -> None:
-        if attempt["number"] > 1:  # of a lost gang, ranks may live on for a while, and write into the job's checkpoints
+        if attempt["number"] > 1:  # ranks of a lost gang may live on for a while, and write into the job's checkpoints
             await self._patiently(lambda: self.cluster.close_gang(gang_name(job["id"], attempt["number"] - 1)), _TRIES)
         async with self.store.read() as tx:
             avoided = tuple((await fleet(tx, self.settings.cluster)).avoided)
@@ -135,7 +135,7 @@ class Attempt:
         await self._patiently(lambda: self.cluster.start_gang(order), _TRIES)
 
     async def _endable(self, work: Awaitable[None], gang: str) -> None:
-        """Do the work; once the job is to end, have its gang save and stop, or only stop; clear it away when that takes too long."""
+        """Do the work. Once the job must end, stop its gang, with or without a save, and remove it if that takes too long."""
         working = asyncio.ensure_future(work)
         cancelled = asyncio.create_task(self._cancelled.wait())
         reshard = asyncio.create_task(self._reshard.wait())
@@ -159,17 +159,17 @@ class Attempt:
             await _end_tasks(working, cancelled, reshard, *asking)
         with contextlib.suppress(ClusterError, TimeoutError):
             await asyncio.wait_for(self.cluster.close_gang(gang), _CLEAR_S)
-        raise GangLost(f"{gang} did not end by itself within {self.settings.cancel_s} s.")
+        raise GangLost(f"{gang} did not end within {self.settings.cancel_s} s.")
 
     async def _catch_up(self) -> None:
-        """Wait until a later pull is stored: the gang may have ended, with its last events in a pull under way or not stored yet."""
+        """Wait until a later pull is stored. The gang may have ended with its last events in a pull that is not stored yet."""
         patience_s = self.settings.pull_s + _ANSWER_S if self._caught_up.is_set() else _CATCH_UP_S
         self._caught_up = asyncio.Event()  # a pull answered before this sets the old one
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._caught_up.wait(), patience_s)
 
     async def _ask_to_end(self, gang: str, reason: str) -> None:
-        """Until the gang has heard it: it may be just being made."""
+        """Repeat the request until the gang received it: the gang may just be starting."""
         while True:
             try:
                 return await self.cluster.stop(gang, reason)
@@ -192,18 +192,18 @@ class Attempt:
         async with self.store.write() as tx:
             job = await jobs.locked(tx, self.lease.job_id, self.lease.token)
             if job is None:
-                raise LeaseLost(f"{self.lease.job_id}: another dispatcher looks after it now.")
+                raise LeaseLost(f"{self.lease.job_id}: another dispatcher manages it now.")
             await lose_attempt(tx, job, word, self.settings.rules.back_off)
 
     async def _clear(self, gang: str) -> None:
-        """What cannot be cleared now is swept later."""
+        """Remove the gang. If that fails, the dispatcher's sweep removes it later."""
         with contextlib.suppress(ClusterError):
             await self._patiently(lambda: self.cluster.close_gang(gang), _TRIES)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]], tries: int | None = None) -> T:
-        """Ask again while the cluster or the database does not answer: gangs may well live, and what is asked twice is done once.
+        """Retry while the cluster or the database does not respond. The gang may still be alive, and requests are idempotent.
 
-        Raises the last error after so many tries.
+        Raises the last error after `tries` tries.
         """
         back_off_s = _FIRST_BACK_OFF_S
         while True:
@@ -213,14 +213,14 @@ class Attempt:
                 tries = None if tries is None else tries - 1
                 if tries == 0:
                     raise
-                if isinstance(error, ClusterError):  # the store logs what the database does
-                    log.warning("%s: the cluster does not answer: %s", self.lease.job_id, error)
+                if isinstance(error, ClusterError):  # the store logs database errors
+                    log.warning("%s: the cluster does not respond: %s", self.lease.job_id, error)
             await asyncio.sleep(back_off_s)
             back_off_s = min(2 * back_off_s, _LAST_BACK_OFF_S)
 
 
 def order_of(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: tuple[str, ...] = ()) -> GangOrder:
-    """What the cluster is asked to run, and on which nodes not."""
+    """The order for the cluster: what to run, and which nodes to avoid."""
     train = TrainSpec.model_validate(job["spec"]["train"])
     run = Run(
         job=job["id"],

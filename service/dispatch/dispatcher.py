@@ -1,7 +1,7 @@
-"""The one controller that acts: it leases jobs, carries the queue's decisions out, and looks after every gang.
+"""The controller: it leases jobs, carries out the queue's decisions, and manages every gang.
 
-Any number of dispatchers may run. When one dies, its leases expire and another goes on with its jobs; one that ends in
-order gives them back at once. Nothing that it knows is needed after its death.
+Any number of dispatchers may run. If one dies, its leases expire and another takes over its jobs. One that shuts down
+releases them at once. A dispatcher keeps no state that a successor needs.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ from .warm_corpora import WarmCorpora
 
 log = logging.getLogger(__name__)
 
-#: So many abandoned jobs are taken over at a time.
+#: Maximum number of abandoned jobs taken over at a time.
 _ADOPTIONS = 100
-#: Seconds that giving the leases back may take at the end.
+#: Seconds that releasing the leases may take at shutdown.
 _RELEASE_S = 5.0
-#: A cluster's name stays its own for so long after a look at its nodes.
+#: Seconds for which a cluster keeps its name after its nodes were last read.
 _NAME_S = 15.0
-#: A waiting job's devices are looked for this often, in seconds.
+#: Seconds between two searches for a waiting job's devices.
 _BUSY_NODES_S = 1.0
 
 
@@ -58,7 +58,7 @@ class _Running:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What the database asks of the dispatcher, of one moment."""
+    """A snapshot of the work that the database has for the dispatcher."""
 
     ending: Mapping[str, State]  # lease token → the state of a job whose gang is to end
     deliveries: Sequence[Delivery]
@@ -68,7 +68,7 @@ class _Asked:
 
 
 class Dispatcher:
-    """`run()` until it is cancelled. `wake`, set by whoever submits or cancels in this process, spares a poll."""
+    """`run()` dispatches until it is cancelled. A submission or cancellation in this process sets `wake`, which saves a poll."""
 
     def __init__(self, store: Store, settings: Settings, cluster: Cluster, wake: asyncio.Event | None = None) -> None:
         self.store, self.settings, self.cluster = store, settings, cluster
@@ -77,20 +77,20 @@ class Dispatcher:
         self._operations = OperationRunner(store, settings, cluster, self.owner)
         self._corpora = WarmCorpora(store, settings, cluster)
         self._wake = wake or asyncio.Event()
-        self._look = asyncio.Event()  # at the nodes: something changed there
+        self._look = asyncio.Event()  # set when the nodes changed
         self._running: dict[str, _Running] = {}  # by lease token
         self._connected = False
-        self._unreachable: str | None = None  # why, since the last look at the nodes
+        self._unreachable: str | None = None  # why the cluster cannot be reached, as of the last read of the nodes
         self._spared: Collection[str] = ()  # cordoned nodes that stay in use
-        self._seen = False  # whether there was such a look
-        self._buried = False  # whether this machine's dead dispatchers have been looked for
+        self._seen = False  # whether the nodes were read at least once
+        self._reaped = False  # whether this machine's dead dispatchers have been looked for
         self._walk = Walk()
         self._other_owner: str | None = None  # of another cluster that has our cluster's name
         self._waiting = False  # whether jobs wait in the queue
-        self._strangers: Set[str] = frozenset()  # gangs of jobs that the database does not know
+        self._unknown: Set[str] = frozenset()  # gangs of jobs that the database does not know
 
     async def run(self) -> None:
-        """Dispatch until cancelled; then the leases are released, and the gangs live on."""
+        """Dispatch until cancelled. Then the leases are released, and the gangs keep running."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(_forever(self._watch_nodes, self._nodes_s, self._look), name="nodes")
@@ -106,7 +106,7 @@ class Dispatcher:
         return min(_BUSY_NODES_S, self.settings.nodes_s) if self._waiting else self.settings.nodes_s
 
     async def _watch_nodes(self) -> None:
-        """Write down the cluster's nodes, and look at the queue again when they differ."""
+        """Store the cluster's nodes, and examine the queue again if they changed."""
         try:
             if not self._connected:
                 await self.cluster.connect()
@@ -136,7 +136,7 @@ class Dispatcher:
     async def _other(
         self, tx: AsyncConnection, found: Sequence[ClusterNode], before: Sequence[Mapping[str, Any]]
     ) -> str | None:
-        """The dispatcher of another cluster under our cluster's name, if there is one: it looked lately, and knows none of our nodes."""
+        """The dispatcher of another cluster under our cluster's name, if any: it reported recently, and none of its nodes is ours."""
         row = await clusters.locked(tx, self.settings.cluster)
         if (
             row is None
@@ -151,12 +151,12 @@ class Dispatcher:
         return None if owner is not None and owner.certainly_dead else str(row["owner"])
 
     def _refuse(self, other: str | None) -> bool:
-        """Nothing of this cluster is written down while another has its name."""
+        """Whether another cluster uses this cluster's name. While it does, nothing of this cluster is stored."""
         if other is not None:
             self._seen = False
             if self._other_owner is None:
                 log.error(
-                    "%s serves another cluster under the name %r in this database; this dispatcher does nothing until that has gone: "
+                    "%s serves another cluster under the name %r in this database; this dispatcher does nothing until that one has ended: "
                     "give each cluster a name of its own in SHARDYARD_CLUSTER",
                     other,
                     self.settings.cluster,
@@ -168,8 +168,10 @@ class Dispatcher:
         if not self._seen:
             return
         if self._unreachable is None:
-            await self._bury()
-        async with self.store.read() as tx:  # one for all: this is done twice a second, beside gangs that train
+            await self._reap()
+        async with (
+            self.store.read() as tx
+        ):  # one transaction for all: this runs twice a second, beside gangs that train
             asked = await self._asked(tx)
         self._carry_to_gangs(asked)
         await self._adopt(asked.abandoned)
@@ -178,7 +180,7 @@ class Dispatcher:
         if asked.queued:
             admission = await admit(self.store, self.settings, self.owner, self._unreachable, self._walk)
         self._waiting = admission.waiting
-        if admission.untold:
+        if admission.unexplained:
             self._wake.set()
         for lease in admission.leases:
             self._look_after(lease)
@@ -200,16 +202,16 @@ class Dispatcher:
         )
 
     def _carry_to_gangs(self, asked: _Asked) -> None:
-        """End the gangs that are to end, for a cancellation or to make room; deliver what users ordered of the others."""
+        """End the gangs that must end, for a cancellation or to make room. Deliver users' orders to the others."""
         for token in asked.ending.keys() & self._running.keys():
             self._running[token].attempt.end(asked.ending[token])
         for delivery in asked.deliveries:
             if running := self._running.get(delivery.token):
                 running.attempt.deliver(delivery.gang, delivery.order)
 
-    async def _bury(self) -> None:
-        """Once: what this machine's dead dispatchers held need not wait until their leases expire."""
-        if self._buried:
+    async def _reap(self) -> None:
+        """Expire the leases of this machine's dead dispatchers. Runs once."""
+        if self._reaped:
             return
         async with self.store.read() as tx:
             owners = {*await leases.owners(tx), *await operation_rows.owners(tx)}
@@ -218,16 +220,16 @@ class Dispatcher:
             async with self.store.write() as tx:
                 await leases.release_all_of(tx, dead)
                 await operation_rows.release_all_of(tx, dead)
-        self._buried = True
+        self._reaped = True
 
     async def _adopt(self, abandoned: Sequence[str]) -> None:
-        """Take over the jobs of dispatchers that are gone; their gangs are found by name."""
+        """Take over the jobs of dispatchers that have ended. Their gangs are found by name."""
         for job_id in abandoned:
             lease = Lease(job_id, uuid4().hex, self.owner)
             async with self.store.write() as tx:
                 taken = await leases.take(tx, lease, self.settings.lease_s)
             if taken:
-                log.info("%s goes on under this dispatcher", job_id)
+                log.info("this dispatcher takes over %s", job_id)
                 self._look_after(lease)
 
     def _look_after(self, lease: Lease) -> None:
@@ -244,9 +246,9 @@ class Dispatcher:
         if isinstance(error, LeaseLost):
             log.info("%s", error)
         elif isinstance(error, DatabaseError):
-            log.warning("looking after %s ends: %s", lease.job_id, error)
-        elif error is not None:  # its lease runs out, and the job is taken up again where the database says it is
-            log.error("looking after %s failed", lease.job_id, exc_info=error)
+            log.warning("stopped managing %s: %s", lease.job_id, error)
+        elif error is not None:  # the lease expires, and the job is taken over in its stored state
+            log.error("managing %s failed", lease.job_id, exc_info=error)
 
     async def _renew(self) -> None:
         await self._operations.renew()
@@ -259,44 +261,44 @@ class Dispatcher:
             self._running[token].task.cancel()
 
     async def _grow(self) -> None:
-        """Let elastic jobs take devices that nobody else wants."""
+        """Let elastic jobs grow onto devices that no other job waits for."""
         if self._running and self._seen and self._unreachable is None:
             await self._growth.look(self.store, self.settings, self._running.keys(), self.owner)
 
     async def _look_ahead(self) -> None:
-        """Have the text of jobs that wait tokenised."""
+        """Tokenise the corpora of waiting jobs."""
         if self._waiting and self._seen and self._unreachable is None:
             await self._corpora.prepare_next()
 
     async def _sweep(self) -> None:
-        """Clear away gangs that nobody waits for: of jobs that ended or went on to another attempt, and on our own head of unknown ones."""
+        """Remove gangs without a job: of ended jobs, of earlier attempts and, on a cluster of our own, of unknown jobs."""
         if not self._connected or self._other_owner is not None:
             return
         try:
             gangs = {name: job for name in await self.cluster.gangs() if (job := job_of(name)) is not None}
-            async with self.store.read() as tx:  # after the gangs: a gang is made only after its row
+            async with self.store.read() as tx:  # read after the gangs: a gang is created only after its row
                 placed = await jobs.placements(tx, sorted({job_id for job_id, _ in gangs.values()}))
-            strangers = {name for name, (job_id, _) in gangs.items() if job_id not in placed and not self._owns_cluster}
-            self._tell_of(strangers)
+            unknown = {name for name, (job_id, _) in gangs.items() if job_id not in placed and not self._owns_cluster}
+            self._report_unknown(unknown)
             for name, (job_id, number) in gangs.items():
-                if name in strangers:
+                if name in unknown:
                     continue
                 state, attempt = placed.get(job_id, (None, None))
                 if state not in HOLDING or attempt != number:
-                    log.warning("sweeping %s, which no job waits for", name)
+                    log.warning("removing gang %s, which no job uses", name)
                     await self.cluster.close_gang(name)
         except ClusterError as error:
-            log.warning("gangs without a job could not be swept: %s", error)
+            log.warning("gangs without a job could not be removed: %s", error)
 
     @property
     def _owns_cluster(self) -> bool:
-        """Whether nobody else can have gangs there; a cluster at an address may serve a control plane with another database."""
+        """Whether only this control plane has gangs there. A cluster at an address may serve control planes with other databases."""
         return self.settings.ray_address is None
 
-    def _tell_of(self, strangers: Set[str]) -> None:
-        for name in sorted(strangers - self._strangers):
-            log.warning("%s is of a job that this database does not know; it is left alone", name)
-        self._strangers = strangers
+    def _report_unknown(self, unknown: Set[str]) -> None:
+        for name in sorted(unknown - self._unknown):
+            log.warning("gang %s is of a job that this database does not have; it is not removed", name)
+        self._unknown = unknown
 
     async def _leave(self) -> None:
         tokens = list(self._running)
@@ -311,22 +313,22 @@ class Dispatcher:
                 await leases.release(tx, tokens)
                 await clusters.leave(tx, self.owner)
         except (TimeoutError, DatabaseError) as error:  # then the leases expire
-            log.warning("the leases could not be given back: %s", error)
+            log.warning("the leases could not be released: %s", error)
 
 
 async def _forever(
     work: Callable[[], Awaitable[None]], every_s: Callable[[], float], bell: asyncio.Event | None = None
 ) -> None:
-    """Work again after so many seconds, or as soon as the bell rings."""
+    """Repeat the work after the given seconds, or as soon as `bell` is set."""
     bell, failures = bell or asyncio.Event(), FailureLog(log)
     while True:
         bell.clear()
         try:
             await work()
-        except DatabaseError:  # logged by the store; whatever it is, work goes on once it has passed
+        except DatabaseError:  # the store logged it; work continues once the database responds
             pass
-        except Exception as error:  # noqa: BLE001  (top of the dispatcher's loops)
-            failures.failed(type(error).__name__, f"the dispatcher's {work.__name__} failed; it goes on", error)
+        except Exception as error:  # an outermost loop
+            failures.failed(type(error).__name__, f"the dispatcher's {work.__name__} failed; it is repeated", error)
         else:
             for cause in failures.failing:
                 failures.works(cause, f"The dispatcher's {work.__name__} works again [{cause}].")

@@ -1,8 +1,8 @@
-"""Elastic jobs that train with fewer replicas than they may: they take more when devices for them stay free.
+"""Lets elastic jobs that train with fewer replicas than they may take more when devices stay free.
 
-Rules that it keeps: a job that waits in the queue comes first; what is free must have been so for the job's grace; a job that was placed
-a short while ago stays as it is (`forms.SETTLED`), so that devices that come and go do not have it move all the time. A gang that grows
-saves and ends like one whose layout somebody changed. Only the dispatcher that looks after a job lets it grow.
+Waiting jobs come first. Devices must have been free for the job's grace time. A job that was placed
+recently keeps its size (`elastic.SETTLED`), so that devices that come and go do not move it all the time. A gang that grows
+saves and ends as after a change of layout. Only the dispatcher that manages a job lets it grow.
 """
 
 import time
@@ -24,13 +24,13 @@ from ..store.engine import Store
 
 
 class Growth:
-    """What a dispatcher remembers of it: since when there has been room for which job, by its own clock."""
+    """A dispatcher's record of since when there has been room for each job, by its own clock."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
     async def look(self, store: Store, settings: Settings, tokens: Collection[str], actor: str) -> None:
-        """Let those of the jobs under these leases grow for which there has been room for long enough."""
+        """Let those jobs under these leases grow for which there has been room for the grace time."""
         async with store.read() as tx:
             small = [row for row in await jobs.may_grow(tx) if row["lease_token"] in tokens and elastic.larger(row)]
             wanted = bool(small) and await jobs.any_wants_devices(tx, settings.cluster)
@@ -43,7 +43,7 @@ class Growth:
 
 
 async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapping]) -> dict[str, int]:
-    """Job → the ranks that it can have beside its own, where there is room for any. First submitted, first served."""
+    """Job → the additional ranks that it can have, if any. First submitted, first served."""
     among = await fleet(tx, settings.cluster)
     machines = [machine_of(row, settings, row["id"] in among.avoided) for row in among.alive]
     held, whole = await jobs.held_ranks(tx, settings.cluster), await capacity.whole(tx, settings, settings.cluster)
@@ -52,7 +52,7 @@ async def _room(tx: AsyncConnection, settings: Settings, small: Sequence[RowMapp
 
 
 def _more(row: RowMapping) -> Waiting:
-    """The ranks that it lacks, as the queue sees a job of so many: its own places it keeps."""
+    """The job's missing ranks as a waiting job of that size. It keeps its present devices."""
     first, *others = (size - row["world_size"] for size in elastic.larger(row))
     least = min(first, *others) if others else first
     return Waiting(row["id"], first, row["tensor"], row["device"], others=tuple(others), least=least)
@@ -65,7 +65,7 @@ async def _grow(store: Store, row: RowMapping, world_size: int, actor: str) -> N
             if job is None or job["state"] != State.RUNNING or job["world_size"] != row["world_size"]:
                 return
             columns = await elastic.take(tx, job, world_size, "devices_free", actor)
-            word = Word(actor, time.time(), "reshard", f"goes on as {columns['layout']}: there are devices for it")
+            word = Word(actor, time.time(), "reshard", f"continues as {columns['layout']}: devices are free for it")
             await move(tx, job["id"], State.RUNNING, State.RESHARDING, word, token=job["lease_token"], also=columns)
     except LeaseLost:
-        return  # it ended meanwhile, or another dispatcher looks after it now
+        return  # it ended meanwhile, or another dispatcher manages it now

@@ -1,7 +1,7 @@
-"""A batch of a gang's events lands in one transaction with its cursor: each event exactly once, whichever side dies.
+"""Stores a batch of a gang's events in one transaction with its cursor: each event exactly once, whichever side dies.
 
-The transaction begins with the job's row, locked under the dispatcher's lease. What was stored before is left out by
-its number; what a dispatcher that lost its lease brings is refused as a whole.
+The transaction first locks the job's row under the dispatcher's lease. Events that were stored before are skipped by
+their number. A batch from a dispatcher that lost its lease is refused as a whole.
 """
 
 import time
@@ -64,36 +64,38 @@ _STEP_FIELDS: Final = (
 
 _RULES = Rules()
 
-#: How much of the newest step's time goes into the mean that the remaining time is told from.
+#: Weight of the newest step's time in the moving average that predicts the remaining time.
 _NEWEST = 0.1
 
 
 @dataclass(frozen=True)
 class Taken:
-    """After a batch: the job's state, the number of the last event that is stored, and whether the gang has ended."""
+    """The result of a batch: the job's state, the number of the last stored event, and whether the gang has ended."""
 
     state: State
     cursor: int
     ended: bool
 
 
-async def take_in(store: Store, lease: Lease, attempt: int, told: list[dict[str, Any]], rules: Rules = _RULES) -> Taken:
+async def take_in(
+    store: Store, lease: Lease, attempt: int, batch: list[dict[str, Any]], rules: Rules = _RULES
+) -> Taken:
     """Store a batch of events of one attempt. Raises LeaseLost when the lease is another's; then nothing is stored."""
     async with store.write() as tx:
         job = await jobs.locked(tx, lease.job_id, lease.token)
         row = await attempts.get(tx, lease.job_id, attempt)
         if job is None or row is None or job["attempt"] != attempt:
-            raise LeaseLost(f"{lease.job_id}, attempt {attempt}: another dispatcher looks after it now.")
-        fresh = sorted((event for event in told if event["seq"] > row["cursor"]), key=lambda event: int(event["seq"]))
-        batch = _Batch(tx, job, rules, int(row["cursor"]))
+            raise LeaseLost(f"{lease.job_id}, attempt {attempt}: another dispatcher manages it now.")
+        fresh = sorted((event for event in batch if event["seq"] > row["cursor"]), key=lambda event: int(event["seq"]))
+        rows = _Batch(tx, job, rules, int(row["cursor"]))
         for event in fresh:
-            await batch.add(event)
-        return await batch.store()
+            await rows.add(event)
+        return await rows.store()
 
 
 @dataclass
 class _Batch:
-    """The rows that a batch becomes. Events keep their order with the job's moves; steps and logs are gathered."""
+    """The rows of a batch. Events keep their order with the job's moves; steps and logs are collected."""
 
     tx: AsyncConnection
     job: RowMapping
@@ -118,11 +120,11 @@ class _Batch:
         self.cursor = int(event["seq"])
         kind, ts = str(event["kind"]), float(event["ts"])
         try:
-            # A trace's part is large and kept apart: its text is made storable there.
+            # A trace's part is large and stored separately: its text is made storable there.
             data = event["data"] if kind == TraceEvent.kind else storable(event["data"])
             await self._add(ts, from_json(kind, data, GANG_KINDS))
         except (KeyError, TypeError, ValueError) as error:
-            message = f"Event {self.cursor} ({kind[:32]}) cannot be understood: {error}"
+            message = f"Event {self.cursor} ({kind[:32]}) is invalid: {error}"
             self._note(ts, IncidentEvent(cause="invalid_event", message=message))
 
     async def _add(self, ts: float, event: Event) -> None:
@@ -146,7 +148,7 @@ class _Batch:
                 await self._act_on(ts, event)
 
     async def _act_on(self, ts: float, event: Event) -> None:
-        """What follows from an event that is stored as it is."""
+        """Apply the effects of an event that is stored unchanged."""
         match event:
             case IncidentEvent():
                 await checkpoint_catalogue.passed_over(self.tx, self.job["id"], event)
@@ -186,7 +188,7 @@ class _Batch:
             self._note(ts, settled)
 
     async def _move(self, to: State, word: Word) -> None:
-        """Move the job as the gang says, after the events that it told before."""
+        """Move the job as the gang reports, after the events that precede the move."""
         await self._flush_events()
         self.ended = to in FINAL
         if (reason := self._lost(to, word)) is not None:
@@ -205,7 +207,7 @@ class _Batch:
             self.state = state
 
     def _lost(self, to: State, word: Word) -> str | None:
-        """Why the attempt alone is lost, if that is what the gang says; whether the job is, its budgets decide."""
+        """Why the attempt is lost, or None. The job's budgets decide whether the job is lost too."""
         if to == State.FAILED and word.reason in MACHINES | {"exception"}:
             return word.reason
         return "gang_lost" if to == State.CANCELLED and self.state != State.CANCELLING else None
@@ -250,7 +252,7 @@ class _Batch:
         await outlines.put(self.tx, self.job["id"], asdict(outline))
 
     def _progress(self) -> dict[str, Any]:
-        """Progress as of the newest step; the remaining time from a mean of the steps' seconds that forgets slowly."""
+        """Progress as of the newest step. The remaining time comes from an exponential moving average of the steps' seconds."""
         mean = self.job["mean_step_s"]
         for row in self.steps:
             if row["step_s"] is not None:
@@ -258,17 +260,17 @@ class _Batch:
         newest = self.steps[-1]
         left = max(0, self.job["steps"] - newest["step"])
         eta_s = None if mean is None or self.state in FINAL else left * mean
-        told = {name: newest[name] for name in ("step", "loss", "tokens", "tokens_per_s")}
-        return {**told, "mean_step_s": mean, "eta_s": eta_s}
+        progress = {name: newest[name] for name in ("step", "loss", "tokens", "tokens_per_s")}
+        return {**progress, "mean_step_s": mean, "eta_s": eta_s}
 
 
 def _gap(cursor: int, seq: int) -> IncidentEvent:
-    message = f"Events {cursor + 1} to {seq - 1} of this attempt were lost on the way."
+    message = f"Events {cursor + 1} to {seq - 1} of this attempt were lost before they were stored."
     return IncidentEvent(cause="events_lost", message=message)
 
 
 def storable(value: Any) -> Any:
-    """Strict JSON that both databases keep: no NaN, no null characters, no halves of surrogate pairs."""
+    """Strict JSON that both databases accept: no NaN, no null characters, no halves of surrogate pairs."""
     if isinstance(value, str):
         return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
     if isinstance(value, dict):

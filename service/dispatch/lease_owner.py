@@ -1,7 +1,7 @@
-"""Who holds a lease: one dispatcher, told apart from every other by a random id.
+"""The owner of a lease: one dispatcher, identified by a random id.
 
-Its process can be known to be dead only where its number means the same: after the same boot, in the same PID namespace. A host's name says
-nothing of that; containers may share it.
+Its process is provably dead only where its PID has the same meaning: after the same boot, in the same PID namespace. A host's name does
+not prove that; containers may share it.
 """
 
 import os
@@ -17,7 +17,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Owner:
-    """A dispatcher: its host's name, its own id, and its process: the place that gives its number a meaning, the number, and its start.
+    """A dispatcher: its host's name, its id, and its process (boot and namespaces, PID, start time).
 
     `place` is empty where it cannot be known; `started` is in clock ticks since the boot. Text form
     `dispatcher:host:instance:place:pid:started`.
@@ -31,7 +31,7 @@ class Owner:
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        """A new one in a living process of this place. Raises ProcessLookupError."""
+        """A new owner in a live process of this boot and namespace. Raises ProcessLookupError."""
         place = _place()
         started = _started(pid) if place else 0
         if started is None:
@@ -44,7 +44,7 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> "Owner | None":
-        """None where it is not one of ours, such as an earlier version's, of whom nothing is known."""
+        """The owner of a text; None if the text has another form, such as an earlier version's."""
         kind, *rest = text.split(":")
         if kind != "dispatcher" or len(rest) != 5 or not all(number.isdecimal() for number in rest[3:]):
             return None
@@ -56,12 +56,12 @@ class Owner:
 
     @property
     def certainly_dead(self) -> bool:
-        """Only of processes of this very place this can be known."""
+        """Whether the process is dead. False for processes of another boot or namespace."""
         return bool(self.place) and self.place == _place() and _started(self.pid) != self.started
 
 
 def _place() -> str:
-    """Boot and namespaces, in which a process' number and start mean one process; empty where there is no /proc of our own."""
+    """Boot and namespaces, in which PID and start time identify a process; empty without a /proc of our own."""
     try:
         if (_PROC / "self").readlink() != Path(str(os.getpid())):  # the /proc of another PID namespace
             return ""
@@ -73,11 +73,11 @@ def _place() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """When a process started, in clock ticks since the boot; None where none of this number lives."""
+    """When a process started, in clock ticks since the boot; None if no live process has this PID."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    if fields[0] in "ZX":  # it has ended, and nobody has asked for its status yet
+    if fields[0] in "ZX":  # a zombie: it has ended, and its parent has not reaped it
         return None
-    return int(fields[19])  # `starttime`, the 22nd of proc(5); the second is the name, which may hold anything
+    return int(fields[19])  # `starttime`, the 22nd of proc(5); the second is the name, which may contain anything

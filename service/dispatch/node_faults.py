@@ -1,7 +1,7 @@
-"""A gang's incident is held against the node of the rank to blame; a node with too many of them is cordoned.
+"""Counts incidents against the node of the failed rank, and cordons a node with too many of them.
 
-Both in the transaction that stores the incident, so that each counts exactly once, and the cordon is told in the story of the job that
-brought it about.
+Both happen in the transaction that stores the incident, so that each counts exactly once and the cordon is an event of the job that
+caused it.
 """
 
 import logging
@@ -18,14 +18,14 @@ from ..store import cordons, nodes
 
 log = logging.getLogger(__name__)
 
-#: Any number, the same in every dispatcher: two of them must not cordon the same node, or both of the last two.
+#: Advisory lock id, the same in every dispatcher: two of them must not cordon the same node, or both of the last two nodes.
 _LOCK: Final = 7_382_945_104
 
 
 async def blame(
     tx: AsyncConnection, job_id: str, attempt: int, incident: IncidentEvent, limits: Limits
 ) -> CordonEvent | None:
-    """Count the incident against its node. Returns the cordon if it was one too many, else None."""
+    """Count the incident against its node. Returns the cordon if the count reached the limit, else None."""
     node, cause = incident.node, incident.cause
     if not limits.faults or node is None or cause not in INFRASTRUCTURE:
         return None

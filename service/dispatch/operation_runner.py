@@ -28,9 +28,9 @@ from ..store.leases import Lease
 
 log = logging.getLogger(__name__)
 
-#: The most tries of an operation: workers may be killed for their memory, dispatchers and nodes may die.
+#: Maximum tries of an operation: a worker may run out of memory, a dispatcher or node may die.
 TRIES: Final = 5
-#: Seconds before the next try after a trouble of the cluster or the database.
+#: Seconds before the next try after an error of the cluster or the database.
 BACK_OFF_S: Final = 5.0
 
 
@@ -43,11 +43,11 @@ class OperationRunner:
 
     @property
     def room(self) -> int:
-        """How many more operations may begin."""
+        """The number of further operations that may start."""
         return max(0, self.settings.operations_at_once - len(self._running))
 
     async def begin(self, pending: Sequence[RowMapping]) -> None:
-        """Begin these pending operations, at most as many as there is room for."""
+        """Start these pending operations, at most as many as there is room for."""
         for row in pending:
             await self._take(row["job_id"], row["id"])
 
@@ -82,16 +82,18 @@ class OperationRunner:
         await self._settle(row, outcome)
 
     async def _perform(self, row: RowMapping, node: str | None) -> Outcome:
-        if row["tries"] > TRIES:  # its dispatchers died, each time
-            return failed("operation_lost", f"It was begun {TRIES} times, and none came to its end.")
+        if row["tries"] > TRIES:  # each try's dispatcher died
+            return failed("operation_lost", f"The operation was started {TRIES} times, and no try finished.")
         try:
             async with asyncio.timeout(self.settings.operation_s):
                 return await self.cluster.perform(checkpoint_operations.task_of(row), node)
         except TimeoutError:
-            return failed("operation_timeout", f"It was not done within {self.settings.operation_s:,.0f} s.")
+            return failed(
+                "operation_timeout", f"The operation did not finish within {self.settings.operation_s:,.0f} s."
+            )
 
     async def _settle(self, row: RowMapping, outcome: Outcome) -> None:
-        """Until the database has the end, or the lease is lost."""
+        """Store the outcome, with retries, until the database has it or the lease is lost."""
         state = "failed" if outcome.error else "done"
         end: dict[str, Any] = {"state": state, "result": outcome.result, "error": outcome.error}
         while True:

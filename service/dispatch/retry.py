@@ -1,7 +1,7 @@
-"""What becomes of a job whose attempt ended without the job's end: the next attempt, or a failure that says why.
+"""Decides what follows an attempt that ended before its job: the next attempt, or a failure with a reason.
 
-A job that waits for its next attempt is `queued` and holds nothing, no devices, no lease, no place in anybody's memory: `retry_at` in
-its row is all that the wait is.
+A job that waits for its next attempt is `queued` and holds no devices, no lease and no memory in any process: only `retry_at` in
+its row represents the wait.
 """
 
 from dataclasses import replace
@@ -21,12 +21,12 @@ from ..store.dialect import unix_now
 
 
 async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_off: Backoff, reached: int = 0) -> State:
-    """Queue the job again, or fail it when its budget says so; one that was to be cancelled is cancelled.
+    """Queue the job again, or fail it if its budget is used up. A job in `cancelling` is cancelled.
 
-    `job` is its row, locked in this transaction under our lease; `reached` is a step that is told and not yet stored. Returns
+    `job` is its row, locked in this transaction under our lease; `reached` is a step that is reported but not stored. Returns
     the job's new state.
     """
-    if job["state"] == State.RESHARDING and word.reason in MACHINES:  # however its gang has ended, it was asked to
+    if job["state"] == State.RESHARDING and word.reason in MACHINES:  # it was asked to end, however it ended
         word = replace(word, reason=RESHARD, message=job["message"])
     error = await _error(tx, job) if word.reason == "exception" else None
     alike = None if error is None else await attempts.ended_by(tx, job["id"], error)
@@ -39,8 +39,8 @@ async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_of
     fault = Fault(word.reason or "lost", furthest - job["furthest"], alike)
     verdict = decide(job["id"], _spent(job), fault, back_off)
     if isinstance(verdict, Enough):
-        said = replace(word, reason=verdict.reason, message=_said(verdict.note, word.message))
-        return await _settle(tx, job, State.FAILED, said)
+        final = replace(word, reason=verdict.reason, message=_said(verdict.note, word.message))
+        return await _settle(tx, job, State.FAILED, final)
     return await _queue_again(tx, job, word, verdict, furthest)
 
 
@@ -66,10 +66,10 @@ async def _queue_again(tx: AsyncConnection, job: RowMapping, word: Word, again: 
 
 async def _error(tx: AsyncConnection, job: RowMapping) -> str | None:
     """The fingerprint of the exception that ended this attempt."""
-    told = await events.newest(tx, job["id"], "incident")
-    if told is None or told["attempt"] != job["attempt"] or told["data"].get("cause") != "exception":
+    incident = await events.newest(tx, job["id"], "incident")
+    if incident is None or incident["attempt"] != job["attempt"] or incident["data"].get("cause") != "exception":
         return None
-    return fingerprint(told["data"])
+    return fingerprint(incident["data"])
 
 
 def _spent(job: RowMapping) -> Spent:
@@ -77,7 +77,7 @@ def _spent(job: RowMapping) -> Spent:
 
 
 def _said(note: str | None, message: str | None) -> str | None:
-    """The note first: an exception's message goes on for many lines."""
+    """The note and the message; the note first, because an exception's message may have many lines."""
     if not note or not message:
         return note or message
     return f"{note[:1].upper()}{note[1:]}: {message}"

@@ -1,7 +1,7 @@
-"""The corpora of jobs that wait are tokenised while others train, so that a gang does not hold its devices while it reads text.
+"""Tokenises the corpora of waiting jobs while others train, so that a gang does not hold its devices while it reads text.
 
-Rules that it keeps: only the front of the queue, one corpus at a time, and each once; nothing waits for it, and what cannot be read here is
-told by the job itself.
+Only the front of the queue, one corpus at a time, and each corpus once. Nothing waits for it. If a corpus cannot be read here, the job
+itself reports that.
 """
 
 import json
@@ -17,16 +17,16 @@ from ..store.engine import Store
 
 log = logging.getLogger(__name__)
 
-#: So many jobs are looked ahead.
+#: Number of jobs at the front of the queue whose corpora are tokenised.
 AHEAD: Final = 10
-#: So many corpora are remembered as done; a file of one that changed is tokenised by the job.
+#: Number of corpora remembered as done. If a file changes later, the job tokenises it.
 REMEMBERED: Final = 1000
-#: What of a spec's `data` decides about its tokens.
+#: Fields of a spec's `data` on which the tokens depend.
 _TEXT: Final = ("source", "files", "field", "tokenizer")
 
 
 class WarmCorpora:
-    """Those that one dispatcher has had prepared."""
+    """The corpora that one dispatcher has prepared."""
 
     def __init__(self, store: Store, settings: Settings, cluster: Cluster) -> None:
         self.store, self.settings, self.cluster = store, settings, cluster
@@ -34,7 +34,7 @@ class WarmCorpora:
         self._known: dict[str, None] = {}  # in the order of their preparation
 
     async def prepare_next(self) -> None:
-        """Have the corpora of the next jobs prepared that were not; returns when they are."""
+        """Prepare the corpora of the next jobs that are not prepared yet. Returns when they are."""
         async with self.store.read() as tx:
             waiting = {row["id"] for row in await jobs.queued(tx, AHEAD, cluster=self.settings.cluster)}
             corpora = await jobs.corpora(tx, waiting - self._looked_at)

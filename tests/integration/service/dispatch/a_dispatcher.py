@@ -16,8 +16,8 @@ from shardyard.service.store.engine import Store  # noqa: E402
 
 
 class Telling(Dispatcher):
-    async def _bury(self) -> None:
-        await super()._bury()
+    async def _reap(self) -> None:
+        await super()._reap()
         print("looked", flush=True)
 
 

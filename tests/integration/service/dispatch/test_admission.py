@@ -123,7 +123,7 @@ async def test_every_job_that_waits_is_told_why(store: Store, settings: Settings
         await tx.execute(table.update().where(table.c.id == over.id).values(shape="cuda 64 1 0", world_size=64))
         nevers = await _queue(tx, over.id, FRONT + 50, retry_at=0.0)
     walk, looks = Walk(), 1
-    while (await admit(store, settings, "a", None, walk)).untold:
+    while (await admit(store, settings, "a", None, walk)).unexplained:
         looks += 1
     assert looks <= 10
     rows = {job.id: (job.reason, bool(job.message)) for job in await _all(store)}
