@@ -1,7 +1,7 @@
-"""The forms of an elastic job as they lie in its row: the queue chooses one by the row alone, and the row then says what it is.
+"""The forms of an elastic job as its row stores them. The queue chooses a form by the row alone, and writes it into the row.
 
-`elastic` holds them, the largest first, null of a job that has one form only; `elastic_at` is the time, by the database's clock, from
-which another is taken: of a queued job a smaller one than the row says, of a running one a larger.
+`elastic` holds the forms, largest first; it is null if the job has only one. `elastic_at` is the time, by the database's clock, from
+which another form may be taken: a smaller one for a queued job, a larger one for a running job.
 """
 
 import time
@@ -20,14 +20,14 @@ from ..spec import JobSpec, Policy
 from ..store import events, jobs
 from ..store.dialect import unix_now
 
-#: A job that was placed does not grow before so many grace times have gone by: each change costs a save and a start.
+#: Grace times for which a placed job does not grow: each change costs a save and a start.
 SETTLED: Final = 5.0
-#: The devices of a gang that has just ended are seen to be free after so many seconds at most.
+#: Seconds after which the devices of an ended gang appear free, at most.
 FREED_S: Final = 3.0
 
 
 def columns(spec: JobSpec, batch: object, forms: Sequence[Form]) -> dict[str, Any]:
-    """What a job's row says of its layout."""
+    """The columns of a job's row that describe its layout."""
     layout = spec.train.layout
     least = min((form.world_size for form in forms), default=layout.world_size)
     return {
@@ -42,7 +42,7 @@ def columns(spec: JobSpec, batch: object, forms: Sequence[Form]) -> dict[str, An
 
 
 def same(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Whether two specs ask for the same, whatever degree an elastic one has just now."""
+    """Whether two specs request the same, apart from the present data degree of an elastic job."""
     return _without_degree(before) == _without_degree(after)
 
 
@@ -54,18 +54,18 @@ def _without_degree(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def grace_s(row: RowMapping) -> float:
-    """How long the job waits for devices before it takes fewer, or more; `row` has its `spec`."""
+    """Seconds that the job waits for devices before it takes fewer, or more. `row` has its `spec`."""
     default = float(Policy.model_fields["elastic_grace_s"].default)
     return float(row["spec"].get("policy", {}).get("elastic_grace_s", default))
 
 
 def patience_s(row: RowMapping, lost: bool) -> float:
-    """How long a job that is queued again waits for as many devices as it had; its gang that `lost` some has waited already."""
+    """Seconds that a requeued job waits for as many devices as it had. If its gang `lost` devices, it has waited already."""
     return min(grace_s(row), FREED_S) if lost else grace_s(row)
 
 
 def sizes(row: RowMapping) -> list[int]:
-    """World sizes that a queued job may take now, the one it prefers first; `row` says whether it is `impatient`."""
+    """World sizes that a queued job may take now, its preferred one first. `row` has `impatient`."""
     if not row["elastic"]:
         return [row["world_size"]]
     every = [form["world_size"] for form in row["elastic"]]
@@ -73,22 +73,22 @@ def sizes(row: RowMapping) -> list[int]:
 
 
 def may_shrink(row: RowMapping) -> bool:
-    """Whether the job has a smaller form than its row says."""
+    """Whether the job has a smaller form than its present one."""
     return bool(row["elastic"]) and (smallest(row) or 0) < row["world_size"]
 
 
 def larger(row: RowMapping) -> list[int]:
-    """World sizes above the one that the row says, the largest first."""
+    """World sizes above the present one, largest first."""
     return [form["world_size"] for form in row["elastic"] or () if form["world_size"] > row["world_size"]]
 
 
 def smallest(row: RowMapping) -> int | None:
-    """The world size below which it never goes; None of a job with one form."""
+    """The job's minimum world size; None for a job with one form."""
     return min(form["world_size"] for form in row["elastic"]) if row["elastic"] else None
 
 
 async def begin(tx: AsyncConnection, job_id: str, world_size: int, actor: str) -> dict[str, Any]:
-    """What changes in the row of a queued job that starts in this size, told if it is another than its row says."""
+    """The columns that change when a queued job starts with this world size. Appends an event if the size changes."""
     row = await jobs.by_id(tx, job_id)
     assert row is not None
     settled = {"elastic_at": unix_now(tx) + SETTLED * grace_s(row)}
@@ -101,7 +101,7 @@ async def begin(tx: AsyncConnection, job_id: str, world_size: int, actor: str) -
 async def take(
     tx: AsyncConnection, row: RowMapping, world_size: int, reason: ReshardReason, actor: str
 ) -> dict[str, Any]:
-    """Tell that the job goes on in another form; returns the columns of its row that change."""
+    """Append the event of the job's change of form. Returns the columns of its row that change."""
     form = next(form for form in row["elastic"] if form["world_size"] == world_size)
     change = ReshardEvent(before=row["layout"], after=form["layout"], reason=reason)
     event = {"attempt": row["attempt"], "kind": change.kind, "ts": time.time(), "actor": actor}

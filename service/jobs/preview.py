@@ -1,4 +1,4 @@
-"""What a spec would run as: the checks of a submission, and what follows from it, without a trace in the database."""
+"""Previews a spec: the checks of a submission and the resulting layout and batch. Stores nothing."""
 
 from dataclasses import asdict
 
@@ -12,7 +12,7 @@ from .spec_warnings import warnings
 
 
 async def preview(store: Store, settings: Settings, spec: JobSpec, files: SpecFiles) -> Preview:
-    """Raises what `jobs.submit` raises of the spec."""
+    """The preview. Raises what `submit` raises for the spec."""
     row, checked = await submit.new_row(store, settings, spec, files)
     batch, train, architecture = checked.batch, spec.train, checked.architecture
     tokens = batch.global_batch * train.data.seq_len

@@ -1,6 +1,6 @@
-"""Another layout for a job that has not ended: its gang saves and ends, and the next attempt goes on from there on the new one.
+"""Changes the layout of a job that has not ended: its gang saves and ends, and the next attempt resumes on the new layout.
 
-The job's row says the new layout from the moment it is asked for, so that whatever becomes of the old gang, the next one has it.
+The job's row has the new layout as soon as it is requested, so that the next gang uses it whatever happens to the old one.
 """
 
 import time
@@ -25,14 +25,14 @@ from . import elastic, validation
 from .spec_files import SpecFiles
 from .transitions import Word, move
 
-#: A job that holds no device changes where it stands.
+#: A job in these states holds no device, and keeps its state when its layout changes.
 _RESTING = (State.QUEUED, State.PAUSED, State.RESHARDING)
 
 
 async def reshard(
     store: Store, settings: Settings, job_id: str, spec: JobSpec, actor: str, files: SpecFiles | None = None
 ) -> Job:
-    """Have the job go on as `spec`, which is its own but for the layout; harmless when repeated.
+    """Continue the job as `spec`, which differs from its own only in the layout. Harmless if repeated.
 
     Raises JobNotFound, JobEnded, InvalidLayout, TooManyRanks; then nothing is changed.
     """
@@ -50,7 +50,7 @@ async def reshard(
                     await _change(tx, before, columns | also, actor)
                 return job_of(await existing(tx, job_id))
         except StateChanged:
-            continue  # it moved between our look and our word; each time around something else made progress
+            continue  # it moved between our read and our write; each time around something else made progress
 
 
 async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any], actor: str) -> None:
@@ -62,9 +62,9 @@ async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any],
     if state in _RESTING:
         changed = await job_rows.change_state(tx, row["id"], state, None, columns)
         if changed is None:
-            raise StateChanged(f"{row['id']} is not {state} any more.")
+            raise StateChanged(f"{row['id']} is no longer {state}.")
         await events.insert(tx, event | {"job_id": row["id"], "position": changed["event_pos"]})
         return
     await events.append(tx, row["id"], [event])
-    word = Word(actor, now, "reshard", f"goes on as {columns['layout']}")
+    word = Word(actor, now, "reshard", f"continues as {columns['layout']}")
     await move(tx, row["id"], state, State.RESHARDING, word, also=columns)

@@ -1,6 +1,6 @@
-"""Where a job with a `resume_from` goes on, and whether it can, as far as that is seen from here: its checkpoint, its place in the data.
+"""Resolves and checks `resume_from` as far as the server can: the checkpoint, and its position in the data.
 
-The trainers check it in any case, and also what only they see: the checkpoint's files, and the text itself.
+The trainers repeat the checks, and also check the checkpoint's files and the text, which only they can read.
 """
 
 import stat
@@ -20,7 +20,7 @@ from ...workers.storage.uri import is_bucket
 from ..errors import CheckpointDamaged, ResumeMismatch, UnknownCheckpoint
 from ..settings import Settings
 
-#: A larger manifest, of some hundred ranks, is left to the trainers.
+#: Maximum bytes of a manifest that is read here. Only the trainers read a larger one, of some hundred ranks.
 _MAX_BYTES: Final = 8 << 20
 
 
@@ -30,33 +30,33 @@ def newest_checkpoint(where: str) -> str | None:
         found = newest(folder_at(where if is_bucket(where) else str(Path(where).expanduser().absolute())))
     except StorageError:
         raise
-    except (OSError, RuntimeError):  # a name too long, no permission; ~somebody, whom this machine does not know
+    except (OSError, RuntimeError):  # a name too long, no permission, an unknown ~user
         return None
     return None if found is None else found.where
 
 
-def resume_from_job(job_id: str, told: str | None, root: str, settings: Settings) -> str:
-    """The newest checkpoint of another job below `root`; `told` is the last that its gang told of. Raises UnknownCheckpoint."""
+def resume_from_job(job_id: str, reported: str | None, root: str, settings: Settings) -> str:
+    """The newest checkpoint of another job below `root`; `reported` is the last that its gang reported. Raises UnknownCheckpoint."""
     if settings.local_files and not is_bucket(root):
-        told = newest_checkpoint(root)
-    if told is None:
+        reported = newest_checkpoint(root)
+    if reported is None:
         raise _unknown(
             f"{job_id} has no complete checkpoint.", "Set checkpoint.every in that job, or wait for its end."
         )
-    return told
+    return reported
 
 
 def resume_from_path(path: str, settings: Settings) -> str:
-    """A checkpoint's folder, or one that holds checkpoints. Raises UnknownCheckpoint."""
+    """The checkpoint at a path: a checkpoint's folder, or one that holds checkpoints. Raises UnknownCheckpoint."""
     if is_bucket(path):
-        return path  # asked by the trainers alone: they have the credentials
+        return path  # only the trainers read it: they have the credentials
     if not path.startswith(("/", "~")):
         raise _unknown(
             f"{path!r} is neither a job nor an absolute path.",
             "Name a job by id or name (`shardyard list`), or an absolute path.",
         )
     if not settings.local_files:
-        return path  # seen by the trainers only
+        return path  # only the trainers see it
     found = newest_checkpoint(path)
     if found is None:
         raise _unknown(
@@ -66,12 +66,12 @@ def resume_from_path(path: str, settings: Settings) -> str:
 
 
 def check_resumed(train: TrainSpec, resume: str, source: TrainSpec | None, local_files: bool) -> None:
-    """`resume` is the checkpoint, `source` the spec of the job that saved it, where a job was named. Raises ResumeMismatch,
+    """Check that the job can resume from `resume`, a checkpoint of a job with the spec `source` (None if unknown). Raises ResumeMismatch,
     CheckpointDamaged."""
     manifest = _manifest(resume) if local_files and not is_bucket(resume) else None
     if manifest is not None and manifest.step >= train.steps:
         raise ResumeMismatch(
-            f"the checkpoint is of step {manifest.step}, and steps go on counting: {train.steps} leaves nothing to do.",
+            f"the checkpoint is of step {manifest.step}, and step numbers continue from there: {train.steps} steps leave nothing to do.",
             field="train.steps",
             remedy=f"Set it to more than {manifest.step}.",
         )
@@ -85,7 +85,7 @@ def check_resumed(train: TrainSpec, resume: str, source: TrainSpec | None, local
 
 
 def _manifest(where: str) -> Manifest | None:
-    """A checkpoint's manifest; None where there is none to be seen from here, or it is too large. Raises CheckpointDamaged."""
+    """A checkpoint's manifest; None if it cannot be seen from here or is too large. Raises CheckpointDamaged."""
     folder = folder_at(where)
     try:
         file = Path(where, MANIFEST).stat()
@@ -97,7 +97,11 @@ def _manifest(where: str) -> Manifest | None:
     if isinstance(why, Manifest):
         return why
     older = next((each for each in _before(folder) if isinstance(_damage(each), Manifest)), None)
-    instead = f"Go on from the one before: {older}" if older else "Go on from another one, or leave resume_from out."
+    instead = (
+        f"Resume from the checkpoint before it: {older}"
+        if older
+        else "Resume from another checkpoint, or leave resume_from out."
+    )
     raise CheckpointDamaged(why, field="train.resume_from", remedy=instead)
 
 

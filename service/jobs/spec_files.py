@@ -1,7 +1,7 @@
-"""Looking at the files that a spec names, without waiting for them: in threads of its own, a few at a time, up to a time limit.
+"""Checks the files that a spec names without blocking the event loop: in threads, a few specs at a time, up to a time limit.
 
-What blocks inside the operating system, as a file system that does not answer, cannot be ended from here. It holds up other specs with
-files at the most: no other request, and not the end of the process, which leaves such threads behind.
+A call that blocks in the operating system, such as on an unresponsive file system, cannot be interrupted. It delays other specs with
+files, but no other request, and not the end of the process, because the threads are daemons.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from ..errors import (
 
 T = TypeVar("T")
 
-#: Specs whose files are looked at at once, and that may wait for that.
+#: Specs whose files are checked at once, and specs that may wait for that.
 AT_ONCE: Final = 3
 WAITING: Final = 32
-#: Seconds until a spec is refused, waiting for its turn included.
+#: Seconds until a spec is refused, including the wait for its turn.
 LIMIT_S: Final = 10.0
-#: Seconds for the walks through folders of one spec, so that they end before.
+#: Seconds for the folder walks of one spec, so that they end before that.
 WALK_S: Final = 8.0
 
 _BY_CODE: Final[dict[str, type[ShardyardError]]] = {
@@ -48,7 +48,7 @@ _BY_CODE: Final[dict[str, type[ShardyardError]]] = {
 
 
 class SpecFiles:
-    """The threads of one process that look at files."""
+    """The threads of one process that check files."""
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
@@ -56,19 +56,19 @@ class SpecFiles:
         self._waiting = 0
 
     async def look(self, work: Callable[[float], T]) -> T:
-        """What `work` returns or raises, given the time (`time.monotonic`) until which it may walk through folders.
+        """Run `work` with the deadline (`time.monotonic`) of its folder walks. Returns and raises as `work`.
 
         Raises FilesTooSlow after the time limit, or where too many wait; `work` then ends when it can.
         """
         if self._waiting == WAITING:
-            raise FilesTooSlow(f"The files of {WAITING} other specs wait to be looked at.")
+            raise FilesTooSlow(f"The files of {WAITING} other specs are waiting to be checked.")
         try:
             async with asyncio.timeout(self._limit_s):
                 await self._turn()
                 return await self._begun(work)
         except TimeoutError:
             raise FilesTooSlow(
-                f"The files that the spec names could not be looked at in {self._limit_s:g} s."
+                f"The files that the spec names could not be checked within {self._limit_s:g} s."
             ) from None
 
     async def _turn(self) -> None:
@@ -79,7 +79,7 @@ class SpecFiles:
             self._waiting -= 1
 
     def _begun(self, work: Callable[[float], T]) -> "asyncio.Future[T]":
-        """The work's result to come. The turn ends with the work, however long it takes."""
+        """The future of the work's result. The turn ends when the work ends."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
 
@@ -95,7 +95,7 @@ class SpecFiles:
             except Exception as error:  # noqa: BLE001  (top of a thread: the caller's future gets it)
                 failed = error
                 settle = lambda: result.set_exception(failed)  # noqa: E731
-            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop has closed: no caller waits
                 loop.call_soon_threadsafe(end, settle)
 
         threading.Thread(target=run, name="files of a spec", daemon=True).start()
@@ -103,10 +103,10 @@ class SpecFiles:
 
 
 def refusal(error: DataError) -> ShardyardError:
-    """What the service says of files that trainers could not use."""
+    """The service's error for files that trainers could not use."""
     return _BY_CODE.get(error.code, InvalidSpec)(error.message, field=f"train.{error.field}", remedy=error.remedy)
 
 
 def unfit(error: UnfitFile, field: str) -> ShardyardError:
-    """What the service says of a file that is none, named by `field`."""
+    """The service's error for a path that is not a file, named by `field`."""
     return _BY_CODE[error.code](error.message, field=field, remedy=error.remedy)

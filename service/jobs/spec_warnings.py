@@ -1,4 +1,4 @@
-"""Options of a spec that have no effect: the job runs, though hardly as its author meant."""
+"""Finds options of a spec that have no effect, although the job runs."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from ..schemas.problem import FieldError
 
 
 def warnings(train: TrainSpec) -> list[FieldError]:
-    """One for each such option, by field and with a remedy."""
+    """One finding for each option without effect, with its field and a remedy."""
     found = (*_schedule(train), *_layout(train), *_rhythms(train))
     return [FieldError(field=f"train.{field}", message=message, remedy=remedy) for field, message, remedy in found]
 
@@ -18,26 +18,30 @@ _Found = Iterator[tuple[str, str, str]]
 def _schedule(train: TrainSpec) -> _Found:
     schedule, steps = train.schedule, train.steps
     if schedule.warmup >= steps > 1:
-        told = f"The warm-up of {schedule.warmup} steps is as long as the run of {steps}"
-        said = told if schedule.warmup == steps else told.replace("as long as", "longer than")
+        longer = "as long as" if schedule.warmup == steps else "longer than"
+        message = f"The warm-up of {schedule.warmup} steps is {longer} the run of {steps}"
         never = "" if schedule.warmup == steps else " and the peak learning rate is never reached"
-        yield "schedule.warmup", f"{said}: the rate only rises{never}.", f"Use less than {steps}, or more steps."
+        yield "schedule.warmup", f"{message}: the rate only rises{never}.", f"Use less than {steps}, or more steps."
     if schedule.name == "constant" and schedule.min_ratio != type(schedule).model_fields["min_ratio"].default:
-        yield "schedule.min_ratio", "A constant schedule ignores it.", "Leave it out, or use cosine or linear."
+        yield (
+            "schedule.min_ratio",
+            "A constant schedule ignores min_ratio.",
+            "Leave min_ratio out, or use cosine or linear.",
+        )
 
 
 def _layout(train: TrainSpec) -> _Found:
     layout = train.layout
     if layout.pipeline == 1 and layout.schedule != type(layout).model_fields["schedule"].default:
-        told = f"{layout.schedule} has no effect without a pipeline."
-        yield "layout.schedule", told, "Set layout.pipeline to 2 or more, or leave it out."
+        message = f"{layout.schedule} has no effect without a pipeline."
+        yield "layout.schedule", message, "Set layout.pipeline to 2 or more, or leave layout.schedule out."
 
 
 def _rhythms(train: TrainSpec) -> _Found:
     every = (
-        ("eval.every", train.eval.every, "validation is at the end alone"),
+        ("eval.every", train.eval.every, "validation happens only at the end"),
         ("checkpoint.every", train.checkpoint.every, "nothing is saved before the end"),
-        ("snapshot.every", train.snapshot.every, "there is never one"),
+        ("snapshot.every", train.snapshot.every, "no snapshot is ever taken"),
     )
     for field, steps, so in every:
         if steps is not None and steps > train.steps:

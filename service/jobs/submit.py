@@ -35,7 +35,7 @@ async def submit(
     actor: str,
     files: SpecFiles | None = None,
 ) -> tuple[Job, bool]:
-    """Check the spec against layout, files and cluster, and store it as `queued`. `files`: this process' look at files.
+    """Check the spec against layout, files and cluster, and store it as `queued`. `files`: this process's file checks.
 
     False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile, NotAFile,
     FileTooLarge, TooManyFiles, FilesTooSlow, EmptyCorpus, TooManyRanks, UnknownCheckpoint, CheckpointGone, CheckpointDamaged,
@@ -74,7 +74,7 @@ def _replayed(row: RowMapping, body_hash: str) -> Job:
 async def new_row(
     store: Store, settings: Settings, spec: JobSpec, files: SpecFiles
 ) -> tuple[dict[str, Any], validation.Checked]:
-    """The checked spec as a row of `jobs` that is not stored yet, and what was found. Raises as `submit` does of the spec."""
+    """The checked spec as a row of `jobs` that is not stored yet, and the warnings. Raises what `submit` raises for the spec."""
     _refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
     validation.check_paths(spec.train)
     checked = await validation.check(spec, settings, files)
@@ -106,7 +106,7 @@ async def new_row(
 
 
 def _refuse_null_characters(value: Any, field: str = "") -> None:
-    """Neither databases nor file systems keep them. `value` is the spec as plain JSON."""
+    """Raise InvalidSpec for null characters, which neither databases nor file systems accept. `value` is the spec as plain JSON."""
     if isinstance(value, str) and "\0" in value:
         raise InvalidSpec("The text holds a null character.", field=field, remedy="Remove it.")
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -116,7 +116,7 @@ def _refuse_null_characters(value: Any, field: str = "") -> None:
 
 
 def _resume(settings: Settings, train: TrainSpec, source: RowMapping | None) -> str | None:
-    """The checkpoint that is meant by `resume_from`, of which `source` is the job of that id or name."""
+    """The checkpoint that `resume_from` names. `source` is the job of that id or name, if there is one."""
     if train.resume_from is None:
         return None
     saved_by = None if source is None else TrainSpec.model_validate(source["spec"]["train"])
@@ -130,16 +130,16 @@ def _resume(settings: Settings, train: TrainSpec, source: RowMapping | None) -> 
 
 
 async def cancel(store: Store, job_id: str, actor: str) -> Job:
-    """Ask for the job's end; harmless when repeated. Raises JobNotFound, or JobEnded when it succeeded or failed."""
+    """Cancel the job. Harmless if repeated. Raises JobNotFound, or JobEnded if it succeeded or failed."""
     while True:
         try:
             async with store.write() as tx:
                 state = State((await existing(tx, job_id))["state"])
                 if state in (State.SUCCEEDED, State.FAILED):
-                    raise JobEnded(f"{job_id} has {state} already.", remedy="Nothing is left to cancel.")
+                    raise JobEnded(f"{job_id} has {state} already.", remedy="An ended job cannot be cancelled.")
                 if state not in (State.CANCELLING, State.CANCELLED):
                     to = State.CANCELLED if state in (State.QUEUED, State.PAUSED) else State.CANCELLING
                     await move(tx, job_id, state, to, Word(actor, time.time(), "cancelled_by_user"))
                 return job_of(await existing(tx, job_id))
         except StateChanged:
-            continue  # it moved between our look and our word; each time around something else made progress
+            continue  # it moved between our read and our write; each time around something else made progress

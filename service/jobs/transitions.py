@@ -10,13 +10,13 @@ from ..errors import IllegalMove, LeaseLost, StateChanged
 from ..states import FINAL, MOVES, State
 from ..store import events, jobs
 
-#: What a healthy job passes through; a gang that tells a later one has passed the ones before.
+#: The states of a healthy job in order. A gang that reports a later state has passed the ones before.
 _FORWARD = (State.PLACING, State.STARTING, State.RUNNING)
 
 
 @dataclass(frozen=True)
 class Word:
-    """Who says that a job moves, when (unix seconds), and why: a stable code and a message for people."""
+    """The actor, time (unix seconds) and reason of a move: a stable code and a human-readable message."""
 
     actor: str
     now: float
@@ -48,14 +48,16 @@ async def move(
         values |= {"finished_at": word.now, "eta_s": None}
     row = await jobs.change_state(tx, job_id, before, token, values)
     if row is None:
-        raise (StateChanged if token is None else LeaseLost)(f"{job_id} is not {before} any more, or not ours.")
+        raise (StateChanged if token is None else LeaseLost)(
+            f"{job_id} is no longer {before}, or this dispatcher's lease has expired."
+        )
     event = StateEvent(state=to, reason=word.reason, message=word.message, attempt=row["attempt"])
     where = {"job_id": job_id, "position": row["event_pos"], "attempt": row["attempt"]}
     await events.insert(tx, {**where, "kind": event.kind, "ts": word.now, "actor": word.actor, "data": to_json(event)})
 
 
 def route(before: State, to: State) -> list[State]:
-    """The moves by which a gang's word that the job is `to` becomes true; empty when that is old news, or too late."""
+    """The moves from `before` to the state `to` that a gang reports; empty if the report is outdated."""
     if to in MOVES[before]:
         return [to]
     if before not in _FORWARD or to == before:

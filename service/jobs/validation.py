@@ -1,4 +1,4 @@
-"""What can be refused before anything is stored: layout, files, checkpoint, and more ranks than there can ever be."""
+"""Checks before anything is stored: layout, files, checkpoint, and whether the ranks can ever fit."""
 
 import tempfile
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ from ..settings import Settings
 from ..spec import JobSpec
 from .spec_files import SpecFiles, refusal, unfit
 
-#: Fewer bytes than Python's own sources have.
+#: A lower bound of the bytes of Python's own sources.
 _STDLIB_BYTES: Final = 4_000_000
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The batch maths of a spec that can run and, of an elastic job, the forms that it may take.
+    """The batch size calculation of a spec that can run and, for an elastic job, its forms.
 
     `architecture`: None where it cannot be known from here, of a module of the user's own or files that only the trainers see.
     """
@@ -40,7 +40,7 @@ class Checked:
 
 
 async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
-    """What follows from a spec that can run. Raises InvalidLayout, InvalidSpec, and of its files what `SpecFiles` does."""
+    """The checked batch and forms of a spec. Raises InvalidLayout, InvalidSpec, and for its files what `SpecFiles` raises."""
     if spec.train.precision.compute == "fp8" and spec.device == "cpu":
         raise InvalidSpec(
             "fp8 needs GPUs, and this job asks for CPUs.",
@@ -55,7 +55,7 @@ async def check(spec: JobSpec, settings: Settings, files: SpecFiles) -> Checked:
 
 
 def check_layout(train: TrainSpec, vocab: int | None, unseen: bool = False) -> Checked:
-    """`vocab` None: the tokenizer cannot be seen from here. `unseen`: nor the model's numbers, such as those in files of its own."""
+    """`vocab` is None if the server cannot read the tokenizer. `unseen`: nor can it read the model's sizes."""
     if vocab is not None:
         _check_vocab(train, vocab)
     try:
@@ -75,7 +75,7 @@ def _check_vocab(train: TrainSpec, tokens: int) -> None:
 
 
 def check_paths(train: TrainSpec) -> None:
-    """Raises InvalidSpec for a relative path: the server has no folder from which it could count."""
+    """Raise InvalidSpec for a relative path: the server has no working folder for it."""
     data, model = train.data, train.model
     tokenizer = None if data.tokenizer == "bytes" else data.tokenizer
     named = [("model.code", model.code), ("model.from", model.from_), ("data.tokenizer", tokenizer)]
@@ -87,14 +87,14 @@ def check_paths(train: TrainSpec) -> None:
         known = ("/",) if field == "checkpoint.uri" else ("/", "~")
         if path is not None and not is_bucket(path) and not path.startswith(known):
             raise InvalidSpec(
-                f"{path[:200]!r} is a relative path, and the server knows no folder from which it counts.",
+                f"{path[:200]!r} is a relative path, and the server has no folder to resolve it against.",
                 field=f"train.{field}",
-                remedy="Write an absolute path. In a file that the command line submits, it counts from the file's folder.",
+                remedy="Write an absolute path. The command line resolves relative paths in a spec file against the file's folder.",
             )
 
 
 def _check_files(train: TrainSpec, until: float) -> Checked:
-    """Look at every file that the spec names."""
+    """Check every file that the spec names."""
     _check_writable(train.checkpoint.uri)
     code, model = train.model.code, train.model.from_
     if code is not None and not _exists(code):
@@ -120,7 +120,7 @@ def _check_files(train: TrainSpec, until: float) -> Checked:
         raise InvalidSpec(error.message, field=f"train.{error.field}", remedy=error.remedy) from None
     except DataError as error:
         raise refusal(error) from None
-    except RuntimeError as error:  # ~somebody, whom this machine does not know
+    except RuntimeError as error:  # an unknown ~user
         raise MissingFile(f"{error}", field="train.data", remedy="Write the path without ~.") from None
 
 
@@ -131,7 +131,7 @@ def _is_measured(data: DataSpec) -> bool:
 
 
 def _check_writable(where: str | None) -> None:
-    """Raises InvalidSpec where no file can be made in the folder, or in that in which it would be made."""
+    """Raise InvalidSpec if no file can be created in the folder, or in the parent where it would be created."""
     if where is None or is_bucket(where):
         return
     folder = Path(where)
@@ -143,12 +143,12 @@ def _check_writable(where: str | None) -> None:
         raise InvalidSpec(
             f"{where} cannot be written: {error.strerror}.",
             field="train.checkpoint.uri",
-            remedy="Name a folder in which jobs may write, or leave it out: then they lie where the server says.",
+            remedy="Name a folder in which jobs may write, or leave it out to use the server's folder.",
         ) from None
 
 
 def _check_config(path: Path) -> None:
-    """Refuse what is no file, by its own code; whether it is there and can be read is said with what it holds."""
+    """Refuse what is not a file, with its own code. Whether it exists and can be read is checked with its content."""
     try:
         regular_files.opened(path).close()
     except regular_files.UnfitFile as error:
@@ -160,12 +160,12 @@ def _check_config(path: Path) -> None:
 def _exists(path: str) -> bool:
     try:
         return Path(path).expanduser().exists()
-    except (OSError, RuntimeError):  # a name too long; ~somebody, whom this machine does not know
+    except (OSError, RuntimeError):  # a name too long; an unknown ~user
         return False
 
 
 def check_ranks(spec: JobSpec, checked: Checked, clusters: Sequence[queue.Inventory]) -> None:
-    """Raises TooManyRanks when the job can never fit on any of them, in its smallest form; while nothing is known of one, anything may."""
+    """Raise TooManyRanks if the job's smallest form can never fit on any cluster. An unknown cluster fits every job."""
     layout, spares = spec.train.layout, spec.policy.spares
     least = min((form.world_size for form in checked.forms), default=layout.world_size)
     waiting = queue.Waiting("", least, layout.tensor, spec.device, spares)
@@ -176,21 +176,21 @@ def check_ranks(spec: JobSpec, checked: Checked, clusters: Sequence[queue.Invent
             raise _no_gpus(spec, never)
         fits = any(queue.impossible(replace(waiting, spares=0), cluster) is None for cluster in clusters)
         field, smaller = ("policy.spares", "fewer spares") if fits else ("train.layout", "smaller degrees of layout")
-        remedy = f"Use {smaller}, add nodes, or say in SHARDYARD_CAPACITY what the cluster is to have."
+        remedy = f"Use {smaller}, add nodes, or set SHARDYARD_CAPACITY to what the cluster will have."
         raise TooManyRanks(never, field=field, remedy=remedy)
 
 
 def _no_gpus(spec: JobSpec, never: str) -> TooManyRanks:
-    """Of a job that asks for GPUs and could run on CPUs."""
-    more = "Or add nodes with GPUs, or say in SHARDYARD_CAPACITY which the cluster is to have."
+    """The error for a job that asks for GPUs and could run on CPUs."""
+    more = "Or add nodes with GPUs, or set SHARDYARD_CAPACITY to what the cluster will have."
     if spec.train.precision.compute == "fp8":
         return TooManyRanks(never, field="train.precision", remedy=f"Use bf16: fp8 needs GPUs. {more}")
-    auto = "Use auto: then it runs on CPUs as long as there are too few GPUs."
+    auto = "Use auto: then the job runs on CPUs while there are too few GPUs."
     return TooManyRanks(never, field="resources.device", remedy=f"{auto} {more}")
 
 
 def check_storage(train: TrainSpec) -> None:
-    """Raises InvalidSpec where checkpoints could not be written or read for want of a library."""
+    """Raise InvalidSpec if a library for writing or reading the checkpoints is missing."""
     for field, where in (("checkpoint.uri", train.checkpoint.uri), ("resume_from", train.resume_from)):
         try:
             refuse_unreachable(where or "")

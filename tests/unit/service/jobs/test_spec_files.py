@@ -58,7 +58,7 @@ async def test_only_so_many_wait(blocked: threading.Event, monkeypatch: pytest.M
     files = SpecFiles()
     looks = [asyncio.create_task(files.look(lambda _: blocked.wait())) for _ in range(spec_files.AT_ONCE + 2)]
     await asyncio.sleep(0)
-    with pytest.raises(FilesTooSlow, match="wait to be looked at"):
+    with pytest.raises(FilesTooSlow, match="are waiting to be checked"):
         await files.look(lambda _: 1)
     blocked.set()
     assert all(await asyncio.gather(*looks))

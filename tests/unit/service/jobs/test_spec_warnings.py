@@ -19,9 +19,9 @@ def spec(**fields: Any) -> TrainSpec:
         ({"schedule": {"warmup": 10}}, "train.schedule.warmup", "as long as the run of 10"),
         ({"schedule": {"name": "constant", "min_ratio": 0.5}}, "train.schedule.min_ratio", "ignores"),
         ({"layout": {"schedule": "zbv"}}, "train.layout.schedule", "without a pipeline"),
-        ({"eval": {"every": 11}}, "train.eval.every", "at the end alone"),
+        ({"eval": {"every": 11}}, "train.eval.every", "only at the end"),
         ({"checkpoint": {"every": 11}}, "train.checkpoint.every", "before the end"),
-        ({"snapshot": {"every": 11}}, "train.snapshot.every", "never one"),
+        ({"snapshot": {"every": 11}}, "train.snapshot.every", "no snapshot"),
     ],
 )
 def test_what_has_no_effect(fields: dict[str, Any], field: str, says: str) -> None:
