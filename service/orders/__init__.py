@@ -1,1 +1,1 @@
-"""What users ask of running jobs: faults, traces, checkpoint operations."""
+"""Users' requests to stored jobs: faults, traces, checkpoint operations."""

@@ -1,7 +1,7 @@
 """Checkpoint operations on request: stored as orders, run by a dispatcher (`operation_runner.py`), settled once.
 
 The state of the job does not matter: ended jobs keep their checkpoints. A request for what an open operation does returns that operation,
-so that no two tasks write one folder. Operations append no events, because the story of an ended job is over.
+so that no two tasks write one folder. Operations append no events, because an ended job receives no further events.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ DTYPE: Final = "fp32"
 
 @dataclass(frozen=True)
 class OperationRequest:
-    """What to do with the checkpoint at place `n` of the job's story; `dtype` of an export's weights."""
+    """The operation on the checkpoint of event `n`; `dtype` is the type of an export's weights."""
 
     kind: Kind
     n: int
@@ -62,14 +62,14 @@ async def _prepare(tx: AsyncConnection, job: RowMapping, request: OperationReque
             return row
     if len(open_ones) >= MOST_OPEN:
         message = f"{len(open_ones)} operations of {job['id']} are pending or running."
-        raise TooManyOperations(message, field="job", remedy="Ask again when some of them have ended.")
+        raise TooManyOperations(message, field="job", remedy="Repeat the request when some of them have ended.")
     return columns
 
 
 async def _columns(tx: AsyncConnection, job: RowMapping, request: OperationRequest) -> dict[str, Any]:
     event = await events.at(tx, job["id"], request.n)
     if event is None or event["kind"] != "checkpoint":
-        remedy = f"See which there are, each with its n: GET /v1/jobs/{job['id']}/checkpoints"
+        remedy = f"List the checkpoints, each with its n: GET /v1/jobs/{job['id']}/checkpoints"
         raise CheckpointNotFound(f"{job['id']} reported no checkpoint {request.n}.", field="n", remedy=remedy)
     step, path = int(event["data"]["step"]), str(event["data"]["path"])
     await checkpoint_catalogue.refuse_unusable(tx, job["id"], step, "n")
@@ -80,13 +80,13 @@ async def _columns(tx: AsyncConnection, job: RowMapping, request: OperationReque
 
 
 def _out(path: str, step: int, dtype: str) -> str:
-    """Beside the checkpoint, where a job that has `checkpoint.export` writes its own; of another type, in a folder of its own."""
+    """The export's folder beside the checkpoint, as of `checkpoint.export`. Each further dtype has its own folder."""
     suffix = "" if dtype == DTYPE else f"-{dtype}"
     return below(path.rpartition("/")[0], f"export-{step:08d}{suffix}")
 
 
 def _refuse_underway(job: RowMapping, step: int) -> None:
-    """Two writers of one folder in a bucket would mix."""
+    """Raise ExportUnderway if the job itself writes this folder: two writers of one folder in a bucket would mix."""
     train = TrainSpec.model_validate(job["spec"]["train"])
     if train.checkpoint.export and step == train.steps and State(job["state"]) not in FINAL:
         message = f"{job['id']} exports step {step} itself (checkpoint.export), before it ends."
@@ -94,7 +94,7 @@ def _refuse_underway(job: RowMapping, step: int) -> None:
 
 
 def task_of(row: RowMapping) -> GangOperation:
-    """What the cluster is to do."""
+    """The operation as the cluster's task."""
     return GangOperation(row["id"], row["kind"], row["path"], row["out"], row["dtype"])
 
 

@@ -54,13 +54,15 @@ def _with_defaults(request: FaultRequest) -> FaultRequest:
 async def _prepare(_tx: AsyncConnection, job: RowMapping, request: FaultRequest) -> dict[str, Any]:
     if job["state"] != State.RUNNING:
         remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
-        raise JobNotRunning(f"{job['id']} is {job['state']}; a fault strikes running jobs.", remedy=remedy)
+        raise JobNotRunning(
+            f"{job['id']} is {job['state']}; faults can be injected only into running jobs.", remedy=remedy
+        )
     _check_rank(request, job["world_size"])
     for name in ("delay_ms", "duration_s"):
         if getattr(request, name) is not None and request.kind != "slow-rank":
             raise InvalidFault(f"{request.kind} has no {name}.", field=name, remedy="Leave it out, or use slow-rank.")
     if request.kind == "corrupt-checkpoint" and job["checkpoint"] is None:
-        remedy = "Wait for its first: see train.checkpoint.every."
+        remedy = "Wait for the job's first checkpoint: see train.checkpoint.every."
         raise InvalidFault(f"{job['id']} has no checkpoint yet.", field="kind", remedy=remedy)
     return {"attempt": job["attempt"]}
 
@@ -69,7 +71,7 @@ def _check_rank(request: FaultRequest, world_size: int) -> None:
     ranks = f"0 to {world_size - 1}" if world_size > 1 else "0"
     if request.kind not in OF_A_RANK:
         if request.rank is not None:
-            raise InvalidFault(f"{request.kind} is not of one rank.", field="rank", remedy="Leave it out.")
+            raise InvalidFault(f"{request.kind} does not apply to a single rank.", field="rank", remedy="Leave it out.")
     elif request.rank is None:
         raise InvalidFault(f"{request.kind} needs a rank.", field="rank", remedy=f"Name one: {ranks}.")
     elif not 0 <= request.rank < world_size:
@@ -92,7 +94,7 @@ async def settle(tx: AsyncConnection, job_id: str, event: FaultEvent, ts: float)
 
 
 async def settle_all(tx: AsyncConnection, job: RowMapping, word: Word) -> None:
-    """Settle what is open when an attempt ends, as missed. Call only with the job's row locked."""
+    """Settle the open faults of an ended attempt as missed. Call only with the job's row locked."""
     message = "the attempt ended before the gang reported this fault"
     await order_frame.settle_all(tx, faults, job, word, {}, lambda row: _event(row, False, message, None))
 

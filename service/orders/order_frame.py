@@ -1,7 +1,7 @@
-"""What orders of every kind have in common: one idempotency key is one order, an order is settled once, pages are by id.
+"""The rules that all kinds of orders share: one idempotency key is one order, an order is settled once, pages are by id.
 
-An order is what a user requests of a stored job: a fault, a trace, an operation on a checkpoint. Its row is created, settled and
-forgotten only while the job's row is locked.
+An order is a user's request to a stored job: a fault, a trace, an operation on a checkpoint. Its row is created, settled and
+deleted only while the job's row is locked.
 """
 
 import time
@@ -126,7 +126,7 @@ async def settle_all(
     values: Mapping[str, Any],
     event: Callable[[RowMapping], FaultEvent | TraceFinishedEvent],
 ) -> None:
-    """Settle what is open when an attempt ends, with an event for each order. Call only with the job's row locked."""
+    """Settle the open orders of an ended attempt, with an event for each. Call only with the job's row locked."""
     rows = await orders.settle_all(tx, table, job["id"], {"settled_at": word.now, **values})
     same = {"attempt": job["attempt"], "ts": word.now, "actor": word.actor}
     reported = [event(row) for row in rows]

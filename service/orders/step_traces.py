@@ -1,6 +1,6 @@
 """Traces of steps on request: stored as orders, delivered to the gang by its job's dispatcher, settled once, by the event that ends them.
 
-A trace is of the attempt that runs when it is requested. If that attempt ends first, the trace has failed. A job has one open trace at a
+A trace is of the attempt that runs when it is requested. If that attempt ends first, the trace fails. A job has one open trace at a
 time, and keeps its newest ones. The spans that ranks report are large: they are stored part by part (`trace_spans.py`), never as an event.
 """
 
@@ -51,7 +51,7 @@ async def create(store: Store, job: str, steps: int, key: str | None, actor: str
 async def _prepare(tx: AsyncConnection, job: RowMapping, _request: TraceRequest) -> dict[str, Any]:
     if job["state"] != State.RUNNING:
         remedy = "Wait until it runs: shardyard watch JOB" if job["finished_at"] is None else "Submit it again."
-        message = f"{job['id']} is {job['state']}; steps are traced while a job runs."
+        message = f"{job['id']} is {job['state']}; only running jobs can be traced."
         raise JobNotRunning(message, field="job", remedy=remedy)
     for row in await orders.open_of(tx, traces, job["id"]):
         remedy = "Wait for its end: shardyard trace JOB --list"
@@ -69,7 +69,7 @@ def _message(row: RowMapping) -> GangTrace:
 
 
 async def keep(tx: AsyncConnection, job_id: str, event: TraceEvent) -> None:
-    """Store what a rank reports of a step, where its trace is open. Call only with the job's row locked.
+    """Store a rank's part of a step if its trace is open. Call only with the job's row locked.
 
     Raises ValueError for a number that is not finite or out of range, or an unknown action; then nothing is stored.
     """
@@ -93,7 +93,7 @@ async def settle(tx: AsyncConnection, job_id: str, event: TraceFinishedEvent, ts
 
 
 async def settle_all(tx: AsyncConnection, job: RowMapping, word: Word) -> None:
-    """Settle what is open when an attempt ends, as failed. Call only with the job's row locked."""
+    """Settle the open traces of an ended attempt as failed. Call only with the job's row locked."""
     outcome = {"state": "failed", "message": "the attempt ended before its ranks reported all steps"}
     await order_frame.settle_all(tx, traces, job, word, outcome, _event)
 
@@ -120,7 +120,7 @@ async def one(tx: AsyncConnection, job: str, trace: str) -> tuple[Trace, int]:
     """A trace of a job (id or name), and the job's world size. Raises JobNotFound, TraceNotFound."""
     found, row = await order_frame.find(tx, _KIND, job, trace)
     if row is None:
-        remedy = f"A job keeps its newest {KEPT}; see which there are with: shardyard trace JOB --list"
+        remedy = f"A job keeps its newest {KEPT}; list them with: shardyard trace JOB --list"
         raise TraceNotFound(f"{found['id']} has no trace {trace[:80]!r}.", field="trace", remedy=remedy)
     return await _record(tx, found, row), found["world_size"]
 
