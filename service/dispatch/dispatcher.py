@@ -327,7 +327,7 @@ async def _forever(
             await work()
         except DatabaseError:  # the store logged it; work continues once the database responds
             pass
-        except Exception as error:  # an outermost loop
+        except Exception as error:  # noqa: BLE001  # an outermost loop
             failures.failed(type(error).__name__, f"the dispatcher's {work.__name__} failed; it is repeated", error)
         else:
             for cause in failures.failing:
