@@ -196,7 +196,7 @@ class Snapshots:
     def _write(self, fd: int, step: int, facts: dict[str, Any], ready: Any) -> float:
         """Copy everything and seal; returns the seconds of processor time that it took."""
         began = time.thread_time()
-        text = json.dumps(facts | {"shards": _table(self._shards)}).encode()
+        text = json.dumps(facts | {"pieces": _table(self._shards)}).encode()
         start = aligned(shared_memory.START + len(text))
         size = start + sum(aligned(shard.tensor.nbytes) for shard in self._shards)
         shared_memory.empty(fd)
@@ -237,7 +237,7 @@ def restore(fds: Sequence[int], step: int, shards: Sequence[ParamShard]) -> dict
             continue
         memory = shared_memory.mapped(fd)
         facts: dict[str, Any] = json.loads(memory[shared_memory.START : shared_memory.START + header.facts])
-        if facts.pop("shards") != _table(shards):
+        if facts.pop("pieces") != _table(shards):
             raise SnapshotError(f"the snapshot of step {step} is of another layout or model")
         for shard, place in _places(shards, memory, aligned(shared_memory.START + header.facts)):
             shard.tensor.copy_(place)
