@@ -393,7 +393,7 @@ class TrainSpec(_Part):
 
 
 class Run(BaseModel):
-    """One attempt's orders to its trainers: the spec and where its files lie. Plain data, sent as JSON."""
+    """What one attempt's trainers need: the spec and the places of its files. Plain data, sent as JSON."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

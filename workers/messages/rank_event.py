@@ -64,7 +64,7 @@ class RankTraceFinishedEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureFacts:
-    """What an exception knows of its cause beyond its message."""
+    """Facts of an exception's cause beyond its message."""
 
     cause: str = "exception"
     """Code of the cause."""
@@ -83,7 +83,7 @@ class FailureFacts:
 
 
 def facts_of(error: BaseException) -> FailureFacts:
-    """What an exception has as `facts`; the defaults where it has none, or none that fit."""
+    """The `facts` of an exception; the defaults if it has none, or none that fit."""
     try:
         facts: FailureFacts = adapter(FailureFacts).validate_python(getattr(error, "facts", None))
     except ValidationError:
@@ -105,7 +105,7 @@ class FailedEvent(Event):
     step: int | None = None
     """The step in which it was raised."""
     facts: FailureFacts = FailureFacts()
-    """What the exception knows of its cause."""
+    """Facts of the exception's cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Copies of snapshots on another node, so that a node's death costs no more than a trainer's.
+"""Copies of snapshots on another node, so that the death of a node loses no more than the death of a trainer.
 
 Rules that it keeps: a copy is complete or absent: its holder seals it last, and never what changed while it was read. A rank overwrites its
 older snapshot only when the newer one is copied; ranks meet in between, so that whichever node dies, one step is in every rank's snapshots

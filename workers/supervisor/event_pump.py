@@ -72,7 +72,7 @@ class EventPump:
     ) -> AsyncGenerator[EventTaken | RankLost, None]:
         """Start the rank's trainer, unless `assignment` is None, and pull its events until the trainer has ended.
 
-        The caller applies what is yielded to the member before it asks for more.
+        The caller must apply each yielded consequence to the member before it continues the iteration.
         """
         from ray.exceptions import RayError
 

@@ -66,7 +66,7 @@ class SpareState:
 
 @dataclass(frozen=True)
 class HeldEvent:
-    """An event of a rank that is emitted after step `after`, which other ranks have not reported yet."""
+    """A rank's event that waits for step `after`, which other ranks have not reported yet."""
 
     after: int
     event: dict[str, Any]
@@ -74,7 +74,7 @@ class HeldEvent:
 
 @dataclass(frozen=True)
 class MergerState:
-    """What was emitted, and what waits for the other ranks."""
+    """The newest emitted events, and those that wait for other ranks."""
 
     state: str = "placing"
     newest_step: int = 0
@@ -82,7 +82,7 @@ class MergerState:
     repair: Repair | None = None  # emitted with the first step after it
     open_steps: dict[int, dict[int, dict[str, Any]]] = field(default_factory=dict)  # step → rank → its record
     held: list[HeldEvent] = field(default_factory=list)
-    newest_facts: dict[str, int] = field(default_factory=dict)  # sort of event → the newest step that has one
+    newest_facts: dict[str, int] = field(default_factory=dict)  # kind of event → the newest step that has one
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class TracesState:
 
 @dataclass(frozen=True)
 class GangState:
-    """One gang between two awaits of its supervisor."""
+    """The state of one gang, consistent between two awaits of its supervisor."""
 
     phase: Phase = "placing"
     stopping: str | None = None

@@ -117,7 +117,7 @@ class Lifecycle:
         return "training" if repaired else await self._after_generation()
 
     async def _after_generation(self) -> Phase:
-        """Wait until the generation ends, or what should have started it."""
+        """Wait until the generation ends, or has failed to start; returns the next phase."""
         gang = self.gang
         await gang.ended.wait()
         if gang.stopping or gang.all_done:
@@ -126,7 +126,7 @@ class Lifecycle:
             return "repairing" if await self.generations.decide() else "ending"
 
     async def _save(self) -> None:
-        """Let all ranks end after the same step and save it; until they have, one has failed, or the job is cancelled."""
+        """Have all ranks end after the same step and save it. Returns when they have, a rank has failed, or the job is cancelled."""
         gang = self.gang
         gang.ended.clear()
         await call_each(gang.members, RankHandle.save)

@@ -47,7 +47,7 @@ class TraceOrders:
             await asyncio.sleep(LOOK_S)
 
     async def _send(self, trace: Trace, members: Sequence[Member]) -> bool:
-        """Whether every rank has taken it."""
+        """Send the trace to all ranks; returns whether every rank has received it."""
         living = [member.handle for member in members if member.handle is not None and not member.exited]
         answers: list[Any] = await asyncio.gather(*(handle.trace(trace) for handle in living), return_exceptions=True)
         return len(living) == self.world_size and not any(isinstance(one, BaseException) for one in answers)

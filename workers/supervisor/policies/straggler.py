@@ -1,4 +1,4 @@
-"""Which rank works longer than it should, so that all others wait for it. Decisions only.
+"""Finds a straggler: a rank that works longer than usual, so that all others wait for it. Decisions only.
 
 A rank is late in a step when its own time (`strategies/telemetry/wait_time.py`) is over `factor` times the usual one, lies outside
 of its peers' spread, and makes the step longer by a twentieth. The usual time is the median of its peers: ranks with an equal share

@@ -79,7 +79,7 @@ class Member:
         self.pulled, self.lost, self.reservation = 0, False, None
 
     def lose_node(self) -> None:
-        """Its node is gone: no more events come from it, and its snapshots are lost."""
+        """Record that its node is gone: it sends no more events, and its snapshots are lost."""
         self.exited = self.lost = True
         self.snapshots = None
         if self.reader:

@@ -1,7 +1,7 @@
-"""Where a gang's ranks run: its placement group, an actor for each rank in its bundle, and another one where that died.
+"""Places a gang's ranks: its placement group, an actor for each rank in its bundle, and a new actor for one that died.
 
 Rules that it keeps: all places or none; an actor that lives keeps its rank; one that does not answer is replaced. The new actor of a
-rank is a hot spare where one may be, else it runs in the dead one's bundle, which Ray has moved when the node is gone.
+rank is a hot spare if one may take the rank. Otherwise it runs in the dead one's bundle, which Ray moves if its node is gone.
 """
 
 import asyncio

@@ -51,7 +51,7 @@ class Blame:
 
 
 class Diverged(ArithmeticError):
-    """Loss or gradient are no longer finite numbers."""
+    """The loss or the gradient norm is not finite."""
 
     remedy = "lower optimizer.lr, add schedule.warmup, or look at the data"
 
@@ -71,7 +71,7 @@ class Overflowed(Diverged):
 
 
 class NanAttribution(Callback):
-    """Ends a run whose loss or gradient norm is not finite, after finding out where that began."""
+    """Ends a run whose loss or gradient norm is not finite, after finding out in which module or gradient that began."""
 
     def __init__(self, parts: TrainerParts, batches: Batches) -> None:
         self._parts, self._batches = parts, batches
