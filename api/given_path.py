@@ -1,4 +1,4 @@
-"""A path as a user typed it: `~` is a home folder, and what can be no path is refused."""
+"""A path as a user typed it: `~` is a home folder, and a text that cannot be a path is refused."""
 
 from pathlib import Path
 
@@ -12,5 +12,5 @@ def given_path(text: str | Path, field: str | None = None) -> Path:
             raise MissingFile("A path holds a null character.", field=field, remedy="Name a file.")
         return Path(text).expanduser()
     except RuntimeError:
-        told = f"{text}: this machine has no such user."
-        raise MissingFile(told, field=field, remedy="Write the path without ~.") from None
+        message = f"{text}: this machine has no such user."
+        raise MissingFile(message, field=field, remedy="Write the path without ~.") from None

@@ -1,4 +1,4 @@
-"""The command line. It asks the public API and nothing else; only `up`, `down`, `api`, `dispatcher` and `migrate` touch the house.
+"""The command line. It calls only the public API; only `up`, `down`, `api`, `dispatcher` and `migrate` import the server's code.
 
 Exit codes stand in `exit_codes.py`.
 """

@@ -39,17 +39,17 @@ def checkpoints(
     with Client(url) as client:
         page = client.checkpoints(job, before=before, limit=limit)
         findings = _asked(client, job, page.items) if on_cluster else [_seen(one, verify) for one in page.items]
-    told = [(one, found.verdict, found.why) for one, found in zip(page.items, findings, strict=True)]
+    rows = [(one, found.verdict, found.why) for one, found in zip(page.items, findings, strict=True)]
     if json:
-        items = [{**one.model_dump(mode="json"), "verdict": what, "message": why} for one, what, why in told]
+        items = [{**one.model_dump(mode="json"), "verdict": what, "message": why} for one, what, why in rows]
         screen.json({"items": items, "next": page.next})
     else:
-        columns = ("STEP", "TOLD", "SIZE", "TOOK", "TRAINING HELD", "STATE", "PATH")
-        screen.table(columns, [_row(one, what) for one, what, _ in told])
-        _explain(screen, job, [why for _, _, why in told if why], page.next)
-        if verify and not on_cluster and any(what == "unseen" for _, what, _ in told):
+        columns = ("STEP", "REPORTED", "SIZE", "TOOK", "TRAINING HELD", "STATE", "PATH")
+        screen.table(columns, [_row(one, what) for one, what, _ in rows])
+        _explain(screen, job, [why for _, _, why in rows if why], page.next)
+        if verify and not on_cluster and any(what == "unseen" for _, what, _ in rows):
             screen.hint(f"Have those verified where they can be seen: shardyard checkpoints {job} --on-cluster")
-    if any(what == "damaged" for _, what, _ in told):
+    if any(what == "damaged" for _, what, _ in rows):
         raise typer.Exit(ExitCode.ERROR)
 
 

@@ -40,8 +40,8 @@ def compare(
 ) -> None:
     """Compare jobs: their metrics at one step and at the end, and the differences of their specs."""
     if not 2 <= len(jobs) <= _MOST:
-        told = f"{len(jobs)} job{'s were' if len(jobs) > 1 else ' was'} named."
-        raise InvalidParameter(told, remedy=f"Name 2 to {_MOST} jobs; see how with: shardyard compare --help")
+        message = f"{len(jobs)} job{'s were' if len(jobs) > 1 else ' was'} named."
+        raise InvalidParameter(message, remedy=f"Name 2 to {_MOST} jobs; see how with: shardyard compare --help")
     screen = Screen()
     with Client(url) as client:
         found = [client.job(job) for job in jobs]
@@ -65,8 +65,8 @@ def differences(specs: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """The fields that differ, dotted, with the value in each spec; None if it has none."""
     flat = [dict(_leaves(spec, "")) for spec in specs]
     fields = dict.fromkeys(field for one in flat for field in one)
-    told = {field: [one.get(field) for one in flat] for field in fields}
-    return {field: values for field, values in told.items() if any(value != values[0] for value in values)}
+    by_field = {field: [one.get(field) for one in flat] for field in fields}
+    return {field: values for field, values in by_field.items() if any(value != values[0] for value in values)}
 
 
 def _leaves(value: Any, field: str) -> Iterator[tuple[str, Any]]:

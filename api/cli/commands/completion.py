@@ -14,7 +14,7 @@ from ....service.errors import ShardyardError
 from ...client import ApiError, Client
 
 VARIABLE = "_SHARDYARD_COMPLETE"
-#: Somebody waits with a finger on the key.
+#: The user waits at the prompt.
 _PATIENCE_S = 1.0
 _MOST = 50
 

@@ -129,8 +129,8 @@ def _ask_all(before: Answers) -> Answers:
     }
     steps = _ask("Optimizer steps", before.steps)
     batch = _ask("Sequences per step, over all ranks (global batch)", before.global_batch)
-    told = replace(before, name=name, family=family, preset=preset, files=files, steps=steps, global_batch=batch)
-    return replace(told, **degrees)
+    answers = replace(before, name=name, family=family, preset=preset, files=files, steps=steps, global_batch=batch)
+    return replace(answers, **degrees)
 
 
 def _ask(question: str, default: Any, choices: list[str] | None = None) -> Any:

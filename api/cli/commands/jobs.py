@@ -135,7 +135,7 @@ def show(job: JobName, url: Url = None, json: Json = False) -> None:
         ],
     )
     _progress(screen, found)
-    screen.facts("states", [(clock(span.begun), _told(span)) for span in timeline.spans[-_STATES:]])
+    screen.facts("states", [(clock(span.begun), _span_text(span)) for span in timeline.spans[-_STATES:]])
     if timeline.marks or len(timeline.spans) > _STATES:
         screen.hint(f"See the whole timeline with: shardyard timeline {found.id}")
     if found.state == "failed":

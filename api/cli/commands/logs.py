@@ -19,12 +19,12 @@ from ..terminal.screen import Screen
 from ..terminal.time_argument import HOW, moment
 
 _FOLLOW_S: Final = 0.5
-#: A search rests after so many pages, each of at most 20,000 lines, and says how it goes on.
+#: A search stops after this many pages, each of at most 20,000 lines, and prints how to continue.
 _PAGES: Final = 50
 _PAGE: Final = 500
 _FOUND, _AROUND = 1000, 20
 
-Tell = Callable[[LogLine], None]
+Emit = Callable[[LogLine], None]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     searches = wanted != _Wanted(rank=rank)
     _refuse_both({"--follow": follow, "--tail": tail is not None, "--around": around is not None, "a search": searches})
 
-    def tell(line: LogLine) -> None:
+    def emit(line: LogLine) -> None:
         if json:
             screen.json(line)
         else:
@@ -94,11 +94,11 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
     with Client(url) as client:
         try:
             if searches:
-                _search(screen, client, job, tell, wanted, after, limit or _FOUND)
+                _search(screen, client, job, emit, wanted, after, limit or _FOUND)
             elif around is not None:
-                _each(tell, client.logs(job, rank=rank, around=around, limit=limit or _AROUND).lines)
+                _each(emit, client.logs(job, rank=rank, around=around, limit=limit or _AROUND).lines)
             else:
-                _print(client, client.job(job).id, tell, follow=follow, rank=rank, tail=tail, after=after)
+                _print(client, client.job(job).id, emit, follow=follow, rank=rank, tail=tail, after=after)
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
@@ -107,24 +107,24 @@ def _refuse_both(given: dict[str, bool]) -> None:
     """Refuse options that exclude each other; --follow and --tail go together."""
     chosen = [name for name, asked in given.items() if asked]
     if len(chosen) > 1 and chosen != ["--follow", "--tail"]:
-        told = f"{' and '.join(chosen)} do not go together."
-        raise InvalidParameter(told, remedy="Leave one out; see how with: shardyard logs --help")
+        message = f"{' and '.join(chosen)} exclude each other."
+        raise InvalidParameter(message, remedy="Leave one out; see how with: shardyard logs --help")
 
 
-def _each(tell: Tell, lines: list[LogLine]) -> int:
+def _each(emit: Emit, lines: list[LogLine]) -> int:
     """Print lines; returns the position of the last one, or 0."""
     for line in lines:
-        tell(line)
+        emit(line)
     return lines[-1].n if lines else 0
 
 
-def _search(screen: Screen, client: Client, job: str, tell: Tell, wanted: _Wanted, after: int, limit: int) -> None:
+def _search(screen: Screen, client: Client, job: str, emit: Emit, wanted: _Wanted, after: int, limit: int) -> None:
     """Search up to the limit, the end of the log, or a bound; then print how to continue."""
     look = partial(client.search_pages, job, wanted.text, level=wanted.level, since=wanted.since, until=wanted.until)
     found, last, ended = 0, 0, False
     for page in islice(look(rank=wanted.rank, after=after, limit=min(limit, _PAGE)), _PAGES):
         lines = page.lines[: limit - found]
-        last = _each(tell, lines) or last
+        last = _each(emit, lines) or last
         found += len(lines)
         after = last if found == limit else page.scanned_to
         ended = page.done and found < limit
@@ -139,14 +139,14 @@ def _search(screen: Screen, client: Client, job: str, tell: Tell, wanted: _Wante
 
 
 def _print(
-    client: Client, job: str, tell: Tell, *, follow: bool, rank: int | None, tail: int | None, after: int
+    client: Client, job: str, emit: Emit, *, follow: bool, rank: int | None, tail: int | None, after: int
 ) -> None:
     """Print all lines once, in order. The next page starts after the last line's position: no gap, no duplicate."""
     if tail is not None:
-        lines = client.logs(job, rank=rank, tail=max(tail, 1)).lines  # who wants none goes on after the last one, too
+        lines = client.logs(job, rank=rank, tail=max(tail, 1)).lines  # also with tail 0, to know the last position
         after = max(after, lines[-1].n if lines else 0)
-        _each(tell, lines[-tail:] if tail else [])
+        _each(emit, lines[-tail:] if tail else [])
         if not follow:
             return
     for page in client.log_pages(job, rank=rank, after=after, follow=follow, pause_s=_FOLLOW_S):
-        _each(tell, page.lines)
+        _each(emit, page.lines)

@@ -42,9 +42,9 @@ def export(
 ) -> None:
     """Write a checkpoint of any layout as a Hugging Face folder for transformers."""
     if on_cluster is (out is not None):
-        told = "The cluster writes beside the job's checkpoints." if on_cluster else "A folder to write is missing."
+        message = "The cluster writes beside the job's checkpoints." if on_cluster else "A folder to write is missing."
         remedy = "Leave out OUT." if on_cluster else "Name a new one, or let the cluster write with --on-cluster."
-        raise MissingFile(told, field="OUT", remedy=remedy)
+        raise MissingFile(message, field="OUT", remedy=remedy)
     if out is None:
         with Client(url) as client:
             _print_written(checkpoint, _on_cluster(client, checkpoint, dtype))
@@ -61,7 +61,7 @@ def located(checkpoint: str, url: str | None) -> str:
 
 def _on_cluster(client: Client, checkpoint: str, dtype: str) -> Exported:
     job, _, step = checkpoint.partition("@")
-    ended = client.finished(client.export_checkpoint(job, _told(client, job, step).n, dtype=dtype))
+    ended = client.finished(client.export_checkpoint(job, _checkpoint(client, job, step).n, dtype=dtype))
     if ended.exported is not None:
         return ended.exported
     assert ended.error is not None
@@ -69,7 +69,7 @@ def _on_cluster(client: Client, checkpoint: str, dtype: str) -> Exported:
     raise ApiError(ended.error.code, ended.error.message, None, [where])
 
 
-def _told(client: Client, job: str, step: str) -> Checkpoint:
+def _checkpoint(client: Client, job: str, step: str) -> Checkpoint:
     """The job's latest checkpoint of this step; without a step, the newest that still exists. Raises UnknownCheckpoint."""
     before: int | None = None
     while True:
@@ -78,9 +78,9 @@ def _told(client: Client, job: str, step: str) -> Checkpoint:
         if found is not None:
             return found
         if page.next is None:
-            told = f"{job} has told of no checkpoint" + (f" of step {step}." if step else " that is still there.")
+            message = f"{job} has no checkpoint" + (f" of step {step}." if step else " that still exists.")
             raise UnknownCheckpoint(
-                told, field="CHECKPOINT", remedy=f"See which there are: shardyard checkpoints {job}"
+                message, field="CHECKPOINT", remedy=f"List the checkpoints: shardyard checkpoints {job}"
             )
         before = page.next
 
@@ -95,18 +95,16 @@ def _of_job(url: str | None, checkpoint: str) -> str:
     job, _, step = checkpoint.partition("@")
     try:
         with Client(url) as client:
-            told = _told(client, job, step)
+            found = _checkpoint(client, job, step)
     except ApiError as error:
-        message = f"There is no folder {checkpoint}, and as a job it is not known: {error.detail}"
+        message = f"There is no folder {checkpoint}, and it cannot be read as a job: {error.detail}"
         remedy = "Name a checkpoint's folder, or a job: see `shardyard list`."
         raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy) from None
-    if not is_bucket(told.path) and newest_checkpoint(told.path) is None:
-        message = (
-            f"The checkpoint of {job} at step {told.step} lies in {told.path}, and cannot be read there from here."
-        )
+    if not is_bucket(found.path) and newest_checkpoint(found.path) is None:
+        message = f"The checkpoint of {job} at step {found.step} is in {found.path}, which cannot be read from here."
         remedy = f"Have the cluster write it: shardyard export {checkpoint} --on-cluster"
         raise UnknownCheckpoint(message, field="CHECKPOINT", remedy=remedy)
-    return told.path
+    return found.path
 
 
 def _here(found: str, out: Path, dtype: str, shard_size: int) -> Exported:
@@ -123,8 +121,8 @@ def _here(found: str, out: Path, dtype: str, shard_size: int) -> Exported:
 
 def _print_written(checkpoint: str, made: Exported) -> None:
     weights = f"{size(made.bytes)} of {made.dtype} in {made.files} file{'s' if made.files > 1 else ''}"
-    told = [("folder", made.path), ("parameters", number(made.parameters)), ("weights", weights)]
-    Screen().facts(f"{checkpoint} as a Hugging Face model", told)
+    facts = [("folder", made.path), ("parameters", number(made.parameters)), ("weights", weights)]
+    Screen().facts(f"{checkpoint} as a Hugging Face model", facts)
 
 
 def _address(checkpoint: str) -> str:

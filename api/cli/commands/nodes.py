@@ -34,7 +34,7 @@ def nodes(
     screen = Screen()
     with Client(url) as client:
         if history:
-            _tell_history(screen, client.cordons(), json)
+            _print_history(screen, client.cordons(), json)
             return
         if cordon is not None:
             client.cordon(cordon, seconds=None if hours is None else hours * 3600, message=reason)
@@ -80,7 +80,7 @@ def _until(cordon: Cordon) -> str:
     return f"by {who}" + (f" until {clock(cordon.until.timestamp())}" if cordon.until else "")
 
 
-def _tell_history(screen: Screen, cordons: list[Cordon], json: bool) -> None:
+def _print_history(screen: Screen, cordons: list[Cordon], json: bool) -> None:
     if json:
         screen.json([one.model_dump(mode="json") for one in cordons])
         return

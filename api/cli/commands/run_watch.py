@@ -33,7 +33,7 @@ def watch(job: JobName, url: Url = None, json: Json = False) -> None:
         try:
             ended_job = _print_events(client, screen, found) if json else Follower(client, screen).follow(found)
         except KeyboardInterrupt:
-            screen.hint(f"The job goes on. Watch it again with: shardyard watch {found.id}")
+            screen.hint(f"The job keeps running. Watch it again with: shardyard watch {found.id}")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
     if not json:
         ended(screen, ended_job)
@@ -116,9 +116,9 @@ def _show(meter: Meter, event: Event) -> None:
         meter.step(event.data)
         return
     meter.see(event)
-    told = remark(event)
-    if told is not None:
-        meter.note(told)
+    note = remark(event)
+    if note is not None:
+        meter.note(note)
 
 
 def _print_events(client: Client, screen: Screen, job: Job) -> Job:
@@ -130,7 +130,7 @@ def _print_events(client: Client, screen: Screen, job: Job) -> Job:
 def _client_for_run(screen: Screen, stack: ExitStack, url: str | None, spec: str) -> tuple[Client, Borrowed | None]:
     """A client of the running control plane, or of one that runs until `stack` closes."""
     settings = Settings()
-    # Only what was named, or is the data folder's own: whatever else listens on the default port is somebody else's.
+    # Only what was named, or is the data folder's own: another user's control plane may listen on the default port.
     if url is not None or settings.url is not None or pidfile.read(settings.data_dir) is not None:
         return stack.enter_context(Client(url)), None
     from ...http.validation_errors import read_spec
@@ -155,6 +155,6 @@ def _run_to_the_end(client: Client, screen: Screen, job: Job, borrowed: Borrowed
         return client.job(job.id)
     except KeyboardInterrupt:
         if borrowed is not None:
-            borrowed.keep()  # somebody must see the job's end
+            borrowed.keep()  # a control plane must see the job's end
         screen.hint(f"Left. See its effect with: shardyard watch {job.id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None

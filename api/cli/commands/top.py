@@ -97,18 +97,18 @@ def _stay(screen: Screen, client: Client, interval: float) -> None:
     console = screen.out
     seen = look(client, console.size.height)
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
-        told = "q leaves"
+        status = "q quits"
         while True:
             lines = console.size.height
-            live.update(Group(Text(told, style="dim"), seen.fitting(lines - 1)), refresh=True)
+            live.update(Group(Text(status, style="dim"), seen.fitting(lines - 1)), refresh=True)
             if pressed(interval) in {"q", "Q", "\x1b", ""}:
                 return
             try:
-                seen, told = look(client, lines), "q leaves"
+                seen, status = look(client, lines), "q quits"
             except Unreachable as error:
-                told = f"{error.detail} Trying again; what follows is older. q leaves"
+                status = f"{error.detail} Trying again; the lines below are older. q quits"
             except ApiError as error:
-                told = f"{error.detail} q leaves"
+                status = f"{error.detail} q quits"
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def _recorded(screen: Screen, client: Client, asked: Trace) -> TraceSummary:
                     return found
                 time.sleep(_LOOK_S)
     except KeyboardInterrupt:
-        screen.hint(f"It goes on. See it with: shardyard trace {asked.job} --show {asked.id}")
+        screen.hint(f"The trace continues. See it with: shardyard trace {asked.job} --show {asked.id}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
@@ -102,8 +102,8 @@ def _progress(screen: Screen, asked: Trace) -> Iterator[Progress]:
 
 def _draw(screen: Screen, found: TraceSummary) -> None:
     first, last = found.steps[0].step, found.steps[-1].step
-    told = f"steps {first} to {last}, means" if last > first else f"step {first}"
-    screen.out.print(f"[bold]{found.trace.id}[/]  {told}")
+    span = f"steps {first} to {last}, means" if last > first else f"step {first}"
+    screen.out.print(f"[bold]{found.trace.id}[/]  {span}")
     if found.trace.state == "done" and found.trace.message:  # fewer steps than were asked for
         screen.say(found.trace.message)
     whole = max(rank.seconds for rank in found.ranks)

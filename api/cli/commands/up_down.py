@@ -68,7 +68,9 @@ def down(
     stopped = found is not None and _stop(found)
     ended = end_ray(settings)
     if stopped or ended:
-        screen.out.print("Stopped." + (f" {active} active jobs go on after the next: shardyard up" if active else ""))
+        screen.out.print(
+            "Stopped." + (f" {active} active jobs continue after the next: shardyard up" if active else "")
+        )
     else:
         screen.out.print("Nothing was running.")
 
@@ -192,10 +194,12 @@ def _stop(found: pidfile.Control) -> bool:
 
 def _confirm(screen: Screen, active: int) -> None:
     jobs = "1 job is" if active == 1 else f"{active} jobs are"
-    told = f"{jobs} active; stopping Ray ends their processes. They go on from their checkpoints after the next `up`."
+    message = (
+        f"{jobs} active; stopping Ray ends their processes. They resume from their checkpoints after the next `up`."
+    )
     if not sys.stdin.isatty():
-        raise ShardyardError(told, remedy="Stop all the same with: shardyard down --yes")
-    screen.say(told)
+        raise ShardyardError(message, remedy="Stop all the same with: shardyard down --yes")
+    screen.say(message)
     if not typer.confirm("Stop all the same?"):
         raise typer.Exit(1)
 

@@ -14,7 +14,7 @@ Scale = Callable[[float], int]
 
 @dataclass(frozen=True)
 class Point:
-    """A place from left to right, the value there, and from where to where values went."""
+    """A point: its horizontal position, its value, and the extremes there."""
 
     at: float
     value: float
@@ -28,7 +28,7 @@ def points(
     low: Sequence[float | None] | None,
     high: Sequence[float | None] | None,
 ) -> list[Point]:
-    """Those that are known; without extremes of their own, values are their own."""
+    """The known points. A value without extremes is its own extremes."""
     found = []
     for at, *numbers in zip(places, values, low or values, high or values, strict=True):
         known = [number for number in numbers if number is not None and isfinite(number)]
@@ -38,7 +38,7 @@ def points(
 
 
 def chart(curve: Sequence[Point], wide: int, tall: int) -> list[str]:
-    """Lines of `wide` characters from the highest value to the lowest; a curve that does not move lies in the middle."""
+    """Lines of `wide` characters from the highest value to the lowest; a constant curve is in the middle."""
     across, up = 2 * wide - 1, 4 * tall - 1
     first, last = curve[0].at, curve[-1].at
     bottom, top = min(one.low for one in curve), max(one.high for one in curve)

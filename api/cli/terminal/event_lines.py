@@ -1,4 +1,4 @@
-"""What a job tells, as lines for people: one per event, none for those that only move a picture."""
+"""Formats a job's events as lines of text: one per event, none for events that only update the live view."""
 
 from typing import Any
 
@@ -11,16 +11,17 @@ _RESHARD = {"no_room": "no room for more", "devices_free": "devices are free"}
 
 
 def remark(event: Event) -> str | None:
-    """One line with its time of day, None for an event that needs none."""
+    """One line with its time of day; None for an event without a line."""
     text = _text(event.kind, event.data)
     return None if text is None else f"{clock(event.ts)} · {text}"
 
 
 def _text(kind: str, data: dict[str, Any]) -> str | None:
     match kind:
-        case "state" if data.get("state") != "failed":  # why it failed is told at the end
-            said = str(data.get("message") or "").partition("\n")[0]  # an exception's goes on with its traceback
-            return " · ".join(filter(None, [data.get("state"), said]))
+        case "state" if data.get("state") != "failed":  # the reason of a failure is printed at the end
+            # An exception's message continues with its traceback.
+            reason = str(data.get("message") or "").partition("\n")[0]
+            return " · ".join(filter(None, [data.get("state"), reason]))
         case "eval":
             beside = f" (unigram loss: {data['unigram_loss']:.4f})" if data.get("unigram_loss") else ""
             return f"validation at step {data.get('step')}: {loss(data.get('loss'))}{beside}"
@@ -42,14 +43,14 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
         case "trace_finished":
             first, last = data.get("steps") or (None, None)
             of = f" of steps {first} to {last}" if data.get("done") else f" failed: {data.get('message')}"
-            return f"trace {data.get('id')}{of}, asked for by {data.get('asked_by')}"
+            return f"trace {data.get('id')}{of}, requested by {data.get('asked_by')}"
         case "plan":
             return f"{number(data.get('parameters'))} parameters · {data.get('layout')} · {data.get('batch')}"
     return None
 
 
 def _fault(data: dict[str, Any]) -> str:
-    """One that somebody asked for, by its kind and rank, and what was done."""
+    """A requested fault: its kind, its rank, and what was done."""
     rank = "" if data.get("rank") is None else f" {data['rank']}"
-    struck = "" if data.get("done") else "not struck: "
-    return f"fault {data.get('fault')}{rank}, asked for by {data.get('asked_by')}: {struck}{data.get('message')}"
+    prefix = "" if data.get("done") else "not injected: "
+    return f"fault {data.get('fault')}{rank}, requested by {data.get('asked_by')}: {prefix}{data.get('message')}"

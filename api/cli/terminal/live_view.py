@@ -26,42 +26,42 @@ _FINAL_WORDS = {"succeeded": "green", "failed": "red", "cancelled": "yellow"}
 
 
 class Picture:
-    """What is known of a job, and how it looks."""
+    """The state of a job's live view, and its rendering."""
 
     def __init__(self, steps: int, state: str = "") -> None:
         self._steps, self._state = steps, state
         self._pace = Pace(steps)
         self._course = Course()
         self._step: dict[str, Any] = {}
-        self._told = ""
+        self._pace_text = ""
         self._probe: dict[str, Any] = {}
         self._incident = ""
 
     def before(self, points: list[Step]) -> None:
-        """The curve up to now, for one who comes later."""
+        """Add the curve before the watch started."""
         for point in points:
             self._course.add(point.loss)
 
     def step(self, data: dict[str, Any]) -> None:
         self._step = data
-        self._told = self._pace.text(data)
+        self._pace_text = self._pace.text(data)
         self._course.add(data.get("loss"))
 
     def see(self, event: Event) -> None:
-        """Anything but a step."""
+        """Add any event but a step."""
         if event.kind == "state":
             self._state = str(event.data.get("state"))
         elif event.kind == "probe":
             self._probe = event.data
         elif event.kind == "incident":
-            told = f"{event.data.get('cause')} {event.data.get('message') or ''}".strip().partition("\n")[0]
-            self._incident = f"{clock(event.ts)} {told}"
+            message = f"{event.data.get('cause')} {event.data.get('message') or ''}".strip().partition("\n")[0]
+            self._incident = f"{clock(event.ts)} {message}"
 
     def __rich_console__(self, console: Console, options: Any) -> Any:
         yield self.drawn(options.max_width)
 
     def drawn(self, width: int) -> RenderableType:
-        """All that is known, `width` characters wide."""
+        """The rendered view, `width` characters wide."""
         parts: list[RenderableType] = [self._head(width)]
         parts += [_line(text, width) for text in (self._loss(width), self._times()) if text]
         parts += [_line(text, width) for text in self._ranks(width)]
@@ -73,9 +73,9 @@ class Picture:
         step = self._step.get("step", 0)
         row = Table.grid(padding=(0, 2))
         state = Text(self._state, style=_FINAL_WORDS.get(self._state, "cyan"))
-        told = Text(f"{step}/{self._steps}" + (f" · {sanitize.line(self._told)}" if self._told else ""))
-        room = max(10, min(46, width - len(self._state) - len(told) - 4))
-        row.add_row(state, ProgressBar(total=max(1, self._steps), completed=step, width=room), told)
+        position = Text(f"{step}/{self._steps}" + (f" · {sanitize.line(self._pace_text)}" if self._pace_text else ""))
+        room = max(10, min(46, width - len(self._state) - len(position) - 4))
+        row.add_row(state, ProgressBar(total=max(1, self._steps), completed=step, width=room), position)
         return row
 
     def _loss(self, width: int) -> str:
@@ -85,7 +85,7 @@ class Picture:
         return f"loss  {sparkline(self._course.values, min(60, max(10, width - 30)))}  {known[0]:.4f} → {known[-1]:.4f}"
 
     def _times(self) -> str:
-        """The step's time over the ranks, where it was told."""
+        """The step's time over the ranks, if it was reported."""
         step = self._step
         if step.get("step_s_max") is None or step.get("step_s_min") is None:
             return ""
@@ -93,7 +93,7 @@ class Picture:
         return f"step  {_ms(step['step_s_min'])} to {_ms(step['step_s_max'])} over ranks{slowest}"
 
     def _ranks(self, width: int) -> list[str]:
-        """Own work and waiting per rank, of the newest step that was looked at closely; the slowest first where not all fit."""
+        """Own work and waiting per rank of the newest probed step; the slowest first if not all fit."""
         own, waited = self._probe.get("busy_s") or [], self._probe.get("wait_s") or []
         times = [(rank, mine, rest) for rank, (mine, rest) in enumerate(zip(own, waited, strict=False))]
         if not times:
@@ -112,7 +112,7 @@ class Picture:
 
 
 class View:
-    """The picture, kept at the bottom of a terminal while remarks go by."""
+    """The live view, kept at the bottom of a terminal below the notes."""
 
     def __init__(self, console: Console, steps: int, state: str = "") -> None:
         self._picture = Picture(steps, state)

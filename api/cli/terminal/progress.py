@@ -1,4 +1,4 @@
-"""How far a job is, as it happens: what a watcher is shown, and the lines that a log can hold (a terminal's picture: `live_view.py`)."""
+"""Shows a job's progress as it happens: as lines for a log here, as a live view on a terminal in `live_view.py`."""
 
 import time
 from collections import deque
@@ -13,15 +13,15 @@ from . import sanitize
 
 
 class Meter(Protocol):
-    """Shows steps as they come, and remarks between them."""
+    """Shows steps as they arrive, and notes between them."""
 
     def before(self, points: list[Step]) -> None:
-        """The curve before the first step that comes."""
+        """Add the curve before the first shown step."""
 
     def step(self, data: dict[str, Any]) -> None: ...
 
     def see(self, event: Event) -> None:
-        """Any other event, for a picture; its words come as a note."""
+        """Add any other event, for the live view; its text arrives as a note."""
 
     def note(self, text: str) -> None: ...
 
@@ -63,10 +63,10 @@ class Lines:
         self._last = float("-inf")
 
     def before(self, points: list[Step]) -> None:
-        """A log begins where it begins."""
+        """Ignored: a log has no curve."""
 
     def see(self, event: Event) -> None:
-        """Its note says all."""
+        """Ignored: the note has all of it."""
 
     def step(self, data: dict[str, Any]) -> None:
         text = self._pace.text(data)

@@ -1,4 +1,4 @@
-"""How things look: colour and tables on a terminal, plain lines in a pipe. Results go to stdout, everything else to stderr."""
+"""Output: colour and tables on a terminal, plain lines in a pipe. Results go to stdout, everything else to stderr."""
 
 import json
 import math
@@ -31,7 +31,7 @@ _ENDLESS = 100_000
 
 
 class _Console(Console):
-    """Text without what would steer the terminal, whoever wrote it; tables and drawings are made of such text."""
+    """Text without terminal control characters. Tables and drawings consist of such text."""
 
     def print(self, *objects: Any, **more: Any) -> None:
         super().print(*(sanitize.lines(each) if isinstance(each, str) else each for each in objects), **more)
@@ -46,11 +46,11 @@ class Screen:
         self.err = _Console(highlight=False, emoji=False, stderr=True, width=None if sys.stderr.isatty() else _ENDLESS)
 
     def say(self, text: str) -> None:
-        """A remark: not a result, so not on stdout."""
+        """Print a note to stderr, since it is no result."""
         self.err.print(escape(text))
 
     def link(self, address: str) -> None:
-        """An address that signs a browser in once, in one piece to be clicked. Only a terminal sees it: others may read a log."""
+        """Print a URL that signs a browser in once. Only on a terminal: other users may read a log."""
         if self.err.is_terminal:
             self.err.print(f"Open the dashboard: {escape(address)}", soft_wrap=True)
             self.say("The link signs you in once, within ten minutes. Make another with: shardyard open")
@@ -61,7 +61,7 @@ class Screen:
         self.err.print(escape(text), style="bold")
 
     def error(self, detail: str, errors: Sequence[FieldError] = ()) -> None:
-        """What went wrong; each finding with its field and remedy."""
+        """Print an error, each finding with its field and remedy."""
         self.err.print(f"[bold red]error:[/] {escape(detail)}")
         for finding in errors:
             message = "" if finding.message in detail else finding.message
@@ -72,20 +72,20 @@ class Screen:
                 self.err.print(f"  → {escape(finding.remedy)}")
 
     def warnings(self, found: Sequence[FieldError]) -> None:
-        """What has no effect, each with its field and remedy."""
+        """Print warnings, each with its field and remedy."""
         for each in found:
             self.err.print(f"[bold yellow]warning:[/] {escape(': '.join(filter(None, [each.field, each.message])))}")
             if each.remedy:
                 self.err.print(f"  → {escape(each.remedy)}")
 
     def json(self, value: BaseModel | dict[str, Any] | list[Any]) -> None:
-        """One JSON document on one line, for programs."""
+        """Print one JSON document on one line, for programs."""
         body = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
         sys.stdout.write(json.dumps(body, default=str) + "\n")
         sys.stdout.flush()
 
     def line(self, text: str) -> None:
-        """One line of somebody else's text as it is, without what would steer a terminal."""
+        """Print one line of text unchanged, but without terminal control characters."""
         sys.stdout.write(sanitize.line(text) + "\n")
         sys.stdout.flush()
 
@@ -93,7 +93,7 @@ class Screen:
         self.out.print(table(columns, rows))
 
     def facts(self, title: str, pairs: Iterable[tuple[str, str | None]]) -> None:
-        """A heading and what is known below it; what is not known is left out."""
+        """Print a heading and the facts below it. Unknown facts are left out."""
         known = [(sanitize.line(name), sanitize.line(value)) for name, value in pairs if value]
         if not known:
             return
@@ -106,7 +106,7 @@ class Screen:
     def meter(self, steps: int, state: str = "") -> Iterator[Meter]:
         """A live view on a terminal, a line every few seconds elsewhere."""
         if self.err.is_terminal and not self.err.is_dumb_terminal:
-            from .live_view import View  # draws with what stands here
+            from .live_view import View  # imports this module
 
             with View(self.err, steps, state) as view:
                 yield view
@@ -114,7 +114,7 @@ class Screen:
             yield Lines(self.err, steps)
 
     def summary(self, job: Job) -> None:
-        """What came out of a job that ended."""
+        """Print the summary of an ended job."""
         found = job.summary or Summary()
         self.facts(
             f"{job.name} ({job.id}) {job.state}",
@@ -135,7 +135,7 @@ class Screen:
         )
 
     def failure(self, job: Job) -> None:
-        """Why a job failed, with the traceback that its message holds."""
+        """Print why a job failed, with the traceback in its message."""
         self.error(f"job {job.name} ({job.id}) failed" + (f": {job.reason}" if job.reason else ""))
         if job.message:
             self.err.print(escape(job.message))

@@ -1,4 +1,4 @@
-"""Small pictures made of characters: a line of numbers, and a bar. Numbers that are not known leave a gap."""
+"""Small charts made of characters: a line of numbers, and a bar. Unknown numbers leave a gap."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -8,7 +8,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The values' course in at most `width` characters, lowest `▁`, highest `█`; more values are averaged by their place."""
+    """The values in at most `width` characters, lowest `▁`, highest `█`; more values are averaged by position."""
     shown = _averaged([value if value is not None and isfinite(value) else None for value in values], width)
     known = [value for value in shown if value is not None]
     if not known:
@@ -42,7 +42,7 @@ def bar(parts: Sequence[tuple[float, str]], whole: float, width: int) -> str:
 
 
 class Course:
-    """A series that never grows beyond `most` numbers: when it is full, every second one goes."""
+    """A series that never grows beyond `most` numbers: when it is full, every second one is dropped."""
 
     def __init__(self, most: int = 512) -> None:
         self.values: list[float | None] = []

@@ -1,4 +1,4 @@
-"""A moment as people type it: how long ago, a time of today, a date, or unix seconds."""
+"""Parses a time as users type it: a duration before now, a time of today, a date, or unix seconds."""
 
 import re
 import time
@@ -6,12 +6,12 @@ from datetime import datetime
 
 import typer
 
-HOW = "10m (so long ago; s, m, h, d), 14:30, 2026-01-31T14:30, or unix seconds"
+HOW = "10m (before now; s, m, h, d), 14:30, 2026-01-31T14:30, or unix seconds"
 _AGO = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def moment(text: str, now: float | None = None) -> float:
-    """Unix seconds; what has no zone is local. Raises BadParameter."""
+    """Unix seconds. A time without a zone is local. Raises BadParameter."""
     now = time.time() if now is None else now
     ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if ago:
@@ -24,4 +24,4 @@ def moment(text: str, now: float | None = None) -> float:
     try:
         return max(0.0, datetime.fromisoformat(text).timestamp())
     except (ValueError, OverflowError, OSError):
-        raise typer.BadParameter(f"{text[:40]!r} is no time: {HOW}.") from None
+        raise typer.BadParameter(f"{text[:40]!r} is not a time: {HOW}.") from None

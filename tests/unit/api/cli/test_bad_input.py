@@ -35,7 +35,7 @@ def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["export", "folder", "~nobody-here/out"], "no such user"),
         (
             ["export", "nothing", "out"],
-            "There is no folder nothing, and as a job it is not known: No control plane answers",
+            "There is no folder nothing, and it cannot be read as a job: No control plane answers",
         ),
         (["init", "--yes", "~nobody-here/job.yaml"], "no such user"),
         (["list", "--url", "http://["], "is not an http or https address"),

@@ -75,7 +75,7 @@ def test_what_stands_around_a_line(job: str, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--search", "a", "--follow"], "--follow and a search do not go together"),
+        (["--search", "a", "--follow"], "--follow and a search exclude each other"),
         (["--level", "error", "--around", "3"], "--around and a search"),
         (["--tail", "3", "--around", "3"], "--tail and --around"),
         (["--since", "soon"], "10m"),

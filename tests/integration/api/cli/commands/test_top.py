@@ -17,7 +17,7 @@ def test_top_shows_jobs_and_nodes_and_leaves_by_q(plane: Plane, client: Client, 
     gang.state("running")
     gang.steps(1, 3)
     with shown("top", "--interval", "0.2") as terminal:
-        terminal.shows("1 running", job.id, "3/20", "here", "q leaves")
+        terminal.shows("1 running", job.id, "3/20", "here", "q quits")
         gang.steps(4, 7)
         terminal.shows("7/20")
         other = client.submit({**SPEC, "name": "another"})

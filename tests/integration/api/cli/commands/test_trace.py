@@ -133,5 +133,5 @@ def test_those_who_watch_the_job_are_told_of_it(running: tuple[str, Gang], clien
     failed = client.trace(job).id
     gang.state("succeeded")
     first, second = [remark(event) or "" for event in client.events(job) if event.kind == "trace_finished"]
-    assert first.endswith(f"trace {done} of steps 5 to 7, asked for by local")
+    assert first.endswith(f"trace {done} of steps 5 to 7, requested by local")
     assert f"trace {failed} failed: the attempt ended" in second
