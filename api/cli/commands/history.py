@@ -98,7 +98,7 @@ def timeline(job: JobName, url: Url = None, json: Json = False) -> None:
     rows = sorted([*map(_span, found.spans), *map(_mark, found.marks)], key=lambda row: row[0])
     screen.table(("WHEN", "WHAT", "LASTED", "ATTEMPT", "GENERATION", "STEP", "ABOUT"), [row[1] for row in rows])
     if not found.complete:
-        screen.say("What lies before was left out.")
+        screen.say("Earlier states were left out.")
     if any(mark.kind == "incident" for mark in found.marks):
         screen.hint(f"See what went wrong with: shardyard incidents {job} --newest")
 
