@@ -230,7 +230,7 @@ def row(job: Job) -> tuple[str, ...]:
     return (job.id, job.name, state(job), done, shown_loss, number(speed) or "", job.layout, age(job.created_at))
 
 
-def _told(span: StateSpan) -> str:
+def _span_text(span: StateSpan) -> str:
     """A state with its reason and duration."""
     lasted = None if span.ended is None else seconds(span.ended - span.begun)
     return " · ".join(filter(None, [span.state, span.reason, lasted]))
