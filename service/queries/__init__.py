@@ -1,1 +1,1 @@
-"""What can be read of jobs."""
+"""The read side of the service: queries over stored jobs."""

@@ -1,10 +1,10 @@
-"""What has become of a job's checkpoints: present, damaged or removed, one state per step.
+"""The state of a job's checkpoints: present, damaged or removed, one state per step.
 
-present   saved, and nothing says otherwise         a save of that step; a verification that finds it whole
+present   saved, and not known otherwise            a save of that step; a verification that finds it whole
 damaged   files differ from their checksums         a restore that passed it over; a verification or export that found it so
-removed   it is not in its folder                   a later save, which says what it kept; a verification or export
+removed   it is not in its folder                   a later save, which reports what it kept; a verification or export
 
-The service does not look into storage, which it may not reach: what a user damages or removes by hand is seen when it is verified. A
+The service does not read the storage, which it may not reach. Files that a user damages or removes are found by a verification. A
 checkpoint that is damaged or removed cannot be resumed from, verified or exported.
 """
 
@@ -27,20 +27,20 @@ _OTHER: Final = "Take another checkpoint: shardyard checkpoints {job} has the st
 
 
 async def saved(tx: AsyncConnection, job_id: str, event: CheckpointEvent) -> None:
-    """A gang has told of a checkpoint. `kept`: the steps of all that were there after it."""
+    """Apply a checkpoint event. `kept`: the steps of all checkpoints that exist after the save."""
     await rows.put(tx, job_id, event.step, PRESENT)
     if event.kept is not None:
         await rows.remove_all_but(tx, job_id, list(event.kept))
 
 
 async def passed_over(tx: AsyncConnection, job_id: str, incident: IncidentEvent) -> None:
-    """A gang has told of an incident: where a damaged checkpoint was passed over, `step` is that checkpoint's."""
+    """Apply an incident event. If a restore passed over a damaged checkpoint, `step` is that checkpoint's."""
     if incident.cause == "checkpoint_damaged" and incident.step is not None:
         await rows.put(tx, job_id, incident.step, "damaged")
 
 
 async def seen(tx: AsyncConnection, job_id: str, step: int, result: Any, error: Mapping[str, str] | None) -> None:
-    """An operation on the checkpoint has ended with this result or error."""
+    """Apply the result or error of an operation on the checkpoint."""
     verdict = (result or {}).get("verdict")
     state = _FAILED.get(error["code"]) if error else _FOUND.get(str(verdict))
     if state is not None:
@@ -54,7 +54,7 @@ async def states(tx: AsyncConnection, job_id: str, steps: list[int]) -> dict[int
 
 
 async def refuse_unusable(tx: AsyncConnection, job_id: str, step: int, field: str) -> None:
-    """Raises CheckpointGone, CheckpointDamaged."""
+    """Raise CheckpointGone or CheckpointDamaged unless the checkpoint is present."""
     state = (await states(tx, job_id, [step]))[step]
     remedy = _OTHER.format(job=job_id)
     if state == "removed":
@@ -66,7 +66,7 @@ async def refuse_unusable(tx: AsyncConnection, job_id: str, step: int, field: st
 
 
 async def refuse_unusable_path(tx: AsyncConnection, path: str, field: str) -> None:
-    """As `refuse_unusable`, of the checkpoint in this folder; nothing where that is no job's."""
+    """As `refuse_unusable`, for the checkpoint in this folder. A folder that belongs to no job passes."""
     job_id, (_, _, step) = job_in(path), path.rstrip("/").rpartition("/step-")
     if job_id is not None and step.isascii() and step.isdecimal() and len(step) < 19:
         await refuse_unusable(tx, job_id, int(step), field)

@@ -1,4 +1,4 @@
-"""Which checkpoints a job has told of, newest first, and what has become of each (`checkpoint_catalogue.py`)."""
+"""The checkpoints that a job reported, newest first, each with its state (`checkpoint_catalogue.py`)."""
 
 from sqlalchemy.engine import RowMapping
 
@@ -11,7 +11,7 @@ from .jobs import existing
 
 
 async def checkpoints(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
-    """Checkpoints of a job (id or name) that were told before place `before`, newest first. Raises JobNotFound."""
+    """Checkpoints of a job (id or name) before position `before`, newest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         told = await event_rows.of_kind_before(tx, job_id, "checkpoint", before, limit + 1)

@@ -1,7 +1,7 @@
-"""Several numbers of a job's steps as curves over a range: at most so many buckets, each with its extremes and its mean.
+"""Metrics of a job's steps as curves over a range, in a bounded number of buckets, each with its extremes and mean.
 
-Buckets are powers of two wide and lie where they lie whatever range is asked for, so that a reader may halve a curve by itself, and
-what it knows of a range fits what it asks of another one. Where each step has a bucket of its own, its number is all three.
+A bucket's width is a power of two and its position is independent of the requested range, so that a reader may halve a curve by
+itself and combine ranges. If each step has a bucket of its own, its value is the mean and both extremes.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from .steps import evaluations
 
 __all__ = ["MOST", "SERIES", "curves", "width_of"]
 
-#: So many buckets of all series are below 300 kB of JSON.
+#: With this many buckets, all series together stay below 300 kB of JSON.
 MOST: Final = 800
-#: Validations that go with a curve.
+#: Validations returned with a curve.
 _EVALS: Final = 400
-#: Digits that are told of a number.
+#: Significant digits of a number.
 _DIGITS: Final = 6
 
 

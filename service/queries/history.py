@@ -1,6 +1,6 @@
-"""A job's story from its newest line back: what its page tells in words, a page at a time, however long ago it was.
+"""A job's history, newest first, in pages.
 
-Each kind is read off its own index, so that a page costs the same with a million validations between its lines as with none.
+Each kind of event is read from its own index, so that a page costs the same with a million validations between its entries.
 """
 
 from typing import Any, Final
@@ -11,12 +11,12 @@ from ..store.engine import Store
 from .jobs import existing
 
 KINDS: Final = ("state", "checkpoint", "incident", "repair", "reshard", "fault")
-#: What is read with the incidents, and has no room in a line.
+#: Fields of an incident that a history entry leaves out; the incidents' own query returns them.
 _LONG: Final = frozenset({"stacks", "waiting", "log"})
 
 
 async def history(store: Store, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
-    """What happened to a job (id or name) before place `before`, newest first. Raises JobNotFound."""
+    """Events of a job (id or name) before position `before`, newest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         told = [row for kind in KINDS for row in await event_rows.of_kind_before(tx, job_id, kind, before, limit + 1)]

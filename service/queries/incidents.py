@@ -1,4 +1,4 @@
-"""What went wrong with a job, and what was done about it: each incident with its repair, as facts and as one paragraph."""
+"""A job's incidents, each with its repair, as fields and as one paragraph."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from ..store import events as event_rows
 from ..store.engine import Store
 from .jobs import existing
 
-#: So many incidents after a page are looked at to find where the repairs of its last one end.
+#: Incidents read beyond a page to find where the repairs of its last incident end.
 _BEYOND = 100
 
 
@@ -55,7 +55,7 @@ def _pairs(rows: Any) -> list[tuple[RowMapping, int | None]]:
 
 
 def _repair_of(row: RowMapping, following: int | None, mended: Any) -> Repair | None:
-    """The repair that was told between this incident and the next one."""
+    """The repair that was reported between this incident and the next one."""
     if row["data"].get("cause") in _LIVED_WITH:
         return None
     for repair in mended:
@@ -127,7 +127,7 @@ HAPPENED = {
     "export_failed": "The model could not be exported",
 }
 
-#: Incidents that stop nobody and so have no repair: one that follows them is of an earlier incident.
+#: Incidents that do not interrupt training and so have no repair; a repair after them belongs to an earlier incident.
 _LIVED_WITH = frozenset(
     {
         "events_lost",

@@ -1,4 +1,4 @@
-"""Jobs as they are read: one by id or name, and lists of them, page by page."""
+"""Reads jobs: one by id or name, and pages of a list."""
 
 import re
 import time

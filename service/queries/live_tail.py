@@ -1,4 +1,4 @@
-"""What happened to a job after a cursor: its events, steps, log lines and the newest sample of its ranks, in order of time."""
+"""A job's items after a cursor: events, steps, log lines and the newest sample of its ranks, in order of time."""
 
 from heapq import merge
 from itertools import takewhile
@@ -32,9 +32,9 @@ async def tail(
     *,
     limit: int = 500,
 ) -> Tail:
-    """What happened to the job (an id) after `cursor`: call again with the cursor it returns until `done`.
+    """The items of the job (an id) after `cursor`. Call again with the returned cursor until `done`.
 
-    Of samples of the ranks only the newest: who comes late has missed nothing that is still true. One short query when nothing is new.
+    Of the rank samples, only the newest is returned. If nothing is new, this takes one short query.
     Raises JobNotFound.
     """
     async with store.read() as tx:
@@ -67,10 +67,10 @@ def _in_order(cursor: Cursor, limit: int, events: Any, steps: Any, lines: Any, s
         [TailItem(row["kind"], row["ts"], row["data"], Cursor(event=row["position"])) for row in events],
     )
     items = []
-    # A table that was cut at the limit may go on before what the others tell next: stop where the first of them ends.
+    # A table that was cut at the limit may continue before the other tables' next rows: stop where the first cut table ends.
     cut = min((part[-1].ts for part in told if len(part) == limit), default=inf)
     merged = list(merge(*told, key=attrgetter("ts")))
-    # A clock that was set back may leave nothing before the cut: then order is worth less than going on.
+    # If a clock was set back, nothing may lie before the cut: then progress matters more than order.
     for item in list(takewhile(lambda item: item.ts <= cut, merged)) or merged:
         cursor = Cursor(*map(max, cursor, item.cursor))
         items.append(TailItem(item.kind, item.ts, item.data, cursor))

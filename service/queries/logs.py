@@ -1,8 +1,8 @@
 """A job's log: its lines page by page, and a search, which scans a bounded part of the log per request and returns how far it came.
 
-A log may have any length, so no request looks through a whole one, and none is ever loaded: a client that has not found enough asks again
-after the place that was reached. A request is bounded in lines, bytes and seconds. It looks at one part after the other, and at the clock
-in between. A search has a connection of its own: others read and write meanwhile.
+A log may have any length, so no request searches or loads a whole one. A client that has not found enough asks again
+after the position reached. A request is bounded in lines, bytes and seconds. It searches one part after the other and checks the clock
+in between. A search has its own connection, so that other requests continue.
 """
 
 import time
@@ -21,11 +21,11 @@ from .jobs import existing
 
 __all__ = ["Level", "Wanted", "around", "line_of", "page", "search"]
 
-#: What one question looks through: at most this, ...
+#: What one request searches: at most this, ...
 STRETCH = Size(lines=20_000, bytes=32 << 20)
-#: ... and no further part after so many seconds.
+#: ... and no further part after this many seconds.
 STRETCH_S = 0.5
-#: What one statement looks through.
+#: What one statement searches.
 PART = Size(lines=2_000, bytes=1 << 20)
 #: Seconds after which a statement that still runs is interrupted.
 LIMIT_S = 5.0
@@ -75,11 +75,11 @@ async def search(store: Store, job: str, wanted: Wanted, *, after: int = 0, limi
 
 @dataclass
 class _Scan:
-    """One question's walk along a log."""
+    """The state of one search request."""
 
     wanted: Wanted
     limit: int
-    scanned_to: int  # all up to this position
+    scanned_to: int  # everything up to this position was searched
     end: int = 0  # the log's last position
     done: bool = False
     found: list[RowMapping] = field(default_factory=list)
@@ -87,7 +87,7 @@ class _Scan:
     async def run(self, tx: AsyncConnection, job: str) -> None:
         row = await existing(tx, job)
         self.end = row["log_pos"]
-        if "\0" in self.wanted.text:  # which no stored line has, and no database takes
+        if "\0" in self.wanted.text:  # no stored line has it, and no database accepts it
             self._end()
             return
         left, end = STRETCH, time.monotonic() + STRETCH_S
@@ -97,7 +97,7 @@ class _Scan:
                 return
 
     async def _part(self, tx: AsyncConnection, job_id: str, most: Size) -> Size | None:
-        """Look through the next part; its size, or None where the log has ended or enough was found."""
+        """Search the next part. Returns its size, or None if the log has ended or enough was found."""
         part = await search_rows.next_part(tx, job_id, self.wanted.rank, Span(self.scanned_to, self.end), most)
         if part is None:
             self._end()
@@ -106,7 +106,7 @@ class _Scan:
         room = self.limit - len(self.found)
         hits = await search_rows.matching(tx, job_id, self.wanted, span, room + 1)
         self.found += hits[:room]
-        if len(hits) > room:  # what lies beyond is for the next question
+        if len(hits) > room:  # the rest is for the next request
             self.scanned_to = self.found[-1]["position"]
             return None
         self.scanned_to = span.until

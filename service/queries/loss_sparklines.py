@@ -1,4 +1,4 @@
-"""The outlines of many jobs at once."""
+"""Loss sparklines of many jobs."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from ..store.engine import Store
 
 
 async def of_jobs(store: Store, job_ids: Sequence[str]) -> LossSparklines:
-    """One for each of the jobs (ids) that told a step, in the order of the ids."""
+    """The sparklines of those jobs (ids) that have at least one step, in the order of the ids."""
     known = [job_id for job_id in job_ids if "\0" not in job_id]
     async with store.read() as tx:
         rows = {row["job_id"]: row for row in await outlines.of_jobs(tx, known)}

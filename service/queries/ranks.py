@@ -1,4 +1,4 @@
-"""What each rank of a job did lately, the newest sample first, in answers that stay below 300 kB however many ranks there are."""
+"""Samples of a job's ranks, newest first, in responses below 300 kB for any number of ranks."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from ..store.engine import Store
 from ..store.packing.rank_sample import sample_of
 from .jobs import existing
 
-#: So many ranks' numbers are in one answer, all its samples together; or one sample. What a sample has beside counts as `BESIDE` ranks.
+#: Ranks in one response, summed over its samples, unless it is a single sample. A sample's other fields count as `BESIDE` ranks.
 MOST_NUMBERS: Final = 4096
 BESIDE: Final = 10
 

@@ -1,4 +1,4 @@
-"""What a job's ranks hold and send: the formulas for its layout beside what the newest probe measured. A number, or why there is none."""
+"""Memory and traffic of a job's ranks: by the formulas for its layout, and as the newest probe measured them."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -19,21 +19,21 @@ from ..store import events
 from ..store.engine import Store
 from .jobs import existing
 
-#: Without a formula by their nature.
+#: Kinds of memory that have no formula.
 _PEAK: Final = Unknown("All that torch had allocated at its most, buffers and fragments too.")
 
 Numbers = Mapping[str, Any]
 
 
 async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
-    """Of a job (id or name). Raises JobNotFound."""
+    """Memory and traffic of a job (id or name). Raises JobNotFound."""
     async with store.read() as tx:
         row = await existing(tx, job)
         told = await events.newest(tx, row["id"], "plan")
         probe = await events.newest(tx, row["id"], "probe")
         changed = await events.newest(tx, row["id"], "reshard")
     if probe is not None and changed is not None and changed["position"] > probe["position"]:
-        probe = None  # it was another layout's
+        probe = None  # it measured another layout
     try:
         setting = await files.look(lambda _: _setting(row, told))  # a model may come from a folder
     except FilesTooSlow as error:
@@ -60,7 +60,7 @@ def _setting(row: RowMapping, told: RowMapping | None) -> Setting | Unknown:
 
 
 def _vocabulary(spec: TrainSpec, told: RowMapping | None) -> int | Unknown:
-    """As far as the spec or the trainers say: the tokenizer's file is theirs."""
+    """The vocabulary size by the spec or the trainers' plan; only the trainers read the tokenizer's file."""
     if spec.model.import_ is not None or spec.model.vocab is not None:
         return spec.model.vocab or 2
     if told is None:

@@ -1,4 +1,4 @@
-"""A job's life as one line: in which state it was when, of which attempt and generation, and what happened on the way.
+"""A job's timeline: its states by attempt and generation, with incidents, repairs and changes of layout.
 
 However long the story, at most `MOST` events of each kind are read, the newest; where that leaves older ones out, the line begins with
 the first moment of which everything is known, and says so.
@@ -15,13 +15,13 @@ from ..store import events as event_rows
 from ..store.engine import Store
 from .jobs import existing
 
-#: A screen is some thousand columns wide.
+#: About the number of columns of a screen.
 MOST: Final = 300
 KINDS: Final = ("state", "incident", "repair", "reshard")
 
 
 async def lifeline(store: Store, job: str) -> Timeline:
-    """The line of a job (id or name). Raises JobNotFound."""
+    """The timeline of a job (id or name). Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         told = [await event_rows.of_kind_before(tx, job_id, kind, None, MOST + 1) for kind in KINDS]
@@ -29,14 +29,14 @@ async def lifeline(store: Store, job: str) -> Timeline:
 
 
 async def plan(store: Store, job: str) -> Plan:
-    """What the gang of a job (id or name) told last that it would do; empty before its first. Raises JobNotFound."""
+    """The newest plan of a job's gang (job id or name); empty before the first plan. Raises JobNotFound."""
     async with store.read() as tx:
         row = await event_rows.newest(tx, (await existing(tx, job))["id"], "plan")
     return Plan() if row is None else Plan.model_validate(row["data"])
 
 
 def drawn(told: Sequence[Sequence[RowMapping]]) -> Timeline:
-    """The line of events by kind, each newest first, of which those beyond `MOST` only say that there are more."""
+    """The timeline of events by kind, each newest first. Events beyond `MOST` only mark the timeline as incomplete."""
     begins = max((rows[MOST - 1]["position"] for rows in told if len(rows) > MOST), default=0)
     rows = sorted((row for of in told for row in of if row["position"] >= begins), key=lambda row: int(row["position"]))
     marks = [_mark(row) for row in rows if row["kind"] != "state"]
@@ -62,7 +62,7 @@ def _spans(rows: Iterable[RowMapping]) -> list[StateSpan]:
 
 
 def _generation(state: str, attempt: int, last: StateSpan | None) -> int:
-    """The first ranks meet before a job runs; which generation follows a repair, the repair says when it is done."""
+    """The generation of a period. The first rendezvous precedes `running`; a repair's event names the generation that follows it."""
     known = last.generation if last is not None and last.attempt == attempt else 0
     return max(known, 1) if state == State.RUNNING else known
 

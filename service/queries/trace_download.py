@@ -1,4 +1,4 @@
-"""A trace as the file that Perfetto opens, made while it is sent: one rank at a time is in memory, no transaction waits for its reader."""
+"""A trace as a Perfetto file, generated while it is sent: one rank at a time is in memory, and no transaction stays open."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ _LEVEL: Final = 6
 
 
 async def document(store: Store, job: str, trace: str) -> AsyncIterator[bytes]:
-    """Chrome's trace event format, gzip, in pieces. Raises JobNotFound, TraceNotFound before the first."""
+    """Chunks of gzipped Chrome trace events. Raises JobNotFound, TraceNotFound before the first chunk."""
     async with store.read() as tx:
         found, _ = await one(tx, job, trace)
         told = await rows.heads(tx, found.job, found.id)

@@ -1,6 +1,7 @@
-"""What a trace tells: where each rank's time went, which was slowest, and the spans themselves, as many as fit into one answer.
+"""A trace's summary (time by category per rank, the slowest rank) and its spans, as many as fit into one response.
 
-A step begins when its first rank begins; all times within it are told from there. What a rank did not wait for others is its own work.
+A step starts when its first rank starts it, and times within the step count from there. A rank's own work is its time without waits for
+other ranks.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from ..store import traces as rows
 from ..store.engine import Store
 from ..store.packing.trace_spans import CATEGORIES, OF_ACTION, Body, Ideal, Span, body_of
 
-#: Bytes of all spans in one answer, as JSON.
+#: Bytes of all spans in one response, as JSON.
 ROOM: Final = 260_000
 _LEAST_BYTES: Final = 16  # of a span's row
 
@@ -30,7 +31,7 @@ _CATEGORY: Final = {name: index for index, name in enumerate(CATEGORIES)}
 
 
 async def summary(store: Store, job: str, trace: str, step: int | None = None) -> TraceSummary:
-    """Of all steps, or of one. Raises JobNotFound, TraceNotFound."""
+    """The summary of all steps, or of one. Raises JobNotFound, TraceNotFound."""
     async with store.read() as tx:
         found, size = await one(tx, job, trace)
         told = await rows.heads(tx, found.job, found.id)
@@ -59,7 +60,7 @@ def _ranks(parts: Sequence[RowMapping], world_size: int) -> list[TracedRank]:
 
 
 def _replicas(places: Sequence[int | None], world_size: int) -> int:
-    """How many pipelines there are: the pipeline axis is the outermost, so that rank % this numbers them."""
+    """The number of pipelines. The pipeline axis is the outermost, so rank % this is the pipeline's number."""
     known = [place for place in places if place is not None]
     return max(1, world_size // (max(known) + 1)) if known else world_size
 
@@ -107,7 +108,7 @@ def _bubbles(ranks: Sequence[TracedRank]) -> dict[str, Any]:
 
 
 def _means(steps: Iterable[Sequence[TracedRank]]) -> list[TracedRank]:
-    """Each rank over all steps that it told."""
+    """Each rank's mean over all steps that it reported."""
     told = sorted((rank for ranks in steps for rank in ranks), key=attrgetter("rank"))
     return [_over_steps(list(same)) for _, same in groupby(told, key=attrgetter("rank"))]
 
@@ -139,7 +140,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a step that somebody looks at, in µs after its begin; None: to its end."""
+    """The requested part of a step, in µs after its start; None: to its end."""
 
     from_us: int = 0
     to_us: int | None = None
@@ -156,7 +157,7 @@ async def spans(
     ranks: Collection[int] | None = None,
     window: Window = Window(),
 ) -> TraceSpans:
-    """The spans of one step (the first, when it is not said) that a window shows. Raises JobNotFound, TraceNotFound."""
+    """The spans of one step (None: the first) within a window. Raises JobNotFound, TraceNotFound."""
     async with store.read() as tx:
         found, size = await one(tx, job, trace)
         told = await rows.heads(tx, found.job, found.id)
@@ -171,14 +172,14 @@ async def spans(
 
 @dataclass(frozen=True)
 class _Told:
-    """A span or an ideal action on its way into an answer."""
+    """A span or an ideal action of a response."""
 
     part: int
     ideal: bool
     start: int
     length: int
     name: str
-    rest: tuple[int | None, ...]  # lane, category, micro-batch and stage; of an ideal action without lane
+    rest: tuple[int | None, ...]  # lane, category, micro-batch and stage; an ideal action has no lane
 
 
 def _spans(trace: str, step: TracedStep, parts: Sequence[RowMapping], replicas: int, window: Window) -> TraceSpans:
@@ -207,7 +208,7 @@ def _spans(trace: str, step: TracedStep, parts: Sequence[RowMapping], replicas: 
 
 
 def _shown(body: Body, began: int, window: Window) -> tuple[list[Span], list[Ideal]]:
-    """Of a rank's spans and ideal actions those that are in view; of both the fourth is the start, the fifth the length."""
+    """A rank's spans and ideal actions within the window. In both, the fourth element is the start, the fifth the length."""
     return (
         [span for span in body.spans if window.shows(span[3] + began, span[4])],
         [action for action in body.ideal if window.shows(action[3] + began, action[4])],
@@ -215,7 +216,7 @@ def _shown(body: Body, began: int, window: Window) -> tuple[list[Span], list[Ide
 
 
 def _longest(shown: Sequence[tuple[list[Span], list[Ideal]]], begins: Sequence[int], most: int) -> list[_Told]:
-    """Those that may fit at all, the longest first: a gang tells hundreds of thousands."""
+    """The candidates that can fit at all, longest first; a gang reports hundreds of thousands of spans."""
     lengths = [told[4] for both in shown for kind in both for told in kind]
     least = sorted(lengths)[-most] if len(lengths) > most else 0.0
     found: list[_Told] = []
@@ -232,7 +233,7 @@ def _longest(shown: Sequence[tuple[list[Span], list[Ideal]]], begins: Sequence[i
 
 
 def _fitting(longest: Iterable[_Told], room: int) -> list[_Told]:
-    """As many of the first as fit into so many bytes of JSON, by their start; what lies within others after them."""
+    """As many of the first as fit into the given bytes of JSON, sorted by start; a nested span follows the span around it."""
     kept: list[_Told] = []
     names: set[str] = set()
     for told in longest:
