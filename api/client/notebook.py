@@ -1,4 +1,4 @@
-"""A job as a notebook shows it: what is known in a table, and the curve of its loss as SVG. No script, nothing from elsewhere."""
+"""Renders a job for a notebook: a table, and the loss curve as SVG. No script, no external resources."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,14 +9,14 @@ from typing import Any, Protocol
 from ...service.schemas.job import Job
 from ...service.schemas.step import Metrics
 
-#: Points that a curve of this width can show.
+#: Points of a curve of this width.
 POINTS = 400
 _WIDE, _HIGH, _LEFT, _BELOW = 640, 220, 56, 22
 _TRAINED, _VALIDATED, _INK = "#2563eb", "#d97706", "#888888"
 
 
 class Shown(Protocol):
-    """Something on the page that can be drawn anew."""
+    """A display in the notebook that can be redrawn."""
 
     def update(self, value: Any) -> None: ...
 
@@ -25,7 +25,7 @@ Display = Callable[[Any], Shown]
 
 
 def ipython_display(value: Any) -> Shown:
-    """Shows a value in the notebook. Raises ImportError where there is none."""
+    """Show a value in the notebook. Raises ImportError outside a notebook."""
     try:
         from IPython.display import display
     except ImportError:
@@ -37,7 +37,7 @@ def ipython_display(value: Any) -> Shown:
 
 
 class Due:
-    """True at most every so many seconds."""
+    """A check that is true at most once per `every_s` seconds."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s, self._last = every_s, time.monotonic()
@@ -51,7 +51,7 @@ class Due:
 
 
 def html(job: Job, metrics: Metrics | None) -> str:
-    """The job in a few lines; with its curve, where that is known."""
+    """The job's HTML, with its curve if there is one."""
     rows = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
         for name, value in _facts(job)
@@ -61,19 +61,19 @@ def html(job: Job, metrics: Metrics | None) -> str:
 
 
 def _facts(job: Job) -> list[tuple[str, str]]:
-    told = [
+    rows = [
         ("state", " · ".join(filter(None, [job.state, job.reason]))),
         ("layout", job.layout),
         ("batch", job.batch),
     ]
     if job.progress:
         now = job.progress
-        told.append(("step", f"{now.step:,} of {now.steps:,}"))
-        told += [("loss", f"{now.loss:.4f} nats/token")] if now.loss is not None else []
-        told += [("tokens/s", f"{now.tokens_per_s:,.0f}")] if now.tokens_per_s is not None else []
+        rows.append(("step", f"{now.step:,} of {now.steps:,}"))
+        rows += [("loss", f"{now.loss:.4f} nats/token")] if now.loss is not None else []
+        rows += [("tokens/s", f"{now.tokens_per_s:,.0f}")] if now.tokens_per_s is not None else []
     if job.summary and job.summary.validation_loss is not None:
-        told.append(("validation loss", f"{job.summary.validation_loss:.4f} nats/token"))
-    return [(name, value) for name, value in told if value]
+        rows.append(("validation loss", f"{job.summary.validation_loss:.4f} nats/token"))
+    return [(name, value) for name, value in rows if value]
 
 
 def loss_svg(metrics: Metrics) -> str:
@@ -101,7 +101,7 @@ def _finite(points: Sequence[tuple[int, float | None]]) -> list[Point]:
 
 
 def _scale(points: Sequence[Point]) -> Callable[[Point], tuple[float, float]]:
-    """Where a point lies on the picture."""
+    """The pixel coordinates of a point."""
     first, last = min(step for step, _ in points), max(step for step, _ in points)
     low, high = min(loss for _, loss in points), max(loss for _, loss in points)
 
@@ -114,7 +114,7 @@ def _scale(points: Sequence[Point]) -> Callable[[Point], tuple[float, float]]:
 
 
 def _axes(points: Sequence[Point]) -> str:
-    """The extremes of both axes, which is what a small picture can say."""
+    """The axis labels: the extremes of both axes."""
     place = _scale(points)
     first, last = min(step for step, _ in points), max(step for step, _ in points)
     texts = [

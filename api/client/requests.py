@@ -1,4 +1,4 @@
-"""Every call of the API, described once: what is sent, and what its answer becomes. Both clients send these."""
+"""The calls of the API, each with its request and the type of its response. Both clients use them."""
 
 import json
 import re
@@ -205,7 +205,7 @@ def events(job_id: str, *, logs: bool, rank: int | None, ranks: bool) -> Call[No
 
 
 def _document(spec: Spec) -> bytes:
-    """Raises `ApiError` for a file that cannot be read."""
+    """The spec as JSON bytes. Raises `ApiError` for a file that cannot be read."""
     try:
         return json.dumps(spec_file.load(spec)).encode()
     except ShardyardError as error:
@@ -226,9 +226,9 @@ def _quoted(name: str) -> str:
 
 
 def _keyed(key: str | None) -> dict[str, str]:
-    """A key that stays the same over all tries of one call. Raises InvalidParameter."""
+    """The headers with an idempotency key, which stays the same over all tries of a call. Raises InvalidParameter."""
     if key and not _KEY.fullmatch(key):
-        told = f"{key[:80]!r} is not an idempotency key."
+        message = f"{key[:80]!r} is not an idempotency key."
         remedy = "Use 1 to 255 letters, digits and signs of ASCII, without spaces."
-        raise InvalidParameter(told, field="Idempotency-Key", remedy=remedy)
+        raise InvalidParameter(message, field="Idempotency-Key", remedy=remedy)
     return {**_JSON, "Idempotency-Key": key or str(uuid.uuid4())}

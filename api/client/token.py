@@ -1,4 +1,4 @@
-"""Which token a client sends, and where: the one that it was given, else that of the data folder's own control plane.
+"""The token that a client sends: the configured one, else that of the data folder's own control plane.
 
 The data folder's token goes to the address that its control plane has written into `control.json`, and only while that process lives.
 Once it is gone, another user's process may listen there.
@@ -18,7 +18,7 @@ from .transport import ApiError
 
 
 class BearerToken(httpx2.Auth):
-    """Sends the token with each request, and reads it again when it is refused, as after a rotation."""
+    """Sends the token with each request, and reads it again after a 401, such as after a rotation."""
 
     def __init__(self, token: str | None, settings: Settings | None = None) -> None:
         """`token`: the caller's; None finds it by the settings. Raises `ApiError` for one that cannot be used."""
@@ -42,7 +42,7 @@ class BearerToken(httpx2.Auth):
             raise ApiError(error.code, error.message, None, [finding]) from None
 
     def _own(self, url: str) -> str | None:
-        """The data folder's token, where `url` is of the control plane that runs there."""
+        """The data folder's token if `url` is the address of its control plane."""
         running = pidfile.read(self._settings.data_dir)
         if running is None or running.token_path is None or _origin(running.url) != _origin(url):
             return None

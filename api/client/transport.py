@@ -1,4 +1,4 @@
-"""A question to the API without its transport: what is sent, what its answer means, and when it is asked again.
+"""Requests to the API independent of the transport: what is sent, how a response is read, and when to retry.
 
 `Client` and `AsyncClient` only carry these over; whatever may go wrong is an `ApiError`.
 """
@@ -24,12 +24,12 @@ FINAL = frozenset({"succeeded", "failed", "cancelled"})
 _RETRY_STATUS = frozenset({502, 503, 504})
 #: Seconds before each further try.
 PAUSES = (0.2, 0.5, 1.0, 2.0)
-#: A stream's silence that is a lost connection: the server's heartbeat comes every 10 s.
+#: Without data for this long, a stream's connection counts as lost; the server sends a heartbeat every 10 s.
 STREAM_TIMEOUT = httpx2.Timeout(10.0, read=30.0)
 
 
 class ApiError(Exception):
-    """The API refused a request, or could not be asked: `status` is None then.
+    """The API refused a request, or could not be reached: then `status` is None.
 
     `code` is stable; `errors` name fields and remedies.
     """
@@ -45,7 +45,7 @@ class ApiError(Exception):
 
 
 class Unreachable(ApiError):
-    """Nothing answers at the control plane's address."""
+    """No control plane responds at the address."""
 
     def __init__(self, url: str, reason: str) -> None:
         remedy = FieldError(message=reason, remedy="Start one with: shardyard up")
@@ -54,7 +54,7 @@ class Unreachable(ApiError):
 
 
 class WaitTimeout(ApiError):
-    """The job did not end in time; it goes on."""
+    """The job did not end in time. It keeps running."""
 
     def __init__(self, job: Job, seconds: float) -> None:
         super().__init__("timeout", f"Job {job.id} is still {job.state} after {seconds:g} s.")
@@ -63,7 +63,7 @@ class WaitTimeout(ApiError):
 
 @dataclass(frozen=True)
 class Event:
-    """One fact of a job's story. `cursor` resumes after it; `ts` is unix seconds."""
+    """One event of a job. `cursor` resumes after it; `ts` is in unix seconds."""
 
     kind: str
     data: dict[str, Any]
@@ -73,7 +73,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """One request. `read` makes of the answer's JSON what the caller gets. All may be repeated: reads, and what has a key or one effect."""
+    """One request. `read` converts the response's JSON into the result. Every call may be repeated."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -84,7 +84,7 @@ class Call(Generic[T]):
     form: Literal["json", "bytes"] = "json"
 
     def result(self, answer: httpx2.Response) -> T:
-        """What the caller gets of a last answer. Raises `ApiError`."""
+        """The result of the final response. Raises `ApiError`."""
         return self.read(answer.content if self.form == "bytes" and answer.is_success else checked(answer))
 
     @property
@@ -94,21 +94,21 @@ class Call(Generic[T]):
 
 
 class Tries:
-    """Whether one question is asked again, and after how many seconds."""
+    """The retries of one request: whether to retry, and after how many seconds."""
 
     def __init__(self, url: str, most: int) -> None:
         self._url, self._most, self._made = url, most, 0
 
     def failed(self, error: httpx2.TransportError) -> float:
-        """Seconds until the next try. Raises `Unreachable` after the last one, and at once where nothing listens."""
+        """Seconds until the next try. Raises `Unreachable` after the last try, and at once if the first one cannot connect."""
         self._made += 1
-        nobody = isinstance(error, httpx2.ConnectError) and self._made == 1
-        if nobody or self._made >= self._most:
+        unconnected = isinstance(error, httpx2.ConnectError) and self._made == 1
+        if unconnected or self._made >= self._most:
             raise Unreachable(self._url, str(error) or type(error).__name__) from None
         return PAUSES[min(self._made, len(PAUSES)) - 1]
 
     def again(self, answer: httpx2.Response) -> float | None:
-        """Seconds until the next try, None for an answer that counts."""
+        """Seconds until the next try; None if the response is final."""
         self._made += 1
         if answer.status_code not in _RETRY_STATUS or self._made >= self._most:
             return None
@@ -116,7 +116,7 @@ class Tries:
 
 
 class Place:
-    """How far a reader of a job's events is, over lost connections, and how long it bears them."""
+    """A reader's position in a job's events across reconnects, and for how long it retries."""
 
     def __init__(
         self, cursor: str | None, patience_s: float, on_lost: Callable[[ApiError], None] | None = None
@@ -134,7 +134,7 @@ class Place:
         self._cursor = event.cursor
 
     def lost(self, error: Unreachable) -> float:
-        """Seconds until the next connection. Raises the error when patience has ended."""
+        """Seconds until the next connection. Raises the error once `patience_s` has passed."""
         now = time.monotonic()
         self._since = self._since or now
         if now - self._since > self._patience_s:
@@ -147,7 +147,7 @@ class Place:
 
 
 def event_of(item: httpx2.ServerSentEvent) -> Event | None:
-    """The event that was sent, None for a comment or a retry time."""
+    """The event of a server-sent event; None for a comment or a retry time."""
     if not item.data:
         return None
     data: dict[str, Any] = json.loads(item.data)
@@ -155,7 +155,7 @@ def event_of(item: httpx2.ServerSentEvent) -> Event | None:
 
 
 def find_url(url: str | None = None) -> str:
-    """Where to ask: the argument, `SHARDYARD_URL`, the data folder's running control plane, or the default address."""
+    """The control plane's URL: the argument, `SHARDYARD_URL`, the data folder's running control plane, or the default address."""
     settings = Settings()
     named = url or settings.url
     if named:
@@ -165,11 +165,11 @@ def find_url(url: str | None = None) -> str:
 
 
 def check_url(url: str) -> None:
-    """Raises `ApiError` for what is no address."""
+    """Raise `ApiError` for a text that is not an http or https address."""
     try:
         parts = urlsplit(url)
         known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets that do not close; a port that is no number
+    except ValueError:  # unclosed brackets; a port that is not a number
         known = False
     if not known:
         error = FieldError(
@@ -179,10 +179,10 @@ def check_url(url: str) -> None:
 
 
 def transport(found: str, given: str | None, timeout_s: float) -> dict[str, Any]:
-    """How an HTTP client of httpx2 is made for this address."""
+    """The arguments of an httpx2 client for this address."""
     loopback = urlsplit(found).hostname in {"127.0.0.1", "localhost", "::1"}
-    # A proxy set for the outside world must not be asked for this machine's own loopback.
-    # The system's certificates take 40 ms to load, so not where none can be asked for.
+    # A configured proxy must not be used for this machine's own loopback.
+    # The system's certificates take 40 ms to load, so they are skipped where TLS is impossible.
     bare = loopback and given is not None and urlsplit(given).scheme == "http"
     return {
         "timeout": timeout_s,
@@ -193,7 +193,7 @@ def transport(found: str, given: str | None, timeout_s: float) -> dict[str, Any]
 
 
 def checked(answer: httpx2.Response) -> Any:
-    """The JSON of a good answer; raises `ApiError` for every other."""
+    """The JSON of a successful response. Raises `ApiError` for every other."""
     if answer.is_success:
         try:
             return answer.json()

@@ -1,6 +1,6 @@
-"""A job as it was read, with the client that read it: `AsyncJobHandle` is a `Job` whose methods ask that client.
+"""A job with the client that read it: `AsyncJobHandle` is a `Job` whose methods call that client.
 
-In a notebook it shows itself with the curve of its loss.
+A notebook renders it with its loss curve.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class AsyncJobHandle(Job):
-    """What `AsyncClient` gives for a job."""
+    """A job as `AsyncClient` returns it."""
 
     _client: "AsyncClient" = PrivateAttr()
     _metrics: Metrics | None = PrivateAttr(None)
@@ -43,7 +43,7 @@ class AsyncJobHandle(Job):
         return handle
 
     async def refresh(self) -> "AsyncJobHandle":
-        """The job as it is now."""
+        """The job, read again."""
         return await self._client.job(self.id)
 
     async def wait(self, timeout_s: float | None = None) -> "AsyncJobHandle":
@@ -51,11 +51,11 @@ class AsyncJobHandle(Job):
         return await self._client.wait(self.id, timeout_s)
 
     async def cancel(self) -> "AsyncJobHandle":
-        """Ask for its end."""
+        """Cancel the job."""
         return await self._client.cancel(self.id)
 
     async def reshard(self, layout: Layout | Mapping[str, Any]) -> "AsyncJobHandle":
-        """Let it go on with another layout."""
+        """Continue the job with another layout."""
         return await self._client.reshard(self.id, layout)
 
     def events(
@@ -76,21 +76,21 @@ class AsyncJobHandle(Job):
         to_step: int | None = None,
         buckets: int = 400,
     ) -> Curves:
-        """Its numbers over a range of steps, in buckets with their extremes."""
+        """Its metrics over a range of steps, in buckets with their extremes."""
         return await self._client.curves(self.id, names, from_step=from_step, to_step=to_step, buckets=buckets)
 
     async def incidents(
         self, *, after: int = 0, newest: bool = False, before: int | None = None, limit: int = 100
     ) -> Incidents:
-        """What went wrong with it."""
+        """Its incidents and their repairs."""
         return await self._client.incidents(self.id, after=after, newest=newest, before=before, limit=limit)
 
     async def timeline(self) -> Timeline:
-        """In which state it was when."""
+        """Its states over time."""
         return await self._client.timeline(self.id)
 
     async def history_page(self, *, before: int | None = None, limit: int = 100) -> HistoryPage:
-        """What happened to it, newest first."""
+        """Its events, newest first."""
         return await self._client.history_page(self.id, before=before, limit=limit)
 
     async def plan(self) -> Plan:
@@ -102,11 +102,11 @@ class AsyncJobHandle(Job):
         return await self._client.checkpoints(self.id, before=before, limit=limit)
 
     async def verify_checkpoint(self, n: int) -> Operation:
-        """Have the cluster see whether a checkpoint (its `n`) is whole."""
+        """Verify a checkpoint (its `n`) on the cluster."""
         return await self._client.verify_checkpoint(self.id, n)
 
     async def export_checkpoint(self, n: int, *, dtype: str = "fp32") -> Operation:
-        """Have the cluster write a checkpoint (its `n`) as a Hugging Face folder beside it."""
+        """Export a checkpoint (its `n`) on the cluster as a Hugging Face folder beside it."""
         return await self._client.export_checkpoint(self.id, n, dtype=dtype)
 
     async def operations(self, *, before: str | None = None, limit: int = 20) -> Operations:
@@ -114,7 +114,7 @@ class AsyncJobHandle(Job):
         return await self._client.operations(self.id, before=before, limit=limit)
 
     async def trace(self, *, steps: int = 3) -> Trace:
-        """Record what its ranks do in the next steps."""
+        """Trace its ranks during the next steps."""
         return await self._client.trace(self.id, steps=steps)
 
     async def traces(self, *, before: str | None = None, limit: int = 20) -> Traces:
@@ -122,15 +122,15 @@ class AsyncJobHandle(Job):
         return await self._client.traces(self.id, before=before, limit=limit)
 
     async def trace_summary(self, trace: str, *, step: int | None = None) -> TraceSummary:
-        """Where each rank's time went."""
+        """Each rank's time by category."""
         return await self._client.trace_summary(self.id, trace, step=step)
 
     async def ranks(self, *, before: int | None = None, limit: int = 100) -> RankMetricsPage:
-        """What each of its ranks did lately, newest first."""
+        """Samples of its ranks, newest first."""
         return await self._client.ranks(self.id, before=before, limit=limit)
 
     async def resources(self) -> ResourceReport:
-        """What its ranks hold and send, by formula and measured."""
+        """Memory and traffic of its ranks, by formula and measured."""
         return await self._client.resources(self.id)
 
     async def logs(
@@ -156,13 +156,13 @@ class AsyncJobHandle(Job):
         after: int = 0,
         limit: int = 100,
     ) -> LogSearchResult:
-        """Those of its log lines that match, of the next 20,000."""
+        """The matching lines among the next 20,000 of its log."""
         return await self._client.search_logs(
             self.id, text, rank=rank, level=level, since=since, until=until, after=after, limit=limit
         )
 
     async def watch(self, every_s: float = 1.0, display: notebook.Display | None = None) -> "AsyncJobHandle":
-        """Show it in a notebook until it ends, drawn anew at most every `every_s` seconds; the job as it ended."""
+        """Show the job in a notebook until it ends, redrawn at most every `every_s` seconds. Returns the ended job."""
         shown = (display or notebook.ipython_display)(await self._drawn())
         due = notebook.Due(every_s)
         async for _ in self.events(self.cursor):
@@ -174,14 +174,14 @@ class AsyncJobHandle(Job):
         return ended
 
     async def _drawn(self) -> Self:
-        """This job with the curve of its loss."""
+        """The job's HTML with its loss curve."""
         self._metrics = await self._read_curve()
         return self
 
     async def _read_curve(self) -> Metrics | None:
         try:
             return await self.metrics(max_points=notebook.POINTS)
-        except ApiError:  # a notebook that is read later shows what was known
+        except ApiError:  # a notebook that is opened later shows what was last read
             return None
 
     def _repr_html_(self) -> str:

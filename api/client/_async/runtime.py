@@ -16,6 +16,6 @@ Answer = Awaitable
 
 
 def at_once(call: Callable[[], Answer[T]]) -> T | None:
-    """None: a notebook asks for the picture of a job where nothing can be awaited."""
+    """None: a notebook renders a job in a context that cannot await."""
     del call
     return None

@@ -92,11 +92,11 @@ class Client(Questions):
         return self._handle(requests.job(job))
 
     def cancel(self, job: str) -> JobHandle:
-        """Ask for a job's end; asking twice is harmless. Raises `ApiError` `job_ended` where it has ended otherwise."""
+        """Cancel a job. Repeating the call is harmless. Raises `ApiError` `job_ended` if the job succeeded or failed."""
         return self._handle(requests.cancel(job))
 
     def reshard(self, job: str, layout: Layout | Mapping[str, Any]) -> JobHandle:
-        """Let a job that has not ended go on with another layout, from a checkpoint of its next step. Asking twice is harmless.
+        """Continue a job that has not ended with another layout, from a checkpoint of its next step. Repeating the call is harmless.
 
         Raises `ApiError` with the fields and their remedies, and `job_ended`.
         """
@@ -120,7 +120,7 @@ class Client(Questions):
             operation = self._patiently(partial(self.operation, operation.job, operation.id))
         return operation
 
-    # What a job tells
+    # Events, logs and metrics of a job
 
     def events(
         self,
@@ -135,7 +135,7 @@ class Client(Questions):
         """A job's events after the cursor `after` (None: from its beginning) to its end, each once, as they happen.
 
         With `logs` its log lines too (of `rank`), with `ranks` the newest sample of what each rank does.
-        Survives lost connections and restarts of the control plane for `patience_s`; `on_lost` hears of each.
+        Reconnects for up to `patience_s` after a lost connection or a restart of the control plane, and calls `on_lost` for each.
         """
         found = self.job(job)
         call = requests.events(found.id, logs=logs, rank=rank, ranks=ranks)
@@ -155,21 +155,21 @@ class Client(Questions):
             self.url = find_url(self._given)
 
     def past_events(self, job: Job) -> list[Event]:
-        """What had happened to the job when it was read, without its steps and log lines."""
+        """The job's events up to `job.cursor`, without steps and log lines."""
         events, steps, lines = (int(part) for part in job.cursor.split("."))
-        told: list[Event] = []
+        events_read: list[Event] = []
         with closing(self.events(job.id, f"0.{steps}.{lines}")) as stream:
-            while events > (int(told[-1].cursor.split(".")[0]) if told else 0):
+            while events > (int(events_read[-1].cursor.split(".")[0]) if events_read else 0):
                 event = next(stream, None)
                 if event is None:
                     break
-                told.append(event)
-        return [event for event in told if event.kind != "step"]
+                events_read.append(event)
+        return [event for event in events_read if event.kind != "step"]
 
     def log_pages(
         self, job: str, *, rank: int | None = None, after: int = 0, follow: bool = False, pause_s: float = 0.5
     ) -> Iterator[Logs]:
-        """All log lines after place `after`, page by page; with `follow` until the job has ended and all is told."""
+        """All log lines after position `after`, page by page. With `follow`, until the job has ended and every line was yielded."""
         found = self.job(job)
         while True:
             page = self._patiently(partial(self.logs, found.id, rank=rank, after=after))
@@ -196,7 +196,7 @@ class Client(Questions):
         after: int = 0,
         limit: int = 100,
     ) -> Iterator[LogSearchResult]:
-        """Lines as `search_logs` finds them, stretch by stretch to the log's end; a stretch may have none."""
+        """Pages of matching lines as of `search_logs`, up to the log's end. A page may be empty."""
         found = self.job(job)
         search = partial(
             self.search_logs, found.id, text, rank=rank, level=level, since=since, until=until, limit=limit
@@ -211,7 +211,7 @@ class Client(Questions):
     # The service
 
     def alive(self) -> bool:
-        """Whether a control plane answers at all."""
+        """Whether a control plane responds."""
         try:
             answer = self._http.get(f"{self.url}/healthz", timeout=5.0)
             return bool(answer.json()["status"] == "ok")
@@ -219,17 +219,17 @@ class Client(Questions):
             return False
 
     def readiness(self) -> Readiness:
-        """What works and what does not."""
+        """The readiness of the control plane, check by check."""
         answer = self._http.get(f"{self.url}/readyz")
         return Readiness.model_validate_json(answer.content)
 
-    # Asking
+    # Requests
 
     def _handle(self, call: Call[Job]) -> JobHandle:
         return JobHandle.of(self._ask(call), self)
 
     def _ask(self, call: Call[T]) -> T:
-        """One question with its further tries."""
+        """The result of one request, with retries."""
         tries = Tries(self.url, self._tries)
         while True:
             try:
@@ -245,7 +245,7 @@ class Client(Questions):
             sleep(pause or 0.0)
 
     def _patiently(self, ask: Callable[[], Answer[T]]) -> T:
-        """Ask until the control plane answers, or patience ends."""
+        """Repeat the request until the control plane responds, for up to `patience_s`."""
         began = time.monotonic()
         while True:
             try:
@@ -257,7 +257,7 @@ class Client(Questions):
                 self.url = find_url(self._given)
 
     def _stream(self, call: Call[None], headers: Mapping[str, str]) -> Generator[Event]:
-        """Events until the connection breaks off, which is `Unreachable`."""
+        """Events of one connection. Raises `Unreachable` when the connection breaks."""
         address, given = self.url + call.path, call.given
         try:
             with self._http.sse(

@@ -1,7 +1,7 @@
 # Generated from api/client/_async/job.py; change that file, then run: make sync-client
-"""A job as it was read, with the client that read it: `JobHandle` is a `Job` whose methods ask that client.
+"""A job with the client that read it: `JobHandle` is a `Job` whose methods call that client.
 
-In a notebook it shows itself with the curve of its loss.
+A notebook renders it with its loss curve.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class JobHandle(Job):
-    """What `Client` gives for a job."""
+    """A job as `Client` returns it."""
 
     _client: "Client" = PrivateAttr()
     _metrics: Metrics | None = PrivateAttr(None)
@@ -44,7 +44,7 @@ class JobHandle(Job):
         return handle
 
     def refresh(self) -> "JobHandle":
-        """The job as it is now."""
+        """The job, read again."""
         return self._client.job(self.id)
 
     def wait(self, timeout_s: float | None = None) -> "JobHandle":
@@ -52,11 +52,11 @@ class JobHandle(Job):
         return self._client.wait(self.id, timeout_s)
 
     def cancel(self) -> "JobHandle":
-        """Ask for its end."""
+        """Cancel the job."""
         return self._client.cancel(self.id)
 
     def reshard(self, layout: Layout | Mapping[str, Any]) -> "JobHandle":
-        """Let it go on with another layout."""
+        """Continue the job with another layout."""
         return self._client.reshard(self.id, layout)
 
     def events(
@@ -77,21 +77,21 @@ class JobHandle(Job):
         to_step: int | None = None,
         buckets: int = 400,
     ) -> Curves:
-        """Its numbers over a range of steps, in buckets with their extremes."""
+        """Its metrics over a range of steps, in buckets with their extremes."""
         return self._client.curves(self.id, names, from_step=from_step, to_step=to_step, buckets=buckets)
 
     def incidents(
         self, *, after: int = 0, newest: bool = False, before: int | None = None, limit: int = 100
     ) -> Incidents:
-        """What went wrong with it."""
+        """Its incidents and their repairs."""
         return self._client.incidents(self.id, after=after, newest=newest, before=before, limit=limit)
 
     def timeline(self) -> Timeline:
-        """In which state it was when."""
+        """Its states over time."""
         return self._client.timeline(self.id)
 
     def history_page(self, *, before: int | None = None, limit: int = 100) -> HistoryPage:
-        """What happened to it, newest first."""
+        """Its events, newest first."""
         return self._client.history_page(self.id, before=before, limit=limit)
 
     def plan(self) -> Plan:
@@ -103,11 +103,11 @@ class JobHandle(Job):
         return self._client.checkpoints(self.id, before=before, limit=limit)
 
     def verify_checkpoint(self, n: int) -> Operation:
-        """Have the cluster see whether a checkpoint (its `n`) is whole."""
+        """Verify a checkpoint (its `n`) on the cluster."""
         return self._client.verify_checkpoint(self.id, n)
 
     def export_checkpoint(self, n: int, *, dtype: str = "fp32") -> Operation:
-        """Have the cluster write a checkpoint (its `n`) as a Hugging Face folder beside it."""
+        """Export a checkpoint (its `n`) on the cluster as a Hugging Face folder beside it."""
         return self._client.export_checkpoint(self.id, n, dtype=dtype)
 
     def operations(self, *, before: str | None = None, limit: int = 20) -> Operations:
@@ -115,7 +115,7 @@ class JobHandle(Job):
         return self._client.operations(self.id, before=before, limit=limit)
 
     def trace(self, *, steps: int = 3) -> Trace:
-        """Record what its ranks do in the next steps."""
+        """Trace its ranks during the next steps."""
         return self._client.trace(self.id, steps=steps)
 
     def traces(self, *, before: str | None = None, limit: int = 20) -> Traces:
@@ -123,15 +123,15 @@ class JobHandle(Job):
         return self._client.traces(self.id, before=before, limit=limit)
 
     def trace_summary(self, trace: str, *, step: int | None = None) -> TraceSummary:
-        """Where each rank's time went."""
+        """Each rank's time by category."""
         return self._client.trace_summary(self.id, trace, step=step)
 
     def ranks(self, *, before: int | None = None, limit: int = 100) -> RankMetricsPage:
-        """What each of its ranks did lately, newest first."""
+        """Samples of its ranks, newest first."""
         return self._client.ranks(self.id, before=before, limit=limit)
 
     def resources(self) -> ResourceReport:
-        """What its ranks hold and send, by formula and measured."""
+        """Memory and traffic of its ranks, by formula and measured."""
         return self._client.resources(self.id)
 
     def logs(
@@ -157,13 +157,13 @@ class JobHandle(Job):
         after: int = 0,
         limit: int = 100,
     ) -> LogSearchResult:
-        """Those of its log lines that match, of the next 20,000."""
+        """The matching lines among the next 20,000 of its log."""
         return self._client.search_logs(
             self.id, text, rank=rank, level=level, since=since, until=until, after=after, limit=limit
         )
 
     def watch(self, every_s: float = 1.0, display: notebook.Display | None = None) -> "JobHandle":
-        """Show it in a notebook until it ends, drawn anew at most every `every_s` seconds; the job as it ended."""
+        """Show the job in a notebook until it ends, redrawn at most every `every_s` seconds. Returns the ended job."""
         shown = (display or notebook.ipython_display)(self._drawn())
         due = notebook.Due(every_s)
         for _ in self.events(self.cursor):
@@ -175,14 +175,14 @@ class JobHandle(Job):
         return ended
 
     def _drawn(self) -> Self:
-        """This job with the curve of its loss."""
+        """The job's HTML with its loss curve."""
         self._metrics = self._read_curve()
         return self
 
     def _read_curve(self) -> Metrics | None:
         try:
             return self.metrics(max_points=notebook.POINTS)
-        except ApiError:  # a notebook that is read later shows what was known
+        except ApiError:  # a notebook that is opened later shows what was last read
             return None
 
     def _repr_html_(self) -> str:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Questions(ABC):
-    """What is asked and answered, each with one request; how a request is sent is the client's."""
+    """Methods of one request each. The client implements how a request is sent."""
 
     @abstractmethod
     def _ask(self, call: Call[T]) -> T: ...
@@ -38,7 +38,7 @@ class Questions(ABC):
     # Jobs
 
     def preview(self, spec: requests.Spec) -> Preview:
-        """Check a spec as `submit` would, and tell what it would run as. Nothing is stored. Raises `ApiError` as `submit` does."""
+        """Check a spec as `submit` would, and return the layout and batch it resolves to. Stores nothing. Raises `ApiError` as `submit`."""
         return self._ask(requests.preview(spec))
 
     def jobs(
@@ -70,15 +70,15 @@ class Questions(ABC):
         duration_s: float | None = None,
         idempotency_key: str | None = None,
     ) -> Fault:
-        """Strike a running job with a fault, such as `kill-rank`; its event `fault` tells when that was done.
+        """Inject a fault, such as `kill-rank`, into a running job. The event `fault` reports the injection.
 
-        Raises `ApiError` `faults_disabled` where the server does not allow it. Repeating a call with the same key strikes once.
+        Raises `ApiError` `faults_disabled` if the server does not allow it. Repeating a call with the same key injects once.
         """
         return self._ask(
             requests.inject_fault(job, idempotency_key, kind=kind, rank=rank, delay_ms=delay_ms, duration_s=duration_s)
         )
 
-    # What a job tells
+    # Events, logs and metrics of a job
 
     def metrics(self, job: str, *, since: int = 0, max_points: int = 1000) -> Metrics:
         """Step records after step `since`, thinned to about `max_points`."""
@@ -93,53 +93,53 @@ class Questions(ABC):
         to_step: int | None = None,
         buckets: int = 400,
     ) -> Curves:
-        """Numbers over a range of steps (None: to the newest) in at most `buckets` buckets, 800 at most, each with its extremes."""
+        """Metrics over a range of steps (None: to the newest) in at most `buckets` (up to 800) buckets, each with its extremes."""
         return self._ask(requests.curves(job, names, from_step=from_step, to_step=to_step, buckets=buckets))
 
     def incidents(
         self, job: str, *, after: int = 0, newest: bool = False, before: int | None = None, limit: int = 100
     ) -> Incidents:
-        """What went wrong, and what was done about it, after place `after`; or the `newest` first, before place `before`."""
+        """Incidents and their repairs after position `after`; or, if `newest`, newest first, before position `before`."""
         return self._ask(requests.incidents(job, after=after, newest=newest, before=before, limit=limit))
 
     def timeline(self, job: str) -> Timeline:
-        """In which state it was when, with its incidents, repairs and changes of layout."""
+        """The job's states over time, with its incidents, repairs and changes of layout."""
         return self._ask(requests.timeline(job))
 
     def history_page(self, job: str, *, before: int | None = None, limit: int = 100) -> HistoryPage:
-        """What happened to it before place `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
+        """The job's events before position `before`, newest first: states, checkpoints, incidents, repairs, layouts, faults."""
         return self._ask(requests.history(job, before, limit))
 
     def plan(self, job: str) -> Plan:
-        """What its gang told before the first step: sizes of model, step and corpus."""
+        """The plan that the job's gang reported before its first step: sizes of model, step and corpus."""
         return self._ask(requests.plan(job))
 
     def checkpoints(self, job: str, *, before: int | None = None, limit: int = 100) -> Checkpoints:
-        """Complete checkpoints that the job told of before place `before`, newest first."""
+        """Complete checkpoints that the job reported before position `before`, newest first."""
         return self._ask(requests.checkpoints(job, before, limit))
 
     def verify_checkpoint(self, job: str, n: int, *, idempotency_key: str | None = None) -> Operation:
-        """Have the cluster compare the files of a job's checkpoint (its `n`) with their checksums; `finished` waits for what it finds.
+        """Compare the files of a job's checkpoint (its `n`) with their checksums, on the cluster. `finished` waits for the result.
 
-        Repeating a call with the same key asks once.
+        Repeating a call with the same key starts one operation.
         """
         return self._ask(requests.verify_checkpoint(job, n, idempotency_key))
 
     def export_checkpoint(
         self, job: str, n: int, *, dtype: str = "fp32", idempotency_key: str | None = None
     ) -> Operation:
-        """Have the cluster write a job's checkpoint (its `n`) as a Hugging Face folder beside it; `finished` waits for that.
+        """Export a job's checkpoint (its `n`) as a Hugging Face folder beside it, on the cluster. `finished` waits for the result.
 
-        Repeating a call with the same key asks once.
+        Repeating a call with the same key starts one operation.
         """
         return self._ask(requests.export_checkpoint(job, n, dtype, idempotency_key))
 
     def operation(self, job: str, operation: str) -> Operation:
-        """How far a verification or an export is."""
+        """The state of a verification or an export."""
         return self._ask(requests.operation(job, operation))
 
     def operations(self, job: str, *, before: str | None = None, limit: int = 20) -> Operations:
-        """Verifications and exports that were asked for before the operation `before`, newest first."""
+        """Verifications and exports that were requested before the operation `before`, newest first."""
         return self._ask(requests.operations(job, before, limit))
 
     def logs(
@@ -152,7 +152,7 @@ class Questions(ABC):
         tail: int | None = None,
         around: int | None = None,
     ) -> Logs:
-        """Log lines after place `after`; or the last `tail`; or those about place `around`, half of `limit` before it."""
+        """Log lines after position `after`; or the last `tail`; or those around position `around`, half of `limit` before it."""
         return self._ask(requests.logs(job, rank=rank, after=after, limit=limit, tail=tail, around=around))
 
     def search_logs(
@@ -167,33 +167,33 @@ class Questions(ABC):
         after: int = 0,
         limit: int = 100,
     ) -> LogSearchResult:
-        """Lines with `text`, of `level` or above, between two moments (unix seconds), among the 20,000 after place `after`."""
+        """Lines with `text`, of `level` or above, between two times (unix seconds), among the 20,000 after position `after`."""
         wanted = {"text": text, "rank": rank, "level": level, "since": since, "until": until}
         return self._ask(requests.search_logs(job, **wanted, after=after, limit=limit))
 
     def ranks(self, job: str, *, before: int | None = None, limit: int = 100) -> RankMetricsPage:
-        """What each rank did lately, before place `before`, newest first; as many samples as fit into 300 kB."""
+        """Samples of the ranks before position `before`, newest first; as many as fit into 300 kB."""
         return self._ask(requests.ranks(job, before, limit))
 
     def resources(self, job: str) -> ResourceReport:
-        """What its ranks hold and send, by formula and as the newest probe measured it."""
+        """Memory and traffic of the job's ranks, by formula and as the newest probe measured them."""
         return self._ask(requests.resources(job))
 
     # Traces
 
     def trace(self, job: str, *, steps: int = 3, idempotency_key: str | None = None) -> Trace:
-        """Record what every rank of a running job does in its next steps; the event `trace_finished` reports the end.
+        """Trace every rank of a running job during its next steps. The event `trace_finished` reports the end.
 
-        Repeating a call with the same key records once. Raises `ApiError` `job_not_running`, `trace_open`.
+        Repeating a call with the same key starts one trace. Raises `ApiError` `job_not_running`, `trace_open`.
         """
         return self._ask(requests.trace(job, steps, idempotency_key))
 
     def traces(self, job: str, *, before: str | None = None, limit: int = 20) -> Traces:
-        """Traces that were asked for before the trace `before`, newest first."""
+        """Traces that were requested before the trace `before`, newest first."""
         return self._ask(requests.traces(job, before, limit))
 
     def trace_summary(self, job: str, trace: str, *, step: int | None = None) -> TraceSummary:
-        """Where each rank's time went: means over the traced steps, or of one."""
+        """Each rank's time by category: means over the traced steps, or of one step."""
         return self._ask(requests.trace_summary(job, trace, step))
 
     def trace_spans(
@@ -206,11 +206,11 @@ class Questions(ABC):
         from_us: int = 0,
         to_us: int | None = None,
     ) -> TraceSpans:
-        """The longest spans of a traced step (None: the first), as many as fit, within a stretch of it."""
+        """The longest spans of a traced step (None: the first) within a window, as many as fit."""
         return self._ask(requests.trace_spans(job, trace, step=step, ranks=ranks, from_us=from_us, to_us=to_us))
 
     def perfetto(self, job: str, trace: str) -> bytes:
-        """A whole trace as Perfetto opens it: Chrome trace JSON, gzip."""
+        """A whole trace as a Perfetto file: Chrome trace JSON, gzipped."""
         return self._ask(requests.perfetto(job, trace))
 
     # The service
@@ -220,15 +220,15 @@ class Questions(ABC):
         return self._ask(requests.nodes())
 
     def cordon(self, node: str, *, seconds: float | None = None, message: str = "") -> Node:
-        """Keep new gangs away from a machine (id, start of an id, or host) for so long, None: until it is lifted."""
+        """Cordon a machine (id, prefix of an id, or host): no new gangs are placed there for `seconds`; None: until it is lifted."""
         return self._ask(requests.cordon(node, seconds, message))
 
     def uncordon(self, node: str) -> Node:
-        """Let gangs come to a machine again; harmless when it was not cordoned."""
+        """Lift a machine's cordon. Harmless if there is none."""
         return self._ask(requests.uncordon(node))
 
     def cordons(self, *, limit: int = 100) -> list[Cordon]:
-        """Which machines were cordoned, by whom, why and until when; the newest first."""
+        """Cordons with their actor, reason and expiry, newest first."""
         return self._ask(requests.cordons(limit))
 
     def job_schema(self) -> dict[str, Any]:
@@ -236,13 +236,13 @@ class Questions(ABC):
         return self._ask(requests.job_schema())
 
     def server(self) -> Server:
-        """Its version, and what an operator has allowed."""
+        """The control plane's version and enabled features."""
         return self._ask(requests.server())
 
     def sign_in_code(self) -> SignInCode:
-        """A code that signs a browser in once: the fragment of a page's address, `#code=…`."""
+        """A code that signs a browser in once, as the fragment of a page's URL: `#code=…`."""
         return self._ask(requests.sign_in_code())
 
     def templates(self) -> list[Template]:
-        """Specs to begin with, the simplest first."""
+        """Example specs, simplest first."""
         return self._ask(requests.templates())
