@@ -1,4 +1,4 @@
-"""The dashboard's files: one page, which finds its own way at each of its addresses; assets, which never change; the API's description."""
+"""Serves the single-page dashboard: index.html for every route, immutable assets, and the API's documentation."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ _DOCS_HEADERS = _PAGE_HEADERS | {
 _ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 
 
-#: Below these a browser asks for no page.
+#: Paths below these are never pages of the dashboard.
 _NO_PAGES = ("/v1/", "/assets/", "/docs/")
 
 
@@ -39,7 +39,7 @@ async def page() -> Response:
 
 @router.get("/docs")
 async def docs() -> Response:
-    """The API's description, to be read and tried: Swagger UI over `/openapi.json`."""
+    """The API's documentation: Swagger UI over `/openapi.json`."""
     return _page("docs/index.html", _DOCS_HEADERS)
 
 
@@ -59,7 +59,7 @@ async def favicon() -> Response:
 
 
 def not_found(request: Request) -> Response | None:
-    """The page for an address that leads nowhere, where a browser asks for a page; None where a program asks."""
+    """The page for an unknown path if a browser requests a page; None for other clients."""
     path, page = request.url.path, DIST / "index.html"
     asks_for_page = request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
     if not asks_for_page or path.startswith(_NO_PAGES) or not page.is_file():
@@ -70,8 +70,8 @@ def not_found(request: Request) -> Response | None:
 def _page(name: str, headers: dict[str, str]) -> Response:
     path = DIST / name
     if not path.is_file():
-        said = "The dashboard is not built: run `make dashboard`, then load this page again.\nThe API is at /openapi.json.\n"
-        return PlainTextResponse(said)
+        message = "The dashboard is not built: run `make dashboard`, then load this page again.\nThe API is at /openapi.json.\n"
+        return PlainTextResponse(message)
     return FileResponse(path, headers=headers)
 
 

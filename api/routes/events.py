@@ -39,14 +39,14 @@ async def watch(
     job: str,
     context: In,
     after: Annotated[str | None, Query(max_length=80, description="Cursor of the last event seen.")] = None,
-    logs: Annotated[bool, Query(description="Also `log` events, one per line.")] = False,
+    logs: Annotated[bool, Query(description="Include `log` events, one per line.")] = False,
     rank: Rank = None,
-    ranks: Annotated[
-        bool, Query(description="Also `rank_metrics` events: the newest sample of what each rank does.")
-    ] = False,
-    last_event_id: Annotated[str | None, Header(max_length=80, description="Goes before `after`.")] = None,
+    ranks: Annotated[bool, Query(description="Include `rank_metrics` events: the newest sample of the ranks.")] = False,
+    last_event_id: Annotated[
+        str | None, Header(max_length=80, description="Cursor of the last event seen. Takes precedence over `after`.")
+    ] = None,
 ) -> EventStream:
-    """Server-sent events from the job's beginning, or after a cursor, to its end. Each `id` is a cursor."""
+    """Server-sent events from the job's start, or after a cursor, to its end. Each `id` is a cursor."""
     cursor = Cursor.parse(last_event_id or after or str(Cursor()))
     found = await jobs.get_job(context.store, job)
     scope = Scope(logs, rank, ranks)

@@ -1,4 +1,4 @@
-"""Health: `/healthz` says that the process lives, `/readyz` that it can do its work.
+"""Health: `/healthz` reports that the process is alive, `/readyz` that it can serve requests.
 
 An API whose cluster is away still serves what is stored and takes jobs into the queue: it is `degraded`, not unready. So is one whose
 database can only be read.
@@ -17,11 +17,11 @@ from ..http.dependencies import Context, In
 
 router = APIRouter(tags=["service"])
 
-#: Seconds that the database may take to answer: less than a probe waits for us.
+#: Seconds that the database may take to respond: less than the timeout of a probe.
 _DATABASE_S = 3.0
 
 
-#: Probes carry no token; the answers name no job and no machine.
+#: Probes have no token; the responses name no job and no machine.
 _OPEN: dict[str, Any] = {"security": []}
 
 
@@ -35,7 +35,7 @@ async def healthz() -> Health:
     operation_id="readiness",
     summary="Check that the API is ready",
     responses={
-        503: {"model": Readiness, "description": "The database cannot serve, or its schema is not this version's."}
+        503: {"model": Readiness, "description": "The database cannot be read, or its schema is of another version."}
     },
     openapi_extra=_OPEN,
 )

@@ -1,11 +1,11 @@
-"""What happened to a job: its states, incidents and checkpoints, and what its gang planned."""
+"""A job's history: its states, incidents, checkpoints and plan."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from ...service.queries import checkpoints as shelf
-from ...service.queries import history as told
+from ...service.queries import history as events
 from ...service.queries import incidents as service
 from ...service.queries import timeline as lifeline
 from ...service.schemas.checkpoint import Checkpoints
@@ -66,7 +66,7 @@ async def history_page(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> HistoryPage:
     """States, checkpoints, incidents, repairs, layout changes and injected faults, newest first."""
-    return await told.history(context.store, job, before=before, limit=limit)
+    return await events.history(context.store, job, before=before, limit=limit)
 
 
 @router.get(

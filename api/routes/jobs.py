@@ -108,7 +108,7 @@ async def list_jobs(
         list[str] | None,
         Query(max_length=16, description="Only jobs with this label, `key=value`. Repeat it to require several."),
     ] = None,
-    name: Annotated[str | None, Query(max_length=63, description="Only jobs of exactly this name.")] = None,
+    name: Annotated[str | None, Query(max_length=63, description="Only jobs with exactly this name.")] = None,
     text: Annotated[
         str | None, Query(max_length=255, description="Only jobs whose id or name contains this text.")
     ] = None,
@@ -173,8 +173,8 @@ def _with_layout(spec: dict[str, Any], content: bytes, form: Format) -> JobSpec:
     document = parse(content, form)
     if not isinstance(document, dict) or document.keys() != {"layout"} or not isinstance(document["layout"], dict):
         remedy = 'Such as {"layout": {"data": 2, "tensor": 2}}; degrees that are left out are 1.'
-        told = FieldError(field="layout", message="The body must hold a layout and nothing else.", remedy=remedy)
-        raise InvalidDocument([told])
+        finding = FieldError(field="layout", message="The body must hold a layout and nothing else.", remedy=remedy)
+        raise InvalidDocument([finding])
     return read_spec(spec | {"train": spec["train"] | document})
 
 

@@ -1,4 +1,4 @@
-"""A job's log lines: in order, and those that match."""
+"""A job's log lines: in order, and by search."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""A job's numbers, step by step."""
+"""A job's metrics by step."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The machines that jobs run on, and the cordons that keep new gangs away from some of them."""
+"""The machines that jobs run on, and their cordons."""
 
 from typing import Annotated
 

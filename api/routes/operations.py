@@ -1,4 +1,4 @@
-"""What the cluster is asked to do with a job's checkpoints: verify, export; and how far that is."""
+"""Operations on a job's checkpoints that the cluster runs: verify and export."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What happens inside a distributed step: each rank's times and memory, what it holds and sends."""
+"""Each rank's times, memory and traffic."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What helps to write a job spec: its JSON Schema, for editors and programs, and the examples of this version to begin with."""
+"""The JSON Schema of a job spec, the example specs of this version, and the server's features."""
 
 from functools import cache
 from itertools import takewhile
@@ -15,7 +15,7 @@ from ..http.validation_errors import job_schema
 router = APIRouter(tags=["service"])
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-#: The first one that a newcomer meets.
+#: The example that is listed first.
 _FIRST = "quickstart"
 
 
@@ -51,7 +51,7 @@ def _templates() -> Templates:
 
 
 def _template(path: Path) -> Template:
-    """What the comment at its top says is what it shows; commands stand indented in it."""
+    """A template of an example. Its description is the comment at the top of the file, without the indented commands."""
     text = path.read_text(encoding="utf-8")
     top = takewhile(lambda line: line.startswith("#"), text.splitlines())
     about = " ".join(line.removeprefix("# ") for line in top if not line.startswith("#  "))

@@ -1,4 +1,4 @@
-"""A browser's session: it begins with the access token or a code of `shardyard open`, and ends when the browser signs out."""
+"""A browser's session: it starts with the access token or a code of `shardyard open`, and ends when the browser signs out."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The loss outlines of many jobs at once, each small: what a list of jobs shows beside them."""
+"""Loss sparklines of many jobs, for the list of jobs."""
 
 from typing import Annotated
 

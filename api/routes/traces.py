@@ -1,4 +1,4 @@
-"""Traces of running jobs' steps: asked for, listed, summed up, drawn, downloaded."""
+"""Traces of running jobs' steps: create, list, summarize, draw and download them."""
 
 from typing import Annotated
 

@@ -117,7 +117,7 @@ export interface paths {
         };
         /**
          * Watch a job
-         * @description Server-sent events from the job's beginning, or after a cursor, to its end. Each `id` is a cursor.
+         * @description Server-sent events from the job's start, or after a cursor, to its end. Each `id` is a cursor.
          */
         readonly get: operations["watchJob"];
         readonly put?: never;
@@ -4437,7 +4437,7 @@ export interface operations {
                 readonly state?: components["schemas"]["State"] | null;
                 /** @description Only jobs with this label, `key=value`. Repeat it to require several. */
                 readonly label?: readonly string[] | null;
-                /** @description Only jobs of exactly this name. */
+                /** @description Only jobs with exactly this name. */
                 readonly name?: string | null;
                 /** @description Only jobs whose id or name contains this text. */
                 readonly text?: string | null;
@@ -5052,15 +5052,15 @@ export interface operations {
             readonly query?: {
                 /** @description Cursor of the last event seen. */
                 readonly after?: string | null;
-                /** @description Also `log` events, one per line. */
+                /** @description Include `log` events, one per line. */
                 readonly logs?: boolean;
                 /** @description Only lines of this rank. */
                 readonly rank?: number | null;
-                /** @description Also `rank_metrics` events: the newest sample of what each rank does. */
+                /** @description Include `rank_metrics` events: the newest sample of the ranks. */
                 readonly ranks?: boolean;
             };
             readonly header?: {
-                /** @description Goes before `after`. */
+                /** @description Cursor of the last event seen. Takes precedence over `after`. */
                 readonly "last-event-id"?: string | null;
             };
             readonly path: {
@@ -7786,7 +7786,7 @@ export interface operations {
                     readonly "application/json": components["schemas"]["Readiness"];
                 };
             };
-            /** @description The database cannot serve, or its schema is not this version's. */
+            /** @description The database cannot be read, or its schema is of another version. */
             readonly 503: {
                 headers: {
                     readonly [name: string]: unknown;
