@@ -1,1 +1,1 @@
-"""The doors of the house: REST, the Python client, the command line, the dashboard."""
+"""The interfaces of the service: REST, the Python client, the command line, the dashboard."""

@@ -4,7 +4,7 @@ import re
 import secrets
 from typing import Final, Literal
 
-#: The cluster of whoever names none.
+#: The name of a cluster without a configured name.
 CLUSTER = "default"
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, lower case
@@ -40,7 +40,7 @@ def gang_name(job_id: str, attempt: int) -> str:
 
 
 def job_of(gang: str) -> tuple[str, int] | None:
-    """The job and attempt of a gang's name, None where it is not one of ours."""
+    """The job and attempt of a gang's name; None if it is not the name of a gang."""
     job_id, _, attempt = gang.removeprefix(_GANG).rpartition("-")
     if not gang.startswith(_GANG) or not job_id or not (attempt.isascii() and attempt.isdecimal()):
         return None
@@ -48,5 +48,5 @@ def job_of(gang: str) -> tuple[str, int] | None:
 
 
 def job_in(path: str) -> str | None:
-    """The job in whose folder a checkpoint lies, None where the path names none."""
+    """The job in whose folder a checkpoint is; None if the path names no job."""
     return next((part for part in reversed(path.split("/")) if parse("job", part)), None)

@@ -20,7 +20,7 @@ from ..store.engine import Store
 from .jobs import existing
 
 #: Kinds of memory that have no formula.
-_PEAK: Final = Unknown("All that torch had allocated at its most, buffers and fragments too.")
+_PEAK: Final = Unknown("The peak of all memory that torch had allocated, including buffers and fragments.")
 
 Numbers = Mapping[str, Any]
 

@@ -65,7 +65,7 @@ export function toPoint(wire: StepWire): Point {
 /** The stream repeats at most this many events. Older ones are in the history, incidents and checkpoints. */
 const EVENTS = 500;
 
-/** A cursor is `events.steps.logs`, three positions; steps go on after the curve. */
+/** A cursor is `events.steps.logs`, three positions; steps continue after the curve. */
 export function afterCurve(cursor: string): string {
   const [events = 0, steps = 0] = cursor.split(".").map(Number);
   return `${Math.max(0, events - EVENTS)}.${steps}.0`;

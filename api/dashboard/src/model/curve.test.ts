@@ -39,12 +39,12 @@ test("memory is bounded, and buckets are what their steps are", () => {
 });
 
 test("the control plane's buckets go on where the stream does", () => {
-  const told = toCurve({ width: 4, starts: [1, 5], end: 6, last_step: 6, series: { loss: { mean: [3, 2], low: [1, 2], high: [9, 2], last: 2 } } });
-  const curve = merge(told, [point(7, 8), point(9, 1)]);
+  const history = toCurve({ width: 4, starts: [1, 5], end: 6, last_step: 6, series: { loss: { mean: [3, 2], low: [1, 2], high: [9, 2], last: 2 } } });
+  const curve = merge(history, [point(7, 8), point(9, 1)]);
   expect(places(curve)).toEqual([0, 1, 2]);
   expect(curve.buckets[1]?.values.loss).toEqual({ low: 2, high: 8, mean: 4, count: 3 });
   expect(along(curve, "loss").map(({ x, y }) => [x, y])).toEqual([[2.5, 3], [6, 4], [9, 1]]);
-  expect([lastStep(told), lastStep(curve), lastStep(EMPTY_CURVE)]).toEqual([6, 9, 0]);
+  expect([lastStep(history), lastStep(curve), lastStep(EMPTY_CURVE)]).toEqual([6, 9, 0]);
   expect(along(curve, "mfu")).toEqual([]);
 });
 

@@ -36,8 +36,8 @@ test("a span in words", () => {
 });
 
 test("of spans within each other the innermost counts at each moment", () => {
-  const told = [span(0, 100, "other"), span(10, 30, "forward"), span(20, 10, "collective"), span(50, 20, "forward"), span(120, 5, "data")];
-  expect(flatten(told).map(({ category, start, length }) => [category, start, length])).toEqual([
+  const spans = [span(0, 100, "other"), span(10, 30, "forward"), span(20, 10, "collective"), span(50, 20, "forward"), span(120, 5, "data")];
+  expect(flatten(spans).map(({ category, start, length }) => [category, start, length])).toEqual([
     ["other", 0, 10],
     ["forward", 10, 10],
     ["collective", 20, 10],

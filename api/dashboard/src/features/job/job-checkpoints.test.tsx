@@ -33,11 +33,11 @@ const CHECKPOINTS = { "GET /v1/jobs/job-1/checkpoints": () => Response.json({ it
 
 test("the cluster verifies one, and what it finds is shown when it is done", async () => {
   const found = { verdict: "damaged", message: "it is damaged", damaged: ["rank-00001.safetensors"], damaged_files: 3, files: 4, bytes: 100 };
-  const told = [[], [operation()], [operation({ state: "running" })], [operation({ state: "done", verified: found })]];
+  const pages = [[], [operation()], [operation({ state: "running" })], [operation({ state: "done", verified: found })]];
   let asked = 0;
   const requests = given({
     ...CHECKPOINTS,
-    "GET /v1/jobs/job-1/operations": () => Response.json({ items: told[asked === 0 ? 0 : Math.min(asked++, 3)], next: null }),
+    "GET /v1/jobs/job-1/operations": () => Response.json({ items: pages[asked === 0 ? 0 : Math.min(asked++, 3)], next: null }),
     "POST /v1/jobs/job-1/checkpoints/9/verify": () => {
       asked = 1;
       return Response.json(operation(), { status: 202 });
