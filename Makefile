@@ -67,7 +67,7 @@ layers: venv ## The import contracts: api → service → workers → strategies
 
 client: .venv/.installed-run $(UI)/node_modules/.installed ## The dashboard's types of our API, from the API itself (src/api/api.d.ts, committed)
 	@mkdir -p build
-	$(BIN)/python -m shardyard.api.openapi > build/openapi.json
+	$(BIN)/python -m shardyard.api.cli.commands.openapi > build/openapi.json
 	$(NPM) run --silent client
 
 # The types are written anew first, so that an API which the pages do not fit any more fails here.

@@ -1,11 +1,8 @@
 """Generates the API's description (OpenAPI 3.1) from its routes, for `/openapi.json` and the dashboard's types.
 
-`python -m shardyard.api.openapi` prints it; that needs neither a database nor a cluster.
+`python -m shardyard.api.cli.commands.openapi` prints it.
 """
 
-import asyncio
-import json
-import sys
 from typing import Any
 
 from fastapi import FastAPI
@@ -41,20 +38,3 @@ def document(app: FastAPI) -> dict[str, Any]:
         made["security"] = [{"token": []}]
         app.openapi_schema = made
     return app.openapi_schema
-
-
-async def _of_this_version() -> dict[str, Any]:
-    from ..service.settings import Settings
-    from ..service.store.engine import Store
-    from .app import create_app  # which needs this file
-
-    settings = Settings(host="127.0.0.1")
-    store = Store(settings.database)  # which is never opened
-    try:
-        return document(create_app(settings, store))
-    finally:
-        await store.close()
-
-
-if __name__ == "__main__":
-    json.dump(asyncio.run(_of_this_version()), sys.stdout, indent=1)

@@ -38,4 +38,4 @@ class Curves(Value):
 
     def to_pandas(self) -> Any:
         """The means as a `pandas.DataFrame` indexed by each bucket's first step, with `…_low` and `…_high`. Needs the extra `pandas`."""
-        return dataframes.of_curves(self)
+        return dataframes.of_curves(self.starts, self.series)

@@ -1,5 +1,6 @@
 """Metrics of a job's ranks."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field
@@ -47,6 +48,24 @@ class RankMetrics(Value):
             rank, found[axis] = divmod(rank, degree)
         return {axis: found[axis] for axis in self.axes or {}}
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yields one mapping per rank, with its coordinates by axis."""
+        for rank, step_s in enumerate(self.step_s):
+            node = self.node_of[rank]
+            yield {
+                "attempt": self.attempt,
+                "step": self.step,
+                "rank": rank,
+                "ts": self.ts,
+                "step_s": step_s,
+                "busy_s": self.busy_s[rank],
+                "wait_s": self.wait_s[rank],
+                "memory": self.memory[rank],
+                "node": None if node is None else self.nodes[node],
+                "slow": self.slow is not None and self.slow.rank == rank,
+                **self.place(rank),
+            }
+
 
 class RankMetricsPage(Value):
     """One page of rank metrics, newest first. `next` is the `before` of the next request, null on the last page.
@@ -61,4 +80,6 @@ class RankMetricsPage(Value):
 
     def to_pandas(self) -> Any:
         """The samples as a `pandas.DataFrame` indexed by attempt, step and rank, with coordinates by axis. Needs the extra `pandas`."""
-        return dataframes.of_ranks(self)
+        rows = [row for sample in reversed(self.items) for row in sample.rows()]
+        axes = dict.fromkeys(axis for sample in self.items for axis in sample.axes or {})
+        return dataframes.of_ranks(rows, list(axes))

@@ -54,4 +54,5 @@ class Metrics(Value):
 
     def to_pandas(self) -> Any:
         """The points as a `pandas.DataFrame` indexed by step, with `validation_loss`. Needs the extra `pandas`."""
-        return dataframes.of_metrics(self)
+        points = [point.model_dump() for point in self.points]
+        return dataframes.of_steps(points, list(Step.model_fields), {one.step: one.loss for one in self.evals})

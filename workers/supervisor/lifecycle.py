@@ -14,8 +14,8 @@ from .gang import Gang
 from .gang_state import Phase
 from .journal.journal import until_answered
 from .policies.failures import Failure, brief
-from .ranks.handles import RankHandle, leases_kept, within
-from .ranks.members import Member, call_each, drain, nodes
+from .ranks.handles import RankHandle, within
+from .ranks.members import Member, call_each, drain, leases_kept, nodes
 from .ranks.neighbours import assignments
 from .ranks.placement_group import NoRoom, bundle_nodes, find_actor, rank_actors, remove_remains
 from .ranks.spares import share_out

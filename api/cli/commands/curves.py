@@ -60,7 +60,7 @@ def curves(
 
 def _columns(found: Curves) -> None:
     """One row per bucket, by its first step, with a heading; empty if a bucket has no value."""
-    columns = dict(dataframes.columns(found))
+    columns = dict(dataframes.columns(found.series))
     rows = zip(found.starts, *columns.values(), strict=True)
     lines = [
         "\t".join(["step", *columns]),

@@ -14,6 +14,7 @@ from ... import pidfile, spec_file
 from ...client import FINAL, ApiError, Client, Event
 from ..exit_codes import ExitCode, of_state
 from ..options import JobName, Json, SpecPath, Url
+from ..terminal import live_view
 from ..terminal.event_lines import remark
 from ..terminal.progress import Meter
 from ..terminal.screen import Screen
@@ -79,7 +80,7 @@ class Follower:
         if job.state in FINAL:
             return job
         steps = job.progress.steps if job.progress else int(job.spec.get("train", {}).get("steps", 0))
-        with self._screen.meter(steps, job.state) as meter:
+        with live_view.meter(self._screen.err, steps, job.state) as meter:
             if self._cursor is None:
                 self._begin(meter, job)
             lost = _Lost(meter)

@@ -3,6 +3,8 @@
 `Picture` holds what is known and draws it; `View` keeps it on the screen, with remarks going by above it.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,7 +18,7 @@ from rich.text import Text
 from ....service.schemas.step import Step
 from ...client import Event
 from . import sanitize
-from .progress import Pace
+from .progress import Lines, Meter, Pace
 from .screen import clock
 from .sparkline import Course, bar, sparkline
 
@@ -146,3 +148,13 @@ def _line(text: str, width: int, style: str = "") -> Text:
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1000:,.0f} ms"
+
+
+@contextmanager
+def meter(console: Console, steps: int, state: str = "") -> Iterator[Meter]:
+    """A live view on a terminal, a line every few seconds elsewhere."""
+    if console.is_terminal and not console.is_dumb_terminal:
+        with View(console, steps, state) as view:
+            yield view
+    else:
+        yield Lines(console, steps)

@@ -4,8 +4,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +16,6 @@ from rich.table import Table
 from ....service.schemas.job import Job, Summary
 from ....service.schemas.problem import FieldError
 from . import sanitize
-from .progress import Lines, Meter
 
 _COLOURS = {
     "succeeded": "green",
@@ -101,17 +99,6 @@ class Screen:
         wide = max(len(name) for name, _ in known)
         for name, value in known:
             self.out.print(f"  {escape(name):<{wide}}  {escape(value)}")
-
-    @contextmanager
-    def meter(self, steps: int, state: str = "") -> Iterator[Meter]:
-        """A live view on a terminal, a line every few seconds elsewhere."""
-        if self.err.is_terminal and not self.err.is_dumb_terminal:
-            from .live_view import View  # imports this module
-
-            with View(self.err, steps, state) as view:
-                yield view
-        else:
-            yield Lines(self.err, steps)
 
     def summary(self, job: Job) -> None:
         """Print the summary of an ended job."""

@@ -13,7 +13,11 @@ from shardyard.workers.messages.event import KINDS
 
 def test_it_is_printed_without_a_database_or_a_cluster() -> None:
     printed = subprocess.run(
-        [sys.executable, "-m", "shardyard.api.openapi"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        [sys.executable, "-m", "shardyard.api.cli.commands.openapi"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     document = json.loads(printed.stdout)
     assert document["paths"]["/v1/jobs"]["post"]["operationId"] == "submitJob"

@@ -1,8 +1,7 @@
 """Typed calls to a rank's actor. Each waits for a limited time, and raises TimeoutError or RayError without an answer."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...messages.fault_request import Fault
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from ...messages.event_buffer import Event
     from ...messages.rendezvous import Reservation, SnapshotHandle
     from ...snapshot.header import SnapshotHeader, StoredSlice
-    from .members import Member
 
 T = TypeVar("T")
 
@@ -154,20 +152,3 @@ class RankHandle:
     async def stop(self, grace_s: float, timeout_s: float) -> None:
         """End after the present step; the trainer is killed after `grace_s`."""
         await within(timeout_s, self.actor.stop.remote(grace_s))
-
-
-@contextlib.asynccontextmanager
-async def leases_kept(members: "Sequence[Member]", lease_s: float) -> AsyncIterator[None]:
-    """Sends heartbeats to all ranks so that their leases do not expire during a long repair."""
-    beating = asyncio.get_running_loop().create_task(_beat(members, lease_s / 3))
-    try:
-        yield
-    finally:
-        beating.cancel()
-
-
-async def _beat(members: "Sequence[Member]", every_s: float) -> None:
-    while True:
-        await asyncio.sleep(every_s)
-        living = [member.handle for member in members if member.handle is not None and not member.lost]
-        await asyncio.gather(*(handle.beat(every_s) for handle in living), return_exceptions=True)

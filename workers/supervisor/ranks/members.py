@@ -1,8 +1,9 @@
 """The supervisor's view of the ranks."""
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -110,3 +111,20 @@ async def drain(members: Sequence[Member], timeout_s: float) -> list[Member]:
 
 def nodes(members: Sequence[Member]) -> list[str]:
     return sorted({member.node for member in members if member.node})
+
+
+@contextlib.asynccontextmanager
+async def leases_kept(members: Sequence[Member], lease_s: float) -> AsyncIterator[None]:
+    """Sends heartbeats to all ranks so that their leases do not expire during a long repair."""
+    beating = asyncio.get_running_loop().create_task(_beat(members, lease_s / 3))
+    try:
+        yield
+    finally:
+        beating.cancel()
+
+
+async def _beat(members: Sequence[Member], every_s: float) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        living = [member.handle for member in members if member.handle is not None and not member.lost]
+        await asyncio.gather(*(handle.beat(every_s) for handle in living), return_exceptions=True)

@@ -5,8 +5,8 @@ from typing import Any
 
 from harness.patience import PATIENCE_S
 
-from shardyard.workers.supervisor.ranks.handles import RankHandle, leases_kept
-from shardyard.workers.supervisor.ranks.members import Member
+from shardyard.workers.supervisor.ranks.handles import RankHandle
+from shardyard.workers.supervisor.ranks.members import Member, leases_kept
 
 
 class Heard:
