@@ -37,7 +37,7 @@ def _text(kind: str, data: dict[str, Any]) -> str | None:
             return f"node {str(data.get('node'))[:12]}: {data.get('message')}"
         case "reshard":
             why = f" ({_RESHARD.get(data['reason'], data['reason'])})" if data.get("reason") else ""
-            return f"goes on as {data.get('after')} instead of {data.get('before')}{why}"
+            return f"runs as {data.get('after')} instead of {data.get('before')}{why}"
         case "fault":
             return _fault(data)
         case "trace_finished":
