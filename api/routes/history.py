@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from ...service.queries import checkpoints as shelf
-from ...service.queries import history as events
-from ...service.queries import incidents as service
-from ...service.queries import timeline as lifeline
+from ...service.queries import checkpoints as checkpoint_queries
+from ...service.queries import history as history_queries
+from ...service.queries import incidents as incident_queries
+from ...service.queries import timeline as timeline_queries
 from ...service.schemas.checkpoint import Checkpoints
 from ...service.schemas.history import HistoryPage
 from ...service.schemas.incident import Incidents
@@ -38,8 +38,8 @@ async def incidents(
 ) -> Incidents:
     """Incidents of a job, oldest first, each with its cause, its repair, and a paragraph that sums it up."""
     if newest:
-        return await service.newest(context.store, job, before=before, limit=limit)
-    return await service.incidents(context.store, job, after=after, limit=limit)
+        return await incident_queries.newest(context.store, job, before=before, limit=limit)
+    return await incident_queries.incidents(context.store, job, after=after, limit=limit)
 
 
 @router.get(
@@ -50,7 +50,7 @@ async def incidents(
 )
 async def timeline(job: str, context: In) -> Timeline:
     """States of the job over time, by attempt and generation, with incidents, repairs and layout changes. The size is bounded."""
-    return await lifeline.lifeline(context.store, job)
+    return await timeline_queries.lifeline(context.store, job)
 
 
 @router.get(
@@ -66,7 +66,7 @@ async def history_page(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> HistoryPage:
     """States, checkpoints, incidents, repairs, layout changes and injected faults, newest first."""
-    return await events.history(context.store, job, before=before, limit=limit)
+    return await history_queries.history(context.store, job, before=before, limit=limit)
 
 
 @router.get(
@@ -77,7 +77,7 @@ async def history_page(
 )
 async def plan(job: str, context: In) -> Plan:
     """The newest plan that the job's gang reported: sizes of model, step and corpus."""
-    return await lifeline.plan(context.store, job)
+    return await timeline_queries.plan(context.store, job)
 
 
 @router.get(
@@ -93,4 +93,4 @@ async def checkpoints(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Checkpoints:
     """Complete checkpoints of the job, newest first. Older ones can have been removed by later saves."""
-    return await shelf.checkpoints(context.store, job, before=before, limit=limit)
+    return await checkpoint_queries.checkpoints(context.store, job, before=before, limit=limit)
