@@ -14,10 +14,10 @@ async def checkpoints(store: Store, job: str, *, before: int | None = None, limi
     """Checkpoints of a job (id or name) before position `before`, newest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
-        told = await event_rows.of_kind_before(tx, job_id, "checkpoint", before, limit + 1)
-        states = await checkpoint_catalogue.states(tx, job_id, [int(row["data"]["step"]) for row in told])
-    items = [_checkpoint(row, states[int(row["data"]["step"])]) for row in told[:limit]]
-    return Checkpoints(items=items, next=items[-1].n if len(told) > limit else None)
+        rows = await event_rows.of_kind_before(tx, job_id, "checkpoint", before, limit + 1)
+        states = await checkpoint_catalogue.states(tx, job_id, [int(row["data"]["step"]) for row in rows])
+    items = [_checkpoint(row, states[int(row["data"]["step"])]) for row in rows[:limit]]
+    return Checkpoints(items=items, next=items[-1].n if len(rows) > limit else None)
 
 
 def _checkpoint(row: RowMapping, state: CheckpointState) -> Checkpoint:

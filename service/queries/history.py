@@ -19,15 +19,15 @@ async def history(store: Store, job: str, *, before: int | None = None, limit: i
     """Events of a job (id or name) before position `before`, newest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
-        told = [row for kind in KINDS for row in await event_rows.of_kind_before(tx, job_id, kind, before, limit + 1)]
-    told.sort(key=lambda row: int(row["position"]), reverse=True)
+        rows = [row for kind in KINDS for row in await event_rows.of_kind_before(tx, job_id, kind, before, limit + 1)]
+    rows.sort(key=lambda row: int(row["position"]), reverse=True)
     items = [
         HistoryEntry(
             n=row["position"], ts=row["ts"], attempt=row["attempt"], kind=row["kind"], data=_short(row["data"])
         )
-        for row in told[:limit]
+        for row in rows[:limit]
     ]
-    return HistoryPage(items=items, next=items[-1].n if len(told) > limit else None)
+    return HistoryPage(items=items, next=items[-1].n if len(rows) > limit else None)
 
 
 def _short(data: dict[str, Any]) -> dict[str, Any]:

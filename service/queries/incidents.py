@@ -21,14 +21,14 @@ async def newest(store: Store, job: str, *, before: int | None = None, limit: in
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         found = (await event_rows.of_kind_before(tx, job_id, "incident", before, limit + 1))[::-1]
-        told = found[-limit:]
+        shown = found[-limit:]
         beyond = []
         if before is not None:
             beyond = list(await event_rows.of_kind_after(tx, job_id, "incident", before - 1, None, _BEYOND))
-        first = told[0]["position"] if told else 0
-        mended = await event_rows.of_kind_after(tx, job_id, "repair", first, None, limit + 1) if told else []
-    pairs = _pairs([*told, *beyond])[: len(told)]
-    items = [_incident(row, _repair_of(row, following, mended)) for row, following in reversed(pairs)]
+        first = shown[0]["position"] if shown else 0
+        repairs = await event_rows.of_kind_after(tx, job_id, "repair", first, None, limit + 1) if shown else []
+    pairs = _pairs([*shown, *beyond])[: len(shown)]
+    items = [_incident(row, _repair_of(row, following, repairs)) for row, following in reversed(pairs)]
     return Incidents(items=items, next=items[-1].n if len(found) > limit else None)
 
 
@@ -36,11 +36,11 @@ async def incidents(store: Store, job: str, *, after: int = 0, limit: int = 100)
     """Incidents of a job (id or name) after number `after`, oldest first. Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
-        told = await event_rows.of_kind_after(tx, job_id, "incident", after, None, limit + 1)
-        first = told[0]["position"] if told else after
-        mended = await event_rows.of_kind_after(tx, job_id, "repair", first, None, limit) if told else []
-    items = [_incident(row, _repair_of(row, following, mended)) for row, following in _pairs(told)[:limit]]
-    return Incidents(items=items, next=items[-1].n if len(told) > limit else None)
+        found = await event_rows.of_kind_after(tx, job_id, "incident", after, None, limit + 1)
+        first = found[0]["position"] if found else after
+        repairs = await event_rows.of_kind_after(tx, job_id, "repair", first, None, limit) if found else []
+    items = [_incident(row, _repair_of(row, following, repairs)) for row, following in _pairs(found)[:limit]]
+    return Incidents(items=items, next=items[-1].n if len(found) > limit else None)
 
 
 def _pairs(rows: Any) -> list[tuple[RowMapping, int | None]]:
@@ -49,16 +49,16 @@ def _pairs(rows: Any) -> list[tuple[RowMapping, int | None]]:
     end: int | None = None
     for row in reversed(rows):
         pairs.append((row, end))
-        if row["data"].get("cause") not in _LIVED_WITH:
+        if row["data"].get("cause") not in _WITHOUT_REPAIR:
             end = row["position"]
     return pairs[::-1]
 
 
-def _repair_of(row: RowMapping, following: int | None, mended: Any) -> Repair | None:
+def _repair_of(row: RowMapping, following: int | None, repairs: Any) -> Repair | None:
     """The repair that was reported between this incident and the next one."""
-    if row["data"].get("cause") in _LIVED_WITH:
+    if row["data"].get("cause") in _WITHOUT_REPAIR:
         return None
-    for repair in mended:
+    for repair in repairs:
         if row["position"] < repair["position"] and (following is None or repair["position"] < following):
             event = read(RepairEvent, repair["data"])
             return Repair(
@@ -128,7 +128,7 @@ HAPPENED = {
 }
 
 #: Incidents that do not interrupt training and so have no repair; a repair after them belongs to an earlier incident.
-_LIVED_WITH = frozenset(
+_WITHOUT_REPAIR = frozenset(
     {
         "events_lost",
         "invalid_event",
@@ -148,14 +148,14 @@ def _story(incident: IncidentEvent, repair: Repair | None) -> str:
     when = f" after step {incident.step}" if incident.step else ""
     happened = HAPPENED.get(incident.cause, "{who}: " + incident.cause).format(who=who)
     message = incident.message.strip().rstrip(".")
-    return " ".join(filter(None, [happened + when + (f": {message}." if message else "."), _mended(repair)]))
+    return " ".join(filter(None, [happened + when + (f": {message}." if message else "."), _repaired(repair)]))
 
 
 def _on(node: str | None) -> str:
     return f" on node {node[:12]}" if node else ""
 
 
-def _mended(repair: Repair | None) -> str:
+def _repaired(repair: Repair | None) -> str:
     if repair is None:
         return ""
     source = "the newest checkpoint" if repair.restored is None else f"step {repair.restored}, which was in memory"

@@ -57,7 +57,7 @@ async def tail(
 
 def _in_order(cursor: Cursor, limit: int, events: Any, steps: Any, lines: Any, samples: Any) -> list[TailItem]:
     """By time, but each table in the order of its positions; of equal times the events last, so that an end is last."""
-    told = (
+    parts = (
         [
             TailItem("rank_metrics", row["ts"], sample_of(row).model_dump(), Cursor(ranks=row["position"]))
             for row in samples
@@ -68,8 +68,8 @@ def _in_order(cursor: Cursor, limit: int, events: Any, steps: Any, lines: Any, s
     )
     items = []
     # A table that was cut at the limit may continue before the other tables' next rows: stop where the first cut table ends.
-    cut = min((part[-1].ts for part in told if len(part) == limit), default=inf)
-    merged = list(merge(*told, key=attrgetter("ts")))
+    cut = min((part[-1].ts for part in parts if len(part) == limit), default=inf)
+    merged = list(merge(*parts, key=attrgetter("ts")))
     # If a clock was set back, nothing may lie before the cut: then progress matters more than order.
     for item in list(takewhile(lambda item: item.ts <= cut, merged)) or merged:
         cursor = Cursor(*map(max, cursor, item.cursor))

@@ -22,15 +22,15 @@ async def samples(store: Store, job: str, *, before: int | None = None, limit: i
         span = await rows.span(tx, job_id)
         newest = await rows.before(tx, job_id, before, 1)
         fit = min(limit, max(1, MOST_NUMBERS // (newest[0]["world_size"] + BESIDE))) if newest else 0
-        told = await rows.before(tx, job_id, before, fit + 1) if fit else ()
+        found = await rows.before(tx, job_id, before, fit + 1) if fit else ()
     shown: list[RowMapping] = []
     numbers = 0
-    for row in told[:fit]:
+    for row in found[:fit]:
         numbers += row["world_size"] + BESIDE
         if shown and numbers > MOST_NUMBERS:  # an older one, of more ranks
             break
         shown.append(row)
     first, last = span or (None, None)
     items = [sample_of(row) for row in shown]
-    more = len(told) > len(shown)
+    more = len(found) > len(shown)
     return RankMetricsPage(items=items, first=first, last=last, next=items[-1].n if more else None)

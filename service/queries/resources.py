@@ -29,13 +29,13 @@ async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
     """Memory and traffic of a job (id or name). Raises JobNotFound."""
     async with store.read() as tx:
         row = await existing(tx, job)
-        told = await events.newest(tx, row["id"], "plan")
+        plan = await events.newest(tx, row["id"], "plan")
         probe = await events.newest(tx, row["id"], "probe")
         changed = await events.newest(tx, row["id"], "reshard")
     if probe is not None and changed is not None and changed["position"] > probe["position"]:
         probe = None  # it measured another layout
     try:
-        setting = await files.look(lambda _: _setting(row, told))  # a model may come from a folder
+        setting = await files.look(lambda _: _setting(row, plan))  # a model may come from a folder
     except FilesTooSlow as error:
         setting = Unknown(f"The model's numbers cannot be read here: {error.message}")
     measured: Numbers = {} if probe is None else probe["data"]
@@ -48,10 +48,10 @@ async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
     )
 
 
-def _setting(row: RowMapping, told: RowMapping | None) -> Setting | Unknown:
+def _setting(row: RowMapping, plan: RowMapping | None) -> Setting | Unknown:
     spec = TrainSpec.model_validate(row["spec"]["train"])
     try:
-        vocab = _vocabulary(spec, told)
+        vocab = _vocabulary(spec, plan)
         if isinstance(vocab, Unknown):
             return vocab
         return setting_of(spec, vocab, row["device"] or "cpu")
@@ -59,13 +59,13 @@ def _setting(row: RowMapping, told: RowMapping | None) -> Setting | Unknown:
         return Unknown(f"The model's numbers cannot be read here: {error}")
 
 
-def _vocabulary(spec: TrainSpec, told: RowMapping | None) -> int | Unknown:
+def _vocabulary(spec: TrainSpec, plan: RowMapping | None) -> int | Unknown:
     """The vocabulary size by the spec or the trainers' plan; only the trainers read the tokenizer's file."""
     if spec.model.import_ is not None or spec.model.vocab is not None:
         return spec.model.vocab or 2
-    if told is None:
+    if plan is None:
         return 256 if spec.data.tokenizer == "bytes" else Unknown("The vocabulary is known when the job has begun.")
-    return vocabulary(spec, int(told["data"]["parameters"])) or Unknown("The model has other sizes than its spec says.")
+    return vocabulary(spec, int(plan["data"]["parameters"])) or Unknown("The model has other sizes than its spec says.")
 
 
 def _memory(setting: Setting | Unknown, measured: Numbers) -> list[MemoryUsage]:
@@ -89,16 +89,16 @@ def _held(kind: str, said: Answer, measured: Numbers) -> MemoryUsage:
 
 def _traffic(setting: Setting | Unknown, measured: Mapping[str, Mapping[str, Numbers]]) -> list[CommVolume]:
     said = Traffic({}, {}) if isinstance(setting, Unknown) else traffic(setting)
-    told = {
+    flows = {
         (axis, kind): numbers
         for axis, kinds in measured.items()
         for kind, numbers in kinds.items()
         if numbers["elements"]
     }
-    return [_flow(axis, kind, said, setting, told.get((axis, kind))) for axis, kind in sorted({*told, *said.moved})]
+    return [_flow(axis, kind, said, setting, flows.get((axis, kind))) for axis, kind in sorted({*flows, *said.moved})]
 
 
-def _flow(axis: str, kind: str, said: Traffic, setting: Setting | Unknown, told: Numbers | None) -> CommVolume:
+def _flow(axis: str, kind: str, said: Traffic, setting: Setting | Unknown, measured: Numbers | None) -> CommVolume:
     moved = said.moved.get((axis, kind))
     reason = None
     if moved is None:
@@ -107,9 +107,9 @@ def _flow(axis: str, kind: str, said: Traffic, setting: Setting | Unknown, told:
     return CommVolume(
         axis=axis,
         collective=kind,
-        calls=told["calls"] if told else None,
-        elements=told["elements"] if told else None,
-        bytes=told["bytes"] if told else None,
+        calls=measured["calls"] if measured else None,
+        elements=measured["elements"] if measured else None,
+        bytes=measured["bytes"] if measured else None,
         formula=moved.words if moved else None,
         formula_elements=moved.elements if moved else None,
         formula_bytes=moved.bytes if moved else None,

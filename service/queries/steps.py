@@ -37,10 +37,10 @@ async def metrics(store: Store, job: str, *, since: int = 0, max_points: int = 1
 
 def evaluations(rows: Any, since: int) -> list[Evaluation]:
     """The validations in order of step. If a step was validated again after a restart, the later one counts."""
-    told = {int(row["data"]["step"]): row for row in rows}
+    latest = {int(row["data"]["step"]): row for row in rows}
     return [
         Evaluation(step=step, loss=row["data"].get("loss"), unigram_loss=row["data"].get("unigram_loss"), ts=row["ts"])
-        for step, row in sorted(told.items())
+        for step, row in sorted(latest.items())
         if step > since
     ]
 

@@ -24,8 +24,8 @@ async def lifeline(store: Store, job: str) -> Timeline:
     """The timeline of a job (id or name). Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
-        told = [await event_rows.of_kind_before(tx, job_id, kind, None, MOST + 1) for kind in KINDS]
-    return drawn(told)
+        kinds = [await event_rows.of_kind_before(tx, job_id, kind, None, MOST + 1) for kind in KINDS]
+    return drawn(kinds)
 
 
 async def plan(store: Store, job: str) -> Plan:
@@ -35,10 +35,12 @@ async def plan(store: Store, job: str) -> Plan:
     return Plan() if row is None else Plan.model_validate(row["data"])
 
 
-def drawn(told: Sequence[Sequence[RowMapping]]) -> Timeline:
+def drawn(kinds: Sequence[Sequence[RowMapping]]) -> Timeline:
     """The timeline of events by kind, each newest first. Events beyond `MOST` only mark the timeline as incomplete."""
-    begins = max((rows[MOST - 1]["position"] for rows in told if len(rows) > MOST), default=0)
-    rows = sorted((row for of in told for row in of if row["position"] >= begins), key=lambda row: int(row["position"]))
+    begins = max((rows[MOST - 1]["position"] for rows in kinds if len(rows) > MOST), default=0)
+    rows = sorted(
+        (row for of in kinds for row in of if row["position"] >= begins), key=lambda row: int(row["position"])
+    )
     marks = [_mark(row) for row in rows if row["kind"] != "state"]
     return Timeline(spans=_spans(rows), marks=marks, complete=begins == 0)
 

@@ -22,9 +22,9 @@ async def document(store: Store, job: str, trace: str) -> AsyncIterator[bytes]:
     """Chunks of gzipped Chrome trace events. Raises JobNotFound, TraceNotFound before the first chunk."""
     async with store.read() as tx:
         found, _ = await one(tx, job, trace)
-        told = await rows.heads(tx, found.job, found.id)
-    zero = min((part["began"] for part in told), default=0.0)
-    return _pieces(store, found.job, found.id, sorted({part["rank"] for part in told}), zero)
+        heads = await rows.heads(tx, found.job, found.id)
+    zero = min((part["began"] for part in heads), default=0.0)
+    return _pieces(store, found.job, found.id, sorted({part["rank"] for part in heads}), zero)
 
 
 async def _pieces(store: Store, job: str, trace: str, ranks: Sequence[int], zero: float) -> AsyncIterator[bytes]:

@@ -34,8 +34,8 @@ async def summary(store: Store, job: str, trace: str, step: int | None = None) -
     """The summary of all steps, or of one. Raises JobNotFound, TraceNotFound."""
     async with store.read() as tx:
         found, size = await one(tx, job, trace)
-        told = await rows.heads(tx, found.job, found.id)
-    known = _by_step(told)
+        heads = await rows.heads(tx, found.job, found.id)
+    known = _by_step(heads)
     by_step = {number: _ranks(parts, size) for number, parts in known.items()}
     steps = [_step(number, parts, by_step[number]) for number, parts in known.items()]
     if step is not None:
@@ -44,8 +44,8 @@ async def summary(store: Store, job: str, trace: str, step: int | None = None) -
     return TraceSummary(trace=found, steps=steps, step=step, ranks=shown, **_slowest(shown), **_bubbles(shown))
 
 
-def _by_step(told: Sequence[RowMapping]) -> dict[int, list[RowMapping]]:
-    return {step: list(parts) for step, parts in groupby(told, key=itemgetter("step"))}
+def _by_step(heads: Sequence[RowMapping]) -> dict[int, list[RowMapping]]:
+    return {step: list(parts) for step, parts in groupby(heads, key=itemgetter("step"))}
 
 
 def _check_step(trace: str, step: int, known: Collection[int]) -> None:
@@ -109,27 +109,27 @@ def _bubbles(ranks: Sequence[TracedRank]) -> dict[str, Any]:
 
 def _means(steps: Iterable[Sequence[TracedRank]]) -> list[TracedRank]:
     """Each rank's mean over all steps that it reported."""
-    told = sorted((rank for ranks in steps for rank in ranks), key=attrgetter("rank"))
-    return [_over_steps(list(same)) for _, same in groupby(told, key=attrgetter("rank"))]
+    traced = sorted((rank for ranks in steps for rank in ranks), key=attrgetter("rank"))
+    return [_over_steps(list(same)) for _, same in groupby(traced, key=attrgetter("rank"))]
 
 
-def _over_steps(told: Sequence[TracedRank]) -> TracedRank:
+def _over_steps(steps: Sequence[TracedRank]) -> TracedRank:
     def mean(value: Callable[[TracedRank], float]) -> float:
-        return _short(fmean(map(value, told)))
+        return _short(fmean(map(value, steps)))
 
-    sums = {name: _short(fmean(rank.sums.get(name, 0.0) for rank in told)) for name in CATEGORIES}
+    sums = {name: _short(fmean(rank.sums.get(name, 0.0) for rank in steps)) for name in CATEGORIES}
     return TracedRank(
-        rank=told[0].rank,
-        pipeline=told[0].pipeline,
-        place=told[0].place,
+        rank=steps[0].rank,
+        pipeline=steps[0].pipeline,
+        place=steps[0].place,
         seconds=mean(attrgetter("seconds")),
-        error_s=max(rank.error_s for rank in told),
+        error_s=max(rank.error_s for rank in steps),
         sums={name: seconds for name, seconds in sums.items() if seconds},
         busy_s=mean(attrgetter("busy_s")),
         wait_s=mean(attrgetter("wait_s")),
-        bubble_measured=_mean(rank.bubble_measured for rank in told),
-        bubble_simulated=_mean(rank.bubble_simulated for rank in told),
-        dropped=sum(rank.dropped for rank in told),
+        bubble_measured=_mean(rank.bubble_measured for rank in steps),
+        bubble_simulated=_mean(rank.bubble_simulated for rank in steps),
+        dropped=sum(rank.dropped for rank in steps),
     )
 
 
@@ -160,8 +160,8 @@ async def spans(
     """The spans of one step (None: the first) within a window. Raises JobNotFound, TraceNotFound."""
     async with store.read() as tx:
         found, size = await one(tx, job, trace)
-        told = await rows.heads(tx, found.job, found.id)
-        known = _by_step(told)
+        heads = await rows.heads(tx, found.job, found.id)
+        known = _by_step(heads)
         step = next(iter(known), 0) if step is None else step
         _check_step(trace, step, known)
         parts = await rows.of_step(tx, found.job, found.id, step, ranks)
@@ -171,7 +171,7 @@ async def spans(
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Item:
     """A span or an ideal action of a response."""
 
     part: int
@@ -187,10 +187,10 @@ def _spans(trace: str, step: TracedStep, parts: Sequence[RowMapping], replicas: 
     begins = [round((part["began"] - step.began) * 1e6) for part in parts]
     shown = [_shown(body, began, window) for body, began in zip(bodies, begins, strict=True)]
     kept = _fitting(_longest(shown, begins, ROOM // _LEAST_BYTES), ROOM)
-    names = {name: index for index, name in enumerate(dict.fromkeys(told.name for told in kept if not told.ideal))}
+    names = {name: index for index, name in enumerate(dict.fromkeys(item.name for item in kept if not item.ideal))}
     made = []
     for at, (part, body) in enumerate(zip(parts, bodies, strict=True)):
-        mine = [told for told in kept if told.part == at]
+        mine = [item for item in kept if item.part == at]
         missing = len(shown[at][0]) + len(shown[at][1]) - len(mine)
         made.append(_rank_spans(part, body, begins[at], replicas, mine, names, missing))
     dropped = sum(rank.dropped for rank in made)
@@ -215,40 +215,40 @@ def _shown(body: Body, began: int, window: Window) -> tuple[list[Span], list[Ide
     )
 
 
-def _longest(shown: Sequence[tuple[list[Span], list[Ideal]]], begins: Sequence[int], most: int) -> list[_Told]:
+def _longest(shown: Sequence[tuple[list[Span], list[Ideal]]], begins: Sequence[int], most: int) -> list[_Item]:
     """The candidates that can fit at all, longest first; a gang reports hundreds of thousands of spans."""
-    lengths = [told[4] for both in shown for kind in both for told in kind]
+    lengths = [row[4] for both in shown for kind in both for row in kind]
     least = sorted(lengths)[-most] if len(lengths) > most else 0.0
-    found: list[_Told] = []
+    found: list[_Item] = []
     for at, (spans, ideal) in enumerate(shown):
         for lane, category, name, start, length, microbatch, stage in spans:
             if length >= least:
                 place = (lane, _CATEGORY[category], microbatch, stage)
-                found.append(_Told(at, False, round(start) + begins[at], round(length), name, place))
+                found.append(_Item(at, False, round(start) + begins[at], round(length), name, place))
         for kind, planned, number, start, length in ideal:
             if length >= least:
                 where = (_CATEGORY[OF_ACTION[kind]], planned, number)
-                found.append(_Told(at, True, round(start) + begins[at], round(length), "", where))
+                found.append(_Item(at, True, round(start) + begins[at], round(length), "", where))
     return sorted(found, key=attrgetter("length"), reverse=True)
 
 
-def _fitting(longest: Iterable[_Told], room: int) -> list[_Told]:
+def _fitting(longest: Iterable[_Item], room: int) -> list[_Item]:
     """As many of the first as fit into the given bytes of JSON, sorted by start; a nested span follows the span around it."""
-    kept: list[_Told] = []
+    kept: list[_Item] = []
     names: set[str] = set()
-    for told in longest:
-        room -= len(json.dumps((*told.rest, told.start, told.length, len(names)), separators=(",", ":"))) + 1
-        if told.name not in names:
-            names.add(told.name)
-            room -= len(json.dumps(told.name)) + 1
+    for item in longest:
+        room -= len(json.dumps((*item.rest, item.start, item.length, len(names)), separators=(",", ":"))) + 1
+        if item.name not in names:
+            names.add(item.name)
+            room -= len(json.dumps(item.name)) + 1
         if room < 0:
             break
-        kept.append(told)
-    return sorted(kept, key=lambda told: (told.start, -told.length))
+        kept.append(item)
+    return sorted(kept, key=lambda item: (item.start, -item.length))
 
 
 def _rank_spans(
-    part: RowMapping, body: Body, began: int, replicas: int, told: Sequence[_Told], names: dict[str, int], missing: int
+    part: RowMapping, body: Body, began: int, replicas: int, items: Sequence[_Item], names: dict[str, int], missing: int
 ) -> RankSpans:
     place = part["head"]["place"]
     return RankSpans.model_construct(  # up to 16,000 rows that this file made
@@ -259,18 +259,18 @@ def _rank_spans(
         length_us=round(part["seconds"] * 1e6),
         error_us=round(part["head"]["error_s"] * 1e6),
         lanes=body.lanes,
-        spans=[_span_row(one, names) for one in told if not one.ideal],
-        ideal=[_ideal_row(one) for one in told if one.ideal],
+        spans=[_span_row(one, names) for one in items if not one.ideal],
+        ideal=[_ideal_row(one) for one in items if one.ideal],
         dropped=missing + part["head"]["dropped"],
     )
 
 
-def _span_row(told: _Told, names: dict[str, int]) -> SpanRow:
-    lane, category, microbatch, stage = told.rest
+def _span_row(item: _Item, names: dict[str, int]) -> SpanRow:
+    lane, category, microbatch, stage = item.rest
     assert lane is not None and category is not None
-    return (lane, category, names[told.name], told.start, told.length, microbatch, stage)
+    return (lane, category, names[item.name], item.start, item.length, microbatch, stage)
 
 
-def _ideal_row(told: _Told) -> IdealRow:
-    category, stage, microbatch = (part or 0 for part in told.rest)
-    return (category, stage, microbatch, told.start, told.length)
+def _ideal_row(item: _Item) -> IdealRow:
+    category, stage, microbatch = (part or 0 for part in item.rest)
+    return (category, stage, microbatch, item.start, item.length)
