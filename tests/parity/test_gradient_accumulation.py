@@ -143,7 +143,7 @@ def _gradients(rank: int, world: int, port: int, orders: list[str]) -> list[Any]
     for run in map(Run.model_validate_json, orders):
         built = build(run, make_mesh(run.train.layout, device))
         loop = assemble(built, lambda *_: None, Instruments())
-        built.parallel.runner.train(*loop._batch(1))
+        built.parallel.runner.train(*loop.batches.training(1))
         built.parallel.data.reduce()
         shards, mesh, factor = built.parallel.data.shards, built.mesh, built.loss.factor
         _, squares = sum_over_ranks(shards, torch.zeros(()), False, mesh)

@@ -120,7 +120,7 @@ def test_where_none_is_whole_training_starts_anew_and_says_so(root: Path, make_s
         spoil(path, "flip")
     again = train(spec, root, "none-whole")
     incidents = [data["message"] for kind, data in again["events"] if kind == "incident"]
-    assert len(incidents) == 2 and all("goes on from the start" in message for message in incidents)
+    assert len(incidents) == 2 and all("continues from the start" in message for message in incidents)
     assert again["losses"] == whole["losses"]
 
 

@@ -120,7 +120,7 @@ async def test_a_broken_manifest_names_the_checkpoint_before_it(
     older = train(resume_from=str(checkpoint_path(tmp_path, 5)), resume_data="restart")
     assert (await api.post("/v1/jobs", json=older)).status_code == 201
     garbage(checkpoint_path(tmp_path, 5) / MANIFEST)
-    assert "another one" in (await refused(api, wanted))[2]
+    assert "another checkpoint" in (await refused(api, wanted))[2]
 
 
 async def test_arguments_that_a_module_does_not_take(api: httpx2.AsyncClient, tmp_path: Path) -> None:

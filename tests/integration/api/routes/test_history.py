@@ -40,8 +40,8 @@ def test_the_story_from_its_end_and_as_a_line(plane: Plane, client: Client) -> N
     assert rest["next"] is None
 
 
-async def test_a_job_that_is_not_there_has_no_story(api: httpx2.AsyncClient) -> None:
-    for about in ("timeline", "story"):
+async def test_a_job_that_is_not_there_has_no_history(api: httpx2.AsyncClient) -> None:
+    for about in ("timeline", "history"):
         problem(await api.get(f"/v1/jobs/nobody/{about}"), 404, "job_not_found")
     problem(await api.get("/v1/jobs/nobody/incidents", params={"newest": True}), 404, "job_not_found")
 
