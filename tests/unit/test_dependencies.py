@@ -27,7 +27,7 @@ NAMED = {
     "aiosqlite": "SQLAlchemy's driver, by the database's URL",
     "psycopg": "SQLAlchemy's driver, by the database's URL",
 }
-#: Imported and not declared: whoever needs it has it.
+#: Imported and not declared: the code that needs it has it.
 THEIRS = {"IPython": "only a notebook shows a job as HTML", "deepspeed": "compared with by hand in benchmarks"}
 
 

@@ -18,13 +18,13 @@ def test_sizes_state_and_words_only_shrink() -> None:
 
 
 def test_what_grows_is_found() -> None:
-    allowed = {"lines": {"a.py": 410}, "words": {"told": 2}}
-    assert house.grown({"lines": {"a.py": 410}, "words": {"told": 2}}, allowed) == []
-    now = {"lines": {"a.py": 411, "b.py": 401}, "words": {"told": 1, "wish": 1}}
+    allowed = {"lines": {"a.py": 410}, "words": {"old": 2}}
+    assert house.grown({"lines": {"a.py": 410}, "words": {"old": 2}}, allowed) == []
+    now = {"lines": {"a.py": 411, "b.py": 401}, "words": {"old": 1, "new": 1}}
     assert [line.split(" is ")[0] for line in house.grown(now, allowed)] == [
         "lines: a.py",
         "lines: b.py",
-        "words: wish",
+        "words: new",
     ]
 
 

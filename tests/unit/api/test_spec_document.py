@@ -36,7 +36,7 @@ def test_a_byte_order_mark_is_no_content() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "form", "told"),
+    ("body", "form", "expected"),
     [
         (b"a: &x [1]\nb: *x", "yaml", "alias"),
         (b"a: 1\na: 2", "yaml", "twice"),
@@ -60,8 +60,8 @@ def test_a_byte_order_mark_is_no_content() -> None:
         (b"a:\n" + b"- 1\n" * 200_000, "yaml", "more than 50000"),
     ],
 )
-def test_refused_syntax_says_why(body: bytes, form: str, told: str) -> None:
-    with pytest.raises(InvalidSyntax, match=told) as refusal:
+def test_refused_syntax_says_why(body: bytes, form: str, expected: str) -> None:
+    with pytest.raises(InvalidSyntax, match=expected) as refusal:
         parse(body, form)  # type: ignore[arg-type]
     assert refusal.value.remedy
 

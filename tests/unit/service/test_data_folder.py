@@ -35,7 +35,7 @@ def test_one_that_was_open_is_closed_with_what_is_ours_in_it(tmp_path: Path, cap
     assert "0755" in caplog.text
     closed = {path.name: mode(path) for path in tmp_path.iterdir()}
     assert closed.pop("checkpoints") == 0o700
-    assert closed.pop("notes") == 0o644  # somebody's own, and behind a closed door
+    assert closed.pop("notes") == 0o644  # a user's own, and behind a closed door
     assert set(closed.values()) == {0o600}
     make_private(tmp_path)
 

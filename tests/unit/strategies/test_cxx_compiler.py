@@ -1,4 +1,4 @@
-"""A compiler that is killed amid its work leaves nothing under the name that others look for."""
+"""A compiler that is killed during its work leaves nothing under the name that others look for."""
 
 import os
 import shutil

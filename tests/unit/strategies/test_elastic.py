@@ -24,7 +24,7 @@ def test_a_range_is_the_most_replicas_with_the_range_beside() -> None:
         ({"data": 8, "elastic": {"min": 1, "max": 4}}, ("elastic",), "data 8 is not within 1 to 4"),
     ],
 )
-def test_a_wrong_range_is_told_where_it_was_written(
+def test_a_wrong_range_is_refused_where_it_was_written(
     layout: dict[str, Any], where: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(ValidationError) as refused:

@@ -43,7 +43,7 @@ ZBV = {"pipeline": 2, "schedule": "zbv"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "remedy", "mended"),
+    ("changes", "field", "remedy", "corrected"),
     [
         ({"precision": "fp8", "layout": {"tensor": 2}}, "layout.tensor", "to 1", {"layout": {}}),
         ({"precision": "fp8", "layout": {"context": 2}}, "layout.context", "to 1", {"layout": {}}),
@@ -84,9 +84,9 @@ ZBV = {"pipeline": 2, "schedule": "zbv"}
         ),
     ],
 )
-def test_refusals_name_field_and_remedy(changes: Any, field: str, remedy: str, mended: Any) -> None:
+def test_refusals_name_field_and_remedy(changes: Any, field: str, remedy: str, corrected: Any) -> None:
     with pytest.raises(Refusal) as caught:
         _spec(**changes).check()
     assert caught.value.field == field
     assert remedy in caught.value.remedy
-    _spec(**{**changes, **mended}).check()
+    _spec(**{**changes, **corrected}).check()

@@ -12,9 +12,9 @@ def event(rank: int, step: int, began: float, **changes: Any) -> dict[str, Any]:
         [1, "collective", "all_gather", -20, 170, None, None],
         [1, "collective", "all_gather", 90, 110, None, None],
     ]
-    told = {"id": "t", "rank": rank, "step": step, "began": began, "seconds": 0.001, "error_s": 2e-5, "spans": spans}
-    told |= {"sums": {"forward": 0.0004, "other": 0.0006}, "lanes": ["training", "data"], "dropped": 0}
-    return told | {"pipeline": None} | changes
+    part = {"id": "t", "rank": rank, "step": step, "began": began, "seconds": 0.001, "error_s": 2e-5, "spans": spans}
+    part |= {"sums": {"forward": 0.0004, "other": 0.0006}, "lanes": ["training", "data"], "dropped": 0}
+    return part | {"pipeline": None} | changes
 
 
 def slices(trace: dict[str, Any], rank: int) -> dict[str, list[dict[str, Any]]]:

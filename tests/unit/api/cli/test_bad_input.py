@@ -6,13 +6,13 @@ import pytest
 
 from shardyard.api.cli.main import run
 
-NOBODY = "http://127.0.0.1:1"
+NOWHERE = "http://127.0.0.1:1"
 
 
 @pytest.fixture(autouse=True)
 def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SHARDYARD_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("SHARDYARD_URL", NOBODY)
+    monkeypatch.setenv("SHARDYARD_URL", NOWHERE)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text("name: tiny\ntrain: {steps: 2, global_batch: 4}\n")
     (tmp_path / "folder").mkdir()
@@ -20,37 +20,37 @@ def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
-        (["submit", "~nobody-here/x.yaml"], "no such user"),
+        (["submit", "~no-such-user/x.yaml"], "no such user"),
         (["submit", "folder"], "Is a directory"),
-        (["run", "~nobody-here/x.yaml", "--url", NOBODY], "no such user"),
+        (["run", "~no-such-user/x.yaml", "--url", NOWHERE], "no such user"),
         (["submit", "tiny.yaml", "--key", "schl\u00fcssel"], "'schl\u00fcssel' is not an idempotency key"),
         (["submit", "tiny.yaml", "--key", "a\nb"], "is not an idempotency key"),
         (["reshard", "job", "data=[1"], "data=[1: Not YAML"),
         (["reshard", "job", "data=!!python/object:x"], "data=!!python/object:x: Not a spec's YAML"),
         (["reshard", "job", "data=&a [*a]"], "data=&a [*a]: The alias"),
         (["show", "\udcff"], r"'\udcff' is not text in UTF-8"),
-        (["export", "~nobody-here/x", "out"], "no such user"),
-        (["export", "folder", "~nobody-here/out"], "no such user"),
+        (["export", "~no-such-user/x", "out"], "no such user"),
+        (["export", "folder", "~no-such-user/out"], "no such user"),
         (
             ["export", "nothing", "out"],
             "There is no folder nothing, and it cannot be read as a job: No control plane answers",
         ),
-        (["init", "--yes", "~nobody-here/job.yaml"], "no such user"),
+        (["init", "--yes", "~no-such-user/job.yaml"], "no such user"),
         (["list", "--url", "http://["], "is not an http or https address"),
         (["list", "--url", "http://127.0.0.1:port"], "is not an http or https address"),
     ],
 )
-def test_a_bad_command_line(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_command_line(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 1
     said = capsys.readouterr().err
-    assert f"error: {told}" in said or told in said.splitlines()[0]
+    assert f"error: {expected}" in said or expected in said.splitlines()[0]
     assert "shardyard" in said.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "expected"),
     [
         ("nonsense", "The database URL cannot be read."),
         ("", "The database URL cannot be read."),
@@ -66,12 +66,12 @@ def test_a_bad_command_line(arguments: list[str], told: str, capsys: pytest.Capt
     ],
 )
 def test_migrating_what_is_no_database(
-    url: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    url: str, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SHARDYARD_DATABASE_URL", url)
     assert run(["migrate"]) == 1
     said = capsys.readouterr().err
-    assert told in said and "geheim" not in said and "SHARDYARD_DATABASE_URL" in said
+    assert expected in said and "geheim" not in said and "SHARDYARD_DATABASE_URL" in said
 
 
 @pytest.mark.parametrize("command", ["up", "api", "dispatcher", "down", "migrate", "list", "open", "token"])

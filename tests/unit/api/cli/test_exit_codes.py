@@ -16,7 +16,7 @@ def test_every_code_is_explained_once() -> None:
     assert set(MEANING) == set(ExitCode)
 
 
-def test_readme_and_help_tell_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_readme_and_help_list_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     rows = dict(re.findall(r"^\| (\d+) \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE))
     assert rows == {str(code.value): meaning for code, meaning in MEANING.items()}
     assert run(["--help"]) == 0

@@ -20,7 +20,7 @@ def test_an_answer_that_counts_ends_it(status: int) -> None:
     assert Tries("http://x", 5).again(answer(status)) is None
 
 
-def test_a_cut_connection_is_tried_again_and_then_told() -> None:
+def test_a_cut_connection_is_tried_again_and_then_reported() -> None:
     tries = Tries("http://x", 3)
     assert [tries.failed(httpx2.ReadError("cut")) for _ in range(2)] == list(PAUSES[:2])
     with pytest.raises(Unreachable, match="http://x"):
@@ -42,11 +42,11 @@ def test_one_try_is_one() -> None:
 
 
 def test_a_place_goes_on_after_the_last_event_and_loses_patience_only_without_one() -> None:
-    told: list[ApiError] = []
-    place, error = Place("1.0.0", 1e9, told.append), Unreachable("http://x", "gone")
+    warnings: list[ApiError] = []
+    place, error = Place("1.0.0", 1e9, warnings.append), Unreachable("http://x", "gone")
     assert place.headers == {"Last-Event-ID": "1.0.0"}
     assert [place.lost(error) for _ in range(5)] == [*PAUSES, PAUSES[-1]]
-    assert len(told) == 4  # the first loss may be nothing
+    assert len(warnings) == 4  # the first loss may be nothing
     place.seen(Event("step", {}, "1.7.0", None))
     assert place.headers == {"Last-Event-ID": "1.7.0"}
     assert place.lost(error) == PAUSES[0]

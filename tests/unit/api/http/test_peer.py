@@ -55,6 +55,6 @@ def test_another_users_connection_is_theirs() -> None:
             other.communicate("go\n", timeout=60)
 
 
-def test_nobody_known() -> None:
+def test_no_peer_known() -> None:
     assert user_of(None, ("127.0.0.1", 1)) is None
     assert user_of(("192.0.2.7", 80), ("127.0.0.1", 1)) is None

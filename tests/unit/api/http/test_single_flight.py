@@ -33,9 +33,9 @@ async def test_watchers_at_the_same_place_share_one_read() -> None:
         for step in (2, 3):
             await asyncio.sleep(0.1)
             positions.value["a"] = step
-        told = await asyncio.wait_for(asyncio.gather(*watching), PATIENCE_S)
-    assert {b"".join(sent) for sent in told} == {b"".join(told[0])}
-    assert [b"".join(told[0]).count(f'"step":{n},'.encode()) for n in (1, 2, 3)] == [1, 1, 1]
+        reported = await asyncio.wait_for(asyncio.gather(*watching), PATIENCE_S)
+    assert {b"".join(sent) for sent in reported} == {b"".join(reported[0])}
+    assert [b"".join(reported[0]).count(f'"step":{n},'.encode()) for n in (1, 2, 3)] == [1, 1, 1]
     assert len(asked) < 25  # of several hundred
 
 

@@ -77,7 +77,7 @@ def test_a_finding_names_field_and_remedy(document: Any, field: str | None, mess
     assert remedy in (found.remedy or "")
 
 
-def test_all_findings_are_told_at_once_and_each_once() -> None:
+def test_all_findings_are_reported_at_once_and_each_once() -> None:
     document = spec(steps=0, layuot={}, optimizer={"lr": float("nan"), "beta1": 2})
     fields = [finding.field for finding in findings(document)]
     assert sorted(filter(None, fields)) == [

@@ -53,7 +53,7 @@ async def test_only_the_watchers_of_a_job_that_moved_are_rung() -> None:
         assert not await b.wait(0)
 
 
-async def test_one_query_for_all_and_none_for_nobody() -> None:
+async def test_one_query_for_all_and_none_without_readers() -> None:
     positions = Positions()
     hub = Hub(positions, 0)
     assert not hub.polling
@@ -92,7 +92,7 @@ async def _sent(stream: EventStream, disconnect: asyncio.Event) -> list[bytes]:
     return sent
 
 
-async def test_a_stream_tells_everything_and_ends_after_the_final_state() -> None:
+async def test_a_stream_sends_everything_and_ends_after_the_final_state() -> None:
     items = [TailItem("step", 1.0, {"step": n, "loss": float("nan")}, Cursor(0, n, 0)) for n in (1, 2)]
     answers = [
         Tail(items[:1], Cursor(0, 1, 0), State.RUNNING, False),
@@ -130,8 +130,8 @@ async def test_a_stream_reads_at_once_what_came_while_it_read_and_then_waits(mon
         return read[-1]
 
     sent = await _sent(EventStream(Hub(positions, 0), "a", slow, Cursor()), asyncio.Event())
-    told = [word for text in sent for word in ("event: step", "heartbeat", "event: end") if word in text.decode()]
-    assert told == ["event: step", "heartbeat", "event: end"]
+    reported = [word for text in sent for word in ("event: step", "heartbeat", "event: end") if word in text.decode()]
+    assert reported == ["event: step", "heartbeat", "event: end"]
 
 
 async def test_a_stream_outlives_a_database_that_cannot_serve(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def test_bundles_are_added_up_by_node_and_gang() -> None:
 def test_what_is_gone_or_not_ours_holds_nothing() -> None:
     table = [
         group("shardyard-job-a-1", "REMOVED", ({"CPU": 1.0}, "n1")),
-        group("somebody-elses", "CREATED", ({"CPU": 1.0}, "n1")),
+        group("another-users", "CREATED", ({"CPU": 1.0}, "n1")),
         group("", "CREATED", ({"CPU": 1.0}, "n1")),
     ]
     assert by_node(table) == {}

@@ -13,7 +13,7 @@ anything = st.recursive(
 
 
 @given(anything)
-def test_whatever_is_told_becomes_strict_json_without_nulls_in_text(value: object) -> None:
+def test_whatever_is_reported_becomes_strict_json_without_nulls_in_text(value: object) -> None:
     text = json.dumps(storable(value), allow_nan=False, ensure_ascii=False)
     assert "\\u0000" not in text
     text.encode("utf-8")

@@ -32,7 +32,7 @@ def test_of_other_places_nothing_is_known() -> None:
     assert not replace(gone, place="").certainly_dead
 
 
-def test_other_texts_are_nobody() -> None:
+def test_other_texts_name_no_owner() -> None:
     """Those of earlier versions, too: their processes are not known to be dead."""
     texts = ("", "tester", "dispatcher:host:1", "dispatcher:host:1:1", "dispatcher:host:a:b:x:1", "other:host:a:b:1:1")
     assert [Owner.parse(text) for text in texts] == [None] * len(texts)

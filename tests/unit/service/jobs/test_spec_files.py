@@ -1,4 +1,4 @@
-"""Whoever looks at files may block; nobody else does."""
+"""Code that looks at files may block; no other code does."""
 
 import asyncio
 import threading

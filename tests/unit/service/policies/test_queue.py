@@ -44,7 +44,7 @@ def test_devices_of_another_kind_are_another_queue() -> None:
     assert isinstance(a, Wait) and b == Start("b", "cpu")
 
 
-def test_a_job_beyond_the_cluster_waits_for_its_growth_or_holds_up_nobody() -> None:
+def test_a_job_beyond_the_cluster_waits_for_its_growth_or_holds_up_no_other() -> None:
     queue = [job("a", 8), job("b", 1)]
     a, b = decide(queue, [node(cpu=4)], {}, 16)
     assert a == Wait(
@@ -201,7 +201,7 @@ def test_an_elastic_job_stays_on_the_devices_on_which_its_smallest_form_runs() -
 FLEET: dict[Device, list[int]] = {"cpu": [8, 8], "cuda": [8, 8]}
 
 
-def test_while_a_node_is_away_auto_waits_for_its_gpus_and_holds_up_nobody() -> None:
+def test_while_a_node_is_away_auto_waits_for_its_gpus_and_holds_up_no_other() -> None:
     """Of two nodes with eight GPUs one is being replaced."""
     queue = [job("a", 16, wanted="auto"), job("b", 16, wanted="cuda"), job("c", 8, wanted="auto")]
     a, b, c = decide(queue, [node(cpu=64, cuda=8)], {}, None, FLEET)
@@ -214,7 +214,7 @@ def test_while_a_node_is_away_auto_waits_for_its_gpus_and_holds_up_nobody() -> N
     assert never == "Needs 17 ranks; the cluster has 16 GPUs."
 
 
-def test_nodes_that_are_away_and_cordoned_ones_are_told_apart() -> None:
+def test_nodes_that_are_away_and_cordoned_ones_are_distinguished() -> None:
     whole: dict[Device, list[int]] = {"cuda": [8, 8, 8]}
     (wait,) = decide([job("a", 20, wanted="cuda")], [node(cuda=8), node(cuda=8, cordoned=True)], {}, None, whole)
     assert isinstance(wait, Wait) and wait.reason == "waiting_for_nodes"
@@ -226,7 +226,7 @@ def test_nodes_that_are_away_and_cordoned_ones_are_told_apart() -> None:
     )
 
 
-def test_a_cluster_that_has_grown_beyond_what_was_told_is_used() -> None:
+def test_a_cluster_that_has_grown_beyond_its_capacity_is_used() -> None:
     assert decide([job("a", 24, wanted="auto")], [node(cuda=8)] * 3, {}, None, FLEET) == [Start("a", "cuda")]
 
 

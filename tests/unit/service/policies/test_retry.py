@@ -49,8 +49,8 @@ def test_exceptions_are_not_retried_unless_the_policy_says_so() -> None:
     raised = Fault("exception", 0)
     assert lives(FRESH, raised) == Enough("exception", None)
     assert lives(FRESH, Fault("exception", 0, alike=1)) == Enough("exception", None)
-    told = lives(replace(FRESH, max_retries=1), raised)
-    assert isinstance(told, Again) and (told.spent.restarts, told.spent.retries) == (0, 1)
+    decision = lives(replace(FRESH, max_retries=1), raised)
+    assert isinstance(decision, Again) and (decision.spent.restarts, decision.spent.retries) == (0, 1)
     assert lives(replace(FRESH, max_retries=1), raised, raised) == Enough(
         "exception", "1 of 1 retries are used up (policy.max_retries)"
     )
@@ -62,7 +62,7 @@ def test_an_exception_that_came_before_is_the_last() -> None:
     assert verdict.note is not None and "attempt 1" in verdict.note
 
 
-def test_what_nobody_knows_is_no_fault_of_machines() -> None:
+def test_what_is_unknown_is_no_fault_of_machines() -> None:
     assert isinstance(lives(FRESH, Fault("dancing", 0)), Enough)
 
 

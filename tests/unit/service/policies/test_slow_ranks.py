@@ -1,4 +1,4 @@
-"""A rank is slow that stays behind its peers for several windows; noise marks nobody, and a mark stays until the rank keeps up again."""
+"""A rank is slow that stays behind its peers for several windows; noise marks no rank, and a mark stays until the rank keeps up again."""
 
 import random
 
@@ -44,7 +44,7 @@ def test_a_rank_that_is_slower_by_a_third_is_slow_within_a_few_windows_and_stays
     assert {one.rank if one else None for one in said[first:]} == {1}
 
 
-def told(*windows: tuple[float, int]) -> list[bool]:
+def marks(*windows: tuple[float, int]) -> list[bool]:
     """Whether rank 3 of four is slow in each window; its own work is so many times its peers', for so many windows."""
     rows: list[list[float | None]] = [
         [0.05, 0.051, 0.049, 0.05 * times] for times, count in windows for _ in range(count)
@@ -54,11 +54,11 @@ def told(*windows: tuple[float, int]) -> list[bool]:
 
 def test_it_takes_several_windows_in_a_row_and_as_many_to_keep_up() -> None:
     just, between, little = 1.02 + MORE, 1.0 + (MORE + LESS) / 2, 1.01
-    assert told((just, WINDOWS - 1), (little, 1), (just, WINDOWS - 1)) == [False] * (2 * WINDOWS - 1)
-    assert told((just, WINDOWS + 1)) == [False] * (WINDOWS - 1) + [True] * 2
-    assert told((just, WINDOWS), (between, 50))[WINDOWS - 1 :] == [True] * 51, "less than it takes to be marked"
-    assert told((between, 50)) == [False] * 50
-    over = told((just, WINDOWS), (little, WINDOWS - 1), (just, 1), (little, WINDOWS), (between, 5))
+    assert marks((just, WINDOWS - 1), (little, 1), (just, WINDOWS - 1)) == [False] * (2 * WINDOWS - 1)
+    assert marks((just, WINDOWS + 1)) == [False] * (WINDOWS - 1) + [True] * 2
+    assert marks((just, WINDOWS), (between, 50))[WINDOWS - 1 :] == [True] * 51, "less than it takes to be marked"
+    assert marks((between, 50)) == [False] * 50
+    over = marks((just, WINDOWS), (little, WINDOWS - 1), (just, 1), (little, WINDOWS), (between, 5))
     assert over[WINDOWS - 1 :] == [True] * (2 * WINDOWS) + [False] * 6
 
 
@@ -79,7 +79,7 @@ def test_it_is_named_with_its_milliseconds() -> None:
     ],
     ids=str,
 )
-def test_nobody_is_named_without_reason(own: list[float | None], parts: list[int]) -> None:
+def test_no_rank_is_named_without_reason(own: list[float | None], parts: list[int]) -> None:
     assert following([own] * 10, parts) == [None] * 10
 
 
@@ -95,6 +95,6 @@ def test_of_several_the_one_that_costs_most() -> None:
     assert said[-1] is not None and said[-1].rank == 5
 
 
-def test_a_rank_that_told_nothing_keeps_its_mark() -> None:
+def test_a_rank_that_reported_nothing_keeps_its_mark() -> None:
     said = following([[0.05, 0.05, 0.1]] * WINDOWS + [[0.05, 0.05, None]] * 5 + [[0.05, 0.05, 0.1]], [0] * 3)
     assert [one is not None for one in said[WINDOWS - 1 :]] == [True, *[False] * 5, True]

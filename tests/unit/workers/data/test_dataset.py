@@ -76,7 +76,7 @@ def test_a_sample_is_the_same_in_whatever_batch(first: int, batches: list[int]) 
 
 @settings(deadline=None)
 @given(st.integers(0, 10**9), st.permutations(list(range(12))))
-def test_a_row_is_the_same_whoever_asks_for_it(first: int, order: list[int]) -> None:
+def test_a_row_is_the_same_for_every_reader(first: int, order: list[int]) -> None:
     data = tokens(global_batch=12)
     whole, _ = data.batch(first, slice(None))
     mixed, _ = data.batch(first, np.array(order))

@@ -143,7 +143,7 @@ def _runs_in(process: Path, folder: Path) -> bool:
         return False
 
 
-def test_a_failure_is_told_with_its_traceback(root: Path, owner: int) -> None:
+def test_a_failure_is_reported_with_its_traceback(root: Path, owner: int) -> None:
     with Run(root, owner, "wrong") as run:
         data = run.message()["data"]
         assert (data["type"], data["message"]) == ("KeyError", "'this'") and "in wrong" in data["traceback"]

@@ -81,7 +81,7 @@ async def test_a_wait_ends_with_an_event_and_lingers_unless_it_is_urgent() -> No
     assert spool.take(3) == []
 
 
-def test_a_step_is_merged_once_all_ranks_have_told_it() -> None:
+def test_a_step_is_merged_once_all_ranks_have_reported_it() -> None:
     steps = Steps(3)
     assert steps.add(2, {"step": 1, "step_s": 3.0}) == []
     assert steps.add(0, {"step": 1, "step_s": 1.0, "loss": 5.0}) == []
@@ -95,16 +95,18 @@ def test_a_step_is_merged_once_all_ranks_have_told_it() -> None:
     assert steps.rest() == []
 
 
-def test_what_only_followers_have_told_is_no_step_of_the_job() -> None:
+def test_what_only_followers_have_reported_is_no_step_of_the_job() -> None:
     steps = Steps(2)
     steps.add(1, {"step": 1, "step_s": 1.0})
     assert steps.rest() == []
 
 
-def test_a_rank_that_never_tells_fills_no_memory() -> None:
+def test_a_rank_that_never_reports_fills_no_memory() -> None:
     steps = Steps(2, most_open=3)
-    told = [ranks[0]["step"] for step in range(1, 11) for ranks in steps.add(0, {"step": step, "step_s": 1, "loss": 0})]
-    assert told == list(range(1, 8))
+    reported = [
+        ranks[0]["step"] for step in range(1, 11) for ranks in steps.add(0, {"step": step, "step_s": 1, "loss": 0})
+    ]
+    assert reported == list(range(1, 8))
 
 
 @given(st.dictionaries(st.integers(0, 64), st.floats(0, 1e6), min_size=1))

@@ -33,9 +33,9 @@ def test_a_probe_says_how_long_a_pipeline_waited() -> None:
 
 
 def test_a_checkpoint_says_how_long_training_was_held() -> None:
-    told = {"step": 4, "path": "/c/step-4", "bytes": 14_600_000, "seconds": 0.214, "held_s": 0.016}
+    saved = {"step": 4, "path": "/c/step-4", "bytes": 14_600_000, "seconds": 0.214, "held_s": 0.016}
     line = "step      4  saved /c/step-4 (14,600,000 bytes in 0.21 s, training held for 0.02 s)"
-    assert in_words("checkpoint", told) == line
+    assert in_words("checkpoint", saved) == line
 
 
 def test_an_incident_that_training_lives_with_is_said() -> None:

@@ -24,7 +24,7 @@ def test_many_ranks_are_traced_in_part() -> None:
     assert gaps <= {15, 16}
 
 
-def test_the_slowest_rank_worked_longest_whoever_waited() -> None:
+def test_the_slowest_rank_worked_longest_whatever_waited() -> None:
     sums = {"forward": 1.0, "send": 0.0, "receive": 0.0, "collective": 0.0}
     events = [
         {"rank": 0, "seconds": 1.5, "sums": sums | {"collective": 0.5}},

@@ -120,7 +120,7 @@ def test_auxiliary_losses_enter_the_gradients_as_if_they_were_in_the_loss() -> N
         torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_an_expert_that_nobody_chose_has_a_gradient_of_zeros() -> None:
+def test_an_expert_that_no_token_chose_has_a_gradient_of_zeros() -> None:
     layer = mixture(top_k=1, balance_loss=0.0, z_loss=0.0)
     x = inputs(1, 1)
     layer(x).sum().backward()

@@ -32,33 +32,33 @@ async def sleeping() -> Process:
 
 
 async def test_a_fault_is_struck_once_however_often_it_is_ordered() -> None:
-    trainer, wounds = await sleeping(), FaultInjector()
+    trainer, faults = await sleeping(), FaultInjector()
     hang, kill = Fault("fault-1", "hang-rank", 0), Fault("fault-2", "kill-rank", 0)
     for fault in (hang, hang, kill, kill):
-        assert f"process {trainer.pid}" in str(await wounds.inject(fault, trainer, None))
+        assert f"process {trainer.pid}" in str(await faults.inject(fault, trainer, None))
     assert trainer.signals == [signal.SIGSTOP, signal.SIGKILL]
     assert await trainer.process.wait() == -signal.SIGKILL
 
 
-async def test_nobody_is_struck_where_there_is_no_trainer() -> None:
-    trainer, wounds = await sleeping(), FaultInjector()
+async def test_no_rank_is_struck_where_there_is_no_trainer() -> None:
+    trainer, faults = await sleeping(), FaultInjector()
     kill = Fault("fault-1", "kill-rank", 0)
-    assert await wounds.inject(kill, None, None) is None
+    assert await faults.inject(kill, None, None) is None
     trainer.gone.set()
-    assert await wounds.inject(kill, trainer, None) is None
+    assert await faults.inject(kill, trainer, None) is None
     trainer.gone.clear()
-    assert await wounds.inject(kill, trainer, None) is not None
+    assert await faults.inject(kill, trainer, None) is not None
     await trainer.process.wait()
 
 
 async def test_slowness_goes_on_in_the_next_trainer_for_what_is_left_of_it() -> None:
-    trainer, wounds = await sleeping(), FaultInjector()
-    assert wounds.inherited() == {}
-    await wounds.inject(Fault("fault-1", "slow-rank", 0, 250.0, 1000.0), trainer, None)
-    [told], then = trainer.sent, wounds.inherited()
-    assert told["slow"]["by_s"] == then["slow"]["by_s"] == 0.25
-    assert 0 < then["slow"]["duration_s"] < told["slow"]["duration_s"] <= 1000
-    await wounds.inject(Fault("fault-2", "kill-rank", 0), trainer, None)
+    trainer, faults = await sleeping(), FaultInjector()
+    assert faults.inherited() == {}
+    await faults.inject(Fault("fault-1", "slow-rank", 0, 250.0, 1000.0), trainer, None)
+    [sent], then = trainer.sent, faults.inherited()
+    assert sent["slow"]["by_s"] == then["slow"]["by_s"] == 0.25
+    assert 0 < then["slow"]["duration_s"] < sent["slow"]["duration_s"] <= 1000
+    await faults.inject(Fault("fault-2", "kill-rank", 0), trainer, None)
     await trainer.process.wait()
 
 

@@ -16,7 +16,7 @@ from shardyard.workers.rank.trainer_process import TrainerProcess
     [(0.25, 6.0, 1.5), (0.02, 2.0, 1.8)],
     ids=["four steps a second", "fifty steps a second"],
 )
-def test_a_rank_wakes_rarely_for_its_steps_and_tells_each_in_time(
+def test_a_rank_wakes_rarely_for_its_steps_and_reports_each_in_time(
     every_s: float, wakes_per_s: float, answers_per_s: float
 ) -> None:
     seconds = 30.0
@@ -49,7 +49,7 @@ def test_a_rank_wakes_rarely_for_its_steps_and_tells_each_in_time(
 
 
 async def _train(loop: VirtualLoop, control: socket.socket, every_s: float, seconds: float) -> int:
-    """Tell steps as a trainer does; returns how often it woke."""
+    """Report steps as a trainer does; returns how often it woke."""
     for step in range(1, int(seconds / every_s) + 1):
         await asyncio.sleep(every_s)
         message = {"kind": "step", "data": {"step": step}, "ts": loop.time()}

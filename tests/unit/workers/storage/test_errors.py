@@ -1,4 +1,4 @@
-"""Storage that does not answer is never taken for a damaged or missing checkpoint, whoever reads it."""
+"""Storage that does not answer is never taken for a damaged or missing checkpoint, in every reader."""
 
 import os
 from pathlib import Path

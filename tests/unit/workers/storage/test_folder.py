@@ -1,4 +1,4 @@
-"""A folder that somebody who died was filling can be filled again."""
+"""A folder that a dead process was filling can be filled again."""
 
 import contextlib
 from pathlib import Path

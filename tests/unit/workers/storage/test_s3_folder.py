@@ -126,17 +126,17 @@ def alone() -> Iterator[None]:
 
 
 def test_a_damaged_checkpoint_is_passed_over(prefix: str, alone: None) -> None:
-    root, values, told = folder_at(prefix), torch.randn(6, 5), []
+    root, values, warned = folder_at(prefix), torch.randn(6, 5), []
     save(folder(root, 1), values, 1)
     save(folder(root, 2), -values, 2)
     folder(root, 2).publish("rank-0", folder(root, 2).read("rank-0")[:-1])
     found = piece(torch.zeros_like(values))
     seen: list[Any] = []
-    warn, accept = (lambda *said, to=to: to.append(said) for to in (told, seen))
+    warn, accept = (lambda *said, to=to: to.append(said) for to in (warned, seen))
     assert restore.restore(root, None, [found], warn, accept) == {"step": 1}
     assert seen == [({"step": 1}, True)], "it is the job's own"
     assert torch.equal(found.tensor, values)
-    [(cause, message, step)] = told
+    [(cause, message, step)] = warned
     assert (cause, step) == ("checkpoint_damaged", 2) and "step-00000001" in message
 
 
@@ -168,18 +168,18 @@ def door(prefix: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
 def test_a_bucket_that_comes_back_is_waited_for(
     prefix: str, door: Door, buckets: Buckets, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, values, told = folder_at(prefix), torch.randn(6, 5), []
+    root, values, warned = folder_at(prefix), torch.randn(6, 5), []
     monkeypatch.setattr(restore, "BACK_OFF_S", (0.1, 0.1, 0.1))
 
     def warn(cause: str, message: str) -> None:
-        told.append((cause, message))
+        warned.append((cause, message))
         door.server = buckets.port  # it answers from now on
         save(folder(root, 3), values, 3)
 
     found = piece(torch.zeros_like(values))
     assert restore.restore(root, None, [found], warn, nothing) == {"step": 3}
     assert torch.equal(found.tensor, values)
-    ((cause, message),) = told
+    ((cause, message),) = warned
     assert cause == "storage_unreachable" and "s3://checkpoints" in message and "trying again" in message
 
 

@@ -28,7 +28,7 @@ def test_who_holds_nothing_of_a_tensor_knows_it_by_name() -> None:
     assert divided({1: [stored("w", 8, 0)]}) is None
 
 
-def test_each_stage_must_have_left_somebody() -> None:
+def test_each_stage_must_have_left_a_rank() -> None:
     broken = BrokenGang({"train": {"layout": {"pipeline": 2}}}, 8, EventMerger(Spool(1 << 20), 8, 0.0))
     assert broken.complete([1, 6])
     assert not broken.complete([0, 1, 2, 3])

@@ -1,4 +1,4 @@
-"""Samples are means by rank over the steps since the last, and what nobody told is None."""
+"""Samples are means by rank over the steps since the last, and what no rank reported is None."""
 
 import json
 from typing import Any
@@ -21,8 +21,8 @@ def samples(ranks: int = 2) -> tuple[Samples, Clock]:
 
 
 def step(number: int, *busy_s: float | None, **more: Any) -> dict[int, dict[str, Any]]:
-    told = [{"step": number, "step_s": 0.2, **({} if own is None else {"busy_s": own})} for own in busy_s]
-    return {rank: record | {name: by[rank] for name, by in more.items()} for rank, record in enumerate(told)}
+    reports = [{"step": number, "step_s": 0.2, **({} if own is None else {"busy_s": own})} for own in busy_s]
+    return {rank: record | {name: by[rank] for name, by in more.items()} for rank, record in enumerate(reports)}
 
 
 def test_a_sample_is_the_mean_over_the_steps_since_the_last() -> None:
@@ -42,9 +42,9 @@ def test_a_sample_is_the_mean_over_the_steps_since_the_last() -> None:
 def test_what_is_not_reported_is_none() -> None:
     gathered, _ = samples(3)
     gathered.add(step(1, 0.1, None))
-    told = gathered.flush()
-    assert told is not None
-    assert (told["busy_s"], told["wait_s"], told["memory"]) == ([0.1, None, None], [None] * 3, [None] * 3)
+    sample = gathered.flush()
+    assert sample is not None
+    assert (sample["busy_s"], sample["wait_s"], sample["memory"]) == ([0.1, None, None], [None] * 3, [None] * 3)
     assert gathered.flush() is None, "nothing is left"
 
 
@@ -52,27 +52,27 @@ def test_memory_is_the_newest_that_was_reported_and_on_cuda_what_torch_allocated
     gathered, _ = samples()
     gathered.add(step(1, 0.1, 0.1, resident=[10, 20]))
     gathered.add(step(2, 0.1, 0.1, resident=[None, 30]))
-    told = gathered.flush()
-    assert told is not None and (told["memory"], told["memory_of"]) == ([10, 30], "resident")
+    sample = gathered.flush()
+    assert sample is not None and (sample["memory"], sample["memory_of"]) == ([10, 30], "resident")
     gathered.add(step(3, 0.1, 0.1, resident=[10, 20], allocated=[1, 2]))
-    told = gathered.flush()
-    assert told is not None and (told["memory"], told["memory_of"]) == ([1, 2], "allocated")
+    sample = gathered.flush()
+    assert sample is not None and (sample["memory"], sample["memory_of"]) == ([1, 2], "allocated")
     gathered.add(step(4, 0.1, 0.1))
-    told = gathered.flush()
-    assert told is not None and told["memory"] == [None, None], "other processes have come"
+    sample = gathered.flush()
+    assert sample is not None and sample["memory"] == [None, None], "other processes have come"
 
 
 def test_a_sample_of_many_ranks_stays_small() -> None:
     gathered, _ = samples(512)
     numbers = [0.0123456789 + rank / 7 for rank in range(512)]
     gathered.add(step(10**6, *numbers, wait_s=numbers, resident=[85_899_345_920 + rank for rank in range(512)]))
-    told = gathered.flush()
-    assert told is not None
-    told |= places([f"{rank // 8:056x}" for rank in range(512)])
-    assert len(json.dumps(told, separators=(",", ":"))) < 30_000
+    sample = gathered.flush()
+    assert sample is not None
+    sample |= places([f"{rank // 8:056x}" for rank in range(512)])
+    assert len(json.dumps(sample, separators=(",", ":"))) < 30_000
 
 
-def test_gangs_that_would_not_fit_an_answer_tell_none() -> None:
+def test_gangs_that_would_not_fit_an_answer_report_none() -> None:
     gathered, _ = samples(MOST_RANKS + 1)
     assert gathered.add(step(1, 0.1, 0.1)) is None and gathered.flush() is None
 
@@ -87,6 +87,6 @@ def test_a_rank_that_one_step_left_out_has_its_own_mean(rank: int) -> None:
     gathered, _ = samples()
     gathered.add(step(1, 0.2, 0.2))
     gathered.add({rank: {"step": 2, "step_s": 0.4, "busy_s": 0.4}})
-    told = gathered.flush()
-    assert told is not None
-    assert told["busy_s"] == [pytest.approx(0.3 if other == rank else 0.2) for other in (0, 1)]
+    sample = gathered.flush()
+    assert sample is not None
+    assert sample["busy_s"] == [pytest.approx(0.3 if other == rank else 0.2) for other in (0, 1)]

@@ -1,4 +1,4 @@
-"""What the cluster does with a checkpoint, in this process: it hears what it finds, and repairs what a dead predecessor left."""
+"""What the cluster does with a checkpoint, in this process: it reports what it finds, and repairs what a dead predecessor left."""
 
 from pathlib import Path
 

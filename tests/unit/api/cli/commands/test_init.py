@@ -32,7 +32,7 @@ def test_a_file_that_is_there_stays(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "name: my-job" in path.read_text()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert run(["init", str(tmp_path / "file" / "job.yaml"), "--yes"]) == 1
     assert "shardyard init" in capsys.readouterr().err

@@ -19,9 +19,9 @@ def event(kind: str, **data: Any) -> Event:
 
 
 def drawn(picture: Picture, width: int = 120) -> str:
-    told = io.StringIO()
-    Console(file=told, width=width).print(picture)
-    return told.getvalue()
+    printed = io.StringIO()
+    Console(file=printed, width=width).print(picture)
+    return printed.getvalue()
 
 
 def test_progress_time_left_and_the_course_of_the_loss() -> None:
@@ -74,9 +74,9 @@ def test_the_last_incident_stays_and_nothing_is_wider_than_the_terminal() -> Non
 
 
 def test_a_view_shows_the_step_and_remarks() -> None:
-    told = io.StringIO()
-    with View(Console(file=told, force_terminal=True, width=100), 50, "running") as view:
+    printed = io.StringIO()
+    with View(Console(file=printed, force_terminal=True, width=100), 50, "running") as view:
         view.step(step(25))
         view.note("a remark")
-    assert "25/50" in told.getvalue()
-    assert "a remark" in told.getvalue()
+    assert "25/50" in printed.getvalue()
+    assert "a remark" in printed.getvalue()

@@ -28,11 +28,11 @@ def test_one_slow_step_does_not_change_the_time_left() -> None:
 
 
 def test_lines_come_every_few_seconds_and_at_the_end() -> None:
-    told = io.StringIO()
-    lines = Lines(Console(file=told), 50, every_s=60)
+    printed = io.StringIO()
+    lines = Lines(Console(file=printed), 50, every_s=60)
     lines.note("[not\x1b[2J markup]")
     for number in range(1, 51):
         lines.step(step(number))
-    shown = told.getvalue().splitlines()
+    shown = printed.getvalue().splitlines()
     assert [line.split(" · ")[0] for line in shown] == ["[not[2J markup]", "step 1/50", "step 50/50"]
-    assert "\x1b" not in told.getvalue()
+    assert "\x1b" not in printed.getvalue()

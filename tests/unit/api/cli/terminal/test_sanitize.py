@@ -22,12 +22,12 @@ def test_no_cell_fact_or_message_steers_the_terminal(capsys: pytest.CaptureFixtu
     screen = Screen()
     screen.table(("A", HOSTILE.replace("[", "(")), [(escape(HOSTILE), "y")])
     screen.facts(HOSTILE, [(HOSTILE, HOSTILE)])
-    told = capsys.readouterr().out
-    assert told.splitlines()[1].split("  ")[0] == TAMED
-    assert [line.strip() for line in told.splitlines()[2:]] == [TAMED, f"{TAMED}  {TAMED}"]
+    output = capsys.readouterr().out
+    assert output.splitlines()[1].split("  ")[0] == TAMED
+    assert [line.strip() for line in output.splitlines()[2:]] == [TAMED, f"{TAMED}  {TAMED}"]
     for say in (screen.say, screen.hint, screen.error, lambda text: screen.out.print(escape(text))):
         say(HOSTILE)
     screen.error("x", [FieldError(field=HOSTILE, message=HOSTILE, remedy=HOSTILE)])
     printed = "".join(capsys.readouterr())
-    assert not {"\x1b", "\x07", "\r", "\u202e", "\u2028"} & {*told, *printed}
+    assert not {"\x1b", "\x07", "\r", "\u202e", "\u2028"} & {*output, *printed}
     assert ":x:" in printed

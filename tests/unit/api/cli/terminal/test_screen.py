@@ -28,8 +28,8 @@ def test_age_has_one_unit() -> None:
 
 def test_an_error_names_field_and_remedy_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
     Screen().error("It is [wrong].", [FieldError(field="a[0]", message="Bad [x].", remedy="Use [y].")])
-    told = capsys.readouterr().err
-    assert told.splitlines() == ["error: It is [wrong].", "  a[0]: Bad [x].", "  → Use [y]."]
+    printed = capsys.readouterr().err
+    assert printed.splitlines() == ["error: It is [wrong].", "  a[0]: Bad [x].", "  → Use [y]."]
 
 
 def test_a_pipe_cuts_nothing(capsys: pytest.CaptureFixture[str]) -> None:

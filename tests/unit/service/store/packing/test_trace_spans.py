@@ -1,4 +1,4 @@
-"""What a rank tells comes back as it was told; what is no such thing is refused as a whole."""
+"""What a rank reports comes back as it was reported; what is no such thing is refused as a whole."""
 
 import json
 from typing import Any
@@ -10,20 +10,20 @@ from shardyard.service.store.packing.trace_spans import CATEGORIES, MOST_SPANS, 
 from shardyard.workers.messages.event import TraceEvent, read
 
 
-def test_what_was_told_comes_back() -> None:
-    told = trace_part("trace-1", 1, 7)
-    row = columns(read(TraceEvent, told))
-    assert (row["rank"], row["step"], row["began"], row["seconds"]) == (1, 7, told["began"], told["seconds"])
+def test_what_was_reported_comes_back() -> None:
+    part = trace_part("trace-1", 1, 7)
+    row = columns(read(TraceEvent, part))
+    assert (row["rank"], row["step"], row["began"], row["seconds"]) == (1, 7, part["began"], part["seconds"])
     again = event_of(row)
-    assert json.loads(json.dumps(again)) == {name: value for name, value in told.items() if name != "id"}
+    assert json.loads(json.dumps(again)) == {name: value for name, value in part.items() if name != "id"}
     assert event_of(columns(read(TraceEvent, trace_part("trace-1", 0, 7, pipeline=False))))["pipeline"] is None
 
 
-def test_categories_that_nobody_knows_are_others_and_texts_are_short() -> None:
-    told = trace_part("trace-1", 0, 1)
-    told["spans"] = [[0, "magic", "x" * 1000, 0, 5, None, None], [0, "data", "\0\ud800", 5, -1, None, None]]
-    told["sums"] = {"magic": 0.25, "other": 0.5, "data": 0.0}
-    row = columns(read(TraceEvent, told))
+def test_categories_that_are_unknown_are_others_and_texts_are_short() -> None:
+    part = trace_part("trace-1", 0, 1)
+    part["spans"] = [[0, "magic", "x" * 1000, 0, 5, None, None], [0, "data", "\0\ud800", 5, -1, None, None]]
+    part["sums"] = {"magic": 0.25, "other": 0.5, "data": 0.0}
+    row = columns(read(TraceEvent, part))
     first, second = body_of(row["body"]).spans
     assert first == (0, "other", "x" * 80, 0.0, 5.0, None, None)
     assert second[4] == 0.0

@@ -77,11 +77,11 @@ def test_ranks_that_wait_for_each_other() -> None:
     assert verdict.rank == 1 and "another order" in verdict.message
 
 
-def test_messages_alone_accuse_nobody() -> None:
+def test_messages_alone_accuse_no_rank() -> None:
     assert diagnose([rank(number, RECEIVES) for number in WORLD]).rank is None
 
 
-def test_a_thread_that_writes_a_checkpoint_waits_for_nobody() -> None:
+def test_a_thread_that_writes_a_checkpoint_waits_for_no_rank() -> None:
     writes = {"thread": f"{BACKGROUND} checkpoint", "frames": ["torch/distributed/distributed_c10d.py:9 in gather"]}
     stuck = {"stacks": [{"thread": "main", "frames": COMPUTES[1]}, writes]}
     assert diagnose([rank(0, RECEIVES), rank(1, **stuck), rank(2, RECEIVES)]).rank == 1

@@ -1,4 +1,4 @@
-"""A rank that works longer than its peers is named once, and so is its recovery; noise that comes and goes names nobody."""
+"""A rank that works longer than its peers is named once, and so is its recovery; noise that comes and goes names no rank."""
 
 import copy
 import random
@@ -44,7 +44,7 @@ def slowed(rank: int, first: int, last: int, even: Sequence[float], by: float = 
     [([0.05] * 4, [0] * 4), ([0.05] * 2, [0] * 2), ([0.05] * 2 * MANY, [0] * 2 * MANY), ([0.05, 0.02] * 2, [0, 1] * 2)],
     ids=["four peers", "two peers", "many peers", "two stages of two replicas"],
 )
-def test_an_episode_among_peers_is_told_once_and_so_is_its_end(even: list[float], parts: list[int]) -> None:
+def test_an_episode_among_peers_is_reported_once_and_so_is_its_end(even: list[float], parts: list[int]) -> None:
     begun, ended = run(slowed(1, 31, 60, even), 100, parts)
     assert (begun.rank, begun.slow, ended.rank, ended.slow) == (1, True, 1, False)
     assert begun.step == 31 and 61 - 2 <= ended.step <= 62
@@ -73,7 +73,7 @@ def test_a_neighbour_that_was_slow_at_first_makes_no_straggler_of_others() -> No
     assert run(lambda step: [0.03, 0.05 if step > 20 else 0.2], 100, [0, 1]) == []
 
 
-def test_noise_names_nobody() -> None:
+def test_noise_names_no_rank() -> None:
     """Each rank is often twice as slow as another, but none for long."""
     dice = random.Random(0)
     for parts in ([0] * 4, [0, 0], [0, 1], [0, 0, 1, 1]):
@@ -81,7 +81,7 @@ def test_noise_names_nobody() -> None:
         assert run(lambda _: [dice.uniform(0.03, 0.09) for _ in parts], 1500, parts, even) == []  # noqa: B023
 
 
-def test_a_burst_shorter_than_its_limit_names_nobody() -> None:
+def test_a_burst_shorter_than_its_limit_names_no_rank() -> None:
     own = slowed(2, 31, 60, [0.05] * 4)
     assert run(own, 100, [0] * 4, Limits(1.5, 10, seconds=30 * 0.1 + 1.0)) == []
     assert run(own, 100, [0] * 4, Limits(1.5, 10, seconds=1.0))[0].rank == 2
@@ -96,7 +96,7 @@ def test_little_work_beside_much_waiting_is_not_worth_a_word() -> None:
         assert stragglers.add(ranks) == []
 
 
-def test_switched_off_or_without_own_times_it_names_nobody() -> None:
+def test_switched_off_or_without_own_times_it_names_no_rank() -> None:
     assert run(slowed(0, 1, 99, [0.05] * 4), 100, [0] * 4, None) == []
     stragglers = Stragglers(LIMITS)
     assert [stragglers.add({r: {"step": n, "step_s": 1.0} for r in range(2)}) for n in range(50)] == [[]] * 50
@@ -104,12 +104,12 @@ def test_switched_off_or_without_own_times_it_names_nobody() -> None:
 
 def test_an_episode_outlives_supervisor_and_generation() -> None:
     stragglers, own = Stragglers(LIMITS), slowed(1, 31, 80, [0.03, 0.05])
-    told = [found for step in range(1, 61) for found in stragglers.add(records(step, own(step), [0, 1]))]
-    assert [found.slow for found in told] == [True]
+    reported = [found for step in range(1, 61) for found in stragglers.add(records(step, own(step), [0, 1]))]
+    assert [found.slow for found in reported] == [True]
     heir = Stragglers.from_state(LIMITS, stragglers.to_state())
     heir.renew()
-    told = [found for step in range(61, 121) for found in heir.add(records(step, own(step), [0, 1]))]
-    assert [(found.slow, found.rank) for found in told] == [(False, 1)]
+    reported = [found for step in range(61, 121) for found in heir.add(records(step, own(step), [0, 1]))]
+    assert [(found.slow, found.rank) for found in reported] == [(False, 1)]
 
 
 def test_memory_does_not_grow_with_steps() -> None:

@@ -36,7 +36,7 @@ def test_a_bundle_that_keeps_away_from_nodes_says_so_in_rays_words() -> None:
     assert elsewhere(["aa", "bb"]) == {"ray.io/node-id": "!in(aa,bb)"}
 
 
-def test_bundles_that_were_placed_anew_go_to_neighbours_and_the_others_stay() -> None:
+def test_bundles_that_were_placed_again_go_to_neighbours_and_the_others_stay() -> None:
     nodes = {0: "d", 1: "a", 2: "c", 3: "d", 4: "c"}
     assert rearranged(1, [1, 0, 2, 3, 4], [1, 2, 3, 4], nodes) == [1, 2, 4, 0, 3]
     assert rearranged(1, [1, 0, 2, 3, 4], [], nodes) == [1, 0, 2, 3, 4]

@@ -48,7 +48,7 @@ def test_a_spare_stands_in_where_the_ranks_snapshots_are() -> None:
     assert choice(gang(4, 3), member("a", "a"), [unborn, there]) is None
 
 
-def test_a_rank_whose_memory_nobody_has_goes_anywhere_but_out_of_its_tensor_group() -> None:
+def test_a_rank_whose_memory_is_lost_goes_anywhere_but_out_of_its_tensor_group() -> None:
     there = Spare(5, "there", "b")
     assert choice(gang(4, 1), member("a"), [there]) is there
     assert choice(gang(4, 1, tensor=2), member("a"), [there]) is None

@@ -14,7 +14,7 @@ def test_a_backward_pass_is_blamed_on_its_last_stage() -> None:
     assert found.facts == {"rank": 2, "ranks": [2], "parameter": "head.weight"}
 
 
-def test_what_appears_in_the_sum_alone_is_told_as_such() -> None:
+def test_what_appears_in_the_sum_alone_is_reported_as_such() -> None:
     found = judged([Seen(0, ("a", "b")), Seen(0, ("a",))])
     assert (found.ranks, found.parameter) == ((0, 1), "a") and "once more" in found.message
 

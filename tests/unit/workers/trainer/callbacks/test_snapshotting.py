@@ -69,10 +69,10 @@ def test_growing_facts_get_more_room(fds: list[int]) -> None:
     state = shards(torch.float32)
     snapshots = Snapshots(fds, 1, state, CPU, Instruments())
     for step in range(1, 5):
-        snapshots.after(step, 1.0, lambda step=step: {"told": "x" * 9000 * step}, nothing)
+        snapshots.after(step, 1.0, lambda step=step: {"text": "x" * 9000 * step}, nothing)
         snapshots.settle()
-    assert len(restore(fds, 4, state)["told"]) == 36000
-    assert len(restore(fds, 3, state)["told"]) == 27000
+    assert len(restore(fds, 4, state)["text"]) == 36000
+    assert len(restore(fds, 3, state)["text"]) == 27000
 
 
 def test_what_does_not_fit_is_refused(fds: list[int]) -> None:
@@ -135,5 +135,5 @@ def interval(fds: list[int], busy: bool) -> int:
 
 
 def test_the_copies_share_is_one_of_the_processor_time_of_a_step(fds: list[int], alone: None) -> None:
-    """Whoever has a part of a processor, as ranks that share cores, takes fewer."""
+    """A rank with a part of a processor, as ranks that share cores, takes fewer."""
     assert interval(fds, busy=False) > 2 * interval(fds, busy=True)
