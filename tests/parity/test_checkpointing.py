@@ -1,4 +1,4 @@
-"""A disk's fault is told and costs one checkpoint; the last one is tried again, and its failure is the job's."""
+"""A disk's fault is reported and costs one checkpoint; the last one is tried again, and its failure is the job's."""
 
 import os
 import resource
@@ -27,13 +27,13 @@ def with_a_full_disk(rank: int, world: int, port: int, orders: str) -> Any:
     built = built_for(rank, world, port, orders)  # which writes the token cache
     events: list[Any] = []
 
-    def tell(kind: str, data: dict[str, Any]) -> None:
+    def emit(kind: str, data: dict[str, Any]) -> None:
         events.append((kind, data))
         if kind == "step" and data["step"] == 3:
             callback_of(loop, Checkpointing).wait()
             limit(resource.RLIM_INFINITY)
 
-    loop = assemble(built, tell, Instruments())
+    loop = assemble(built, emit, Instruments())
     if rank == 1:
         limit(FULL_AT)
     loop.run()
@@ -67,10 +67,10 @@ def test_a_full_disk_costs_one_checkpoint_and_no_step(root: Path, make_spec: Mak
     assert (incident["cause"], incident["step"]) == ("checkpoint_failed", 2)
     assert os.strerror(27) in incident["message"] and "rank 1" in incident["message"]
     assert [path.name for path in (root / "checkpoints" / "full").iterdir()] == ["step-00000004"]
-    (told,) = [data for kind, data in run["events"] if kind == "checkpoint"]
-    assert told["step"] == 4 and 0 <= told["held_s"] <= told["seconds"]
+    (reported,) = [data for kind, data in run["events"] if kind == "checkpoint"]
+    assert reported["step"] == 4 and 0 <= reported["held_s"] <= reported["seconds"]
     assert run["losses"] == whole["losses"]
-    resumed = train(spec, root, "after-full", resume=Path(told["path"]))
+    resumed = train(spec, root, "after-full", resume=Path(reported["path"]))
     assert resumed["losses"] == whole["losses"][4:]
     assert all(np.array_equal(value, resumed["parameters"][key]) for key, value in whole["parameters"].items())
 
@@ -105,9 +105,9 @@ def repaired_after_the_last_step(rank: int, world: int, port: int, orders: str) 
 def test_the_last_checkpoint_is_saved_though_a_repair_came_between(root: Path, make_spec: Make) -> None:
     spec = make_spec({}, steps=2, snapshot={"every": 1}, checkpoint={"every": 1})
     run = train(spec, root, "repaired-late", work=repaired_after_the_last_step)
-    (told,) = [data for kind, data in run["events"] if kind == "checkpoint" and not data.get("again")]
-    assert told["step"] == 2
-    resumed = train({**spec, "steps": 3}, root, "after-repaired-late", resume=Path(told["path"]))
+    (reported,) = [data for kind, data in run["events"] if kind == "checkpoint" and not data.get("again")]
+    assert reported["step"] == 2
+    resumed = train({**spec, "steps": 3}, root, "after-repaired-late", resume=Path(reported["path"]))
     assert len(resumed["losses"]) == 1
 
 

@@ -89,8 +89,8 @@ def test_the_formulas_are_what_a_probe_measures(
 def _compare_traffic(setting: Setting, measured: dict[str, dict[str, dict[str, float]]]) -> None:
     said = traffic(setting)
     assert not said.unknown, said.unknown
-    told = {(axis, kind): numbers for axis, kinds in measured.items() for kind, numbers in kinds.items()}
-    numbers = {flow: (one["elements"], one["bytes"]) for flow, one in told.items() if one["elements"]}
+    reported = {(axis, kind): numbers for axis, kinds in measured.items() for kind, numbers in kinds.items()}
+    numbers = {flow: (one["elements"], one["bytes"]) for flow, one in reported.items() if one["elements"]}
     expected = {flow: (moved.elements, moved.bytes) for flow, moved in said.moved.items()}
     assert {flow: pytest.approx(pair, rel=1e-9) for flow, pair in expected.items()} == numbers
 

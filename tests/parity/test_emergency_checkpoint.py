@@ -25,7 +25,7 @@ Make = Callable[..., Any]
 
 #: Training is broken off after this step.
 LAST = 3
-TOLD = ("step", "checkpoint")
+KINDS = ("step", "checkpoint")
 
 
 def train_until_broken(rank: int, world: int, port: int, orders: str) -> list[bytes]:
@@ -60,7 +60,7 @@ class Local:
 
 @pytest.fixture
 def broken(root: Path, make_spec: Make) -> Iterator[Callable[..., tuple[list[Member], BrokenGang]]]:
-    """`broken(layout, name)`: the actors of a gang whose trainers have died after step 3, of which step 2 was told."""
+    """`broken(layout, name)`: the actors of a gang whose trainers have died after step 3, of which step 2 was reported."""
     opened: list[int] = []
 
     def make(layout: dict[str, Any], name: str) -> tuple[list[Member], BrokenGang]:
@@ -108,8 +108,8 @@ async def test_a_smaller_job_goes_on_from_what_is_left(
     members, gang = broken(before, name)
     lose(members, *lost, copied_to=copied_to)
     assert await save_and_emit(members, gang) == f"the job continues after step {LAST}, which was in memory"
-    told = [(event["kind"], event["data"]["step"]) for event in gang.merger.spool.take(0) if event["kind"] in TOLD]
-    assert told == [("step", LAST), ("checkpoint", LAST)], "what had died with rank 0 on its way is told once"
+    events = [(event["kind"], event["data"]["step"]) for event in gang.merger.spool.take(0) if event["kind"] in KINDS]
+    assert events == [("step", LAST), ("checkpoint", LAST)], "what had died with rank 0 on its way is reported once"
     path = root / "checkpoints" / name / f"step-{LAST:08d}"
     resumed = train(make_spec(after), root, f"after-{name}", resume=path)
     whole = one_process(make_spec({}))

@@ -166,8 +166,8 @@ def test_the_command_exports_what_two_ranks_saved(
     job, out = f"saved-{name}", root / f"by-command-{name}"
     trained = train(make_spec(layout, steps=2, checkpoint={}, model={"from": str(published(name))}), root, job)
     assert run(["export", str(root / "checkpoints" / job), str(out), "--dtype", "fp64"]) == 0
-    told = capsys.readouterr().out
-    assert str(saved(trained)) in told and str(out) in told and "fp64 in 1 file" in told
+    printed = capsys.readouterr().out
+    assert str(saved(trained)) in printed and str(out) in printed and "fp64 in 1 file" in printed
     with safe_open(out / "model.safetensors", "np") as weights:
         for theirs_name, ours_name in (("model.embed_tokens", "embed"), ("model.norm", "norm")):
             written = weights.get_tensor(f"{theirs_name}.weight")
@@ -219,15 +219,15 @@ def test_a_job_exports_its_own_last_checkpoint(root: Path, make_spec: Make) -> N
 
     spec = make_spec({"data": 2, "zero": 1}, steps=20, checkpoint={"every": 10, "keep": 1, "export": True})
     run = train(spec, root, "exporting")
-    (told,) = [data for kind, data in run["events"] if kind == "export"]
-    assert told["path"] == str(root / "checkpoints" / "exporting" / "export-00000020")
+    (reported,) = [data for kind, data in run["events"] if kind == "export"]
+    assert reported["path"] == str(root / "checkpoints" / "exporting" / "export-00000020")
     (summary,) = [data for kind, data in run["events"] if kind == "summary"]
-    assert summary["export"] == told["path"]
+    assert summary["export"] == reported["path"]
     assert (summary["last_steps"], summary["last_loss"]) == (2, pytest.approx(np.mean(run["losses"][-2:]), rel=1e-12))
     by_hand = Path(export(folder_at(saved(run)), folder_at(root / "exported-by-hand")).path)
-    files = {path.name: path.read_bytes() for path in Path(told["path"]).iterdir()}
+    files = {path.name: path.read_bytes() for path in Path(reported["path"]).iterdir()}
     assert files == {path.name: path.read_bytes() for path in by_hand.iterdir()}
-    assert sum(len(content) for name, content in files.items() if name.endswith(".safetensors")) == told["bytes"]
+    assert sum(len(content) for name, content in files.items() if name.endswith(".safetensors")) == reported["bytes"]
 
 
 def test_what_cannot_be_exported_is_said(root: Path, make_spec: Make) -> None:

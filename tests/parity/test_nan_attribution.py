@@ -25,9 +25,9 @@ def test_the_rank_is_named(name: str, root: Path, make_spec: Make) -> None:
     layout, what, rank, named = CASES[name]
     spec = make_spec(layout, steps=3, precision="fp32", global_batch=8, probe={"every": None})
     run = Run(job=name, train=TrainSpec.model_validate(spec), checkpoints=root / "blame" / name, cache=root / "cache")
-    told = spawn(failed, run.train.layout.world_size, run.model_dump_json(), what, rank)
-    assert len(set(map(repr, told))) == 1, told
-    message, facts = told[0]
+    reported = spawn(failed, run.train.layout.world_size, run.model_dump_json(), what, rank)
+    assert len(set(map(repr, reported))) == 1, reported
+    message, facts = reported[0]
     assert f"first in {named}" in message and f" on rank {rank}" in message, message
     assert (facts["rank"], facts["ranks"]) == (rank, [rank]) and facts["parameter"], facts
 

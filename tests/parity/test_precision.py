@@ -77,7 +77,7 @@ def test_a_bounded_number_of_skipped_steps_fails_the_run(layout: Any, ranks: str
     assert [data["skipped"] for data in steps] == [True] * (MAX_SKIPPED - 1)
 
 
-def test_one_step_that_is_not_skipped_begins_the_count_anew(orders: Make) -> None:
+def test_one_step_that_is_not_skipped_begins_the_count_again(orders: Make) -> None:
     ((step, raised, events),) = spawn(overflowing, 1, orders({}, "one-good"), set(range(1, 60)) - {MAX_SKIPPED})
     assert raised is None and step == 60
     assert [data["step"] for kind, data in events if kind == "step" and not data["skipped"]] == [MAX_SKIPPED, 60]

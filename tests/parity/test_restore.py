@@ -113,7 +113,7 @@ def spoil(checkpoint: Path, damage: str) -> str:
     return victim.name
 
 
-def test_where_none_is_whole_training_starts_anew_and_says_so(root: Path, make_spec: Make) -> None:
+def test_where_none_is_whole_training_starts_again_and_says_so(root: Path, make_spec: Make) -> None:
     spec = make_spec({"data": 2}, steps=2, checkpoint={"every": 1})
     whole = train(spec, root, "none-whole")
     for path in (root / "checkpoints" / "none-whole").iterdir():

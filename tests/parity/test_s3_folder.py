@@ -29,14 +29,14 @@ def with_a_server_that_dies(
     run = Run.model_validate_json(orders)
     events: list[Any] = []
 
-    def tell(kind: str, data: dict[str, Any]) -> None:
+    def emit(kind: str, data: dict[str, Any]) -> None:
         events.append((kind, data))
         if rank == 0 and kind == "step" and data["step"] in (3, 5):
             callback_of(loop, Checkpointing).wait()
             (signs / f"waits-{data['step']}").touch()
             until((signs / f"goes-{data['step']}").exists, PATIENCE_S, "the test")
 
-    loop = assemble(build(run, make_mesh(run.train.layout, group(rank, world, port))), tell, Instruments())
+    loop = assemble(build(run, make_mesh(run.train.layout, group(rank, world, port))), emit, Instruments())
     loop.run()
     return {"events": events, "pieces": []}
 

@@ -68,10 +68,10 @@ def _assert_equal(found: Any, expected: Any) -> None:
     assert found["parameters"].keys() == expected["parameters"].keys()
     for name, value in expected["parameters"].items():
         np.testing.assert_allclose(found["parameters"][name], value, rtol=0, atol=1e-10, err_msg=name)
-    assert _told(found, "eval", "loss") == pytest.approx(_told(expected, "eval", "loss"), rel=1e-10)
+    assert _reported(found, "eval", "loss") == pytest.approx(_reported(expected, "eval", "loss"), rel=1e-10)
 
 
-def _told(run: Any, kind: str, key: str) -> list[Any]:
+def _reported(run: Any, kind: str, key: str) -> list[Any]:
     return [data[key] for k, data in run["events"] if k == kind]
 
 
@@ -80,10 +80,10 @@ def test_schedules_equal_one_process(layout: Any, layers: int, root: Path, make_
     spec = make_spec(layout, model={**LLAMA, "layers": layers}, steps=3)
     found = train(spec, root)
     _assert_equal(found, one_process(spec))
-    (blocks,) = _told(found, "plan", "stage_blocks")
+    (blocks,) = _reported(found, "plan", "stage_blocks")
     assert [edge for part in blocks for edge in part][1:-1:2] == [part[0] for part in blocks[1:]]
     assert blocks[-1][1] == layers
-    (bubble,) = _told(found, "plan", "bubble_simulated")
+    (bubble,) = _reported(found, "plan", "bubble_simulated")
     assert 0 < bubble < 1
 
 
@@ -108,7 +108,7 @@ def test_a_last_stage_of_the_head_alone(root: Path, make_spec: Make, one_process
     for layout in layouts:
         spec = make_spec(layout, model={**LLAMA, "layers": 4, "vocab": 2048}, steps=3)
         found = train(spec, root)
-        (blocks,) = _told(found, "plan", "stage_blocks")
+        (blocks,) = _reported(found, "plan", "stage_blocks")
         assert blocks[-1] == [4, 4]
         _assert_equal(found, one_process(spec))
 

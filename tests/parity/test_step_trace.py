@@ -72,7 +72,7 @@ def rank_events(rank: int, world: int, port: int, orders: str, traced: int, slow
 
 
 def of_kind(events: list[tuple[str, dict[str, Any]]], kind: str) -> list[dict[str, Any]]:
-    return [data for told, data in events if told == kind]
+    return [data for name, data in events if name == kind]
 
 
 @pytest.mark.timing
@@ -80,8 +80,8 @@ def of_kind(events: list[tuple[str, dict[str, Any]]], kind: str) -> list[dict[st
 def test_categories_make_up_the_step(name: str, root: Path, make_spec: Make) -> None:
     layout, changes = CASES[name]
     run = run_of(f"trace-{name}", root, make_spec, layout, **changes)
-    told = events_of(run, TRACED)
-    for rank, events in enumerate(told):
+    reported = events_of(run, TRACED)
+    for rank, events in enumerate(reported):
         traces = of_kind(events, "trace")
         assert [(event["rank"], event["step"]) for event in traces] == [(rank, FIRST + n) for n in range(TRACED)]
         assert of_kind(events, "trace_finished") == [{"id": "t", "rank": rank, "steps": [FIRST, FIRST + TRACED - 1]}]
@@ -94,11 +94,11 @@ def test_categories_make_up_the_step(name: str, root: Path, make_spec: Make) -> 
         # Of small steps on a busy machine: what no span covers is little, the schedules' own bookkeeping most of it.
         assert min(event["sums"]["other"] / event["seconds"] for event in traces) < 0.25, [e["sums"] for e in traces]
     if run.train.layout.world_size > 1:
-        meets_on_one_clock([of_kind(events, "trace") for events in told])
+        meets_on_one_clock([of_kind(events, "trace") for events in reported])
     if run.train.layout.pipeline > 1:
-        pipelines([event for events in told for event in of_kind(events, "trace")])
+        pipelines([event for events in reported for event in of_kind(events, "trace")])
     plain = events_of(run, 0)
-    for traced, untraced in zip(told, plain, strict=True):
+    for traced, untraced in zip(reported, plain, strict=True):
         losses = [[step.get("loss") for step in of_kind(events, "step")] for events in (traced, untraced)]
         assert losses[0] == losses[1]
         assert not of_kind(untraced, "trace")
@@ -117,9 +117,9 @@ def nested(event: dict[str, Any]) -> None:
         ends.append(start + length)
 
 
-def meets_on_one_clock(told: list[list[dict[str, Any]]]) -> None:
+def meets_on_one_clock(reported: list[list[dict[str, Any]]]) -> None:
     """The sum of loss and norm is nowhere done before everybody has begun it: by the common clock, within its error."""
-    for of_step in zip(*told, strict=True):
+    for of_step in zip(*reported, strict=True):
         meetings = []
         for event in of_step:
             (row,) = (row for row in event["spans"] if row[0] == 0 and row[2] == "all_reduce world")
@@ -131,8 +131,8 @@ def meets_on_one_clock(told: list[list[dict[str, Any]]]) -> None:
 
 def pipelines(events: list[dict[str, Any]]) -> None:
     for step in {event["step"] for event in events}:
-        told = [event["pipeline"] for event in events if event["step"] == step]
-        measured, simulated = (fmean(one[name] for one in told) for name in ("bubble_measured", "bubble_simulated"))
+        reported = [event["pipeline"] for event in events if event["step"] == step]
+        measured, simulated = (fmean(one[name] for one in reported) for name in ("bubble_measured", "bubble_simulated"))
         assert 0 <= simulated < measured + 0.005 < 1  # messages take time, and never less than none
     for event in events:
         pipeline = event["pipeline"]

@@ -44,18 +44,18 @@ def test_the_others_wait_for_the_slow_rank(name: str, root: Path, make_spec: Mak
     small = {"steps": STEPS, "eval": {"batches": 1}, "probe": {"every": STEPS}, "global_batch": 8, "precision": "fp32"}
     spec = TrainSpec.model_validate(make_spec(layout, **small, **changes))
     run = Run(job=name, train=spec, checkpoints=root / "checkpoints" / name, cache=root / "cache")
-    told = spawn(slowed, spec.layout.world_size, run.model_dump_json(), where)
-    own = [[s["busy_s"] for kind, s in events if kind == "step"][2:] for events in told]
-    waited = [[s["wait_s"] for kind, s in events if kind == "step"][2:] for events in told]
+    reported = spawn(slowed, spec.layout.world_size, run.model_dump_json(), where)
+    own = [[s["busy_s"] for kind, s in events if kind == "step"][2:] for events in reported]
+    waited = [[s["wait_s"] for kind, s in events if kind == "step"][2:] for events in reported]
     assert min(own[1]) >= SLOW_S, own
-    for rank in set(range(len(told))) - {1}:
+    for rank in set(range(len(reported))) - {1}:
         assert statistics.median(own[1]) - statistics.median(own[rank]) > SLOW_S / 2, own
         assert statistics.median(waited[rank]) > SLOW_S / 2, waited
-    probes = [data for kind, data in told[0] if kind == "probe"]
+    probes = [data for kind, data in reported[0] if kind == "probe"]
     assert [data["busy_s"][1] for data in probes] == [
-        s["busy_s"] for kind, s in told[1] if kind == "step" and s["step"] in (2, STEPS)
+        s["busy_s"] for kind, s in reported[1] if kind == "step" and s["step"] in (2, STEPS)
     ]
-    assert all(len(data["wait_s"]) == len(told) for data in probes)
+    assert all(len(data["wait_s"]) == len(reported) for data in probes)
 
 
 def slowed(rank: int, world: int, port: int, orders: str, where: str) -> list[Any]:
