@@ -43,19 +43,19 @@ STEPS = 60 + 20 * EACH
 @pytest.mark.full
 @pytest.mark.timeout(1800 + 120 * (len(FAULTS) or COUNT))
 def test_no_fault_is_seen_in_the_numbers(postgres: Postgres, capsys: pytest.CaptureFixture[str]) -> None:
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         with capsys.disabled():
-            print(f"\n{text}" if not told else text, flush=True)
-        told.append(text)
+            print(f"\n{text}" if not lines else text, flush=True)
+        lines.append(text)
 
-    told: list[str] = []
+    lines: list[str] = []
     with running_stage(postgres) as stage:
         kinds, impossible = possible(stage)
         for kind, why in impossible.items():
-            tell(f"  skipped: {kind}, because {why}")
-        campaign = ChaosCampaign(FAULTS or drawn(SEED, COUNT, kinds), tell)
+            report(f"  skipped: {kind}, because {why}")
+        campaign = ChaosCampaign(FAULTS or drawn(SEED, COUNT, kinds), report)
         _play(stage, campaign)
-        tell(campaign.summary())
+        report(campaign.summary())
         _nothing_is_left(stage)
 
 
@@ -80,7 +80,7 @@ def _harm(stage: ChaosStage, campaign: ChaosCampaign, number: int, whole: tuple[
     """One job, its faults, and what it came to all the same."""
     job, plane = _submit(stage.plane, f"broken-{number}-{campaign.jobs}", number), stage.plane
     first = len(campaign.strikes)
-    campaign.tell(f"  {job}: layout {number}, {LAYOUTS[number]}")
+    campaign.report(f"  {job}: layout {number}, {LAYOUTS[number]}")
     try:
         struck = campaign.strike(stage, job, EACH, lambda: _step(plane, job), STEPS)
         curve, parameters, done_at = _outcome(plane, job)
@@ -143,14 +143,14 @@ def _outcome(plane: ControlPlane, job: str) -> tuple[Any, Any, list[float]]:
 
 
 def _story(plane: ControlPlane, job: str) -> str:
-    """Everything that the service can tell of a job that went wrong."""
+    """Everything that the service knows of a job that went wrong."""
 
     def asked(ask: Callable[[Client], str]) -> str:
         try:
             with plane.client() as client:
                 return ask(client)
         except Exception as error:
-            return f"(cannot be told: {error})"
+            return f"(cannot be read: {error})"
 
     states = asked(lambda client: "\n".join(str(event.data) for event in client.events(job) if event.kind == "state"))
     stories = asked(lambda client: "\n".join(incident.story for incident in client.incidents(job).items))

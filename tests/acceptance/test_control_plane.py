@@ -14,7 +14,7 @@ def test_killed_and_started_again_the_job_goes_on_without_a_pause(plane: Control
         trained(client, job.id, 20)
     plane.kill()
     killed = time.time()
-    time.sleep(2)  # some steps are trained meanwhile, and nobody stores them
+    time.sleep(2)  # some steps are trained meanwhile, and no dispatcher stores them
     started = time.time()
     plane.up()
     with plane.client() as client:

@@ -41,7 +41,7 @@ def plane(nodes: Nodes) -> Iterator[ControlPlane]:
 
 
 def trains(client: Client, job: str, ranks: int, steps: int) -> int:
-    """Wait until it trains on so many ranks and has told so many more steps; returns the last."""
+    """Wait until it trains on so many ranks and has reported so many more steps; returns the last."""
     until(lambda: (now := client.job(job)).world_size == ranks and now.state == "running", PATIENCE_S, f"{ranks} ranks")
     before = client.job(job).progress
     since = 0 if before is None else before.step
@@ -66,8 +66,8 @@ def test_a_job_goes_on_with_fewer_replicas_and_grows_again(plane: ControlPlane, 
         points = client.metrics(job, max_points=10_000).points
         assert [point.step for point in points[:last]] == list(range(1, last + 1))
         events = list(client.events(job))
-        told = [(event.data["after"], event.data["reason"]) for event in events if event.kind == "reshard"]
-        assert told == [("data 2", "no_room"), ("data 4", "devices_free")]
+        reported = [(event.data["after"], event.data["reason"]) for event in events if event.kind == "reshard"]
+        assert reported == [("data 2", "no_room"), ("data 4", "devices_free")]
         causes = [event.data["cause"] for event in events if event.kind == "incident"]
         assert "devices_lost" in causes and set(causes) <= {
             "node_lost",

@@ -35,7 +35,7 @@ def _of(process: psutil.Process, plane: ControlPlane) -> bool:
         return False
 
 
-def test_trains_to_the_end_and_tells_every_step_once(plane: ControlPlane) -> None:
+def test_trains_to_the_end_and_reports_every_step_once(plane: ControlPlane) -> None:
     with plane.client() as client:
         job = client.submit(spec("four-ranks", steps=12, layout={"data": 2, "tensor": 2, "zero": 1}))
         done = client.wait(job.id, timeout_s=PATIENCE_S)

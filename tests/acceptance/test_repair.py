@@ -43,7 +43,7 @@ def test_a_job_that_loses_its_supervisor_and_a_trainer_goes_on_in_place(plane: C
         first, incident = client.incidents(broken.id).items
     assert (first.cause, first.repair) == ("supervisor_lost", None)
     assert incident.cause == "rank_lost" and incident.repair is not None and incident.repair.generation == 2
-    # No step that was told is lost.
+    # No step that was reported is lost.
     assert incident.repair.restored is not None and incident.repair.restored >= (incident.step or 0)
-    told = plane.run("incidents", "broken").stdout
-    assert "The gang's supervisor was lost after step" in told and "repaired in place as generation 2" in told
+    printed = plane.run("incidents", "broken").stdout
+    assert "The gang's supervisor was lost after step" in printed and "repaired in place as generation 2" in printed

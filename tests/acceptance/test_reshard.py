@@ -32,8 +32,8 @@ def test_a_running_job_goes_on_with_another_layout(plane: ControlPlane) -> None:
         (saved,) = [event.data["step"] for event in events if event.kind == "checkpoint"]
         last = max(point.step for point in points if point.attempt == 1)
         assert saved == last  # it went on from its very last step
-        (told,) = [event.data for event in events if event.kind == "reshard"]
-        assert told == {"before": "data 2 (ZeRO-1)", "after": "tensor 2"}
+        (reported,) = [event.data for event in events if event.kind == "reshard"]
+        assert reported == {"before": "data 2 (ZeRO-1)", "after": "tensor 2"}
         with pytest.raises(ApiError) as late:
             client.reshard(job.id, {"data": 2})
         assert late.value.code == "job_ended"

@@ -79,12 +79,12 @@ def test_the_command_records_steps_that_add_up(plane: ControlPlane, job: str, tm
         assert any(low - 1 <= one["ts"] and one["ts"] + one["dur"] <= high + 1 for low, high in mine), one
 
 
-def measured(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def measured(reported: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The slices, but those of the ideal schedule, which takes the time that it takes."""
-    threads = [(one["pid"], one["tid"], one["args"]["name"]) for one in told if one["name"] == "thread_name"]
+    threads = [(one["pid"], one["tid"], one["args"]["name"]) for one in reported if one["name"] == "thread_name"]
     ideal = {(rank, thread) for rank, thread, name in threads if name.startswith("ideal")}
     assert {rank for rank, _ in ideal} == {0, 1}
-    return [one for one in told if one["ph"] == "X" and (one["pid"], one["tid"]) not in ideal]
+    return [one for one in reported if one["ph"] == "X" and (one["pid"], one["tid"]) not in ideal]
 
 
 @pytest.mark.timing

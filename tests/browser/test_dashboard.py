@@ -118,7 +118,7 @@ def test_a_job_from_its_first_row_to_its_cancellation(page: Page, url: str, toke
 
     it_learns(page)
     its_ranks_write(page)
-    it_tells_what_happened(page)
+    it_shows_what_happened(page)
     it_is_cancelled(page)
 
     page.get_by_role("link", name="Shardyard").click()
@@ -153,7 +153,7 @@ def its_ranks_write(page: Page) -> None:
     assert len(lines) == len(set(lines)), "a line is shown twice"
 
 
-def it_tells_what_happened(page: Page) -> None:
+def it_shows_what_happened(page: Page) -> None:
     history = page.get_by_role("region", name="History")
     for state in ("queued", "starting", "running"):
         expect(history.get_by_text(state, exact=True)).to_be_visible()
@@ -217,8 +217,8 @@ def test_it_fits_a_narrow_screen(browser: Browser, url: str, token: str, scheme:
 def test_a_job_that_is_not_there_is_said(browser: Browser, url: str, token: str) -> None:
     context = signed_in(browser, url, token)
     page = context.new_page()
-    page.goto("/jobs/nobody")
-    expect(page.get_by_role("alert")).to_contain_text("nobody")
+    page.goto("/jobs/absent")
+    expect(page.get_by_role("alert")).to_contain_text("absent")
     page.get_by_role("link", name="All jobs").click()
     expect(page).to_have_url(f"{url}/")
     context.close()

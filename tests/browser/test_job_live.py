@@ -1,4 +1,4 @@
-"""A user at the page of one job: it is opened anew, struck with a fault, and gone on from."""
+"""A user at the page of one job: it is opened again, struck with a fault, and gone on from."""
 
 import re
 from collections.abc import Iterator
@@ -36,13 +36,13 @@ def page(browser: Browser, url: str, token: str) -> Iterator[Page]:
         yield page
 
 
-def test_a_page_that_is_opened_anew_goes_on_without_a_gap(page: Page, job: Job) -> None:
+def test_a_page_that_is_opened_again_goes_on_without_a_gap(page: Page, job: Job) -> None:
     page.add_init_script(RECORDER)
     page.goto(f"/jobs/{job.id}")
     for _ in range(3):
         page.wait_for_function("() => window.steps.length > 15", timeout=PATIENCE_MS)
-        told, steps = page.evaluate("[window.told, window.steps]")
-        assert steps == list(range(told + 1, told + 1 + len(steps)))
+        reported, steps = page.evaluate("[window.reported, window.steps]")
+        assert steps == list(range(reported + 1, reported + 1 + len(steps)))
         page.reload()
 
 

@@ -54,7 +54,7 @@ def million(stage: LiveServer) -> LiveJob:
     begun = time.time() - 3600
     placed.state("starting")
     placed.state("running")
-    placed.tell(("plan", {"parameters": 803_968, "tokens_per_step": 32_768, "train_tokens": 31_000_000}))
+    placed.emit(("plan", {"parameters": 803_968, "tokens_per_step": 32_768, "train_tokens": 31_000_000}))
     for number in range(1, 7):
         rank, everybody = 17 * number, list(range(512))
         waiting = {"ranks": everybody[:500], "group": "data", "members": everybody, "seq": 47, "op": "all_reduce"}
@@ -69,7 +69,7 @@ def million(stage: LiveServer) -> LiveJob:
             "stacks": [{"ranks": everybody, "stack": "MainThread\n  loop.py:120 _train_step"}],
             "waiting": [{**waiting, "seconds": 31.4}],
         }
-        mended = {
+        repaired = {
             "cause": "hang",
             "generation": number + 1,
             "restored": 1000,
@@ -77,16 +77,16 @@ def million(stage: LiveServer) -> LiveJob:
             "seconds": 2.3,
             "spares": [],
         }
-        placed.tell(("incident", hang), since=begun + 500 * number)
+        placed.emit(("incident", hang), since=begun + 500 * number)
         placed.state("recovering", "hang")
         placed.state("running", "repaired")
-        placed.tell(("repair", mended), since=begun + 500 * number + 2)
+        placed.emit(("repair", repaired), since=begun + 500 * number + 2)
     saved = {"bytes": 14_600_000, "seconds": 0.21, "held_s": 0.01}
     path = f"/checkpoints/{placed.id}/step-{{:08d}}"
-    placed.tell(*(("checkpoint", {"step": n, "path": path.format(n), **saved}) for n in range(10_000, MILLION, 10_000)))
-    placed.tell(*(("eval", {"step": n, "loss": 2.1 + 3000 / n}) for n in range(1000, MILLION, 1000)))
+    placed.emit(*(("checkpoint", {"step": n, "path": path.format(n), **saved}) for n in range(10_000, MILLION, 10_000)))
+    placed.emit(*(("eval", {"step": n, "loss": 2.1 + 3000 / n}) for n in range(1000, MILLION, 1000)))
     said = [f"UserWarning: number {n}" if n % 50 == 0 else f"line {n} of a rank" for n in range(3000)]
-    placed.tell(*(("log", {"rank": n % 512, "stream": "stdout", "first": n, "lines": [said[n]]}) for n in range(3000)))
+    placed.emit(*(("log", {"rank": n % 512, "stream": "stdout", "first": n, "lines": [said[n]]}) for n in range(3000)))
     stage.do(store_million(stage.store, placed.id))
     return placed
 
@@ -139,7 +139,7 @@ def its_story_goes_back_to_its_first_line(page: Page) -> None:
 
 
 def shown_step(chart: Locator) -> int:
-    """The step that a chart's legend tells of, or the first of several."""
+    """The step that a chart's legend names, or the first of several."""
     text = chart.locator(".u-legend .u-value").first.text_content() or ""
     return int(text.partition("–")[0].replace(",", ""))
 

@@ -1,4 +1,4 @@
-"""A newcomer's path, as README tells it: `make up`, follow its link, submit the example, see the first point of its loss."""
+"""A newcomer's path, as README describes it: `make up`, follow its link, submit the example, see the first point of its loss."""
 
 import re
 import time
@@ -33,12 +33,12 @@ def test_from_make_up_to_the_first_loss_in_three_clicks(browser: Browser) -> Non
         for step in steps:
             step.click()
         expect(page.locator("[data-fact='Loss']")).to_have_text(re.compile(r"^\d"), timeout=PATIENCE_MS)
-        told = time.monotonic()
+        drawn = time.monotonic()
     finally:
         context.close()
         plane.end()
     print(
-        f"\n`make up` to the page: {opened - began:.1f} s; to the first loss: {told - began:.1f} s, {len(steps)} clicks"
+        f"\n`make up` to the page: {opened - began:.1f} s; to the first loss: {drawn - began:.1f} s, {len(steps)} clicks"
     )
     assert len(steps) <= 3
 

@@ -23,7 +23,7 @@ from shardyard.service.schemas.job import Job
 
 @pytest.fixture
 def refusals() -> list[str]:
-    """What a page may complain of on its console: Chromium tells each answer that is a refusal."""
+    """What a page may complain of on its console: Chromium reports each answer that is a refusal."""
     return []
 
 
@@ -76,7 +76,7 @@ def test_from_the_first_page_to_the_first_loss_in_three_clicks(page: Page, plane
         until(lambda: client.job(job).state in FINAL, PATIENCE_S, "room for the next jobs")
 
 
-def test_a_wrong_spec_is_told_while_it_is_written(page: Page, refusals: list[str]) -> None:
+def test_a_wrong_spec_is_reported_while_it_is_written(page: Page, refusals: list[str]) -> None:
     refusals.append("status of 422")
     page.goto("/new")
     text = page.get_by_role("textbox", name="Job spec, YAML")

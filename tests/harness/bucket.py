@@ -93,7 +93,7 @@ class Buckets:
         return self._door.server
 
     def start(self) -> None:
-        """Until it answers. Ports that somebody took meanwhile are others the next time."""
+        """Until it answers. Ports that another process took meanwhile are others the next time."""
         for _ in range(5):
             ports = _free_ports(2 * len(PARTS))
             with (self._folder / "log").open("ab") as log:

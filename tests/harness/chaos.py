@@ -110,7 +110,7 @@ def _kill_supervisor(stage: ChaosStage, job: str, luck: float) -> bool:
 
 
 def _kill_control_plane(stage: ChaosStage, _: str, __: float) -> bool:
-    """API and dispatcher at once; somebody starts them again."""
+    """API and dispatcher at once; the harness starts them again."""
     stage.plane.kill()
     stage.plane.up()
     return True
@@ -169,7 +169,7 @@ def _cut_and_forget(stage: ChaosStage, job: str, luck: float) -> bool:
 def _damage_and_forget(stage: ChaosStage, job: str, luck: float, damage: Callable[[Path, float], None]) -> bool:
     found = newest_checkpoint(stage.plane, job)
     if found is not None:
-        with contextlib.suppress(FileNotFoundError):  # it was just being saved anew
+        with contextlib.suppress(FileNotFoundError):  # it was just being saved again
             damage(found, luck)
     for process in [*actors(stage, "Rank"), *trainers(stage)]:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -178,7 +178,7 @@ def _damage_and_forget(stage: ChaosStage, job: str, luck: float, damage: Callabl
 
 
 def _fill_disk(stage: ChaosStage, job: str, _: float) -> bool:
-    """Until a checkpoint could not be saved; then somebody makes room."""
+    """Until a checkpoint could not be saved; then the harness makes room."""
     disk = stage.disk
     assert disk is not None
     failed = _failed_saves(stage.plane, job)

@@ -1,4 +1,4 @@
-"""Faults in a row at one job after the other, and what they cost: told as it goes, and summed up at the end."""
+"""Faults in a row at one job after the other, and what they cost: printed as it goes, and summed up at the end."""
 
 import statistics
 import time
@@ -27,10 +27,10 @@ class InjectedFault:
 
 @dataclass
 class ChaosCampaign:
-    """All faults of one run. `tell` prints."""
+    """All faults of one run. `report` prints."""
 
     faults: list[Fault]
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     began: float = field(default_factory=time.monotonic)
     strikes: list[InjectedFault] = field(default_factory=list)
     jobs: int = 0
@@ -67,8 +67,8 @@ class ChaosCampaign:
             nonlocal now
             now = step()
             if stage.machines.complete():
-                self.tell(
-                    f"  {time.monotonic() - self.began:6.0f} s  Ray gave a machine up that nobody struck; a fresh one came"
+                self.report(
+                    f"  {time.monotonic() - self.began:6.0f} s  Ray gave a machine up that no fault struck; a fresh one came"
                 )
             return now is None or now > since
 
@@ -83,7 +83,7 @@ class ChaosCampaign:
         strike.took_s = time.time() - strike.at
         self.strikes.append(strike)
         done = f"fault {len(self.strikes)} of {len(self.faults)}"
-        self.tell(
+        self.report(
             f"  {time.monotonic() - self.began:6.0f} s  {done}: {fault} after step {step}, in {strike.took_s:.1f} s"
         )
         return True

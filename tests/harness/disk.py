@@ -33,7 +33,7 @@ class SmallDisk:
         self._filler.unlink(missing_ok=True)
 
     def end(self) -> None:
-        """Raises CalledProcessError where somebody still holds a file on it."""
+        """Raises CalledProcessError where a process still holds a file on it."""
         subprocess.run(["umount", str(self.folder)], capture_output=True, text=True, check=True)
         self.folder.rmdir()
 

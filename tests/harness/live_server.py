@@ -1,4 +1,4 @@
-"""A served API over a real store, without a cluster: what jobs tell is stored the way a dispatcher stores it."""
+"""A served API over a real store, without a cluster: what jobs report is stored the way a dispatcher stores it."""
 
 import asyncio
 import threading
@@ -104,20 +104,20 @@ class LiveServer:
 
 
 class LiveJob:
-    """A job that tells what a test says."""
+    """A job that reports what a test says."""
 
     def __init__(self, served: LiveServer, job: Job, lease: Lease) -> None:
         self._served, self.id, self._lease = served, job.id, lease
         self._number = 0
 
-    def tell(self, *told: tuple[str, dict[str, Any]], since: float | None = None) -> None:
+    def emit(self, *reported: tuple[str, dict[str, Any]], since: float | None = None) -> None:
         """Store (kind, data) in one batch; `since`: unix seconds of the first, one second before the next."""
         events = []
-        for at, (kind, data) in enumerate(told):
+        for at, (kind, data) in enumerate(reported):
             self._number += 1
             ts = time.time() if since is None else since + at
             events.append({"seq": self._number, "ts": ts, "kind": kind, "data": whole_event(kind, data)})
         self._served.do(take_in(self._served.store, self._lease, 1, events))
 
     def state(self, state: str, reason: str | None = None) -> None:
-        self.tell(("state", {"state": state, "reason": reason, "message": None}))
+        self.emit(("state", {"state": state, "reason": reason, "message": None}))

@@ -1,7 +1,7 @@
 """The machines on which chaos plays: a head that is never struck, and others of which one after the other is killed or cut off.
 
 Rules that it keeps: those that are left have room for a gang, so that it is repaired whether or not the fresh one has come; and on
-a lost one nobody kills anything: its ranks must end by themselves.
+a lost one nothing is killed: its ranks must end by themselves.
 """
 
 import contextlib

@@ -162,7 +162,7 @@ class Nodes:
         folder = self.folder / f"n{number}"
         folder.mkdir(mode=0o700, exist_ok=True)
         if number == 0:
-            self.address = f"{ip}:{_free_port(ip)}"  # another one with each try: somebody may take it meanwhile
+            self.address = f"{ip}:{_free_port(ip)}"  # another one with each try: another process may take it meanwhile
         inside = self.network.inside(number) if self.network and number else []
         with (folder / "ray.log").open("wb") as log:
             process = subprocess.Popen(
@@ -222,7 +222,7 @@ def running_nodes(cpus: list[float], network: bool = False, env: dict[str, str] 
 
 
 def _started(node: Node) -> bool:
-    """Whether its raylet runs and has told its name, which it does when the cluster has it."""
+    """Whether its raylet runs and has reported its name, which it does when the cluster has it."""
     for pid in node.processes():
         with contextlib.suppress(psutil.Error):
             command = psutil.Process(pid).cmdline()

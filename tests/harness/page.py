@@ -18,15 +18,15 @@ async () => {
 }
 """
 
-#: Keeps in the page what the curves told last, as `window.told`, and the number of each step that its stream brings, as `window.steps`.
+#: Keeps in the page the last step of the curves, as `window.reported`, and the number of each step of its stream, as `window.steps`.
 RECORDER = """
-window.told = null;
+window.reported = null;
 window.steps = [];
 const ask = window.fetch;
 window.fetch = async (...call) => {
   const answer = await ask(...call);
   const path = String(call[0]);
-  if (path.includes("/curves") && answer.ok) window.told = (await answer.clone().json()).last_step;
+  if (path.includes("/curves") && answer.ok) window.reported = (await answer.clone().json()).last_step;
   if (!path.split("?")[0].endsWith("/events") || !answer.ok) return answer;
   const [kept, read] = answer.body.tee();
   const record = async () => {
@@ -55,7 +55,7 @@ def signed_in(browser: Browser, url: str, token: str, **options: Any) -> Browser
 
 @contextlib.contextmanager
 def opened(browser: Browser, url: str, token: str, height: int = 1000, refusals: Sequence[str] = ()) -> Iterator[Page]:
-    """A fresh page, 1280 wide. `refusals`: what it may complain of; Chromium tells each answer that is one."""
+    """A fresh page, 1280 wide. `refusals`: what it may complain of; Chromium reports each answer that is one."""
     complaints: list[str] = []
     context = signed_in(browser, url, token, viewport={"width": 1280, "height": height})
     page = context.new_page()

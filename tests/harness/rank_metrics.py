@@ -1,4 +1,4 @@
-"""What a gang tells of all its ranks at once."""
+"""What a gang reports of all its ranks at once."""
 
 from typing import Any
 

@@ -174,5 +174,5 @@ def _assemble(shards: list[Any]) -> dict[str, Any]:
         assert np.isnan(target[where]).all(), f"{name}: two ranks own the same rectangle"
         target[where] = tensor
     for name, value in whole.items():
-        assert not np.isnan(value).any(), f"{name}: a rectangle that nobody owns"
+        assert not np.isnan(value).any(), f"{name}: a rectangle that no rank owns"
     return whole

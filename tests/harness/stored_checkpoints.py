@@ -1,4 +1,4 @@
-"""Checkpoints on a disk, and the events that tell of them, without a job that trained."""
+"""Checkpoints on a disk, and the events that report them, without a job that trained."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ def save_checkpoint(root: Path, step: int, content: bytes | None = None) -> dict
     """A whole checkpoint that holds no tensors."""
     content = f"weights of step {step}".encode() if content is None else content
     LocalFolder(str(checkpoint_path(root, step))).write(FILE, memoryview(content))
-    return _told(root, Manifest(step, {}, {}, {FILE: File(len(content), hashlib.sha256(content).hexdigest(), ())}))
+    return _reported(root, Manifest(step, {}, {}, {FILE: File(len(content), hashlib.sha256(content).hexdigest(), ())}))
 
 
 def save_model_checkpoint(root: Path, step: int, tokenizer: str = "bytes", seq_len: int = 64) -> dict[str, Any]:
@@ -40,18 +40,18 @@ def save_model_checkpoint(root: Path, step: int, tokenizer: str = "bytes", seq_l
     LocalFolder(str(checkpoint_path(root, step))).write(FILE, memoryview(content))
     file = File(len(content), hashlib.sha256(content).hexdigest(), tuple(image.slices))
     training = {"model": arch.model_dump(), "tokenizer": tokenizer, "data": {"seq_len": seq_len}}
-    return _told(root, Manifest(step, training, image.tensors, {FILE: file}))
+    return _reported(root, Manifest(step, training, image.tensors, {FILE: file}))
 
 
 def save_blocked_checkpoint(root: Path, step: int) -> dict[str, Any]:
-    """A checkpoint of which a file is a pipe: who compares it stands there until somebody has written and gone."""
+    """A checkpoint of which a file is a pipe: who compares it stands there until a writer has come and gone."""
     checkpoint_path(root, step).mkdir(parents=True)
     os.mkfifo(checkpoint_path(root, step) / FILE)
-    return _told(root, Manifest(step, {}, {}, {FILE: File(0, hashlib.sha256(b"").hexdigest(), ())}))
+    return _reported(root, Manifest(step, {}, {}, {FILE: File(0, hashlib.sha256(b"").hexdigest(), ())}))
 
 
 def unblock_checkpoint(root: Path, step: int) -> None:
-    """The pipe becomes the file that the manifest tells of."""
+    """The pipe becomes the file that the manifest lists."""
     (checkpoint_path(root, step) / FILE).unlink()
     (checkpoint_path(root, step) / FILE).touch()
 
@@ -68,7 +68,7 @@ def checkpoint_path(root: Path, step: int) -> Path:
     return root / f"step-{step:08d}"
 
 
-def _told(root: Path, manifest: Manifest) -> dict[str, Any]:
+def _reported(root: Path, manifest: Manifest) -> dict[str, Any]:
     path = LocalFolder(str(checkpoint_path(root, manifest.step)))
     write(path, manifest)
     return {"step": manifest.step, "path": path.where, "bytes": 4_000_000, "seconds": 0.5, "held_s": 0.01}

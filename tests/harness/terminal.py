@@ -25,7 +25,7 @@ class Terminal:
         self._master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.raw = ""
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode  # a read may end amid a character
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode  # a read may end inside a character
         settings = {**environment, "TERM": "xterm-256color"}
         for name in ("COLUMNS", "LINES"):  # the terminal's own size counts
             settings.pop(name, None)
@@ -80,8 +80,8 @@ class Terminal:
         if not select.select([self._master], [], [], wait_s)[0]:
             return False
         try:
-            told = os.read(self._master, 65536)
+            received = os.read(self._master, 65536)
         except OSError:  # the command has closed its side
             return False
-        self.raw += self._decode(told)
-        return bool(told)
+        self.raw += self._decode(received)
+        return bool(received)

@@ -1,4 +1,4 @@
-"""What a gang tells of traced steps: events as the schema has them, whose spans sum to the step."""
+"""What a gang reports of traced steps: events as the schema has them, whose spans sum to the step."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -62,7 +62,7 @@ def _pipeline(rank: int, ranks: int, microbatches: int) -> dict[str, Any]:
 def trace_events(
     trace: str, steps: Sequence[int] = (5, 6, 7), ranks: int = 2, **changes: Any
 ) -> list[tuple[str, dict[str, Any]]]:
-    """All that a gang tells of a trace, its end too."""
+    """All that a gang reports of a trace, its end too."""
     parts = [
         ("trace", trace_part(trace, rank, step, ranks=ranks, **changes)) for step in steps for rank in range(ranks)
     ]
@@ -72,5 +72,5 @@ def trace_events(
 def crowded_trace_part(trace: str, rank: int, step: int, spans: int = 4000) -> dict[str, Any]:
     """A rank's step with as many spans as one may have, all of different lengths and names."""
     event = trace_part(trace, rank, step)
-    told = [[0, "forward", f"layers.{n}.forward", 10.0 * n, 1.0 + n % 97 / 10, n % 32, rank] for n in range(spans)]
-    return event | {"spans": told, "seconds": spans / 1e5, "sums": {"forward": spans / 1e5}}
+    drawn = [[0, "forward", f"layers.{n}.forward", 10.0 * n, 1.0 + n % 97 / 10, n % 32, rank] for n in range(spans)]
+    return event | {"spans": drawn, "seconds": spans / 1e5, "sums": {"forward": spans / 1e5}}
