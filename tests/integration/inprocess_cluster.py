@@ -18,7 +18,7 @@ from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, perform
 
 
 class Gang:
-    """What a supervisor is: it numbers what it tells and keeps it until it is acknowledged."""
+    """What a supervisor is: it numbers what it reports and keeps it until it is acknowledged."""
 
     def __init__(self, order: GangOrder) -> None:
         self.order = order
@@ -26,36 +26,36 @@ class Gang:
         self.acknowledged = 0
         self.stopped = asyncio.Event()
         self.changed = asyncio.Condition()
-        self.stubborn = False  # does not end when it is told to
+        self.stubborn = False  # does not end on request
         self.delivered: list[UserOrder] = []  # also again
 
     @property
     def ended(self) -> bool:
-        """Whether its last event is told."""
+        """Whether its last event is reported."""
         return bool(self.history) and self.history[-1]["data"].get("state") in FINAL
 
-    async def tell(self, kind: str, **data: Any) -> None:
+    async def emit(self, kind: str, **data: Any) -> None:
         async with self.changed:
             seq = len(self.history) + 1
             self.history.append({"seq": seq, "ts": time.time(), "kind": kind, "data": whole_event(kind, data)})
             self.changed.notify_all()
 
     async def state(self, state: str, reason: str | None = None, message: str | None = None) -> None:
-        await self.tell("state", state=state, reason=reason, message=message)
+        await self.emit("state", state=state, reason=reason, message=message)
 
     async def step(self, step: int, loss: float | None = None) -> None:
         loss = 5.0 / step if loss is None else loss
-        await self.tell(
+        await self.emit(
             "step", step=step, loss=loss, lr=1e-3, grad_norm=1.0, loss_scale=None, skipped=False, tokens=64 * step,
             tokens_per_s=640.0, step_s=0.1, step_s_min=0.1, step_s_median=0.1, step_s_max=0.2, slowest_rank=1,
         )  # fmt: skip
 
     async def carry_out(self, order: UserOrder) -> None:
         if isinstance(order, Fault):
-            await self.tell("fault", id=order.id, fault=order.kind, done=True, message="it was done", step=1)
+            await self.emit("fault", id=order.id, fault=order.kind, done=True, message="it was done", step=1)
         else:
             for kind, data in trace_events(order.id, range(1, order.steps + 1)):
-                await self.tell(kind, **data)
+                await self.emit(kind, **data)
 
 
 Script = Callable[[Gang], Awaitable[None]]
@@ -68,7 +68,7 @@ async def train(gang: Gang) -> None:
         if step == 1:
             await gang.state("running", "first_step")
         await gang.step(step)
-    await gang.tell("summary", first_loss=5.0, last_loss=1.0, steps=step)
+    await gang.emit("summary", first_loss=5.0, last_loss=1.0, steps=step)
     await gang.state("succeeded", "completed")
 
 
@@ -95,7 +95,7 @@ class InProcessCluster:
         self.tokenized: list[dict[str, Any]] = []
         self.unreadable: list[str] = []  # files of no corpus
         self.reachable = True
-        self.looks = 0  # so often somebody asked for the nodes
+        self.looks = 0  # so often a caller asked for the nodes
         self.batch = 50  # the most new events that a pull gives
         self.repeats = False  # pull gives acknowledged events again, too
         self.lost_replies = 0  # so many pulls happen, but their answers are lost
@@ -119,30 +119,30 @@ class InProcessCluster:
             self._scripts[order.name] = asyncio.ensure_future(self.script(gang))
 
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
-        told = self._gang(gang)
-        told.acknowledged = after = max(after, told.acknowledged)
+        found = self._gang(gang)
+        found.acknowledged = after = max(after, found.acknowledged)
         try:
-            async with asyncio.timeout(wait_s), told.changed:
-                await told.changed.wait_for(lambda: len(told.history) > after or self.living.get(gang) is not told)
+            async with asyncio.timeout(wait_s), found.changed:
+                await found.changed.wait_for(lambda: len(found.history) > after or self.living.get(gang) is not found)
         except TimeoutError:
-            return Pull([], len(told.history), self.version)
-        if self._gang(gang) is not told:
+            return Pull([], len(found.history), self.version)
+        if self._gang(gang) is not found:
             raise GangLost(f"{gang} was closed, and another of its name was started")
         await asyncio.sleep(0)
         if self.lost_replies:
             self.lost_replies -= 1
             raise ClusterError("the answer was lost")
-        events = told.history[0 if self.repeats else after : after + self.batch]
-        return Pull(list(events), len(told.history), self.version)
+        events = found.history[0 if self.repeats else after : after + self.batch]
+        return Pull(list(events), len(found.history), self.version)
 
     async def stop(self, gang: str, reason: str) -> None:
-        told = self._gang(gang)
-        if told.stubborn:
+        found = self._gang(gang)
+        if found.stubborn:
             await asyncio.sleep(3600)
         self._scripts[gang].cancel()
-        told.stopped.set()
-        if not told.ended:
-            await told.state("cancelled", reason)
+        found.stopped.set()
+        if not found.ended:
+            await found.state("cancelled", reason)
 
     async def deliver(self, gang: str, order: UserOrder) -> None:
         ordered = self._gang(gang)
@@ -174,15 +174,15 @@ class InProcessCluster:
         return sorted(self.living)
 
     async def kill(self, gang: str) -> None:
-        """The supervisor dies, with all that nobody has pulled."""
-        told = self.living.pop(gang, None)
-        if told is None:
+        """The supervisor dies, with all that was not pulled."""
+        found = self.living.pop(gang, None)
+        if found is None:
             return
         task = self._scripts.pop(gang)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        async with told.changed:
-            told.changed.notify_all()
+        async with found.changed:
+            found.changed.notify_all()
 
     async def replace_all_nodes(self) -> None:
         """The whole cluster is gone and another one stands there."""

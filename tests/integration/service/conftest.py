@@ -78,5 +78,5 @@ async def gang(store: Store, settings: Settings, submit: Submit) -> TracedGang:
     job = await submit(ranks=2)
     (lease,) = (await admit(store, settings, "a", None)).leases
     running = TracedGang(store, job, lease)
-    await running.tell(state("starting"), state("running"))
+    await running.emit(state("starting"), state("running"))
     return running

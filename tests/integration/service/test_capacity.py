@@ -1,4 +1,4 @@
-"""While nodes are away, what the cluster is to have decides: told by settings, or the most that a dispatcher saw."""
+"""While nodes are away, what the cluster is to have decides: given by settings, or the most that a dispatcher saw."""
 
 import asyncio
 import contextlib
@@ -56,12 +56,12 @@ async def until(store: Store, job: Job, *reasons: str) -> Job:
     return now
 
 
-@pytest.mark.parametrize("told", [True, False])
-async def test_jobs_wait_for_a_node_that_is_being_replaced(store: Store, settings: Settings, told: bool) -> None:
+@pytest.mark.parametrize("configured", [True, False])
+async def test_jobs_wait_for_a_node_that_is_being_replaced(store: Store, settings: Settings, configured: bool) -> None:
     """Of two GPU nodes one is away: a job of all GPUs takes no CPUs and is not refused, and one of half of them runs."""
     cluster = InProcessCluster()
     cluster.machines = list(GPU_NODES)
-    if told:
+    if configured:
         settings = settings.model_copy(update={"capacity": (NodeGroup(nodes=2, cpus=64, gpus=8),)})
         cluster.machines = GPU_NODES[:1]
     dispatching = asyncio.create_task(Dispatcher(store, settings, cluster).run())
@@ -89,13 +89,13 @@ async def test_jobs_wait_for_a_node_that_is_being_replaced(store: Store, setting
         await cluster.end()
 
 
-async def test_what_was_told_last_counts(store: Store, settings: Settings) -> None:
-    """A cluster that was told to be smaller is; one that is no longer told is what is there."""
+async def test_what_was_configured_last_counts(store: Store, settings: Settings) -> None:
+    """A cluster that is configured smaller is smaller; one that is no longer configured is what is there."""
     for groups, gpus in (((3, 8), 24), ((1, 8), 8), (None, 16)):
-        told = None if groups is None else (NodeGroup(nodes=groups[0], gpus=groups[1]),)
+        configured = None if groups is None else (NodeGroup(nodes=groups[0], gpus=groups[1]),)
         cluster = InProcessCluster()
         cluster.machines = list(GPU_NODES)
-        current = settings.model_copy(update={"capacity": told})
+        current = settings.model_copy(update={"capacity": configured})
         dispatching = asyncio.create_task(Dispatcher(store, current, cluster).run())
         try:
             await seen(store, cluster)

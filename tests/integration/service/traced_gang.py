@@ -11,19 +11,19 @@ from shardyard.service.store.leases import Lease
 
 
 class TracedGang:
-    """Tells what it is given, as its dispatcher stores it."""
+    """Reports what it is given, as its dispatcher stores it."""
 
     def __init__(self, store: Store, job: Job, lease: Lease) -> None:
-        self.store, self.job, self.lease, self.told = store, job, lease, 0
+        self.store, self.job, self.lease, self.reported = store, job, lease, 0
 
-    async def tell(self, *said: tuple[str, dict[str, Any]]) -> None:
+    async def emit(self, *said: tuple[str, dict[str, Any]]) -> None:
         batch = [
-            {"seq": self.told + i, "ts": 1000.0 + i, "kind": kind, "data": data}
+            {"seq": self.reported + i, "ts": 1000.0 + i, "kind": kind, "data": data}
             for i, (kind, data) in enumerate(said, start=1)
         ]
         for _ in range(2):  # what comes twice is stored once
             await take_in(self.store, self.lease, 1, batch)
-        self.told += len(said)
+        self.reported += len(said)
 
 
 async def finished_traces(store: Store, job: Job) -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ async def test_elastic_jobs_are_found_among_all_that_run(store: Store, submit: S
     assert "ix_jobs_elastic" in plan
 
 
-async def test_jobs_that_wait_for_other_devices_hold_up_nobody(
+async def test_jobs_that_wait_for_other_devices_hold_up_no_other(
     store: Store, settings: Settings, submit: Submit
 ) -> None:
     """Before a job for CPUs: more than a front of jobs for GPUs that are in use, of jobs for either, and of jobs that are too large."""
@@ -113,7 +113,7 @@ async def test_jobs_that_wait_for_other_devices_hold_up_nobody(
     assert row is not None and row["device"] == "cuda"
 
 
-async def test_every_job_that_waits_is_told_why(store: Store, settings: Settings, submit: Submit) -> None:
+async def test_every_job_that_waits_gets_a_reason(store: Store, settings: Settings, submit: Submit) -> None:
     """However long the queue is; and again, when the reason has changed."""
     await _has(store, gpu_used=4.0)
     gpu = await submit(ranks=4, device="cuda")
@@ -169,8 +169,8 @@ async def test_a_look_at_ten_thousand_waiting_jobs_reads_the_fronts_alone(
     assert not first and not second
     assert (await jobs.get_job(store, cpu.id)).reason == "waiting_for_devices"
     async with store.read() as tx:
-        told = (await tx.execute(text("SELECT count(*) FROM events WHERE kind = 'state'"))).scalar_one()
-    assert told == 4, "two submissions, and the first job of each queue"
+        reported = (await tx.execute(text("SELECT count(*) FROM events WHERE kind = 'state'"))).scalar_one()
+    assert reported == 4, "two submissions, and the first job of each queue"
 
 
 async def test_two_dispatchers_never_give_the_same_devices_away(
@@ -216,7 +216,7 @@ async def test_a_gang_holds_its_devices_until_it_has_ended_whatever_layout_comes
     assert now.message == "Needs 4 ranks, 0 of 8 CPU ranks are free; waiting for 4 more."
 
 
-async def test_waiting_is_told_once_and_not_at_every_look(store: Store, settings: Settings, submit: Submit) -> None:
+async def test_waiting_is_reported_once_and_not_at_every_look(store: Store, settings: Settings, submit: Submit) -> None:
     job = await submit(ranks=2)
     for _ in range(3):
         await admit(store, settings, "a", "The head is away.")

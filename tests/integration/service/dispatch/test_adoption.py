@@ -41,9 +41,9 @@ async def test_killed_dispatchers_lose_and_double_nothing(
     await submitting.cancel(store, job.id, "tester")
     async with dispatching(store, settings, cluster):
         job = await ended(store, job)
-    told = [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
-    assert await steps(store, job) == told
-    assert len(told) > 3
+    reported = [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
+    assert await steps(store, job) == reported
+    assert len(reported) > 3
     assert {order.name for order in cluster.orders} == {f"shardyard-{job.id}-1"}
     assert await states(store, job) == ["queued", "placing", "starting", "running", "cancelling", "cancelled"]
 
@@ -124,7 +124,7 @@ async def test_gangs_of_another_control_plane_are_left_alone(
         order = cluster.orders[0]
         for name in (theirs := "shardyard-job-unknown-1", stray := f"shardyard-{job.id}-0"):
             await cluster.start_gang(type(order)(name, order.run, 1, 1, "cpu", 0.0))
-        for _ in range(3):  # whoever looks again tells nothing twice
+        for _ in range(3):  # a dispatcher that looks again reports nothing twice
             await eventually(lambda: stray not in cluster.living)
             await cluster.start_gang(type(order)(stray, order.run, 1, 1, "cpu", 0.0))
         await eventually(lambda: set(cluster.living) == {order.name, theirs})
@@ -158,8 +158,8 @@ async def test_a_dispatcher_whose_lease_is_gone_stores_nothing_more(
             await leases.release(tx, [row["lease_token"]])
             assert await leases.take(tx, thief, 600.0)
         stolen, gang = await jobs.get_job(store, job.id), cluster.living[f"shardyard-{job.id}-1"]
-        told = len(gang.history)
-        await eventually(lambda: len(gang.history) > told + 20)
+        reported = len(gang.history)
+        await eventually(lambda: len(gang.history) > reported + 20)
         assert (await jobs.get_job(store, job.id)).cursor == stolen.cursor
         async with store.write() as tx:
             await leases.release(tx, [thief.token])

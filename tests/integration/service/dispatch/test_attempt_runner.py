@@ -50,7 +50,7 @@ async def test_events_that_come_twice_or_whose_answer_was_lost_land_once(
     assert await states(store, job) == ["queued", "placing", "starting", "running", "succeeded"]
 
 
-async def test_a_gang_is_told_which_nodes_are_cordoned(
+async def test_a_gang_learns_which_nodes_are_cordoned(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
     cluster.machines.append(cluster.machines[0].model_copy(update={"id": "node-2"}))
@@ -75,7 +75,7 @@ async def restartable(postgres: Postgres) -> AsyncIterator[Store]:
     postgres.drop(url)
 
 
-async def test_what_a_cancelled_gang_had_told_is_stored_however_slow_the_database_is(
+async def test_what_a_cancelled_gang_had_reported_is_stored_however_slow_the_database_is(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
     """A hundred steps wait when the job is cancelled, and go into the database one by one, for far longer than gangs have to end."""
@@ -98,7 +98,7 @@ async def test_what_a_cancelled_gang_had_told_is_stored_however_slow_the_databas
     assert (job.state, job.reason) == (State.CANCELLED, "cancel")
 
 
-async def test_what_a_cancelled_gang_told_last_is_waited_for(
+async def test_what_a_cancelled_gang_reported_last_is_waited_for(
     store: Store, settings: Settings, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job is cancelled when all events are stored, and the pull with the last ones takes longer than `cancel_s`."""
@@ -134,8 +134,8 @@ async def test_a_database_that_restarts_is_waited_for(
                 store, job, lambda now, seen=seen: Cursor.parse(now.cursor).step > seen + 10, seconds=PATIENCE_S
             )
             await asyncio.to_thread(postgres.restart)
-        told = len(cluster.living[f"shardyard-{job.id}-1"].history)
-        await until(store, job, lambda now: Cursor.parse(now.cursor).step > told, seconds=PATIENCE_S)
+        reported = len(cluster.living[f"shardyard-{job.id}-1"].history)
+        await until(store, job, lambda now: Cursor.parse(now.cursor).step > reported, seconds=PATIENCE_S)
         await submitting.cancel(store, job.id, "tester")
         job = await until(store, job, lambda now: now.state in FINAL, seconds=PATIENCE_S)
     stored = await steps(store, job)

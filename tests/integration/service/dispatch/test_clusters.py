@@ -175,7 +175,7 @@ async def test_a_second_cluster_of_the_same_name_is_refused(
     assert await known(store) == {("default", "node-b")} and len(second.living) == 1
 
 
-async def test_of_two_clusters_one_tells_why_a_job_waits(
+async def test_of_two_clusters_one_reports_why_a_job_waits(
     store: Store, tmp_path: Path, dispatching: Dispatching
 ) -> None:
     """The one on which it can run, and of two of those the first by name; and no word of the other's."""
@@ -189,10 +189,10 @@ async def test_of_two_clusters_one_tells_why_a_job_waits(
     await running(store, await submit(store, mine, 4))
     large, small = await submit(store, mine, 8), await submit(store, mine, 4)
 
-    async def told() -> bool:
+    async def recorded() -> bool:
         return all([(await job_queries.get_job(store, job.id)).reason for job in (large, small)])
 
-    await until(told)
+    await until(recorded)
     await looked(store, first, second, first, second)
     stories = [await live_tail.tail(store, job.id, Cursor(), limit=100) for job in (large, small)]
     assert [[item.data["message"] for item in story.items] for story in stories] == [

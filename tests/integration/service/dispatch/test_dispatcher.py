@@ -45,7 +45,7 @@ async def test_a_look_at_the_database_is_one_transaction(
     await dispatcher._leave()
 
 
-async def test_jobs_wait_in_order_and_are_told_why(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
+async def test_jobs_wait_in_order_and_get_a_reason(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
     cluster.script = run_until_stopped
     first = await submit(store, settings, data=2)
     large = await submit(store, settings, data=4)

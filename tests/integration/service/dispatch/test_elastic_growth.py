@@ -39,7 +39,7 @@ async def reshards(store: Store, job: Job) -> list[dict[str, Any]]:
 
 
 def has_room_for(cluster: InProcessCluster, ranks: int) -> None:
-    """All of its devices but so many are taken by somebody else."""
+    """All of its devices but so many are taken by another user."""
     node = cluster.machines[0]
     cluster.machines = [node.model_copy(update={"cpu_used": node.cpu - ranks / 4})]
 
@@ -118,7 +118,7 @@ async def test_a_gang_that_lost_devices_goes_on_smaller_at_once_and_costs_no_res
 
 
 @ONE_DATABASE
-async def test_a_small_job_grows_when_devices_stay_free_and_nobody_waits_for_them(
+async def test_a_small_job_grows_when_devices_stay_free_and_no_job_waits_for_them(
     store: Store,
     settings: Settings,
     cluster: InProcessCluster,

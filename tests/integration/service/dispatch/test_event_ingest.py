@@ -94,7 +94,7 @@ async def test_without_the_lease_nothing_is_stored(store: Store, placed: tuple[J
     assert await story(store, job) == before
 
 
-async def test_a_step_that_is_told_again_stays_and_one_that_is_trained_again_replaces_it(
+async def test_a_step_that_is_reported_again_stays_and_one_that_is_trained_again_replaces_it(
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
@@ -117,7 +117,7 @@ async def test_a_step_that_is_told_again_stays_and_one_that_is_trained_again_rep
 async def test_an_attempt_that_got_on_resets_the_back_off(
     store: Store, settings: Settings, placed: tuple[Job, Lease]
 ) -> None:
-    """Steps count once: what a later attempt trains again brings nobody on."""
+    """Steps count once: what a later attempt trains again is no progress."""
     job, lease = placed
     setbacks = []
     for number, (first, last) in enumerate([(1, 3), (1, 4), (2, 14), (10, 16)], start=1):
@@ -139,9 +139,9 @@ async def test_an_attempt_that_got_on_resets_the_back_off(
 async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Settings, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     began = (state("starting"), state("running"))
-    mended = (state("recovering", "rank_lost"), state("running", "repaired"))
-    await take_in(store, lease, 1, event_batch(*began, *mended, *mended))
-    await take_in(store, lease, 1, event_batch(*mended, first=7))
+    repaired = (state("recovering", "rank_lost"), state("running", "repaired"))
+    await take_in(store, lease, 1, event_batch(*began, *repaired, *repaired))
+    await take_in(store, lease, 1, event_batch(*repaired, first=7))
     assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(used=3, most=20)
     await take_in(store, lease, 1, event_batch(state("failed", "rank_lost"), first=9), AT_ONCE)
     async with store.write() as tx:

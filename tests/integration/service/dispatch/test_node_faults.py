@@ -52,9 +52,9 @@ async def struck(
 ) -> list[dict[str, Any]]:
     """The leased job has three such incidents in its attempt, and succeeds; returns the cordon events of its story."""
     incident = {"cause": cause, "node": node, "rank": 0, "message": "gone"}
-    told = [{"seq": n, "ts": 1000.0 + n, "kind": "incident", "data": incident} for n in (1, 2, 3)]
-    told.append({"seq": 4, "ts": 1004.0, "kind": "state", "data": {"state": "succeeded"}})
-    for batch in (told[:2], told[:2], told):  # told again, each counts once
+    recorded = [{"seq": n, "ts": 1000.0 + n, "kind": "incident", "data": incident} for n in (1, 2, 3)]
+    recorded.append({"seq": 4, "ts": 1004.0, "kind": "state", "data": {"state": "succeeded"}})
+    for batch in (recorded[:2], recorded[:2], recorded):  # reported again, each counts once
         await take_in(store, lease, 1, batch, rules)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
@@ -107,8 +107,8 @@ async def test_the_next_cordon_lasts_twice_as_long_and_needs_new_faults(
         async with asyncio.timeout(PATIENCE_S):
             while (await seen(store, settings))["node-1"].cordon is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-    told = [(one.until - one.since).total_seconds() for one in await nodes.history(store) if one.until is not None]
-    assert told[::-1] == pytest.approx([0.2, 0.4, 0.5], abs=0.01)
+    reported = [(one.until - one.since).total_seconds() for one in await nodes.history(store) if one.until is not None]
+    assert reported[::-1] == pytest.approx([0.2, 0.4, 0.5], abs=0.01)
     assert sorted(lasted) == lasted
 
 
@@ -165,5 +165,5 @@ async def test_both_of_the_last_two_are_never_cordoned_at_once(
         both = await asyncio.gather(*strikes)
     finally:
         await other.close()
-    assert sorted(told[0]["until"] is None for told in both) == [False, True]
+    assert sorted(reported[0]["until"] is None for reported in both) == [False, True]
     assert sorted(node.in_use for node in (await seen(store, settings)).values()) == [False, True]

@@ -20,13 +20,13 @@ from ...inprocess_cluster import InProcessCluster, run_until_stopped
 from .dispatching import dispatching, eventually, reached, story, submit, until
 
 
-async def told_faults(store: Store, job: Job) -> list[tuple[str, bool, str]]:
-    told = [item.data for item in await story(store, job) if item.kind == "fault"]
-    return [(data["id"], data["done"], data["asked_by"]) for data in told]
+async def reported_faults(store: Store, job: Job) -> list[tuple[str, bool, str]]:
+    reported = [item.data for item in await story(store, job) if item.kind == "fault"]
+    return [(data["id"], data["done"], data["asked_by"]) for data in reported]
 
 
 @pytest.mark.parametrize("repeats", [False, True], ids=["answers-lost", "events-twice"])
-async def test_a_fault_that_a_user_asks_for_is_told_once(
+async def test_a_fault_that_a_user_asks_for_is_reported_once(
     store: Store, settings: Settings, cluster: InProcessCluster, repeats: bool
 ) -> None:
     settings = settings.model_copy(update={"fault_injection": True})
@@ -40,7 +40,7 @@ async def test_a_fault_that_a_user_asks_for_is_told_once(
         gang = cluster.living[f"shardyard-{job.id}-1"]
         await eventually(lambda: len(gang.delivered) > 2)
         async with asyncio.timeout(PATIENCE_S):
-            while not await told_faults(store, job):  # noqa: ASYNC110
+            while not await reported_faults(store, job):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     async with dispatching(store, settings, cluster):  # another dispatcher finds nothing left to order
         seen = Cursor.parse((await jobs.get_job(store, job.id)).cursor).step
@@ -48,7 +48,7 @@ async def test_a_fault_that_a_user_asks_for_is_told_once(
         await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
     assert gang.delivered == [gang.delivered[0]] * 3 and gang.delivered[0].id == asked.id
-    assert await told_faults(store, job) == [(asked.id, True, "me")]
+    assert await reported_faults(store, job) == [(asked.id, True, "me")]
 
 
 @pytest.mark.parametrize("repeats", [False, True], ids=["answers-lost", "events-twice"])
@@ -70,8 +70,8 @@ async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
     assert set(gang.delivered) == {Trace(asked.id, 3)}
     [one] = (await step_traces.page(store, job.id)).items
     assert (one.id, one.state, one.parts, one.first_step, one.last_step) == (asked.id, "done", 6, 1, 3)
-    told = [item.data for item in await story(store, job) if item.kind == "trace_finished"]
-    assert [(data["id"], data["done"]) for data in told] == [(asked.id, True)]
+    reported = [item.data for item in await story(store, job) if item.kind == "trace_finished"]
+    assert [(data["id"], data["done"]) for data in reported] == [(asked.id, True)]
 
 
 async def test_a_fault_that_no_dispatcher_may_carry_is_missed(
@@ -85,5 +85,5 @@ async def test_a_fault_that_no_dispatcher_may_carry_is_missed(
         asked = await fault_injection.create(store, allowed, job.id, FaultRequest(kind="kill-supervisor"), None, "me")
         await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
-    assert await told_faults(store, job) == [(asked.id, False, "me")]
+    assert await reported_faults(store, job) == [(asked.id, False, "me")]
     assert [item.kind for item in await story(store, job)][-1] == "state"

@@ -38,8 +38,8 @@ async def test_a_running_job_goes_on_with_another_layout(
     assert await states(store, job) == [*moves, "succeeded"]
     asked_for = [item.data["reason"] for item in await story(store, job) if item.kind == "state"][4:6]
     assert asked_for == ["reshard", "reshard"]
-    (told,) = [item.data for item in await story(store, job) if item.kind == "reshard"]
-    assert told == {"before": "data 1", "after": "data 2"}
+    (reported,) = [item.data for item in await story(store, job) if item.kind == "reshard"]
+    assert reported == {"before": "data 1", "after": "data 2"}
     with pytest.raises(JobEnded):
         await reshard(store, settings, job.id, with_layout(job, data=1), "tester")
 

@@ -25,7 +25,7 @@ async def test_an_exception_fails_the_job_and_is_not_retried(
 ) -> None:
     async def raises(gang: Gang) -> None:
         await gang.state("starting")
-        await gang.tell("incident", cause="exception", rank=1, message="ValueError: no", traceback="…")
+        await gang.emit("incident", cause="exception", rank=1, message="ValueError: no", traceback="…")
         await gang.state("failed", "exception", "rank 1: ValueError: no")
 
     cluster.script = raises
@@ -42,8 +42,8 @@ def raising(line: int, step: int) -> Callable[[Gang], Any]:
     async def script(gang: Gang) -> None:
         await gang.state("starting")
         frame = f'Traceback …\n  File "mine.py", line {line}, in forward\nValueError: at 0x7f{id(gang):x}'
-        told = {"message": f"ValueError: at 0x7f{id(gang):x}", "traceback": frame, "raised_in": step}
-        await gang.tell("incident", cause="exception", rank=1, **told)
+        raised = {"message": f"ValueError: at 0x7f{id(gang):x}", "traceback": frame, "raised_in": step}
+        await gang.emit("incident", cause="exception", rank=1, **raised)
         await gang.state("failed", "exception", "rank 1: ValueError: at 0x7f")
 
     return script
@@ -86,7 +86,7 @@ async def test_the_same_exception_at_the_same_step_is_not_tried_a_third_time(
 async def test_a_job_waits_for_its_next_try_in_the_database_alone(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
-    """Nobody's lease and nobody's task; the time that is told comes; whichever dispatcher lives then goes on."""
+    """No dispatcher holds its lease or its task; the time that is shown comes; whichever dispatcher lives then goes on."""
 
     async def dies(gang: Gang) -> None:
         await gang.state("starting")
@@ -100,7 +100,7 @@ async def test_a_job_waits_for_its_next_try_in_the_database_alone(
         assert (job.state, job.reason, job.budgets.restarts) == (State.QUEUED, "rank_lost", Budget(used=1, most=3))
         assert job.message is not None and job.message.startswith("Restart 1 of 3 in ")
         assert job.message.endswith(" s: killed by SIGKILL")
-        await until(store, other, lambda now: now.retry_at is not None)  # nobody waits behind it
+        await until(store, other, lambda now: now.retry_at is not None)  # no job waits behind it
         await eventually(lambda: not cluster.living)
     async with store.write() as tx:
         row = await job_rows.by_id(tx, job.id)
@@ -121,7 +121,7 @@ async def test_infrastructure_faults_use_restarts_up(
         await gang.state("starting")
         await gang.state("running")
         await gang.step(1)
-        await eventually(lambda: gang.acknowledged == len(gang.history))  # what nobody has pulled dies with the gang
+        await eventually(lambda: gang.acknowledged == len(gang.history))  # what was not pulled dies with the gang
         if how == "rank_lost":
             await gang.state("failed", "rank_lost", "killed by SIGKILL")
         else:
@@ -135,7 +135,7 @@ async def test_infrastructure_faults_use_restarts_up(
     assert (job.state, job.reason, job.restarts, job.attempt) == (State.FAILED, how, 2, 3)
     one = ["placing", "starting", "running", "recovering", "queued"]
     assert await states(store, job) == ["queued", *one, *one, "placing", "starting", "running", "failed"]
-    assert await steps(store, job) == [1]  # told three times, kept once
+    assert await steps(store, job) == [1]  # reported three times, kept once
 
 
 async def test_a_gang_of_another_version_is_replaced(

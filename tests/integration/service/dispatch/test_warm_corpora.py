@@ -50,7 +50,7 @@ async def submit(store: Store, settings: Settings, data: dict[str, Any]) -> Job:
     return (await submitting.submit(store, settings, spec, None, "", "tester"))[0]
 
 
-async def told(holds: Callable[[], bool]) -> None:
+async def holding(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -68,9 +68,9 @@ async def test_each_corpus_that_is_waited_for_is_tokenised_once_whatever_becomes
         running = await submit(store, settings, first)
         await until(store, running, reached(State.RUNNING))
         waiting = [await submit(store, settings, data) for data in (bad, other, other | {"seq_len": 64}, bad)]
-        await told(lambda: len(cluster.tokenized) == 2)
+        await holding(lambda: len(cluster.tokenized) == 2)
         later = await submit(store, settings, another)
-        await told(lambda: len(cluster.tokenized) == 3)
+        await holding(lambda: len(cluster.tokenized) == 3)
         cluster.script = train
         await submitting.cancel(store, running.id, "tester")
         for job in (*waiting, later):
@@ -91,7 +91,7 @@ async def test_an_embedded_head_has_it_in_its_cache(tmp_path: Path, corpus: Call
         await Cluster(given).tokenize(data)
 
 
-async def test_elsewhere_nobody_knows_where_a_gang_will_read_it(
+async def test_elsewhere_it_is_unknown_where_a_gang_will_read_it(
     tmp_path: Path, corpus: Callable[[str], dict[str, Any]]
 ) -> None:
     given = Settings(data_dir=tmp_path / "data", ray_address="127.0.0.1:1")
@@ -106,7 +106,7 @@ async def test_one_that_is_given_up_leaves_no_process(tmp_path: Path, corpus: Ca
     (given.cache / f"{key}.json").unlink()
     with token_caches.locked(given.cache / f"{key}.lock"):  # as if another process was at it
         task = asyncio.create_task(Cluster(given).tokenize(data))
-        await told(lambda: bool(_at_work(given.cache)))
+        await holding(lambda: bool(_at_work(given.cache)))
         assert _at_work(given.cache)[0].parent() == psutil.Process()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -121,9 +121,9 @@ async def test_it_is_polite_and_ends_with_who_started_it(tmp_path: Path, nicer: 
     starter = subprocess.Popen(["nice", "-n", str(nicer), sys.executable, "-c", code])  # noqa: ASYNC220
     niceness = min(NICEST, os.nice(0) + nicer + NICENESS)
     try:
-        await told(lambda: [process.nice() for process in _at_work(tmp_path / "cache")] == [niceness])
+        await holding(lambda: [process.nice() for process in _at_work(tmp_path / "cache")] == [niceness])
         os.kill(starter.pid, signal.SIGKILL)
-        await told(lambda: not _at_work(tmp_path / "cache"))
+        await holding(lambda: not _at_work(tmp_path / "cache"))
     finally:
         starter.kill()
         starter.wait()

@@ -1,6 +1,6 @@
 """A job's life against a few lines of Python: whatever users, dispatchers and gangs do, in whatever order, the database says the same.
 
-Dispatchers lose their leases, die and come back, and bring what a gang told late, twice, cut short or not at all. After each act the
+Dispatchers lose their leases, die and come back, and bring what a gang reported late, twice, cut short or not at all. After each act the
 database must hold exactly what the model holds: one lease at most, each step once and in order, an audit trail without gaps that ends
 in the job's state, and never more devices given away than there are. (Nothing pauses a job yet.)
 """
@@ -52,18 +52,18 @@ Event = dict[str, Any]
 
 
 @dataclass
-class Told:
-    """What a gang has told, numbered from 1, and how much of it is stored."""
+class Reported:
+    """What a gang has reported, numbered from 1, and how much of it is stored."""
 
     events: list[Event] = field(default_factory=list)
     stored: int = 0
-    step: int = 0  # the last that it told
+    step: int = 0  # the last that it reported
 
     @property
     def ended(self) -> bool:
         return bool(self.events) and self.events[-1]["data"].get("state") in FINAL
 
-    def tell(self, word: str) -> None:
+    def emit(self, word: str) -> None:
         """`s`, `r` and `R`: it starts, runs, recovers; else a step, or how it ends."""
         kind, data = "state", dict[str, Any]()
         if word in ("step", "again"):
@@ -95,7 +95,7 @@ class Known:
     steps: dict[int, tuple[int, float]] = field(
         default_factory=dict
     )  # step → attempt and loss, in the order of storing
-    gangs: dict[int, Told] = field(default_factory=dict)
+    gangs: dict[int, Reported] = field(default_factory=dict)
     devices: int = 0  # of the gang that was placed last: its job may have another layout by now
 
     @property
@@ -115,7 +115,7 @@ class Known:
         self.held_by(lease)
         self.attempt += 1
         self.devices = self.ranks + self.spares
-        self.gangs[self.attempt] = Told()
+        self.gangs[self.attempt] = Reported()
         self.to(State.PLACING)
 
     def cancel(self) -> type[Exception] | None:
@@ -183,7 +183,7 @@ def _way(before: State, to: State) -> list[State]:
 
 
 class Life(RuleBasedStateMachine):
-    """Users, two dispatchers and gangs. A lease that was ever given stays in the hands of whoever got it."""
+    """Users, two dispatchers and gangs. A lease that was ever given stays in the hands of the dispatcher that got it."""
 
     def __init__(self, run: "Run", stores: list[Store], settings: Settings) -> None:
         super().__init__()
@@ -268,8 +268,8 @@ class Life(RuleBasedStateMachine):
     def events_are_taken_in(self, pick: int, back: int, less: int, turned: bool, too: bool) -> None:
         """From what is stored on or from before it, to the newest or only in part; and perhaps a user cancels at this moment."""
         job, lease, attempt = self._lease(pick)
-        told = job.gangs[attempt]
-        batch = told.events[max(0, told.stored - back) : max(0, len(told.events) - max(0, less))]
+        reported = job.gangs[attempt]
+        batch = reported.events[max(0, reported.stored - back) : max(0, len(reported.events) - max(0, less))]
         batch = batch[::-1] if turned else batch
         taking = refusal(take_in(self.stores["b"], lease, attempt, batch, self.settings.rules))
         if not too:
@@ -294,7 +294,7 @@ class Life(RuleBasedStateMachine):
         """Also one whose job has long gone on. `again`: a step that is trained once more after a repair."""
         job = self._job(pick, lambda job: bool(job.attempt))
         if job is not None:
-            self._tell(job, job.attempt if pick % 4 else 1, words, heard)
+            self._emit(job, job.attempt if pick % 4 else 1, words, heard)
 
     @precondition(lambda self: self.given)
     @rule(
@@ -306,14 +306,14 @@ class Life(RuleBasedStateMachine):
     def a_gang_ends(self, pick: int, last: str, end: str, heard: bool) -> None:
         job = self._job(pick, lambda job: bool(job.attempt) and job.state in HOLDING)
         if job is not None:
-            self._tell(job, job.attempt, [last, end], heard)
+            self._emit(job, job.attempt, [last, end], heard)
 
-    def _tell(self, job: Known, attempt: int, words: list[str], heard: bool) -> None:
+    def _emit(self, job: Known, attempt: int, words: list[str], heard: bool) -> None:
         """`heard`: who looks after the job, takes it in at once."""
         gang = job.gangs[attempt]
         for word in words:
             if not gang.ended:
-                gang.tell(word)
+                gang.emit(word)
         if heard and job.lease is not None:
             batch = gang.events[gang.stored :]
             taking = take_in(self.stores["a"], job.lease, attempt, batch, self.settings.rules)
@@ -468,7 +468,7 @@ async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
 
 
 async def adopted(store: Store, owner: str) -> list[Lease]:
-    """As a dispatcher takes over what nobody looks after."""
+    """As a dispatcher takes over what no other looks after."""
     async with store.read() as tx:
         found = await leases.abandoned(tx, 100)
     taken = []

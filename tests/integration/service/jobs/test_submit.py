@@ -54,7 +54,7 @@ async def test_cancel_is_idempotent_and_refuses_what_has_ended(store: Store, sub
     with pytest.raises(JobEnded):
         await submitting.cancel(store, other.id, "tester")
     with pytest.raises(JobNotFound):
-        await submitting.cancel(store, "job-nobody", "tester")
+        await submitting.cancel(store, "job-absent", "tester")
 
 
 async def test_refusals_name_the_field_and_a_remedy_and_store_nothing(
@@ -78,11 +78,11 @@ async def test_refusals_name_the_field_and_a_remedy_and_store_nothing(
         (text(str(tmp_path / "some.jsonl")), InvalidSpec, "train.data.field"),
         ({"data": {"tokenizer": str(tmp_path / "none.json")}}, MissingFile, "train.data.tokenizer"),
         ({"model": {"import": "m:f", "code": str(tmp_path / "none")}}, MissingFile, "train.model.code"),
-        (text("~nobody-here/a.txt"), MissingFile, "train.data"),
-        ({"model": {"import": "m:f", "code": "~nobody-here"}}, MissingFile, "train.model.code"),
-        ({"resume_from": "~nobody-here"}, UnknownCheckpoint, "train.resume_from"),
+        (text("~no-such-user/a.txt"), MissingFile, "train.data"),
+        ({"model": {"import": "m:f", "code": "~no-such-user"}}, MissingFile, "train.model.code"),
+        ({"resume_from": "~no-such-user"}, UnknownCheckpoint, "train.resume_from"),
         ({"resume_from": ""}, UnknownCheckpoint, "train.resume_from"),
-        ({"resume_from": "nobody"}, UnknownCheckpoint, "train.resume_from"),
+        ({"resume_from": "absent"}, UnknownCheckpoint, "train.resume_from"),
         ({"resume_from": "nul\0"}, InvalidSpec, "train.resume_from"),
         ({"resume_from": "x" * 4000}, UnknownCheckpoint, "train.resume_from"),
         ({"resume_from": str(tmp_path / "not-a-checkpoint")}, UnknownCheckpoint, "train.resume_from"),

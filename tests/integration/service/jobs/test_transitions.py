@@ -64,7 +64,7 @@ async def answered(store: Store, job: Job, before: State, to: State, token: str 
 async def test_a_move_changes_row_and_audit_event_together(store: Store, submit: Submit, leased: bool) -> None:
     job = await submit()
     lease = lease_of(job)
-    _, told = await whole(store, job)
+    _, reported = await whole(store, job)
     for before, to in LEGAL:
         async with store.write() as tx:
             await stand(tx, job, before, lease, started_at=None, finished_at=None, eta_s=9.0, repairs=0)
@@ -77,8 +77,8 @@ async def test_a_move_changes_row_and_audit_event_together(store: Store, submit:
         changed |= {"finished_at": WORD.now, "eta_s": None} if to in FINAL else {}
         data = {"state": to, "reason": WORD.reason, "message": WORD.message, "attempt": row["attempt"]}
         event = {"job_id": job.id, "position": position, "attempt": row["attempt"], "kind": "state", "ts": WORD.now}
-        told = [*told, event | {"actor": WORD.actor, "data": data}]
-        assert await whole(store, job) == (dict(row) | changed, told)
+        reported = [*reported, event | {"actor": WORD.actor, "data": data}]
+        assert await whole(store, job) == (dict(row) | changed, reported)
 
 
 async def test_a_move_whose_transaction_fails_leaves_nothing(store: Store, submit: Submit) -> None:
@@ -161,12 +161,12 @@ async def test_a_lease_that_has_run_out_moves_its_job_until_another_takes_it(sto
 
 
 async def test_a_job_that_does_not_exist_does_not_move(store: Store, submit: Submit) -> None:
-    nobody = (await submit()).model_copy(update={"id": "job-nobody"})
+    unknown = (await submit()).model_copy(update={"id": "job-absent"})
     async with store.write() as tx:
-        assert await answer(tx, nobody, State.QUEUED, State.PLACING, None) is StateChanged
-        assert await answer(tx, nobody, State.QUEUED, State.PLACING, lease_of(nobody).token) is LeaseLost
+        assert await answer(tx, unknown, State.QUEUED, State.PLACING, None) is StateChanged
+        assert await answer(tx, unknown, State.QUEUED, State.PLACING, lease_of(unknown).token) is LeaseLost
     async with store.read() as tx:
-        assert not await events.after(tx, nobody.id, 0, 10)
+        assert not await events.after(tx, unknown.id, 0, 10)
 
 
 async def test_of_many_who_move_a_job_at_once_one_does(store: Store, database_url: str, submit: Submit) -> None:
@@ -179,13 +179,13 @@ async def test_of_many_who_move_a_job_at_once_one_does(store: Store, database_ur
         for _ in range(3):
             async with store.write() as tx:
                 await stand(tx, job, State.RUNNING, lease)
-            _, told = await whole(store, job)
+            _, reported = await whole(store, job)
             moves = [answered(stores[i % 4], job, State.RUNNING, *wanted) for i, wanted in enumerate(asked)]
             answers = await asyncio.gather(*moves)
             ((won, _),) = [wanted for wanted, refusal in zip(asked, answers, strict=True) if refusal is None]
             row, after = await whole(store, job)
             assert row["state"] == won
-            assert [event["data"]["state"] for event in after[len(told) :]] == [won]
+            assert [event["data"]["state"] for event in after[len(reported) :]] == [won]
     finally:
         for other in stores[1:]:
             await other.close()

@@ -32,9 +32,9 @@ from ..conftest import Submit
 FOUND = {"verdict": "whole", "message": None, "damaged": [], "damaged_files": 0, "files": 3, "bytes": 9}
 
 
-async def told(store: Store, job: Job, *steps: int) -> list[int]:
+async def reported(store: Store, job: Job, *steps: int) -> list[int]:
     """The places of checkpoints of these steps in the job's story."""
-    place = (await told_position(store, job)) + 1
+    place = (await newest_position(store, job)) + 1
     same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
     async with store.write() as tx:
         data = [{"step": step, "path": f"/shelf/{job.id}/step-{step:08d}"} for step in steps]
@@ -42,7 +42,7 @@ async def told(store: Store, job: Job, *steps: int) -> list[int]:
     return list(range(place, place + len(steps)))
 
 
-async def told_position(store: Store, job: Job) -> int:
+async def newest_position(store: Store, job: Job) -> int:
     async with store.read() as tx:
         row = await jobs.by_id(tx, job.id)
     assert row is not None
@@ -51,9 +51,9 @@ async def told_position(store: Store, job: Job) -> int:
 
 async def test_what_cannot_be_done_is_refused(store: Store, submit: Submit) -> None:
     job = await submit(steps=100, checkpoint={"export": True})
-    [early, last] = await told(store, job, 50, 100)
+    [early, last] = await reported(store, job, 50, 100)
     cases: list[tuple[str, OperationRequest, type[ShardyardError], str | None]] = [
-        ("nobody", OperationRequest("verify", early), JobNotFound, None),
+        ("absent", OperationRequest("verify", early), JobNotFound, None),
         (job.id, OperationRequest("verify", 1), CheckpointNotFound, "n"),  # the story begins with its state
         (job.id, OperationRequest("export", last + 1, "fp32"), CheckpointNotFound, "n"),
         (job.id, OperationRequest("export", last, "fp32"), ExportUnderway, "n"),
@@ -72,9 +72,9 @@ async def test_what_cannot_be_done_is_refused(store: Store, submit: Submit) -> N
     assert len(out) == 2 and found == [f"/shelf/{job.id}/export-00000050", f"/shelf/{job.id}/export-00000100-bf16"]
 
 
-async def test_one_key_and_one_wish_are_one_operation(store: Store, submit: Submit) -> None:
+async def test_one_key_and_one_request_are_one_operation(store: Store, submit: Submit) -> None:
     job = await submit()
-    [first, second] = await told(store, job, 10, 20)
+    [first, second] = await reported(store, job, 10, 20)
     asked = await asyncio.gather(
         *(create(store, job.id, OperationRequest("verify", first), "key", "me") for _ in range(10))
     )
@@ -83,7 +83,7 @@ async def test_one_key_and_one_wish_are_one_operation(store: Store, submit: Subm
     with pytest.raises(IdempotencyConflict):
         await create(store, job.id, OperationRequest("verify", second), "key", "me")
     assert (await create(store, job.name, OperationRequest("verify", first), None, "you")).id == asked[0].id
-    [again] = await told(store, job, 10)  # the same step, saved once more: the same folder
+    [again] = await reported(store, job, 10)  # the same step, saved once more: the same folder
     assert (await create(store, job.id, OperationRequest("verify", again), None, "you")).id == asked[0].id
     await settle(store, job)
     assert (await create(store, job.id, OperationRequest("verify", first), "key", "me")).state == "done"
@@ -101,7 +101,7 @@ async def settle(store: Store, job: Job) -> None:
 
 async def test_a_job_has_so_many_and_keeps_so_many(store: Store, submit: Submit) -> None:
     job = await submit()
-    places = await told(store, job, *range(1, KEPT + 2 * MOST_OPEN + 1))
+    places = await reported(store, job, *range(1, KEPT + 2 * MOST_OPEN + 1))
     for at in range(0, len(places), MOST_OPEN):
         for n in places[at : at + MOST_OPEN]:
             await create(store, job.id, OperationRequest("verify", n), None, "me")
@@ -124,7 +124,7 @@ async def test_a_job_has_so_many_and_keeps_so_many(store: Store, submit: Submit)
 
 async def test_one_dispatcher_at_a_time(store: Store, submit: Submit) -> None:
     job = await submit()
-    [n] = await told(store, job, 10)
+    [n] = await reported(store, job, 10)
     asked = await create(store, job.id, OperationRequest("verify", n), None, "me")
     mine, yours = Lease(job.id, "mine", "a"), Lease(job.id, "yours", "b")
 

@@ -61,7 +61,7 @@ async def running(store: Store, submit: Submit, **fields: Any) -> Job:
     return job
 
 
-async def told(store: Store, job: Job) -> list[dict[str, Any]]:
+async def reported(store: Store, job: Job) -> list[dict[str, Any]]:
     return [item.data for item in (await live_tail.tail(store, job.id, Cursor())).items if item.kind == "fault"]
 
 
@@ -73,7 +73,7 @@ async def test_what_cannot_be_struck_is_refused(
         await create(store, settings, job.id, KILL, None, "me")
     assert "SHARDYARD_FAULT_INJECTION" in str(disabled.value.remedy)
     cases: list[tuple[str, FaultRequest, type[ShardyardError], str | None]] = [
-        ("nobody", KILL, JobNotFound, None),
+        ("absent", KILL, JobNotFound, None),
         ("nul\0", KILL, JobNotFound, None),
         (queued.id, KILL, JobNotRunning, None),
         (job.id, requested("kill-rank"), InvalidFault, "rank"),
@@ -105,7 +105,7 @@ async def test_one_key_is_one_fault(store: Store, harmed: Settings, submit: Subm
     assert (await create(store, harmed, job.id, requested("slow-rank", 0), "slow", "me")).id == slow.id
 
 
-async def test_a_fault_is_told_once_done_or_missed(store: Store, harmed: Settings, submit: Submit) -> None:
+async def test_a_fault_is_reported_once_done_or_missed(store: Store, harmed: Settings, submit: Submit) -> None:
     job = await running(store, submit, steps=7)
     struck, missed = [await create(store, harmed, job.id, KILL, None, who) for who in ("me", "you")]
     event = FaultEvent(id=struck.id, fault="kill-rank", done=True, message="it was done", step=3)
@@ -118,7 +118,7 @@ async def test_a_fault_is_told_once_done_or_missed(store: Store, harmed: Setting
         row = await job_rows.by_id(tx, job.id)
         assert row is not None
         await lose_attempt(tx, row, Word("test", 7.0, "rank_lost"), harmed.rules.back_off)
-    [lost] = await told(store, job)
+    [lost] = await reported(store, job)
     assert (lost["id"], lost["done"], lost["asked_by"]) == (missed.id, False, "you")
     async with store.write() as tx:
         assert await fault_injection.settle(tx, job.id, replace(event, id=missed.id), 8.0) is None

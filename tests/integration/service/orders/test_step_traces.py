@@ -32,7 +32,7 @@ from ..traced_gang import TracedGang, finished_traces
 
 async def test_what_cannot_be_traced_is_refused(store: Store, submit: Submit, gang: TracedGang) -> None:
     queued = await submit(name="queued")
-    for name, kind in (("nobody", JobNotFound), ("nul\0", JobNotFound), (queued.id, JobNotRunning)):
+    for name, kind in (("absent", JobNotFound), ("nul\0", JobNotFound), (queued.id, JobNotRunning)):
         with pytest.raises(kind) as refused:
             await step_traces.create(store, name, 3, None, "me")
         assert refused.value.remedy or kind is JobNotFound
@@ -59,14 +59,14 @@ async def test_one_key_is_one_trace(store: Store, gang: TracedGang) -> None:
         await step_traces.create(store, gang.job.id, 3, "key", "me")
 
 
-async def test_parts_land_once_and_the_end_is_told_once(store: Store, gang: TracedGang) -> None:
+async def test_parts_land_once_and_the_end_is_reported_once(store: Store, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 3, None, "me")
     *parts, end = trace_events(one.id)
-    await gang.tell(*parts[:4])
+    await gang.emit(*parts[:4])
     half = (await step_traces.page(store, gang.job.id)).items[0]
     assert (half.state, half.parts, half.parts_wanted) == ("open", 4, 6)
-    await gang.tell(*parts)  # a supervisor that died tells again under other numbers
-    await gang.tell(end, end)
+    await gang.emit(*parts)  # a supervisor that died reports again under other numbers
+    await gang.emit(end, end)
     done = (await step_traces.page(store, gang.job.id)).items[0]
     assert (done.state, done.parts, done.first_step, done.last_step) == ("done", 6, 5, 7)
     assert done.settled_at is not None and done.message is None
@@ -74,13 +74,15 @@ async def test_parts_land_once_and_the_end_is_told_once(store: Store, gang: Trac
     assert event | {"asked_at": 0} == {
         "id": one.id, "done": True, "message": None, "steps": [5, 7], "asked_by": "me", "asked_at": 0,
     }  # fmt: skip
-    await gang.tell(("trace", trace_part(one.id, 0, 8)), ("trace", trace_part("trace-nobody", 0, 8)))
+    await gang.emit(("trace", trace_part(one.id, 0, 8)), ("trace", trace_part("trace-absent", 0, 8)))
     assert (await step_traces.page(store, gang.job.id)).items[0].parts == 6
 
 
-async def test_a_part_that_cannot_be_understood_is_told_and_the_others_are_kept(store: Store, gang: TracedGang) -> None:
+async def test_a_part_that_cannot_be_understood_is_reported_and_the_others_are_kept(
+    store: Store, gang: TracedGang
+) -> None:
     one = await step_traces.create(store, gang.job.id, 1, None, "me")
-    await gang.tell(("trace", trace_part(one.id, 0, 5) | {"spans": [["?"]]}), ("trace", trace_part(one.id, 1, 5)))
+    await gang.emit(("trace", trace_part(one.id, 0, 5) | {"spans": [["?"]]}), ("trace", trace_part(one.id, 1, 5)))
     [incident] = [item.data for item in (await tail(store, gang.job.id, Cursor())).items if item.kind == "incident"]
     assert incident["cause"] == "invalid_event"
     assert (await step_traces.page(store, gang.job.id)).items[0].parts == 1
@@ -88,7 +90,7 @@ async def test_a_part_that_cannot_be_understood_is_told_and_the_others_are_kept(
 
 async def test_an_attempt_that_ends_has_failed_its_trace(store: Store, settings: Settings, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 3, None, "me")
-    await gang.tell(("trace", trace_part(one.id, 0, 5)))
+    await gang.emit(("trace", trace_part(one.id, 0, 5)))
     async with store.write() as tx:
         row = await job_rows.by_id(tx, gang.job.id)
         assert row is not None
@@ -101,9 +103,9 @@ async def test_an_attempt_that_ends_has_failed_its_trace(store: Store, settings:
 
 async def test_a_gang_that_ends_or_says_no_fails_its_trace(store: Store, gang: TracedGang) -> None:
     first = await step_traces.create(store, gang.job.id, 3, None, "me")
-    await gang.tell(("trace_finished", {"id": first.id, "done": False, "message": "repaired", "steps": None}))
+    await gang.emit(("trace_finished", {"id": first.id, "done": False, "message": "repaired", "steps": None}))
     second = await step_traces.create(store, gang.job.id, 3, None, "me")
-    await gang.tell(state("succeeded"))
+    await gang.emit(state("succeeded"))
     events = [(event["id"], event["done"], event["message"]) for event in await finished_traces(store, gang.job)]
     assert events[0] == (first.id, False, "repaired") and events[1][:2] == (second.id, False)
     assert (await get_job(store, gang.job.id)).state == "succeeded"
@@ -113,7 +115,7 @@ async def test_the_oldest_are_forgotten_with_all_their_parts(store: Store, gang:
     ids = []
     for _ in range(step_traces.KEPT + 2):
         ids.append((await step_traces.create(store, gang.job.id, 1, None, "me")).id)
-        await gang.tell(*trace_events(ids[-1], steps=[5]))
+        await gang.emit(*trace_events(ids[-1], steps=[5]))
         await asyncio.sleep(0.002)  # ids of one millisecond have no order
     assert ids == sorted(ids)
     first = await step_traces.page(store, gang.job.id, limit=4)

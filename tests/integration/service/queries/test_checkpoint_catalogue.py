@@ -42,7 +42,7 @@ def root(placed: tuple[Job, Lease]) -> str:
     return f"/shelf/{placed[0].id}"
 
 
-async def test_a_save_says_what_it_kept_though_the_one_before_was_never_told(
+async def test_a_save_says_what_it_kept_though_the_one_before_was_never_reported(
     store: Store, placed: tuple[Job, Lease], root: str
 ) -> None:
     job, lease = placed

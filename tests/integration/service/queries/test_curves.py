@@ -63,7 +63,7 @@ async def test_they_hold_the_extremes_of_each_bucket(
             assert (read.end, read.series["loss"].last) == (last, losses[last])
 
 
-async def test_numbers_that_no_step_had_are_left_out_and_odd_ones_stop_nobody(
+async def test_numbers_that_no_step_had_are_left_out_and_odd_ones_stop_no_reader(
     store: Store, placed: tuple[Job, Lease]
 ) -> None:
     job, lease = placed
@@ -80,11 +80,13 @@ async def test_numbers_that_no_step_had_are_left_out_and_odd_ones_stop_nobody(
     beyond = await curves.curves(store, job.id, ["loss"], low=50, high=60)
     assert (beyond.starts, beyond.end, beyond.last_step) == ([], 0, 5)
     with pytest.raises(JobNotFound):
-        await curves.curves(store, "nobody", ["loss"])
+        await curves.curves(store, "absent", ["loss"])
 
 
 @pytest.mark.full
-async def test_a_spike_among_a_million_steps_is_told_in_a_small_answer_at_once(store: Store, submit: Submit) -> None:
+async def test_a_spike_among_a_million_steps_is_reported_in_a_small_answer_at_once(
+    store: Store, submit: Submit
+) -> None:
     job = await submit(steps=MILLION)
     await store_million(store, job.id)
     if store.dialect == "postgresql":

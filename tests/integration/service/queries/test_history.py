@@ -4,7 +4,7 @@ import pytest
 
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.errors import JobNotFound
-from shardyard.service.queries import history as told_story
+from shardyard.service.queries import history as job_history
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.job import Job
 from shardyard.service.store import jobs as job_rows
@@ -57,7 +57,7 @@ async def test_a_story_is_read_back_to_its_first_line_past_all_that_is_none_of_i
     for limit in (1, 2, 100):
         lines, before = [], None
         while True:
-            page = await told_story.history(store, job.id, before=before, limit=limit)
+            page = await job_history.history(store, job.id, before=before, limit=limit)
             lines += page.items
             before = page.next
             if before is None:
@@ -67,7 +67,7 @@ async def test_a_story_is_read_back_to_its_first_line_past_all_that_is_none_of_i
     assert lines[-1].n == 1
     assert lines[2].data == {"cause": "hang", "rank": 3, "message": ""}
     with pytest.raises(JobNotFound):
-        await told_story.history(store, "nobody")
+        await job_history.history(store, "absent")
 
 
 async def test_a_job_knows_whose_checkpoint_it_began_with(store: Store, placed: tuple[Job, Lease]) -> None:

@@ -34,7 +34,7 @@ async def test_incidents_are_read_from_the_newest_page_by_page_with_their_own_re
                 break
         assert backwards == forwards[::-1]
     with pytest.raises(JobNotFound):
-        await incidents.newest(store, "nobody")
+        await incidents.newest(store, "absent")
 
 
 async def test_a_repair_of_a_later_incident_is_not_an_earlier_ones(store: Store, placed: tuple[Job, Lease]) -> None:

@@ -28,9 +28,9 @@ async def test_a_job_is_found_by_id_and_by_its_newest_name(store: Store, submit:
     assert (await jobs.get_job(store, "twin")).id == new.id
     assert new.spec["train"]["steps"] == 100
     assert (new.layout, new.batch) == ("data 1", "global batch 4 = 1 data × 1 micro-batches × 4 sequences")
-    for nobody in ("", "nobody", "nul\0"):
+    for unknown in ("", "absent", "nul\0"):
         with pytest.raises(JobNotFound):
-            await jobs.get_job(store, nobody)
+            await jobs.get_job(store, unknown)
 
 
 async def test_pages_neither_repeat_nor_skip_while_jobs_are_added(store: Store, submit: Submit) -> None:

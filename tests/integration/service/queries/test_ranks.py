@@ -56,7 +56,7 @@ async def test_a_rank_is_slow_after_several_samples_however_they_come(store: Sto
     assert [one.slow.rank if one.slow else None for one in page.items] == [1, 1, 1, None, None]
 
 
-async def test_what_is_no_sample_is_told_as_an_incident(store: Store, placed: tuple[Job, Lease]) -> None:
+async def test_what_is_no_sample_is_reported_as_an_incident(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
     await take_in(store, lease, 1, event_batch(state("starting"), ("rank_metrics", {"step": 1, "steps": 1})))
     items = (await live_tail.tail(store, job.id, Cursor())).items
@@ -90,7 +90,7 @@ async def test_of_a_long_job_the_older_half_is_thinned(store: Store, submit: Sub
     async with store.read() as tx:
         kept = [row["position"] for row in await rank_samples.before(tx, job.id, None, 10_000)]
     assert rank_samples.ROOM <= len(kept) <= rank_samples.MOST
-    assert kept[:800] == list(range(5000, 4200, -1)), "the newest are as close as they were told"
+    assert kept[:800] == list(range(5000, 4200, -1)), "the newest are as close as they were reported"
     assert kept[-1] == 1, "the first stays"
     gaps = [later - earlier for later, earlier in pairwise(kept)]
     assert max(gaps) <= 8, "and nowhere is a hole"
@@ -98,7 +98,7 @@ async def test_of_a_long_job_the_older_half_is_thinned(store: Store, submit: Sub
 
 @pytest.mark.parametrize(("size", "samples"), [(1, 1500), (512, 2000), (4096, 3)])
 async def test_no_answer_is_over_300_kb(store: Store, submit: Submit, size: int, samples: int) -> None:
-    """512 ranks on 64 nodes with 2,000 samples stored; a page of a job of one rank; and the largest gang that tells any."""
+    """512 ranks on 64 nodes with 2,000 samples stored; a page of a job of one rank; and the largest gang that reports any."""
     job = await submit()
     layout = Layout(data=size // 8 or 1, tensor=min(8, size))
     chosen = random.Random(1)

@@ -84,7 +84,7 @@ async def test_what_has_no_formula_has_a_reason(
         assert found.traffic == []
 
 
-async def test_a_vocabulary_that_only_the_trainers_know_is_told_by_their_plan(
+async def test_a_vocabulary_that_only_the_trainers_know_is_reported_by_their_plan(
     store: Store, settings: Settings, submit: Submit
 ) -> None:
     async with store.write() as tx:

@@ -18,13 +18,13 @@ from ..traced_gang import TracedGang
 
 async def test_the_file_for_perfetto_holds_every_span_within_its_step(store: Store, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 3, None, "me")
-    await gang.tell(*trace_events(one.id))
+    await gang.emit(*trace_events(one.id))
     pieces = [piece async for piece in await trace_download.document(store, gang.job.name, one.id)]
     document = json.loads(gzip.decompress(b"".join(pieces)))
     slices = [slice_ for slice_ in document["traceEvents"] if slice_["ph"] == "X"]
-    told = [event for kind, event in trace_events(one.id) if kind == "trace"]
-    ideal = sum(len(event["pipeline"]["ideal"]) for event in told)
-    assert len(slices) == sum(len(event["spans"]) + 1 for event in told) + ideal
+    reported = [event for kind, event in trace_events(one.id) if kind == "trace"]
+    ideal = sum(len(event["pipeline"]["ideal"]) for event in reported)
+    assert len(slices) == sum(len(event["spans"]) + 1 for event in reported) + ideal
     steps = {
         (slice_["pid"], slice_["name"]): (slice_["ts"], slice_["ts"] + slice_["dur"])
         for slice_ in slices

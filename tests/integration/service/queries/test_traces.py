@@ -21,7 +21,7 @@ async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, g
         if event["rank"] == 1:
             slowed = trace_part(one.id, 1, event["step"], slower_ms=50)
             parts[parts.index((kind, event))] = (kind, slowed)
-    await gang.tell(*parts, end)
+    await gang.emit(*parts, end)
     found = await trace_reading.summary(store, gang.job.id, one.id)
     assert [step.step for step in found.steps] == [5, 6, 7] and found.step is None
     assert (found.slowest_rank, found.slower_by_s) == (1, pytest.approx(0.05))
@@ -37,9 +37,9 @@ async def test_the_summary_names_the_slowest_rank_and_the_bubble(store: Store, g
     assert (refused.value.field, refused.value.remedy) == ("step", "Its steps: 5, 6, 7.")
 
 
-async def test_spans_are_those_that_were_told_on_one_clock(store: Store, gang: TracedGang) -> None:
+async def test_spans_are_those_that_were_reported_on_one_clock(store: Store, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 1, None, "me")
-    await gang.tell(*trace_events(one.id, steps=[5]))
+    await gang.emit(*trace_events(one.id, steps=[5]))
     found = await trace_reading.spans(store, gang.job.id, one.id)
     assert (found.step, found.dropped, [rank.began_us for rank in found.ranks]) == (5, 0, [0, 1])
     event = trace_part(one.id, 1, 5)
@@ -60,12 +60,12 @@ async def test_spans_are_those_that_were_told_on_one_clock(store: Store, gang: T
 
 async def test_of_too_many_spans_the_shortest_are_left_out_and_counted(store: Store, gang: TracedGang) -> None:
     one = await step_traces.create(store, gang.job.id, 1, None, "me")
-    await gang.tell(*(("trace", crowded_trace_part(one.id, rank, 5)) for rank in range(4)))
+    await gang.emit(*(("trace", crowded_trace_part(one.id, rank, 5)) for rank in range(4)))
     found = await trace_reading.spans(store, gang.job.id, one.id)
     kept = [span for rank in found.ranks for span in rank.spans]
     assert len(kept) > 3000 and len(kept) + found.dropped == 16_000
     shortest = min(span[4] for span in kept)
-    told = [round(span[4]) for rank in range(4) for span in crowded_trace_part(one.id, rank, 5)["spans"]]
-    assert sum(length > shortest for length in told) <= len(kept)
+    reported = [round(span[4]) for rank in range(4) for span in crowded_trace_part(one.id, rank, 5)["spans"]]
+    assert sum(length > shortest for length in reported) <= len(kept)
     few = await trace_reading.spans(store, gang.job.id, one.id, window=Window(0, 1_000))
     assert few.dropped == 0 and all(len(rank.spans) > 90 for rank in few.ranks)

@@ -133,17 +133,17 @@ def role(postgres: Postgres) -> Iterator[str]:
     """A role that must show a password, which is `secret`."""
     rules = Path(_asked(postgres, "SHOW hba_file"))
     before = rules.read_text()
-    _told(postgres, "CREATE ROLE weak LOGIN PASSWORD 'secret'")
+    _execute(postgres, "CREATE ROLE weak LOGIN PASSWORD 'secret'")
     rules.write_text(f"local all weak scram-sha-256\n{before}")
-    _told(postgres, "SELECT pg_reload_conf()")
+    _execute(postgres, "SELECT pg_reload_conf()")
     yield "weak"
     rules.write_text(before)
-    _told(postgres, "SELECT pg_reload_conf()")
-    _told(postgres, "DROP OWNED BY weak")
-    _told(postgres, "DROP ROLE weak")
+    _execute(postgres, "SELECT pg_reload_conf()")
+    _execute(postgres, "DROP OWNED BY weak")
+    _execute(postgres, "DROP ROLE weak")
 
 
-def _told(postgres: Postgres, *statements: str) -> None:
+def _execute(postgres: Postgres, *statements: str) -> None:
     with psycopg.connect(postgres.uri, autocommit=True) as server:
         for statement in statements:
             server.execute(statement)  # type: ignore[call-overload]
@@ -170,7 +170,7 @@ async def test_postgresql_refuses(migrated: Any, role: str, postgres: Postgres) 
         (migrated.set(host="no-such-host.invalid", query={}), DatabaseUnreachable),
         (migrated.set(query={"host": "/nowhere"}), DatabaseUnreachable),
         (weak.set(password="not secret"), DatabaseDenied),
-        (migrated.set(username="nobody-of-this-name"), DatabaseDenied),
+        (migrated.set(username="role-of-no-such-name"), DatabaseDenied),
         (weak, DatabaseDenied),  # of its tables
         (migrated.set(database="no_such_database"), DatabaseMissing),
     ]
@@ -179,13 +179,13 @@ async def test_postgresql_refuses(migrated: Any, role: str, postgres: Postgres) 
             await refused(store, kind)
     with pytest.raises(DatabaseMissing, match="exist"):
         await upgrade(cases[-1][0].render_as_string(hide_password=False))
-    _told(postgres, f"ALTER ROLE {role} CONNECTION LIMIT 0")
+    _execute(postgres, f"ALTER ROLE {role} CONNECTION LIMIT 0")
     async with opened(weak) as store:
         await refused(store, DatabaseBusy)
 
 
 async def test_postgresql_that_may_only_be_read(migrated: Any, postgres: Postgres) -> None:
-    _told(postgres, f"ALTER DATABASE {migrated.database} SET default_transaction_read_only = on")
+    _execute(postgres, f"ALTER DATABASE {migrated.database} SET default_transaction_read_only = on")
     async with opened(migrated) as store:
         await refused(store, DatabaseReadOnly, write)
         await read(store)
@@ -198,7 +198,7 @@ async def test_a_connection_that_breaks(migrated: Any, postgres: Postgres) -> No
         async def broken(store: Store) -> None:
             async with store.write() as tx:
                 pid = (await tx.execute(text("SELECT pg_backend_pid()"))).scalar_one()
-                _told(postgres, f"SELECT pg_terminate_backend({pid})")
+                _execute(postgres, f"SELECT pg_terminate_backend({pid})")
                 await nodes.all_nodes(tx)
 
         await refused(store, DatabaseUnreachable, broken)
@@ -217,7 +217,7 @@ def _place_of(postgres: Postgres, disk: SmallDisk) -> Path:
 
 async def test_a_full_disk_of_postgresql(migrated: Any, postgres: Postgres, small_disk: SmallDisk) -> None:
     place = _place_of(postgres, small_disk)
-    _told(postgres, f"CREATE TABLESPACE small LOCATION '{place}'")
+    _execute(postgres, f"CREATE TABLESPACE small LOCATION '{place}'")
     try:
         async with opened(migrated) as store:
             async with store.write() as tx:
@@ -240,7 +240,7 @@ async def test_a_full_disk_of_postgresql(migrated: Any, postgres: Postgres, smal
             async with store.write() as tx:
                 await tx.execute(text("ALTER TABLE nodes SET TABLESPACE pg_default"))
     finally:
-        _told(postgres, "CHECKPOINT", "DROP TABLESPACE small")
+        _execute(postgres, "CHECKPOINT", "DROP TABLESPACE small")
         shutil.rmtree(place, ignore_errors=True)
 
 

@@ -23,7 +23,7 @@ async def names(store: Store) -> list[str]:
         return [row["id"] for row in await nodes.all_nodes(tx)]
 
 
-async def test_nobody_waits_for_a_read_and_each_sees_what_was_committed_before_it(store: Store) -> None:
+async def test_no_writer_waits_for_a_read_and_each_sees_what_was_committed_before_it(store: Store) -> None:
     await put(store, "a")
     async with asyncio.timeout(PATIENCE_S), store.read() as tx:
         assert [row["id"] for row in await nodes.all_nodes(tx)] == ["a"]

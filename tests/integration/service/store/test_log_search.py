@@ -1,4 +1,4 @@
-"""Log lines are found a stretch at a time, on both databases, and none is passed over; nobody else waits for a search."""
+"""Log lines are found a stretch at a time, on both databases, and none is passed over; no other request waits for a search."""
 
 import asyncio
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ async def test_one_question_looks_through_a_stretch_and_no_further(
     page = await search(store, written.id, Wanted(text="line 200"), after=0)
     assert (page.lines, page.scanned_to, page.done) == ([], 30, False)
     with pytest.raises(JobNotFound):
-        await search(store, "nobody", Wanted())
+        await search(store, "absent", Wanted())
 
 
 async def test_a_hit_is_shown_among_its_neighbours(store: Store, written: Job) -> None:

@@ -40,7 +40,7 @@ async def back_and_forth(url: str, revision: str) -> None:
     await upgrade(url)
 
 
-async def test_checkpoints_that_were_told_of_have_a_state(database_url: str, store: Store, submit: Submit) -> None:
+async def test_checkpoints_that_were_reported_of_have_a_state(database_url: str, store: Store, submit: Submit) -> None:
     job = await submit()
     same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
     async with store.write() as tx:
@@ -52,7 +52,7 @@ async def test_checkpoints_that_were_told_of_have_a_state(database_url: str, sto
     assert [(one.step, one.state) for one in found] == [(10, "removed"), (20, "present"), (10, "removed")]
 
 
-async def test_a_job_that_was_told_as_preempted_changes_its_layout(
+async def test_a_job_that_was_reported_as_preempted_changes_its_layout(
     database_url: str, store: Store, submit: Submit
 ) -> None:
     job = await submit()
@@ -63,8 +63,8 @@ async def test_a_job_that_was_told_as_preempted_changes_its_layout(
         await events.append(tx, job.id, stored)
         await tx.execute(update(tables.jobs).values(state="preempting", reason="preempted"))
     await back_and_forth(database_url, "0014")
-    told = [item.data for item in (await live_tail.tail(store, job.id, Cursor())).items][1:]
-    assert [(one["state"], one["reason"]) for one in told] == [
+    reported = [item.data for item in (await live_tail.tail(store, job.id, Cursor())).items][1:]
+    assert [(one["state"], one["reason"]) for one in reported] == [
         ("resharding", "reshard"),
         ("queued", "reshard"),
         ("running", None),
@@ -97,9 +97,9 @@ async def test_faults_specs_and_states_get_the_last_words(database_url: str, sto
     async with store.read() as tx:
         kept = (await tx.execute(select(tables.faults))).mappings().one()
         moved = (await tx.execute(select(tables.jobs))).mappings().one()
-        told = (await tx.execute(select(tables.events.c.data).where(tables.events.c.kind == "fault"))).scalar_one()
+        reported = (await tx.execute(select(tables.events.c.data).where(tables.events.c.kind == "fault"))).scalar_one()
     assert (kept["delay_ms"], kept["duration_s"], kept["job_id"]) == (5.0, 2.0, job.id)
-    assert (moved["state"], moved["reason"], moved["spec"], told) == ("resharding", "reshard", spec, fault)
+    assert (moved["state"], moved["reason"], moved["spec"], reported) == ("resharding", "reshard", spec, fault)
 
 
 async def test_jobs_of_an_earlier_version_are_placed_and_taken_over(

@@ -45,7 +45,7 @@ async def follow(
 
 
 async def _pull(cluster: Cluster, gang: str, after: int) -> list[Event]:
-    """Asks again, as the dispatcher does, when there is no answer: the supervisor may be starting anew."""
+    """Asks again, as the dispatcher does, when there is no answer: the supervisor may be starting again."""
     try:
         return (await cluster.pull(gang, after, 5.0)).events
     except ClusterError:
@@ -113,7 +113,7 @@ async def standing_by(gang: str) -> str:
 
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            with contextlib.suppress(RayActorError):  # the supervisor may be starting anew
+            with contextlib.suppress(RayActorError):  # the supervisor may be starting again
                 (spare,) = (await ray.get_actor(gang).status.remote())["spares"]
                 if spare["node"] is not None:
                     return str(spare["name"])

@@ -1,4 +1,4 @@
-"""Faults that are ordered of a gang: each struck once and told once, though it is ordered twice, and though the supervisor dies between."""
+"""Faults that are ordered of a gang: each is struck and reported once, though ordered twice and though the supervisor dies between."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ def entry() -> str:
 
 
 class Struck:
-    """A gang that faults are ordered of, and all that it told."""
+    """A gang that faults are ordered of, and all that it reported."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster, self.name = cluster, name
@@ -40,8 +40,8 @@ class Struck:
         self.events += await follow(self.cluster, self.name, after=len(self.events), until=until)
 
     async def strike(self, kind: Kind, rank: int | None = None, **slow: float) -> None:
-        """Order it twice, and follow until it is told."""
-        fault = Fault(f"fault-{len(self.told())}", kind, rank, **slow)
+        """Order it twice, and follow until it is reported."""
+        fault = Fault(f"fault-{len(self.reported())}", kind, rank, **slow)
         for _ in range(2):
             await self._order(fault)
         await self.follow(until=lambda event: event["kind"] == "fault" and event["data"]["id"] == fault.id)
@@ -60,7 +60,7 @@ class Struck:
         while states(self.events).count("running") <= times:
             await self.follow(until=is_running)
 
-    def told(self) -> list[dict[str, Any]]:
+    def reported(self) -> list[dict[str, Any]]:
         return [event["data"] for event in self.events if event["kind"] == "fault"]
 
 
@@ -70,7 +70,7 @@ def is_slow(event: Event) -> bool:
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
-async def test_each_fault_is_struck_once_and_nobody_sees_it_in_the_numbers(cluster: Cluster, tmp_path: Path) -> None:
+async def test_each_fault_is_struck_once_and_the_numbers_do_not_show_it(cluster: Cluster, tmp_path: Path) -> None:
     whole = Struck(cluster, ordered("spared", tmp_path / "whole").name)
     await cluster.start_gang(ordered("spared", tmp_path / "whole"))
     await whole.follow()
@@ -91,9 +91,9 @@ async def test_each_fault_is_struck_once_and_nobody_sees_it_in_the_numbers(clust
     await gang.strike("kill-actor", 0)
     await gang.follow()
 
-    told = gang.told()
+    reported = gang.reported()
     kinds = ["slow-rank", "kill-rank", "kill-supervisor", "hang-rank", "corrupt-checkpoint", "kill-actor"]
-    assert [data["fault"] for data in told] == kinds and all(data["done"] for data in told)
+    assert [data["fault"] for data in reported] == kinds and all(data["done"] for data in reported)
     causes = [event["data"]["cause"] for event in gang.events if event["kind"] == "incident"]
     assert causes == ["rank_lost", "supervisor_lost", "hang", "rank_lost"]
     assert states(gang.events) == ["starting", "running", *["recovering", "running"] * 3, "succeeded"]

@@ -16,7 +16,7 @@ from .story import Event, actors_of, closed, follow, gone, is_final, is_step, or
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_a_gang_tells_its_story_once_and_in_order(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_gang_reports_its_story_once_and_in_order(cluster: Cluster, tmp_path: Path) -> None:
     gang = order("story", steps=20, folder=str(tmp_path))
     await cluster.start_gang(gang)
     await cluster.start_gang(gang)
@@ -156,7 +156,7 @@ async def _scheduled(name: str, *avoided: str) -> str:
 async def test_too_many_log_lines_are_dropped_and_counted_but_no_step_is(cluster: Cluster) -> None:
     gang = order("shouts", ranks=2, steps=30, misbehave={"rank": 0, "step": 1, "how": "shout"})
     await cluster.start_gang(gang)
-    await asyncio.sleep(3.0)  # nobody listens meanwhile
+    await asyncio.sleep(3.0)  # no dispatcher listens meanwhile
     events = await follow(cluster, gang.name)
     assert [event["data"]["step"] for event in events if event["kind"] == "step"] == list(range(1, 31))
     numbers, kept, dropped = 1, 0, 0

@@ -61,7 +61,7 @@ async def test_a_stuck_rank_and_a_stopped_one_are_named_and_cost_no_step_and_no_
 
 
 def newest(events: list[Event]) -> int:
-    """The newest step that was told."""
+    """The newest step that was reported."""
     return max((event["data"]["step"] for event in events if event["kind"] == "step"), default=0)
 
 

@@ -26,14 +26,14 @@ ENDLESS = {"steps": 100_000, "pause": 0.01}
 
 
 async def work(gang: Gang) -> None:
-    """What the trainers of `entries.py` tell."""
+    """What the trainers of `entries.py` report."""
     await gang.state("starting", "placed")
     for step in range(1, gang.order.run["steps"] + 1):
         if step == 1:
             await gang.state("running", "first_step")
         await gang.step(step)
         await asyncio.sleep(gang.order.run.get("pause", 0.0))
-    await gang.tell("summary", steps=step)
+    await gang.emit("summary", steps=step)
     await gang.state("succeeded", "completed")
 
 
@@ -77,7 +77,7 @@ async def test_a_gang_from_its_start_to_its_close(either: Cluster, tmp_path: Pat
         await either.start_gang(gang)
     assert await either.gangs() == sorted([*before, gang.name])
 
-    first = await either.pull(gang.name, 0, PATIENCE_S)  # waits for what is not told yet
+    first = await either.pull(gang.name, 0, PATIENCE_S)  # waits for what is not reported yet
     assert first.events and first.events[0]["seq"] == 1 and first.last >= first.events[-1]["seq"]
     again = await either.pull(gang.name, 0, 0.0)
     assert again.events[: len(first.events)] == first.events, "what is not acknowledged comes again"
@@ -115,7 +115,7 @@ async def test_orders_are_carried_out_once_and_a_stop_ends_as_cancelled(either: 
     events += await follow(either, gang.name, after=events[-1]["seq"])  # type: ignore[arg-type]
 
     last = await either.pull(gang.name, events[-1]["seq"], 0.0)
-    assert (last.events, last.last) == ([], events[-1]["seq"]), "nothing is told after the end"
+    assert (last.events, last.last) == ([], events[-1]["seq"]), "nothing is reported after the end"
     assert states(events) == ["starting", "running", "cancelled"]
     assert is_final(events[-1]) and events[-1]["data"]["reason"] == "cancel"
     assert [event["data"]["id"] for event in events if event["kind"] == "fault"] == [fault.id]
@@ -135,7 +135,7 @@ async def test_of_an_unknown_gang_nothing_is_known_and_nothing_is_left_to_close(
     await either.close_gang("shardyard-unknown-1")
 
 
-async def test_nodes_tell_what_they_have_and_what_is_taken(either: Cluster) -> None:
+async def test_nodes_report_what_they_have_and_what_is_taken(either: Cluster) -> None:
     nodes, gangs = await either.nodes(), await either.gangs()
     assert nodes and len({node.id for node in nodes}) == len(nodes)
     for node in nodes:

@@ -11,7 +11,7 @@ from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
 
 from .story import closed, follow, gone, is_step, pids
-from .test_node_loss import LAYOUT, places, told_as_unbroken, told_of_the_node
+from .test_node_loss import LAYOUT, names_the_lost_node, places, reads_as_unbroken
 from .test_repair import gate, train_order, unbroken
 
 pytestmark = [
@@ -55,8 +55,8 @@ async def test_a_cut_off_node_is_lost_and_its_ranks_end_themselves(
     nodes.cut_node(lost)
     held.unlink()
     events += await follow(cluster, broken.name, after=len(events))
-    told_as_unbroken(events, whole, tmp_path)
-    told_of_the_node(events, lost, ranks)
+    reads_as_unbroken(events, whole, tmp_path)
+    names_the_lost_node(events, lost, ranks)
     assert await gone(cut_off, within_s=120), "a lease is 30 s"
     nodes.join_node(lost)
     await closed(cluster, broken.name, pids(tmp_path / "broken"))

@@ -1,4 +1,4 @@
-"""A gang that loses a node goes on in place on another one, from copies of its snapshots, and nobody sees it in the numbers."""
+"""A gang that loses a node goes on in place on another one, from copies of its snapshots, and the numbers do not show it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,8 +60,8 @@ async def test_a_killed_node_costs_no_step_and_no_bit(cluster: Cluster, nodes: N
     nodes.kill_node(lost)
     held.unlink()
     events += await follow(cluster, broken.name, after=len(events))
-    told_as_unbroken(events, whole, tmp_path)
-    told_of_the_node(events, lost, [rank for rank, node in enumerate(before) if node == lost.id])
+    reads_as_unbroken(events, whole, tmp_path)
+    names_the_lost_node(events, lost, [rank for rank, node in enumerate(before) if node == lost.id])
     await closed(cluster, broken.name, pids(tmp_path / "broken"))
 
 
@@ -99,12 +99,12 @@ async def test_a_supervisor_may_die_with_its_node_and_ranks(cluster: Cluster, no
     nodes.kill_node(lost)
     held.unlink()
     events += await follow(cluster, broken.name, after=len(events))
-    told_as_unbroken(events, whole, tmp_path)
-    told_of_the_node(events, lost, [rank for rank, node in enumerate(before) if node == lost.id])
+    reads_as_unbroken(events, whole, tmp_path)
+    names_the_lost_node(events, lost, [rank for rank, node in enumerate(before) if node == lost.id])
     await closed(cluster, broken.name, pids(tmp_path / "broken"))
 
 
-def told_as_unbroken(events: list[Event], whole: list[Event], folder: Path) -> None:
+def reads_as_unbroken(events: list[Event], whole: list[Event], folder: Path) -> None:
     assert states(events) == ["starting", "running", "recovering", "running", "succeeded"], events[-1]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert curve(events) == curve(whole)
@@ -112,7 +112,7 @@ def told_as_unbroken(events: list[Event], whole: list[Event], folder: Path) -> N
     assert parameters(folder / "broken") == parameters(folder / "whole")
 
 
-def told_of_the_node(events: list[Event], lost: Node, ranks: list[int]) -> None:
+def names_the_lost_node(events: list[Event], lost: Node, ranks: list[int]) -> None:
     """Once, with its ranks; and the repair went on from memory."""
     incidents = [event["data"] for event in events if event["kind"] == "incident"]
     assert {incident["cause"] for incident in incidents} <= {"node_lost", "supervisor_lost"}

@@ -67,15 +67,15 @@ async def dispatching(store: Store, settings: Settings, cluster: Cluster) -> Asy
             await task
 
 
-async def ended_job(store: Store, settings: Settings, *told: dict[str, Any]) -> tuple[str, list[int]]:
-    """A job that has ended and told of these checkpoints, and their places in its story."""
+async def ended_job(store: Store, settings: Settings, *reported: dict[str, Any]) -> tuple[str, list[int]]:
+    """A job that has ended and reported these checkpoints, and their places in its story."""
     spec = {"name": "saved", "train": {"steps": 20, "global_batch": 4, "layout": {"data": 1}}}
     job, _ = await submitting.submit(store, settings, JobSpec.model_validate(spec), None, "", "tester")
     same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
     async with store.write() as tx:
-        await events.append(tx, job.id, [{**same, "data": data} for data in told])
+        await events.append(tx, job.id, [{**same, "data": data} for data in reported])
         await job_rows.set_columns(tx, job.id, {"state": State.SUCCEEDED, "device": "cpu", "finished_at": time.time()})
-    return job.id, list(range(2, 2 + len(told)))
+    return job.id, list(range(2, 2 + len(reported)))
 
 
 async def until(holds: Callable[[], Any], what: str) -> None:
@@ -103,8 +103,12 @@ async def test_the_cluster_verifies_and_exports_what_an_ended_job_has_saved(
 ) -> None:
     quick = settings.model_copy(update={"poll_s": 0.1, "operations_at_once": 2})
     async with opened(database_url) as store:
-        told = [save_model_checkpoint(tmp_path, 10), save_model_checkpoint(tmp_path, 20), save_checkpoint(tmp_path, 30)]
-        job, [whole, damaged, removed] = await ended_job(store, quick, *told)
+        reported = [
+            save_model_checkpoint(tmp_path, 10),
+            save_model_checkpoint(tmp_path, 20),
+            save_checkpoint(tmp_path, 30),
+        ]
+        job, [whole, damaged, removed] = await ended_job(store, quick, *reported)
         flip_checkpoint_bit(tmp_path, 20)
         folder_at(str(checkpoint_path(tmp_path, 30))).remove_all()
         request = [OperationRequest("verify", n) for n in (whole, damaged, removed)]
@@ -181,7 +185,7 @@ async def row_of(store: Store, job: str, asked: Operation) -> Any:
 
 
 async def reader_of(fifo: Path) -> int:
-    """The writing end of a pipe, once somebody reads it."""
+    """The writing end of a pipe, once a process reads it."""
     found: list[int] = []
 
     def try_it() -> bool:
@@ -194,7 +198,7 @@ async def reader_of(fifo: Path) -> int:
 
 
 def left(pipe: int) -> bool:
-    """Whether nobody reads any more; then the pipe is closed."""
+    """Whether no process reads any more; then the pipe is closed."""
     poll = select.poll()
     poll.register(pipe, 0)
     gone = any(event & select.POLLERR for _, event in poll.poll(0))

@@ -1,4 +1,4 @@
-"""A gang that trains tells every few seconds what each of its ranks does, and at its end of the steps that are left."""
+"""A gang that trains reports every few seconds what each of its ranks does, and at its end of the steps that are left."""
 
 from pathlib import Path
 
@@ -31,8 +31,8 @@ async def test_samples_come_while_it_trains_and_at_its_end(cluster: Cluster, tmp
 
     samples = [event["data"] for event in events if is_sample(event)]
     assert len(samples) >= 2
-    told = [event for event in events if is_sample(event)]
-    assert told[1]["ts"] - told[0]["ts"] >= SAMPLE_S - 1
+    reported = [event for event in events if is_sample(event)]
+    assert reported[1]["ts"] - reported[0]["ts"] >= SAMPLE_S - 1
     for sample in samples:
         assert all(len(sample[name]) == 4 for name in ("step_s", "busy_s", "wait_s", "memory", "node_of"))
         assert all(0 < own <= step for own, step in zip(sample["busy_s"], sample["step_s"], strict=True))

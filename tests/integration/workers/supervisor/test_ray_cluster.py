@@ -70,7 +70,7 @@ async def test_a_killed_control_plane_leaves_the_gang_to_the_next_one(cluster: C
     assert await cluster.gangs() == []
 
 
-async def test_the_nodes_are_told(cluster: Cluster) -> None:
+async def test_the_nodes_are_reported(cluster: Cluster) -> None:
     await cluster.connect()
     (node,) = await cluster.nodes()
     assert node.alive and node.cpu >= 1 and node.gpu == 0 and node.memory_bytes > 0
@@ -168,12 +168,12 @@ async def test_an_interrupted_start_is_cleared_away(settings: Settings, tmp_path
 
 
 async def test_a_connection_leaves_sigterm_to_the_control_plane(cluster: Cluster) -> None:
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, told.set)
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
     try:
         await cluster.connect()
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(5):
-            await told.wait()
+            await stop.wait()
     finally:
         loop.remove_signal_handler(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A rank that is slower than its peers is named, once, with when it began and that it ended; nobody else is, and nothing is repaired."""
+"""A rank that is slower than its peers is named, once, with when it began and that it ended; no other rank is, and nothing is repaired."""
 
 import statistics
 from dataclasses import replace
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LAYOUTS: list[dict[str, Any]] = [
     {"data": 4, "zero": 1},
     {"data": 2, "tensor": 2},
-    {"pipeline": 4},  # nobody does equal work: each rank is held against its own past
+    {"pipeline": 4},  # no two ranks do equal work: each rank is held against its own past
 ]
 #: So much slower than its peers no rank of an even gang is for long, on whatever machine.
 LIMITS = Limits(factor=2.5, steps=10, seconds=3.0)

@@ -1,4 +1,4 @@
-"""Traces that are ordered of a gang: told once, whole or with the reason why not, whatever dies meanwhile; training goes on."""
+"""Traces that are ordered of a gang: reported once, whole or with the reason why not, whatever dies meanwhile; training goes on."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def entry() -> str:
 
 
 class Traced:
-    """A gang that traces are ordered of, and all that it told."""
+    """A gang that traces are ordered of, and all that it reported."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster, self.name = cluster, name
@@ -42,12 +42,12 @@ class Traced:
 
         await ray.get_actor(self.name).trace.remote(Trace(name, steps).to_json())
 
-    async def told(self, name: str) -> dict[str, Any]:
+    async def outcome(self, name: str) -> dict[str, Any]:
         """How the trace ended."""
         while not (found := self.of("trace_finished", name)):
             await self.follow(until=lambda event: event["kind"] == "trace_finished")
-        (told,) = found
-        return told
+        (reported,) = found
+        return reported
 
     def of(self, kind: str, name: str) -> list[dict[str, Any]]:
         return [event["data"] for event in self.events if event["kind"] == kind and event["data"]["id"] == name]
@@ -60,26 +60,28 @@ def endless(name: str, folder: Path, layout: dict[str, Any]) -> Any:
 
 
 @pytest.mark.timeout(600)
-async def test_a_trace_is_whole_and_told_once(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_trace_is_whole_and_reported_once(cluster: Cluster, tmp_path: Path) -> None:
     order = endless("traced", tmp_path, {"pipeline": 2, "data": 2})
     await cluster.start_gang(order)
     gang = Traced(cluster, order.name)
     await gang.order("early", 2)  # it waits for the gang to train
     await gang.order("early", 2)
-    assert (await gang.told("early"))["done"]
+    assert (await gang.outcome("early"))["done"]
     part = tmp_path / "part"
     part.write_text(f"{SLOW_S}")
     part.rename(tmp_path / f"{SLOW}.slow")
     await gang.follow(until=is_step(newest(gang.events) + 3))
     await gang.order("slow", 3)
     await kill_supervisor(order.name)
-    ended = await gang.told("slow")
+    ended = await gang.outcome("slow")
     await gang.follow(until=is_step(ended["steps"][1] + 3))
 
     for name, steps in (("early", 2), ("slow", 3)):
-        (told,) = gang.of("trace_finished", name)
-        first, last = told["steps"]
-        assert told == {"id": name, "done": True, "message": "", "steps": [first, last]} and last - first == steps - 1
+        (reported,) = gang.of("trace_finished", name)
+        first, last = reported["steps"]
+        assert (
+            reported == {"id": name, "done": True, "message": "", "steps": [first, last]} and last - first == steps - 1
+        )
         traces = gang.of("trace", name)
         whole = [(rank, step) for rank in range(4) for step in range(first, last + 1)]
         assert sorted((event["rank"], event["step"]) for event in traces) == whole
@@ -105,10 +107,10 @@ async def test_who_dies_amid_a_trace_ends_it_and_nothing_else(cluster: Cluster, 
     await gang.order("next", 1)  # waits its turn
     await gang.follow(until=is_step(newest(gang.events) + 6))
     os.kill(pids(tmp_path)[1], signal.SIGKILL)
-    told = await gang.told("torn")
-    assert told == {"id": "torn", "done": False, "message": "a repair ended it (rank_lost)", "steps": None}
+    reported = await gang.outcome("torn")
+    assert reported == {"id": "torn", "done": False, "message": "a repair ended it (rank_lost)", "steps": None}
     assert gang.of("trace", "torn") == []
-    assert (await gang.told("next"))["done"]
+    assert (await gang.outcome("next"))["done"]
     while states(gang.events).count("running") < 2:
         await gang.follow(until=is_running)
     assert len(gang.of("trace", "next")) == 4
@@ -116,6 +118,6 @@ async def test_who_dies_amid_a_trace_ends_it_and_nothing_else(cluster: Cluster, 
     await gang.follow(until=is_step(newest(gang.events) + 6))
     await cluster.stop(order.name, "cancel")
     await gang.follow()
-    (told,) = gang.of("trace_finished", "cut")
-    assert not told["done"] or told["message"].endswith("of 20 steps: the training ended")
+    (reported,) = gang.of("trace_finished", "cut")
+    assert not reported["done"] or reported["message"].endswith("of 20 steps: the training ended")
     await closed(cluster, order.name, pids(tmp_path))
