@@ -1,7 +1,7 @@
 """Engines that train one model on one stream of batches, each as its users would set it up: ours, torch's, DeepSpeed's.
 
 All start from the same weights, read the same rows of the same text, compute the same loss in fp32 and update by AdamW with torch's
-fused kernel (DeepSpeed: the client optimizer that it is handed). Nobody clips gradients. Ours are what
+fused kernel (DeepSpeed: the client optimizer that it is handed). None of them clips gradients. Ours are what
 `workers/trainer/build.py` builds, or,
 for what a default is worth, that with one thing changed: `ours zero-3 prefetch 1`, or a name of `STAND_INS`.
 """

@@ -74,7 +74,7 @@ class Turn:
 
 
 class Ranks:
-    """The processes of one environment, and the way to tell them."""
+    """The processes of one environment, and the way to send them commands."""
 
     def __init__(self, python: str, orders: dict[str, Any], stack: contextlib.ExitStack, folder: Path) -> None:
         import torch.distributed as dist
@@ -164,7 +164,7 @@ def check_alike(losses: dict[str, list[float]]) -> None:
         worst = max(abs(a / b - 1) for a, b in zip(values[:alike], first[:alike], strict=True))
         if worst > 1e-3 and not name.startswith("deepspeed"):
             raise RuntimeError(f"{name} trains something else: losses {values}, not {first}")
-        if worst > 1e-3:  # not ours to mend: its time is that of the work it does, but say so
+        if worst > 1e-3:  # not ours to repair: its time is that of the work it does, but say so
             print(f"  {name} trains otherwise: its loss is off by up to {worst:.1e} in {STEPS} steps", flush=True)
 
 

@@ -4,7 +4,7 @@
 
 Needs torch, numpy and pydantic, and nothing else of the project's. Prints one table; exits with 1 when a check fails. `--device cpu` runs
 the same code where there is no GPU, without utilisation, to try the script itself. Weights are drawn and text is the standard
-library's, byte by byte, so a preset has fewer embeddings here than its name says: Ψ is told.
+library's, byte by byte, so a preset has fewer embeddings here than its name says: Ψ is printed.
 """
 
 import argparse
@@ -101,8 +101,8 @@ def training(device: torch.device, preset: str, options: argparse.Namespace) -> 
     seconds = statistics.median(step["step_s"] for step in steps[WARM:])
     speed = statistics.median(step["tokens_per_s"] for step in steps[WARM:])
     shares = [step["mfu"] for step in steps[WARM:] if step.get("mfu") is not None]
-    told = f"MFU {statistics.median(shares):.1%}" if shares else "MFU unknown: no peak is known for this device"
-    yield f"{preset}: speed", f"{speed:,.0f} tokens/s, {1e3 * seconds:.0f} ms/step, {told}", speed > 0
+    note = f"MFU {statistics.median(shares):.1%}" if shares else "MFU unknown: no peak is known for this device"
+    yield f"{preset}: speed", f"{speed:,.0f} tokens/s, {1e3 * seconds:.0f} ms/step, {note}", speed > 0
     yield from _memory(preset, psi, probe["memory"])
 
 
@@ -133,8 +133,8 @@ def _memory(preset: str, psi: int, memory: dict[str, Any]) -> Iterator[Row]:
     yield f"{preset}: model state against 18Ψ", f"{state / 2**30:.2f} GiB, {off:+.1%}", abs(off) <= STATE_BOUND
     if "allocated" in memory:
         peak, kept = memory["allocated"]["max"], memory["activations"]["max"]
-        told = f"{peak / 2**30:.2f} GiB allocated at the peak, {peak / (state + kept):.2f} × state and activations"
-        yield f"{preset}: peak", told, peak >= memory["parameters"]["max"]
+        note = f"{peak / 2**30:.2f} GiB allocated at the peak, {peak / (state + kept):.2f} × state and activations"
+        yield f"{preset}: peak", note, peak >= memory["parameters"]["max"]
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def warm(plane: ControlPlane, ranks: int, steps: int = STEPS) -> Times:
 
 
 def cancelled(plane: ControlPlane, ranks: int) -> float:
-    """Seconds from the wish to end a job that trains to its end."""
+    """Seconds from the start of a job that trains to its end."""
     with plane.client() as client:
         job = client.submit(spec(ranks, steps=100_000))
         until(lambda: bool(client.metrics(job.id).points), 120, "the first step")
@@ -125,7 +125,7 @@ def torchrun(folder: Path, ranks: int, steps: int = STEPS) -> Times:
 
 
 def _first(run: "subprocess.Popen[str]", is_step: Callable[[str], bool]) -> float:
-    """When the first line came that tells of a step."""
+    """When the first line came that reports a step."""
     assert run.stdout is not None
     for line in run.stdout:
         if is_step(line):
@@ -150,11 +150,11 @@ def loop(config):
 
     torch.set_num_threads(1)
     run = Run.model_validate(config["run"])
-    def tell(kind, data):
+    def emit(kind, data):
         if kind == "step" and "loss" in data:
             with (pathlib.Path(config["folder"]) / "steps.jsonl").open("a") as out:
                 out.write(json.dumps({"ts": time.time(), "step_s": data["step_s"]}) + "\\n")
-    train_on(run, torch.device("cpu"), tell, Instruments())
+    train_on(run, torch.device("cpu"), emit, Instruments())
 
 
 ray.init(address=address, log_to_driver=False, logging_level="ERROR")

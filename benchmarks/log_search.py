@@ -108,34 +108,34 @@ def _line(n: int, dice: random.Random, words: list[str]) -> str:
 
 async def turn(name: str, url: str, searchers: int, seconds: float) -> Turn:
     """Lists, one after the other, beside so many clients that search."""
-    told = Turn(name)
+    measured = Turn(name)
     # no limit on connections: a list must not wait for one behind the searches
     async with httpx2.AsyncClient(timeout=600, headers=SIGNED, limits=httpx2.Limits(max_connections=None)) as client:
-        searching = [asyncio.create_task(_search(client, url, told)) for _ in range(searchers)]
+        searching = [asyncio.create_task(_search(client, url, measured)) for _ in range(searchers)]
         await asyncio.sleep(1.0)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             began = time.monotonic()
             (await client.get(url, params={"limit": 50})).raise_for_status()
-            told.listed_s.append(time.monotonic() - began)
+            measured.listed_s.append(time.monotonic() - began)
             await asyncio.sleep(PAUSE_S)
         for task in searching:
             task.cancel()
         await asyncio.gather(*searching, return_exceptions=True)
-    return told
+    return measured
 
 
-async def _search(client: httpx2.AsyncClient, url: str, told: Turn) -> None:
+async def _search(client: httpx2.AsyncClient, url: str, measured: Turn) -> None:
     after = 0
     while True:
         answer = await client.get(f"{url}/searched/logs/search", params={"text": TEXT, "after": after})
         if answer.status_code == 503:
-            told.refused += 1
+            measured.refused += 1
             await asyncio.sleep(float(answer.headers["Retry-After"]))
             continue
         page = answer.raise_for_status().json()
         after = 0 if page["done"] else page["scanned_to"]
-        told.searches += 1
+        measured.searches += 1
 
 
 def measure(options: argparse.Namespace) -> list[Turn]:
@@ -145,11 +145,11 @@ def measure(options: argparse.Namespace) -> list[Turn]:
         urls = {name: stack.enter_context(served(checkout)) for name, checkout in checkouts.items()}
         for _ in range(options.rounds):
             for name, url in urls.items():
-                told = asyncio.run(turn(name, url, options.searchers, options.seconds))
-                turns.append(told)
+                measured = asyncio.run(turn(name, url, options.searchers, options.seconds))
+                turns.append(measured)
                 print(
-                    f"  {name:>8}: {len(told.listed_s)} lists, p50 {told.percentile(0.5) * 1e3:.0f} ms, "
-                    f"p99 {told.percentile(0.99) * 1e3:.0f} ms, {told.searches} searches, {told.refused} refused",
+                    f"  {name:>8}: {len(measured.listed_s)} lists, p50 {measured.percentile(0.5) * 1e3:.0f} ms, "
+                    f"p99 {measured.percentile(0.99) * 1e3:.0f} ms, {measured.searches} searches, {measured.refused} refused",
                     flush=True,
                 )
     return turns
@@ -164,12 +164,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print all latencies")
     options = parser.parse_args()
     turns = measure(options)
-    for name in dict.fromkeys(told.name for told in turns):
-        p99 = [told.percentile(0.99) for told in turns if told.name == name]
+    for name in dict.fromkeys(measured.name for measured in turns):
+        p99 = [measured.percentile(0.99) for measured in turns if measured.name == name]
         low, middle, high = (f"{value * 1e3:.0f}" for value in (min(p99), statistics.median(p99), max(p99)))
         print(f"  {name:>8}: p99 {middle} ({low}–{high}) ms   target ≤ {TARGET_S * 1e3:.0f}")
     if options.json:
-        print(json.dumps([vars(told) for told in turns]))
+        print(json.dumps([vars(measured) for measured in turns]))
 
 
 if __name__ == "__main__":

@@ -78,9 +78,9 @@ def spec(folder: Path) -> dict[str, Any]:
 def look(page: Page, tools: CDPSession, began: float) -> Look:
     """What is reachable now."""
     tools.send("HeapProfiler.collectGarbage")
-    told = {each["name"]: each["value"] for each in tools.send("Performance.getMetrics")["metrics"]}
+    metrics = {each["name"]: each["value"] for each in tools.send("Performance.getMetrics")["metrics"]}
     shown = (page.locator(".job-head-progress strong").text_content() or "0").replace(",", "")
-    return Look((time.monotonic() - began) / 60, int(float(shown)), told["JSHeapUsedSize"], told["Nodes"])
+    return Look((time.monotonic() - began) / 60, int(float(shown)), metrics["JSHeapUsedSize"], metrics["Nodes"])
 
 
 def measure(plane: ControlPlane, minutes: float, every: float) -> list[Look]:

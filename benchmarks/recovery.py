@@ -4,8 +4,8 @@
 
 All contenders take turns within each round; ratios are taken per round, and their median, minimum and maximum are printed. Shardyard
 loses a trainer, or a rank's actor with its trainer, without and with a warm spare; Ray Train a worker, which is both. Ray Train's clock
-stops at the first step of any number, though it trains some again; Shardyard's at the first that was not told before. Steps lost are
-those that were told and are trained again. Each round also takes the cost of snapshots (`snapshot_cost.py`), and how long a checkpoint
+stops at the first step of any number, though it trains some again; Shardyard's at the first that was not reported before. Steps lost are
+those that were reported and are trained again. Each round also takes the cost of snapshots (`snapshot_cost.py`), and how long a checkpoint
 of a job that saves often holds the training, in steps.
 """
 
@@ -42,7 +42,7 @@ STEPS = 100_000
 #: So long blocks of steps with and without snapshots take turns, per round.
 TURNS_S = 120.0
 
-#: An incident is told so long after it was noticed, at most; a generation's first step takes longer to come.
+#: An incident is reported so long after it was noticed, at most; a generation's first step takes longer to come.
 CLOCKS_S = 0.1
 
 #: Seconds from a fault to the next step, and how many steps were lost.
@@ -84,13 +84,13 @@ def ours(
             assert incident.repair and incident.repair.step and incident.step
             assert incident.repair.restored is not None and incident.repair.seconds is not None
             assert len(incident.repair.spares) == spares, incident.story
-            told, again = incident.step, incident.ts + incident.repair.seconds
-            # The first step of the new generation, told before or not, ended at `again`; what the old one still ended came earlier.
+            last, again = incident.step, incident.ts + incident.repair.seconds
+            # The first step of the new generation, reported before or not, ended at `again`; what the old one still ended came earlier.
             trained: Callable[[], list[float]] = lambda: [  # noqa: E731
-                p.ts for p in client.metrics(job, since=told).points if p.ts and p.ts > again - CLOCKS_S
+                p.ts for p in client.metrics(job, since=last).points if p.ts and p.ts > again - CLOCKS_S
             ]
             until(lambda: bool(trained()), 60, "the first new step")
-            return trained()[0] - struck, max(0, told - incident.repair.restored)
+            return trained()[0] - struck, max(0, last - incident.repair.restored)
         finally:
             client.cancel(job)
             client.wait(job, timeout_s=60)
@@ -104,7 +104,7 @@ def actor(plane: ControlPlane) -> psutil.Process:
     return actor_of(trainer(plane).pid)
 
 
-#: Ray Train as `launch.py` runs it, told to start again after a failure, each worker leaving its process's number, each step its own.
+#: Ray Train as `launch.py` runs it, set to start again after a failure, each worker leaving its process's number, each step its own.
 RESTARTING = (
     RAY_TRAIN.replace("storage_path=", "failure_config=ray.train.FailureConfig(max_failures=3), storage_path=")
     .replace('"step_s": data["step_s"]', '"step": data["step"]')

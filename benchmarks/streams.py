@@ -1,4 +1,4 @@
-"""How late a step is told to many open job pages that one API worker serves: from its end in the trainer to the page's socket.
+"""How late a step reaches many open job pages that one API worker serves: from its end in the trainer to the page's socket.
 
     python benchmarks/streams.py [--pages 1 200] [--seconds 20] [--rounds 3]
 
@@ -24,14 +24,14 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.control_plane import ControlPlane, running_control_plane, until  # noqa: E402
 
-#: So long after all pages were told a first step before anything counts: those that came late have caught up then.
+#: So long after all pages got a first step before anything counts: those that came late have caught up then.
 SETTLE_S = 3.0
 _TS = re.compile(rb'"ts": ?([0-9.]+)')
 
 
 @dataclass
-class Told:
-    """What the pages of one turn were told."""
+class Received:
+    """What the pages of one turn got."""
 
     pages: int
     late_s: list[float] = field(default_factory=list)
@@ -54,14 +54,14 @@ def spec() -> dict[str, Any]:
     return {"name": "streams", "train": train}
 
 
-async def turn(plane: ControlPlane, job: str, pages: int, seconds: float) -> Told:
-    """Open the pages, let them settle, and take what they are told for so long."""
+async def turn(plane: ControlPlane, job: str, pages: int, seconds: float) -> Received:
+    """Open the pages, let them settle, and take what they get for so long."""
     with plane.client() as client:
         url, since = urlsplit(client.url), client.job(job).progress
-    told, counting = Told(pages), asyncio.Event()
+    received, counting = Received(pages), asyncio.Event()
     after = f"0.{since.step}.0" if since else "0.0.0"
     first = [asyncio.Event() for _ in range(pages)]
-    open_ = [asyncio.create_task(_page(plane, url.netloc, job, after, told, counting, one)) for one in first]
+    open_ = [asyncio.create_task(_page(plane, url.netloc, job, after, received, counting, one)) for one in first]
     async with asyncio.timeout(120):
         await asyncio.gather(*(one.wait() for one in first))
     await asyncio.sleep(SETTLE_S)
@@ -70,17 +70,23 @@ async def turn(plane: ControlPlane, job: str, pages: int, seconds: float) -> Tol
     counting.set()
     await asyncio.sleep(seconds)
     counting.clear()
-    told.worked = (_worked(api) - before) / (time.monotonic() - began)
+    received.worked = (_worked(api) - before) / (time.monotonic() - began)
     for task in open_:
         task.cancel()
     for ended in await asyncio.gather(*open_, return_exceptions=True):
         if isinstance(ended, Exception):
             raise ended
-    return told
+    return received
 
 
 async def _page(
-    plane: ControlPlane, netloc: str, job: str, after: str, told: Told, counting: asyncio.Event, first: asyncio.Event
+    plane: ControlPlane,
+    netloc: str,
+    job: str,
+    after: str,
+    received: Received,
+    counting: asyncio.Event,
+    first: asyncio.Event,
 ) -> None:
     """A page's stream, read as cheaply as can be: two hundred readers share this process."""
     host, _, port = netloc.partition(":")
@@ -95,7 +101,7 @@ async def _page(
                 if step:
                     first.set()
             elif step and counting.is_set() and (found := _TS.search(line)):
-                told.late_s.append(time.time() - float(found[1]))
+                received.late_s.append(time.time() - float(found[1]))
         raise ConnectionError("the stream has ended")
     finally:
         writer.close()
@@ -111,27 +117,27 @@ def _worked(processes: list[psutil.Process]) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
-def measure(pages: list[int], seconds: float, rounds: int) -> list[Told]:
+def measure(pages: list[int], seconds: float, rounds: int) -> list[Received]:
     found = []
     with running_control_plane() as plane, plane.client() as client:
         job = client.submit(spec()).id
         until(lambda: getattr(client.job(job).progress, "step", 0) > 20, 180, "a settled job")
         for _ in range(rounds):
             for count in pages:
-                told = asyncio.run(turn(plane, job, count, seconds))
-                found.append(told)
+                received = asyncio.run(turn(plane, job, count, seconds))
+                found.append(received)
                 print(
-                    f"  {count:>4} pages: p50 {told.percentile(0.5):.2f} s, p99 {told.percentile(0.99):.2f} s, "
-                    f"{len(told.late_s) / count / seconds:.0f} steps/s each, API {told.worked:.2f} s/s",
+                    f"  {count:>4} pages: p50 {received.percentile(0.5):.2f} s, p99 {received.percentile(0.99):.2f} s, "
+                    f"{len(received.late_s) / count / seconds:.0f} steps/s each, API {received.worked:.2f} s/s",
                     flush=True,
                 )
         client.cancel(job)
     return found
 
 
-def show(found: list[Told]) -> None:
-    for pages in sorted({told.pages for told in found}):
-        p99 = [told.percentile(0.99) for told in found if told.pages == pages]
+def show(found: list[Received]) -> None:
+    for pages in sorted({received.pages for received in found}):
+        p99 = [received.percentile(0.99) for received in found if received.pages == pages]
         print(
             f"  {pages:>4} pages: p99 {statistics.median(p99):.2f} ({min(p99):.2f}–{max(p99):.2f}) s   target < 1 at 200"
         )

@@ -2,9 +2,9 @@
 
     python benchmarks/trace_cost.py [--layout '{"data": 2, "zero": 1}'] [--seconds 60]
 
-Ratios are of two neighbouring blocks, and their median, minimum and maximum are printed: of the steps alone, as each tells its seconds;
-of the whole block, with what a trace does between steps (clocks aligned twice, everything told); and of the processor time that all ranks
-took for it, which what else the machine does disturbs less. Off: how many looks a step takes whether somebody traces, and what one costs.
+Ratios are of two neighbouring blocks, and their median, minimum and maximum are printed: of the steps alone, as each reports its seconds;
+of the whole block, with what a trace does between steps (clocks aligned twice, all reported); and of the processor time that all ranks
+took for it, which what else the machine does disturbs less. Off: how many looks a step takes whether a trace runs, and what one costs.
 """
 
 import argparse
@@ -121,7 +121,7 @@ class Conductor:
         self._done, self._began = -WARM - 1, _now()
 
     def hear(self, kind: str, data: dict[str, Any]) -> None:
-        """What the loop tells, as JSON, which is part of the cost."""
+        """What the loop reports, as JSON, which is part of the cost."""
         json.dumps(data)
         if kind == "step":
             self._steps.append(data["step_s"])

@@ -1,4 +1,4 @@
-"""One rank of a side of the comparison: builds its engines, then takes turns when it is told to, and sleeps in between.
+"""One rank of a side of the comparison: builds its engines, then takes turns on command, and sleeps in between.
 
     python benchmarks/turns.py ADDRESS
 
