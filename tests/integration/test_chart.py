@@ -498,7 +498,7 @@ def test_wrong_values_are_refused(values: Manifest, said: str) -> None:
     assert said in done.stderr
 
 
-def test_notes_tell_how_to_reach_the_api() -> None:
+def test_notes_say_how_to_reach_the_api() -> None:
     notes = run_helm("install", "train", str(CHART), "--dry-run=client", "--namespace", "ml", values={}).stdout
     assert "port-forward service/train-shardyard-api" in notes
 

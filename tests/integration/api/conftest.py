@@ -91,7 +91,7 @@ class Plane:
     _held: socket.socket = field(default_factory=socket.socket)
 
     def __post_init__(self) -> None:
-        """Bound and never listening: while the API is stopped, nobody else is given its port."""
+        """Bound and never listening: while the API is stopped, no other process is given its port."""
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._held.bind(("127.0.0.1", 0))
 
@@ -154,7 +154,7 @@ def until(true: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
 
 
 class Gang:
-    """Tells a job's story into the store as its dispatcher would, without a cluster."""
+    """Reports a job's story into the store as its dispatcher would, without a cluster."""
 
     def __init__(self, plane: Plane, job: str) -> None:
         self._plane = plane
@@ -168,25 +168,25 @@ class Gang:
         admission = await admit(self._plane.store, self._plane.settings, "test", None)
         return next(lease for lease in admission.leases if lease.job_id == job)
 
-    def tell(self, *told: tuple[str, dict[str, Any]]) -> None:
+    def emit(self, *reported: tuple[str, dict[str, Any]]) -> None:
         """Store a batch of (kind, data)."""
         events = []
-        for kind, data in told:
+        for kind, data in reported:
             self._number += 1
             events.append({"seq": self._number, "ts": time.time(), "kind": kind, "data": whole_event(kind, data)})
         self._plane.do(take_in(self._plane.store, self._lease, 1, events))
 
     def state(self, state: str, reason: str | None = None, message: str | None = None) -> None:
-        self.tell(("state", {"state": state, "reason": reason, "message": message}))
+        self.emit(("state", {"state": state, "reason": reason, "message": message}))
 
     def succeed(self) -> None:
-        self.tell(("summary", SUMMARY), ("state", {"state": "succeeded", "reason": None, "message": None}))
+        self.emit(("summary", SUMMARY), ("state", {"state": "succeeded", "reason": None, "message": None}))
 
     def steps(self, first: int, last: int) -> None:
-        self.tell(*(("step", step(number)) for number in range(first, last + 1)))
+        self.emit(*(("step", step(number)) for number in range(first, last + 1)))
 
     def log(self, rank: int, first: int, *lines: str) -> None:
-        self.tell(("log", {"rank": rank, "stream": "stdout", "first": first, "lines": list(lines)}))
+        self.emit(("log", {"rank": rank, "stream": "stdout", "first": first, "lines": list(lines)}))
 
 
 def step(number: int) -> dict[str, Any]:
@@ -212,7 +212,7 @@ SUMMARY: dict[str, Any] = {
 
 
 @pytest.fixture
-async def nobody(api: httpx2.AsyncClient) -> httpx2.AsyncClient:
+async def anonymous(api: httpx2.AsyncClient) -> httpx2.AsyncClient:
     """A client of the same app without a token."""
     return httpx2.AsyncClient(transport=api._transport, base_url="http://127.0.0.1")
 

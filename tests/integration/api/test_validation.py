@@ -161,8 +161,10 @@ async def test_options_without_effect_are_said(api: httpx2.AsyncClient) -> None:
     for path, status in (("/preview", 200), ("", 201)):
         answer = await api.post(f"/v1/jobs{path}", json=train(**NO_EFFECT))
         assert answer.status_code == status
-        told = answer.json()["warnings"]
-        assert [one["field"] for one in told] == FIELDS and all(one["message"] and one["remedy"] for one in told)
+        answered = answer.json()["warnings"]
+        assert [one["field"] for one in answered] == FIELDS and all(
+            one["message"] and one["remedy"] for one in answered
+        )
         assert (await api.post(f"/v1/jobs{path}", json=SPEC)).json()["warnings"] == []
 
 
@@ -178,6 +180,6 @@ def test_the_command_line_says_them(
     path = tmp_path / "spec.yaml"
     path.write_text(yaml.safe_dump(train(**NO_EFFECT, checkpoint={"uri": "relative/to/the/file"})))
     assert run([*arguments, str(path)]) == 0
-    told = capsys.readouterr()
-    assert next(line for line in told.err.splitlines() if "warning:" in line).startswith(f"warning: {FIELDS[0]}: ")
-    assert "warning" not in told.out
+    printed = capsys.readouterr()
+    assert next(line for line in printed.err.splitlines() if "warning:" in line).startswith(f"warning: {FIELDS[0]}: ")
+    assert "warning" not in printed.out

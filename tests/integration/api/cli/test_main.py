@@ -35,10 +35,10 @@ def out(capsys: pytest.CaptureFixture[str]) -> Any:
 
 def test_submit_list_show_cancel(client: Client, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["submit", spec]) == 0
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     job = client.job("tiny")
-    assert told.out == f"{job.id}  tiny  queued\n"
-    assert f"shardyard watch {job.id}" in told.err
+    assert printed.out == f"{job.id}  tiny  queued\n"
+    assert f"shardyard watch {job.id}" in printed.err
 
     assert run(["list"]) == 0
     header, row = capsys.readouterr().out.splitlines()
@@ -79,7 +79,7 @@ def test_list_filters_and_pages(client: Client, capsys: pytest.CaptureFixture[st
     assert f"shardyard list --cursor {jobs[1].id}" in capsys.readouterr().err
     assert run(["list", "--name", "n0", "--label", "team=search", "--state", "queued"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[0] == jobs[0].id
-    assert run(["list", "--name", "nobody"]) == 0
+    assert run(["list", "--name", "absent"]) == 0
     assert "shardyard submit" in capsys.readouterr().err
 
 
@@ -88,11 +88,11 @@ def test_submit_waits_for_the_result(plane: Plane, client: Client, spec: str) ->
         try:
             until(lambda: len(client.jobs().items) == 1)
             Gang(plane, client.job("tiny").id).succeed()
-            told, _ = process.communicate(timeout=PATIENCE_S)
+            printed, _ = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 0
-    assert json.loads(told)["summary"]["validation_loss"] == 0.5
+    assert json.loads(printed)["summary"]["validation_loss"] == 0.5
 
 
 def test_logs_follow_without_gap_to_the_end(plane: Plane, client: Client) -> None:
@@ -124,10 +124,10 @@ def test_reshard_of_a_waiting_job(client: Client, spec: str, capsys: pytest.Capt
     run(["submit", spec])
     capsys.readouterr()
     assert run(["reshard", "tiny", "data=2", "zero=1"]) == 0
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     job = client.job("tiny")
-    assert told.out == f"{job.id}  tiny  queued  data 2 (ZeRO-1)\n"
-    assert job.spec["train"]["layout"]["data"] == 2 and f"shardyard watch {job.id}" in told.err
+    assert printed.out == f"{job.id}  tiny  queued  data 2 (ZeRO-1)\n"
+    assert job.spec["train"]["layout"]["data"] == 2 and f"shardyard watch {job.id}" in printed.err
     for wrong, field in (("data", "layout"), ("dota=2", "train.layout.dota"), ("tensor=7", "train.layout.tensor")):
         assert run(["reshard", "tiny", wrong]) == 1
         assert field in capsys.readouterr().err
@@ -142,11 +142,11 @@ def test_incidents_read_as_stories(plane: Plane, client: Client, capsys: pytest.
     assert "Nothing went wrong" in capsys.readouterr().err
     gang = Gang(plane, job.id)
     lost = {"cause": "rank_lost", "rank": 2, "node": "f8d3ab314835c392", "message": "the trainer was killed by SIGKILL"}
-    gang.tell(("incident", {**lost, "generation": 1, "step": 41}))
-    mended = {"cause": "rank_lost", "generation": 2, "restored": 41, "step": 42, "seconds": 0.94, "spares": [2]}
-    gang.tell(("repair", mended))
+    gang.emit(("incident", {**lost, "generation": 1, "step": 41}))
+    repair = {"cause": "rank_lost", "generation": 2, "restored": 41, "step": 42, "seconds": 0.94, "spares": [2]}
+    gang.emit(("repair", repair))
     raised = {"cause": "exception", "rank": 0, "message": "ValueError: no", "traceback": "Traceback …"}
-    gang.tell(("incident", raised))
+    gang.emit(("incident", raised))
     assert run(["incidents", job.id]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith(
@@ -167,9 +167,9 @@ def test_a_repair_is_of_what_stopped_the_gang(plane: Plane, client: Client, caps
     job = client.submit(SPEC)
     gang = Gang(plane, job.id)
     message = "step-00000008 is damaged: rank-00001 does not match its checksum; training continues from step-00000006."
-    gang.tell(("incident", {"cause": "rank_lost", "rank": 2, "message": "killed", "step": 9}))
-    gang.tell(("incident", {"cause": "checkpoint_damaged", "rank": None, "message": message}))
-    gang.tell(("repair", {"cause": "rank_lost", "generation": 2, "restored": None, "step": 7, "seconds": 2.0}))
+    gang.emit(("incident", {"cause": "rank_lost", "rank": 2, "message": "killed", "step": 9}))
+    gang.emit(("incident", {"cause": "checkpoint_damaged", "rank": None, "message": message}))
+    gang.emit(("repair", {"cause": "rank_lost", "generation": 2, "restored": None, "step": 7, "seconds": 2.0}))
     assert run(["incidents", job.id]) == 0
     lost, damaged = capsys.readouterr().out.splitlines()
     assert "from the newest checkpoint" in lost
@@ -180,10 +180,10 @@ def test_a_repair_is_of_what_stopped_the_gang(plane: Plane, client: Client, caps
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
-        (["show", "nobody"], "shardyard list"),
-        (["cancel", "nobody"], "shardyard list"),
+        (["show", "absent"], "shardyard list"),
+        (["cancel", "absent"], "shardyard list"),
         (["submit", "/nowhere.yaml"], "/nowhere.yaml: No such file"),
         (["list", "--url", "http://127.0.0.1:1"], "shardyard up"),
         (["run", "/nowhere.yaml", "--url", "http://127.0.0.1:1"], "/nowhere.yaml"),
@@ -194,10 +194,12 @@ def test_a_repair_is_of_what_stopped_the_gang(plane: Plane, client: Client, caps
         (["show"], "JOB"),
     ],
 )
-def test_errors_are_1_and_say_what_to_type(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_1_and_say_what_to_type(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(arguments) == 1
     captured = capsys.readouterr()
-    assert told in captured.err
+    assert expected in captured.err
     assert captured.out == ""
 
 
@@ -207,12 +209,12 @@ def test_errors_are_1_and_say_what_to_type(arguments: list[str], told: str, caps
         (["lst"], "shardyard --help"),
         (["show"], "shardyard show --help"),
         (["list", "--limit", "0"], "shardyard list --help"),
-        (["show", "nobody"], "shardyard list"),
+        (["show", "absent"], "shardyard list"),
         (["compare", "one"], "shardyard compare --help"),
-        (["checkpoints", "nobody"], "shardyard list"),
+        (["checkpoints", "absent"], "shardyard list"),
         (["top", "--url", "http://127.0.0.1:1"], "shardyard up"),
         (["init", "/dev/null/job.yaml", "--yes"], "shardyard init PATH"),
-        (["chaos", "nobody"], "shardyard chaos JOB --kill-rank 2"),
+        (["chaos", "absent"], "shardyard chaos JOB --kill-rank 2"),
     ],
 )
 def test_errors_end_with_the_next_command(
@@ -225,10 +227,10 @@ def test_errors_end_with_the_next_command(
 def test_a_refused_spec_names_every_field(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path(spec).write_text(yaml.safe_dump({**SPEC, "polcy": 1, "train": {**SPEC["train"], "stps": 3}}))
     assert run(["submit", spec]) == 1
-    told = capsys.readouterr().err
-    assert "polcy" in told and "Did you mean 'policy'?" in told
-    assert "train.stps" in told and "Did you mean 'steps'?" in told
-    assert "shardyard schema" in told
+    printed = capsys.readouterr().err
+    assert "polcy" in printed and "Did you mean 'policy'?" in printed
+    assert "train.stps" in printed and "Did you mean 'steps'?" in printed
+    assert "shardyard schema" in printed
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""A job whose gang has told everything that a client can read."""
+"""A job whose gang has reported everything that a client can read."""
 
 from collections.abc import Iterator
 
@@ -12,18 +12,18 @@ from ..conftest import SPEC, Gang, Plane
 
 
 @pytest.fixture
-def told(plane: Plane, client: Client) -> Iterator[tuple[str, str]]:
-    """A running job that has told something of each kind, and its trace."""
+def recorded(plane: Plane, client: Client) -> Iterator[tuple[str, str]]:
+    """A running job that has reported something of each kind, and its trace."""
     job = client.submit({**SPEC, "name": "tiny"}).id
     gang = Gang(plane, job)
     gang.state("starting")
-    gang.tell(("checkpoint", {"step": 10, "path": f"/somewhere/{job}/step-00000010"}))
-    gang.tell(("plan", {"parameters": 7, "tokens_per_step": 512, "train_tokens": 9000, "validation_tokens": 900}))
+    gang.emit(("checkpoint", {"step": 10, "path": f"/somewhere/{job}/step-00000010"}))
+    gang.emit(("plan", {"parameters": 7, "tokens_per_step": 512, "train_tokens": 9000, "validation_tokens": 900}))
     gang.state("running")
     gang.steps(1, 20)
     gang.log(0, 1, "all is well", "ERROR: out of cheese", "on it goes")
     gang.log(1, 1, "error: none here")
-    gang.tell(*slow_rank_events(2, 20, slow=1), ("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0}))
+    gang.emit(*slow_rank_events(2, 20, slow=1), ("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0}))
     trace = client.trace(job).id
-    gang.tell(*trace_events(trace))
+    gang.emit(*trace_events(trace))
     yield job, trace

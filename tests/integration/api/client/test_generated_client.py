@@ -64,9 +64,9 @@ def test_a_generated_client_has_everything_and_submits_a_job(
         job = submit_job.sync(client=http, body=wanted)
         assert isinstance(job, models.Job) and job.labels.to_dict() == SPEC["labels"]
         assert [each.id for each in list_jobs.sync(client=http).items] == [job.id]
-        refused = get_job.sync(job="nobody", client=http)
+        refused = get_job.sync(job="absent", client=http)
         assert isinstance(refused, models.Problem) and refused.code == "job_not_found"
     policy = client.job(job.id).spec["policy"]
     assert policy["straggler"] is None and policy["loss_spike"]["window"] == 64
-    with package.Client(plane.url) as nobody:
-        assert submit_job.sync(client=nobody, body=wanted).code == "unauthenticated"
+    with package.Client(plane.url) as anonymous:
+        assert submit_job.sync(client=anonymous, body=wanted).code == "unauthenticated"

@@ -12,7 +12,7 @@ def test_a_submitted_job_can_be_waited_for_and_asked(plane: Plane, client: Clien
     gang = Gang(plane, job.id)
     gang.steps(1, 20)
     gang.log(0, 1, "hello")
-    gang.tell(("checkpoint", {"step": 20, "path": "/x/step-00000020", "bytes": 9, "seconds": 0.1, "held_s": 0.0}))
+    gang.emit(("checkpoint", {"step": 20, "path": "/x/step-00000020", "bytes": 9, "seconds": 0.1, "held_s": 0.0}))
     gang.succeed()
     ended = job.wait(PATIENCE_S)
     assert (job.state, ended.state, job.refresh().state) == ("queued", "succeeded", "succeeded")

@@ -18,7 +18,7 @@ def test_a_notebook_shows_facts_and_curve(plane: Plane, client: Client) -> None:
     assert "<svg" not in job._repr_html_()  # nothing to draw yet
     gang = Gang(plane, job.id)
     gang.steps(1, 20)
-    gang.tell(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0}))
+    gang.emit(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0}))
     page = ElementTree.fromstring(job.refresh()._repr_html_())
     text = " ".join(page.itertext())
     assert "tiny" in text and job.id in text and "20 of 20" in text
@@ -42,7 +42,7 @@ class Page:
         self.shown.append(value._repr_html_())
 
 
-def test_watch_draws_anew_until_the_end(plane: Plane, client: Client) -> None:
+def test_watch_draws_again_until_the_end(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC)
     pages: list[Page] = []
 

@@ -23,10 +23,10 @@ def test_a_client_finds_the_data_folders_token(plane: Plane, own: TokenFile, mon
     assert stat.S_IMODE((plane.settings.data_dir / "control.json").stat().st_mode) == 0o600
 
 
-async def test_a_client_sends_it_to_nobody_else(
+async def test_a_client_sends_it_to_no_other(
     plane: Plane, own: TokenFile, api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither to another address, nor to whoever listens where a control plane was."""
+    """Neither to another address, nor to another process that listens where a control plane was."""
     sent: list[Any] = []
 
     async def hear(request: httpx2.Request) -> None:

@@ -19,7 +19,9 @@ OPEN = {"health", "readiness", "signIn", "signOut"}
 OTHER = TOKEN[::-1]
 
 
-async def test_every_operation_needs_the_token_and_says_so(nobody: httpx2.AsyncClient, api: httpx2.AsyncClient) -> None:
+async def test_every_operation_needs_the_token_and_says_so(
+    anonymous: httpx2.AsyncClient, api: httpx2.AsyncClient
+) -> None:
     document = (await api.get("/openapi.json")).json()
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     assert document["security"] == [{"token": []}]
@@ -31,20 +33,22 @@ async def test_every_operation_needs_the_token_and_says_so(nobody: httpx2.AsyncC
             if name in OPEN:
                 assert operation["security"] == [], name
                 continue
-            answer = await nobody.request(*asked)
+            answer = await anonymous.request(*asked)
             problem(answer, 401, "unauthenticated")
             assert answer.headers["www-authenticate"] == "Bearer"
-            problem(await nobody.request(*asked, headers={"Authorization": f"Bearer {OTHER}"}), 401, "unauthenticated")
+            problem(
+                await anonymous.request(*asked, headers={"Authorization": f"Bearer {OTHER}"}), 401, "unauthenticated"
+            )
             assert "security" not in operation
             assert {"401", "403", "500", "503"} <= operation["responses"].keys(), name
     assert seen > OPEN
 
 
-async def test_what_holds_nothing_of_anybodys_is_open(nobody: httpx2.AsyncClient) -> None:
+async def test_what_holds_nothing_of_anybodys_is_open(anonymous: httpx2.AsyncClient) -> None:
     for path in ("/healthz", "/readyz", "/", "/jobs/job-1", "/favicon.svg"):
-        assert (await nobody.get(path)).status_code in (200, 404), path
+        assert (await anonymous.get(path)).status_code in (200, 404), path
     for path in ("/v1/jobs", "/v1/nothing", "/openapi.json"):
-        problem(await nobody.get(path), 401, "unauthenticated")
+        problem(await anonymous.get(path), 401, "unauthenticated")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -63,12 +67,14 @@ def test_another_user_of_this_machine_can_neither_read_nor_ask(plane: Plane, own
         "sign in": f"exec 3<>/dev/tcp/{host}/{port}; printf 'POST /v1/session HTTP/1.0\\r\\nHost: {host}\\r\\n"
         f"Content-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n{body}' >&3; cat <&3",
     }
-    nobody: Any = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": "/"}
-    told = {
-        name: subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False, **nobody)
+    unprivileged: Any = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": "/"}
+    finished = {
+        name: subprocess.run(
+            ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False, **unprivileged
+        )
         for name, script in asked.items()
     }
-    answers = {name: done.stdout for name, done in told.items()}
+    answers = {name: done.stdout for name, done in finished.items()}
     assert answers["read"] == ""
     assert " 401 " in answers["list"].splitlines()[0] and " 401 " in answers["sign in"].splitlines()[0]
     assert "cookie" not in answers["sign in"].lower()

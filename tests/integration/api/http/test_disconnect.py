@@ -1,4 +1,4 @@
-"""A search of a log keeps nobody waiting: others are answered meanwhile, and it ends when its client goes."""
+"""A search of a log keeps no other request waiting: others are answered meanwhile, and it ends when its client goes."""
 
 import asyncio
 import socket

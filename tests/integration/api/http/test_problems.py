@@ -20,7 +20,7 @@ async def test_a_wrong_method_says_the_right_one(api: httpx2.AsyncClient) -> Non
     assert (await api.patch("/v1/jobs/some/cancel")).headers["allow"] == "POST"
 
 
-async def test_an_internal_error_tells_a_reference_and_nothing_else(
+async def test_an_internal_error_gives_a_reference_and_nothing_else(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Store(settings.database)  # its file was never made

@@ -53,10 +53,10 @@ def test_a_fault_is_asked_for_once_by_its_key(harmed: Plane, client: Client) -> 
     assert client.inject_fault(job, "kill-rank", rank=1, idempotency_key="mine") == asked
     assert client.inject_fault(job, "kill-rank", rank=1).id != asked.id
     for _ in range(2):
-        gang.tell(("fault", {"id": asked.id, "message": "SIGKILL", "step": 2}))
+        gang.emit(("fault", {"id": asked.id, "message": "SIGKILL", "step": 2}))
     gang.state("succeeded")
-    told = [event.data for event in client.events(job) if event.kind == "fault"]
-    assert [(data["id"] == asked.id, data["done"], data["asked_by"]) for data in told] == [
+    reported = [event.data for event in client.events(job) if event.kind == "fault"]
+    assert [(data["id"] == asked.id, data["done"], data["asked_by"]) for data in reported] == [
         (True, True, "local"),
         (False, False, "local"),
     ]
@@ -92,7 +92,7 @@ def test_refused_faults(harmed: Plane, client: Client, body: Any, status: int, c
 
 def test_jobs_that_do_not_run_are_left_alone(client: Client) -> None:
     job = client.submit(SPEC).id
-    for name, code in ((job, "job_not_running"), ("nobody", "job_not_found")):
+    for name, code in ((job, "job_not_running"), ("absent", "job_not_found")):
         with pytest.raises(ApiError) as refused:
             client.inject_fault(name, "kill-supervisor")
         assert refused.value.code == code and refused.value.errors[0].remedy
@@ -114,9 +114,9 @@ def test_the_command_line(
     monkeypatch.setenv("SHARDYARD_URL", harmed.url)
     job, gang = running(harmed, client)
     assert run(["chaos", job, "--kill-rank", "1"]) == 0
-    told = capsys.readouterr()
-    fault, *rest = told.out.split()
-    assert rest == ["kill-rank", "rank", "1"] and f"shardyard watch {job}" in told.err
+    printed = capsys.readouterr()
+    fault, *rest = printed.out.split()
+    assert rest == ["kill-rank", "rank", "1"] and f"shardyard watch {job}" in printed.err
     assert run(["chaos", "tiny", "--slow-rank", "0", "--delay-ms", "5", "--duration-s", "2", "--json"]) == 0
     slow = json.loads(capsys.readouterr().out)
     assert (slow["kind"], slow["rank"], slow["delay_ms"], slow["duration_s"]) == ("slow-rank", 0, 5.0, 2.0)
@@ -135,7 +135,7 @@ def test_the_command_line(
         refused = capsys.readouterr().err
         assert reason in refused and "shardyard" in refused
 
-    gang.tell(("fault", {"id": fault, "message": "SIGKILL to the trainer", "step": 2}))
+    gang.emit(("fault", {"id": fault, "message": "SIGKILL to the trainer", "step": 2}))
     gang.state("succeeded")
     assert run(["chaos", job, "--kill-supervisor"]) == 1
     assert "succeeded" in capsys.readouterr().err

@@ -17,7 +17,7 @@ def test_the_story_from_its_end_and_as_a_line(plane: Plane, client: Client) -> N
     gang = Gang(plane, job)
     gang.state("starting")
     gang.state("running")
-    gang.tell(*(("incident", {"cause": "straggler", "rank": rank, "message": f"rank {rank}"}) for rank in range(3)))
+    gang.emit(*(("incident", {"cause": "straggler", "rank": rank, "message": f"rank {rank}"}) for rank in range(3)))
 
     def newest(**params: object) -> dict[str, object]:
         return ask("GET", f"{plane.url}/v1/jobs/{job}/incidents", params={"newest": True, **params}).json()  # type: ignore[no-any-return]
@@ -33,17 +33,17 @@ def test_the_story_from_its_end_and_as_a_line(plane: Plane, client: Client) -> N
         ("incident", "straggler", rank) for rank in range(3)
     ]
     assert line["complete"] is True
-    told = ask("GET", f"{plane.url}/v1/jobs/{job}/history", params={"limit": 4}).json()
-    assert [one["data"].get("rank", one["data"].get("state")) for one in told["items"]] == [2, 1, 0, "running"]
-    rest = ask("GET", f"{plane.url}/v1/jobs/{job}/history", params={"before": told["next"]}).json()
+    answered = ask("GET", f"{plane.url}/v1/jobs/{job}/history", params={"limit": 4}).json()
+    assert [one["data"].get("rank", one["data"].get("state")) for one in answered["items"]] == [2, 1, 0, "running"]
+    rest = ask("GET", f"{plane.url}/v1/jobs/{job}/history", params={"before": answered["next"]}).json()
     assert [one["data"]["state"] for one in rest["items"]] == ["starting", "placing", "queued"]
     assert rest["next"] is None
 
 
 async def test_a_job_that_is_not_there_has_no_history(api: httpx2.AsyncClient) -> None:
     for about in ("timeline", "history"):
-        problem(await api.get(f"/v1/jobs/nobody/{about}"), 404, "job_not_found")
-    problem(await api.get("/v1/jobs/nobody/incidents", params={"newest": True}), 404, "job_not_found")
+        problem(await api.get(f"/v1/jobs/absent/{about}"), 404, "job_not_found")
+    problem(await api.get("/v1/jobs/absent/incidents", params={"newest": True}), 404, "job_not_found")
 
 
 async def test_the_server_says_what_it_allows(api: httpx2.AsyncClient, settings: Settings) -> None:
@@ -62,9 +62,9 @@ def test_the_plan_is_the_newest(plane: Plane, client: Client) -> None:
     job = client.submit(SPEC).id
     assert set(ask("GET", f"{plane.url}/v1/jobs/{job}/plan").json().values()) == {None}
     gang = Gang(plane, job)
-    gang.tell(*(("plan", {"parameters": number, "tokens_per_step": 512, "train_tokens": 9000}) for number in (1, 2)))
-    told = ask("GET", f"{plane.url}/v1/jobs/{job}/plan").json()
-    assert (told["parameters"], told["tokens_per_step"], told["train_tokens"]) == (2, 512, 9000)
+    gang.emit(*(("plan", {"parameters": number, "tokens_per_step": 512, "train_tokens": 9000}) for number in (1, 2)))
+    answered = ask("GET", f"{plane.url}/v1/jobs/{job}/plan").json()
+    assert (answered["parameters"], answered["tokens_per_step"], answered["train_tokens"]) == (2, 512, 9000)
 
 
 # Curves

@@ -54,21 +54,21 @@ async def test_filters(api: httpx2.AsyncClient) -> None:
         ("/v1/jobs?limit=many", 422, "invalid_request", "limit"),
         ("/v1/jobs?label=nothing", 422, "invalid_request", "label"),
         ("/v1/jobs?cursor=nonsense", 400, "invalid_cursor", "cursor"),
-        ("/v1/jobs/nobody", 404, "job_not_found", None),
+        ("/v1/jobs/absent", 404, "job_not_found", None),
         ("/v1/jobs/%00", 404, "job_not_found", None),
-        ("/v1/jobs/nobody/events", 404, "job_not_found", None),
-        ("/v1/jobs/nobody/metrics", 404, "job_not_found", None),
-        ("/v1/jobs/nobody/logs", 404, "job_not_found", None),
-        ("/v1/jobs/nobody/incidents", 404, "job_not_found", None),
-        ("/v1/jobs/nobody/incidents?limit=0", 422, "invalid_request", "limit"),
-        ("/v1/jobs/nobody/metrics?max_points=1", 422, "invalid_request", "max_points"),
-        ("/v1/jobs/nobody/metrics?since=-1", 422, "invalid_request", "since"),
-        ("/v1/jobs/nobody/metrics?since=99999999999999999999", 422, "invalid_request", "since"),
-        ("/v1/jobs/nobody/metrics?since=9223372036854775807", 422, "invalid_request", "since"),
-        ("/v1/jobs/nobody/events?after=1.2.9223372036854775808", 400, "invalid_cursor", "after"),
-        ("/v1/jobs/nobody/logs?rank=-1", 422, "invalid_request", "rank"),
-        ("/v1/jobs/nobody/events?after=1.2", 400, "invalid_cursor", "after"),
-        ("/v1/jobs/nobody/events?logs=perhaps", 422, "invalid_request", "logs"),
+        ("/v1/jobs/absent/events", 404, "job_not_found", None),
+        ("/v1/jobs/absent/metrics", 404, "job_not_found", None),
+        ("/v1/jobs/absent/logs", 404, "job_not_found", None),
+        ("/v1/jobs/absent/incidents", 404, "job_not_found", None),
+        ("/v1/jobs/absent/incidents?limit=0", 422, "invalid_request", "limit"),
+        ("/v1/jobs/absent/metrics?max_points=1", 422, "invalid_request", "max_points"),
+        ("/v1/jobs/absent/metrics?since=-1", 422, "invalid_request", "since"),
+        ("/v1/jobs/absent/metrics?since=99999999999999999999", 422, "invalid_request", "since"),
+        ("/v1/jobs/absent/metrics?since=9223372036854775807", 422, "invalid_request", "since"),
+        ("/v1/jobs/absent/events?after=1.2.9223372036854775808", 400, "invalid_cursor", "after"),
+        ("/v1/jobs/absent/logs?rank=-1", 422, "invalid_request", "rank"),
+        ("/v1/jobs/absent/events?after=1.2", 400, "invalid_cursor", "after"),
+        ("/v1/jobs/absent/events?logs=perhaps", 422, "invalid_request", "logs"),
         ("/v1/nothing", 404, "not_found", None),
         ("/v1/jobs/", 404, "not_found", None),
         ("/assets/nothing.js", 404, "not_found", None),
@@ -94,7 +94,7 @@ async def test_cancel_is_idempotent(api: httpx2.AsyncClient) -> None:
         answer = await api.post(f"/v1/jobs/{job['id']}/cancel")
         assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
     assert answer.json()["finished_at"]
-    problem(await api.post("/v1/jobs/nobody/cancel"), 404, "job_not_found")
+    problem(await api.post("/v1/jobs/absent/cancel"), 404, "job_not_found")
 
 
 async def test_the_schema_is_published(api: httpx2.AsyncClient) -> None:
@@ -143,7 +143,7 @@ async def test_the_dashboard_is_one_page(api: httpx2.AsyncClient, monkeypatch: A
 
 
 async def test_the_apis_description_asks_no_other_host(api: httpx2.AsyncClient, monkeypatch: Any) -> None:
-    """A page of scripts that others serve would hold the session of whoever opens it."""
+    """A page of scripts that others serve would hold the session of the user who opens it."""
     assert "not built" in (await api.get("/docs")).text or (dashboard.DIST / "docs" / "index.html").is_file()
     monkeypatch.setattr(dashboard, "DIST", dashboard.DIST.parent / "public")
     page = await api.get("/docs")

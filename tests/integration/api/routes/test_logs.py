@@ -11,11 +11,13 @@ def test_logs_are_searched_and_shown_about_a_hit(plane: Plane, client: Client) -
     gang.log(0, 0, *(f"line {n}" for n in range(40)))
     gang.log(1, 0, "Traceback (most recent call last):")
     url = f"{plane.url}/v1/jobs/{job}/logs"
-    told = ask("GET", f"{url}/search", params={"text": "LINE 3", "limit": 4}).json()
-    assert [one["text"] for one in told["lines"]] == ["line 3", "line 30", "line 31", "line 32"]
-    assert (told["scanned_to"], told["end"], told["done"]) == (33, 41, False)
-    told = ask("GET", f"{url}/search", params={"text": "line 3", "limit": 4, "after": told["scanned_to"]}).json()
-    assert len(told["lines"]) == 4 and not told["done"]
+    answered = ask("GET", f"{url}/search", params={"text": "LINE 3", "limit": 4}).json()
+    assert [one["text"] for one in answered["lines"]] == ["line 3", "line 30", "line 31", "line 32"]
+    assert (answered["scanned_to"], answered["end"], answered["done"]) == (33, 41, False)
+    answered = ask(
+        "GET", f"{url}/search", params={"text": "line 3", "limit": 4, "after": answered["scanned_to"]}
+    ).json()
+    assert len(answered["lines"]) == 4 and not answered["done"]
     [hit] = ask("GET", f"{url}/search", params={"level": "error", "rank": 1}).json()["lines"]
     about = ask("GET", url, params={"around": hit["n"], "limit": 6}).json()
     assert [one["n"] for one in about["lines"]] == [38, 39, 40, 41]

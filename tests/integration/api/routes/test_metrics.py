@@ -13,17 +13,19 @@ def test_curves_come_in_columns_and_the_stream_goes_on_after_them(plane: Plane, 
     gang.state("starting")
     gang.state("running")
     gang.steps(1, 10)
-    gang.tell(("eval", {"step": 10, "loss": 0.5}))
-    told = ask("GET", f"{plane.url}/v1/jobs/{job}/curves", params={"names": "loss, grad_norm,loss_scale,mfu"}).json()
-    assert (told["width"], told["starts"], told["last_step"]) == (1, list(range(1, 11)), 10)
-    assert told["series"] == {
+    gang.emit(("eval", {"step": 10, "loss": 0.5}))
+    answered = ask(
+        "GET", f"{plane.url}/v1/jobs/{job}/curves", params={"names": "loss, grad_norm,loss_scale,mfu"}
+    ).json()
+    assert (answered["width"], answered["starts"], answered["last_step"]) == (1, list(range(1, 11)), 10)
+    assert answered["series"] == {
         "loss": {"mean": [float(f"{5 / n:.6g}") for n in range(1, 11)], "low": None, "high": None, "last": 0.5},
         "grad_norm": {"mean": [1.0] * 10, "low": None, "high": None, "last": 1.0},
     }
-    assert [(one["step"], one["loss"]) for one in told["evals"]] == [(10, 0.5)]
+    assert [(one["step"], one["loss"]) for one in answered["evals"]] == [(10, 0.5)]
     gang.steps(11, 12)
     gang.state("succeeded")
-    following = [event.data["step"] for event in client.events(job, told["cursor"]) if event.kind == "step"]
+    following = [event.data["step"] for event in client.events(job, answered["cursor"]) if event.kind == "step"]
     assert following == [11, 12]
     part = ask("GET", f"{plane.url}/v1/jobs/{job}/curves", params={"from": 3, "to": 6, "buckets": 2}).json()
     assert (part["width"], part["starts"], part["series"]["loss"]["high"]) == (4, [1, 5], [5.0, 1.0])
@@ -35,7 +37,7 @@ async def test_curves_of_unknown_names_are_refused(api: httpx2.AsyncClient) -> N
         answer = await api.get(f"/v1/jobs/{job}/curves", params={"names": names})
         [error] = problem(answer, 422, "invalid_request")["errors"]
         assert error["field"] == "names" and "grad_norm" in error["remedy"]
-    problem(await api.get("/v1/jobs/nobody/curves"), 404, "job_not_found")
+    problem(await api.get("/v1/jobs/absent/curves"), 404, "job_not_found")
     for params in ({"from": 0}, {"buckets": 801}, {"to": 2**53}):
         problem(await api.get(f"/v1/jobs/{job}/curves", params=params), 422, "invalid_request")
     assert (await api.get(f"/v1/jobs/{job}/curves")).json()["starts"] == []

@@ -37,8 +37,8 @@ def test_a_node_is_cordoned_and_uncordoned(client: Client) -> None:
     assert client.uncordon("n1").in_use
     assert client.uncordon("n1").cordon is None
     assert cordoned.cluster == "default"
-    (told,) = client.cordons()
-    assert (told.node, told.ended_by) == ("n1", "local")
+    (reported,) = client.cordons()
+    assert (reported.node, reported.ended_by) == ("n1", "local")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_command_line(client: Client, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out)[0]["in_use"] is True
     assert run(["nodes", "--history"]) == 0
     assert "lifted" in capsys.readouterr().out
-    assert run(["nodes", "--uncordon", "nobody"]) == 1
+    assert run(["nodes", "--uncordon", "absent"]) == 1
     assert "shardyard nodes" in capsys.readouterr().err
     assert run(["nodes", "--hours", "2"]) == 1
     assert "--cordon" in capsys.readouterr().err

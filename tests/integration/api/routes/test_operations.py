@@ -27,11 +27,11 @@ from ..conftest import SPEC, Gang, Plane, ask, problem
 
 @pytest.fixture
 def job(plane: Plane, client: Client, tmp_path: Path) -> str:
-    """A job that has told of a checkpoint."""
+    """A job that has reported a checkpoint."""
     made = client.submit(SPEC).id
     gang = Gang(plane, made)
     gang.state("running")
-    gang.tell(("checkpoint", save_checkpoint(tmp_path / made, 10)))
+    gang.emit(("checkpoint", save_checkpoint(tmp_path / made, 10)))
     return made
 
 
@@ -60,7 +60,7 @@ def test_an_operation_is_asked_for_once_and_read_until_it_ends(job: str, plane: 
 @pytest.mark.parametrize(
     ("method", "path", "status", "code", "field"),
     [
-        ("POST", "/nobody/checkpoints/1/verify", 404, "job_not_found", None),
+        ("POST", "/absent/checkpoints/1/verify", 404, "job_not_found", None),
         ("POST", "/{job}/checkpoints/1/verify", 404, "checkpoint_not_found", "n"),
         ("POST", "/{job}/checkpoints/99/export", 404, "checkpoint_not_found", "n"),
         ("POST", "/{job}/checkpoints/0/export", 422, "invalid_request", "n"),
@@ -79,12 +79,12 @@ def test_refusals(job: str, plane: Plane, method: str, path: str, status: int, c
 
 @pytest.fixture
 def shelf(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
-    """A job that has told of four checkpoints, and their folder: of a model, whole, damaged and removed."""
+    """A job that has reported four checkpoints, and their folder: of a model, whole, damaged and removed."""
     made = client.submit(SPEC).id
     folder = tmp_path / made
     gang = Gang(plane, made)
     gang.state("running")
-    gang.tell(
+    gang.emit(
         ("checkpoint", save_model_checkpoint(folder, 10)),
         *(("checkpoint", save_checkpoint(folder, step)) for step in (20, 30, 40)),
     )
@@ -153,20 +153,20 @@ def test_the_command_line_has_the_cluster_verify_and_export(
     ]
     assert FILE in items[1]["message"]
     assert run(["export", f"{job}@10", "--on-cluster", "--dtype", "bf16"]) == 0
-    told = capsys.readouterr().out
-    assert str(folder / "export-00000010-bf16") in told and "KiB of bf16 in 1 file" in told
+    printed = capsys.readouterr().out
+    assert str(folder / "export-00000010-bf16") in printed and "KiB of bf16 in 1 file" in printed
     assert run(["export", f"{job}@10", str(tmp_path / "by-step")]) == 0
     assert (
         str(checkpoint_path(folder, 10)) in capsys.readouterr().out and (tmp_path / "by-step" / "config.json").is_file()
     )
-    for refused, told in (
+    for refused, expected in (
         (["export", f"{job}@11", str(tmp_path / "out")], "no checkpoint of step 11"),
         (["export", f"{job}@40", str(tmp_path / "out")], "--on-cluster"),
-        (["export", "nobody", str(tmp_path / "out")], "There is no folder nobody, and it cannot be read as a job"),
+        (["export", "absent", str(tmp_path / "out")], "There is no folder absent, and it cannot be read as a job"),
         (["export", f"{job}@40", "--on-cluster"], "was removed"),
         (["export", f"{job}@11", "--on-cluster"], "no checkpoint of step 11"),
         (["export", f"{job}@10", str(tmp_path / "out"), "--on-cluster"], "Leave out OUT"),
         (["export", str(checkpoint_path(folder, 10))], "--on-cluster"),
     ):
         assert run(refused) == 1
-        assert told in capsys.readouterr().err, refused
+        assert expected in capsys.readouterr().err, refused

@@ -10,16 +10,16 @@ from ..conftest import problem
 from .test_submit import REFUSED, stored, train
 
 
-async def test_a_preview_tells_what_would_run_and_stores_nothing(api: httpx2.AsyncClient) -> None:
+async def test_a_preview_shows_what_would_run_and_stores_nothing(api: httpx2.AsyncClient) -> None:
     answer = await api.post("/v1/jobs/preview", json=train(layout={"data": {"min": 1, "max": 4}}))
     assert answer.status_code == 200
-    told = answer.json()
-    assert (told["world_size"], told["global_batch"], told["data"], told["microbatches"], told["micro_batch"]) == (
+    plan = answer.json()
+    assert (plan["world_size"], plan["global_batch"], plan["data"], plan["microbatches"], plan["micro_batch"]) == (
         4, 8, 4, 1, 2,
     )  # fmt: skip
-    assert (told["tokens_per_step"], told["tokens"]) == (512, 10_240)
-    assert told["parameters"] == 4 * (2 * 128 * 128 + 2 * 128 * 64 + 3 * 128 * 352 + 2 * 128) + 2 * 256 * 128 + 128
-    assert [form["data"] for form in told["forms"]] == [4, 2, 1]
+    assert (plan["tokens_per_step"], plan["tokens"]) == (512, 10_240)
+    assert plan["parameters"] == 4 * (2 * 128 * 128 + 2 * 128 * 64 + 3 * 128 * 352 + 2 * 128) + 2 * 256 * 128 + 128
+    assert [form["data"] for form in plan["forms"]] == [4, 2, 1]
     assert await stored(api) == []
 
 

@@ -18,7 +18,7 @@ async def _postpone(plane: Plane, job: str) -> None:
         await jobs.set_columns(tx, job, {"retry_at": time.time() + 3600})
 
 
-def test_a_lost_job_tells_what_it_has_used_and_when_it_is_tried_again(
+def test_a_lost_job_shows_what_it_has_used_and_when_it_is_tried_again(
     plane: Plane, client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SHARDYARD_URL", plane.url)

@@ -9,24 +9,24 @@ from ..conftest import SPEC, TOKEN, Gang, Plane, problem
 from ..http.test_authentication import OTHER
 
 
-async def test_a_browser_signs_in_and_out(nobody: httpx2.AsyncClient) -> None:
+async def test_a_browser_signs_in_and_out(anonymous: httpx2.AsyncClient) -> None:
     for wrong in ({"token": OTHER}, {"code": "nonsense"}, {}):
-        refused = await nobody.post("/v1/session", json=wrong)
+        refused = await anonymous.post("/v1/session", json=wrong)
         problem(refused, 401, "unauthenticated")
         assert "set-cookie" not in refused.headers
-    signed_in = await nobody.post("/v1/session", json={"token": TOKEN})
+    signed_in = await anonymous.post("/v1/session", json={"token": TOKEN})
     [cookie] = signed_in.headers.get_list("set-cookie")
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; ")) and "Secure" not in cookie
     assert TOKEN not in cookie
-    assert (await nobody.get("/v1/jobs")).status_code == 200
-    signed_out = await nobody.delete("/v1/session")
+    assert (await anonymous.get("/v1/jobs")).status_code == 200
+    signed_out = await anonymous.delete("/v1/session")
     assert "Max-Age=0" in signed_out.headers["set-cookie"]
-    problem(await nobody.get("/v1/jobs"), 401, "unauthenticated")
+    problem(await anonymous.get("/v1/jobs"), 401, "unauthenticated")
 
 
-async def test_the_cookie_of_a_page_over_https_stays_there(nobody: httpx2.AsyncClient) -> None:
+async def test_the_cookie_of_a_page_over_https_stays_there(anonymous: httpx2.AsyncClient) -> None:
     page = {"Origin": "https://127.0.0.1", "Sec-Fetch-Site": "same-origin"}  # what ends TLS speaks plain http with us
-    answer = await nobody.post("/v1/session", json={"token": TOKEN}, headers=page)
+    answer = await anonymous.post("/v1/session", json={"token": TOKEN}, headers=page)
     assert "Secure" in answer.headers["set-cookie"].split("; ")
 
 
@@ -42,9 +42,9 @@ async def test_the_cookie_of_a_page_over_https_stays_there(nobody: httpx2.AsyncC
     ],
 )
 async def test_what_cannot_be_a_sign_in(
-    nobody: httpx2.AsyncClient, body: str, kind: str, status: int, code: str
+    anonymous: httpx2.AsyncClient, body: str, kind: str, status: int, code: str
 ) -> None:
-    answer = await nobody.post("/v1/session", content=body, headers={"Content-Type": kind})
+    answer = await anonymous.post("/v1/session", content=body, headers={"Content-Type": kind})
     problem(answer, status, code)
     assert TOKEN not in answer.text
 

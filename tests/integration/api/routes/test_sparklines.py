@@ -18,7 +18,7 @@ def test_outlines_of_many_jobs_are_one_answer(plane: Plane, client: Client) -> N
     long, short = ids
     silent = client.submit({**SPEC, "name": "silent"}).id
     answer = ask(
-        "GET", f"{plane.url}/v1/sparklines", params={"job": [long, silent, short, "job-nobody", "a\0b"]}
+        "GET", f"{plane.url}/v1/sparklines", params={"job": [long, silent, short, "job-absent", "a\0b"]}
     ).json()
     assert [item["job"] for item in answer["items"]] == [long, short]
     first, second = answer["items"]

@@ -1,4 +1,4 @@
-"""Traces over HTTP and from Python: asked for, told by a gang, summed up, drawn within a bound, downloaded."""
+"""Traces over HTTP and from Python: asked for, reported by a gang, summed up, drawn within a bound, downloaded."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ def running(plane: Plane, client: Client) -> tuple[str, Gang]:
     return job, gang
 
 
-def test_a_trace_is_asked_for_once_by_its_key_and_told_once(running: tuple[str, Gang], client: Client) -> None:
+def test_a_trace_is_asked_for_once_by_its_key_and_reported_once(running: tuple[str, Gang], client: Client) -> None:
     job, gang = running
     asked = client.trace(job, idempotency_key="mine")
     assert (asked.job, asked.steps, asked.state, asked.actor, asked.parts_wanted) == (job, 3, "open", "local", 6)
@@ -31,13 +31,13 @@ def test_a_trace_is_asked_for_once_by_its_key_and_told_once(running: tuple[str, 
         with pytest.raises(ApiError) as refused:
             client.trace(job, **wrong)
         assert refused.value.code == code and refused.value.errors[0].field and refused.value.errors[0].remedy
-    gang.tell(*trace_events(asked.id))
+    gang.emit(*trace_events(asked.id))
     [done] = client.job(job).traces().items
     assert (done.id, done.state, done.parts, done.first_step, done.last_step) == (asked.id, "done", 6, 5, 7)
     second = client.job(job).trace(steps=1)
     gang.state("succeeded")
-    told = [event.data for event in client.events(job) if event.kind in ("trace", "trace_finished")]
-    assert [(data["id"], data["done"]) for data in told] == [(asked.id, True), (second.id, False)]
+    reported = [event.data for event in client.events(job) if event.kind in ("trace", "trace_finished")]
+    assert [(data["id"], data["done"]) for data in reported] == [(asked.id, True), (second.id, False)]
     assert [one.state for one in client.traces(job, limit=1).items] == ["failed"]
     assert [one.id for one in client.traces(job, before=client.traces(job, limit=1).next).items] == [asked.id]
     with pytest.raises(ApiError) as refused:
@@ -48,7 +48,7 @@ def test_a_trace_is_asked_for_once_by_its_key_and_told_once(running: tuple[str, 
 async def test_both_clients_read_a_trace(running: tuple[str, Gang], plane: Plane, client: Client) -> None:
     job, gang = running
     trace = client.trace(job).id
-    gang.tell(*trace_events(trace, slower_ms=0))
+    gang.emit(*trace_events(trace, slower_ms=0))
     found = client.trace_summary(job, trace)
     assert [step.step for step in found.steps] == [5, 6, 7] and found.bubble_simulated == 0.2
     assert client.job(job).trace_summary(trace, step=6).step == 6
@@ -63,16 +63,16 @@ async def test_both_clients_read_a_trace(running: tuple[str, Gang], plane: Plane
         assert await other.perfetto(job, trace) == packed
         assert [one.id for one in (await other.traces(job)).items] == [trace]
         with pytest.raises(ApiError) as refused:
-            await other.perfetto(job, "trace-nobody")
+            await other.perfetto(job, "trace-absent")
     assert refused.value.code == "trace_not_found"
 
 
 def test_no_answer_is_large(running: tuple[str, Gang], plane: Plane, client: Client) -> None:
-    """Of 64 ranks with 4000 spans each, which is what a gang tells at most."""
+    """Of 64 ranks with 4000 spans each, which is what a gang reports at most."""
     job, gang = running
     trace = client.trace(job, steps=20).id
-    gang.tell(*(("trace", crowded_trace_part(trace, rank, 5)) for rank in range(64)))
-    gang.tell(*(("trace", trace_part(trace, rank, step)) for rank in range(64) for step in range(6, 25)))
+    gang.emit(*(("trace", crowded_trace_part(trace, rank, 5)) for rank in range(64)))
+    gang.emit(*(("trace", trace_part(trace, rank, step)) for rank in range(64) for step in range(6, 25)))
     base = f"{plane.url}/v1/jobs/{job}/traces/{trace}"
     answers = [ask("GET", base + path, timeout=PATIENCE_S) for path in ("", "?step=5", "/spans", "/spans?step=24")]
     assert [answer.status_code for answer in answers] == [200] * 4
@@ -85,11 +85,11 @@ def test_no_answer_is_large(running: tuple[str, Gang], plane: Plane, client: Cli
 @pytest.mark.parametrize(
     ("method", "path", "status", "code", "field"),
     [
-        ("POST", "/nobody/trace", 404, "job_not_found", None),
+        ("POST", "/absent/trace", 404, "job_not_found", None),
         ("POST", "/{job}/trace?steps=0", 422, "invalid_request", "steps"),
         ("POST", "/{job}/trace?steps=21", 422, "invalid_request", "steps"),
         ("POST", "/{job}/trace?steps=many", 422, "invalid_request", "steps"),
-        ("GET", "/nobody/traces", 404, "job_not_found", None),
+        ("GET", "/absent/traces", 404, "job_not_found", None),
         ("GET", "/{job}/traces?before=nonsense", 400, "invalid_cursor", "before"),
         ("GET", "/{job}/traces?limit=0", 422, "invalid_request", "limit"),
         ("GET", "/{job}/traces/trace-1", 404, "trace_not_found", "trace"),
@@ -108,7 +108,7 @@ def test_refusals(
     assert error["field"] == field and error["message"] and error["remedy"]
 
 
-def test_a_trace_that_has_told_nothing_yet_is_empty(running: tuple[str, Gang], client: Client) -> None:
+def test_a_trace_that_has_reported_nothing_yet_is_empty(running: tuple[str, Gang], client: Client) -> None:
     job, _ = running
     trace = client.trace(job).id
     found: Any = client.trace_summary(job, trace)

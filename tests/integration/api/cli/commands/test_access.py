@@ -18,8 +18,8 @@ def test_a_command_without_the_token_says_what_to_do(
 ) -> None:
     monkeypatch.delenv("SHARDYARD_TOKEN")
     assert run(["list", "--url", plane.url]) == 1
-    told = capsys.readouterr().err
-    assert "access token" in told and "shardyard token" in told and "SHARDYARD_TOKEN" in told
+    printed = capsys.readouterr().err
+    assert "access token" in printed and "shardyard token" in printed and "SHARDYARD_TOKEN" in printed
 
 
 def test_open_prints_a_link_that_signs_in(

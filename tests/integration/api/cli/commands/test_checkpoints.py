@@ -26,22 +26,22 @@ def trained(plane: Plane, client: Client, name: str, steps: int, **layout: int) 
     return job.id
 
 
-def test_compare_tells_numbers_at_one_step_and_what_differs(
+def test_compare_shows_numbers_at_one_step_and_what_differs(
     plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, part = trained(plane, client, "whole", 20, data=2), trained(plane, client, "part", 10, tensor=2)
     assert run(["compare", "whole", part]) == 0
     lines = capsys.readouterr().out.splitlines()
 
-    def told(name: str) -> list[str]:
+    def column(name: str) -> list[str]:
         (line,) = (line for line in lines if line.startswith(f"{name} "))
         return line.removeprefix(name).split()
 
-    assert told("loss at step 10") == ["0.5000", "0.5000"]
-    assert told("last loss") == ["0.2500", "0.5000"]
-    assert told("validation loss") == ["0.5000"]
-    assert told("train.layout.tensor") == ["1", "2"]
-    assert told("train.layout.data") == ["2", "1"]
+    assert column("loss at step 10") == ["0.5000", "0.5000"]
+    assert column("last loss") == ["0.2500", "0.5000"]
+    assert column("validation loss") == ["0.5000"]
+    assert column("train.layout.tensor") == ["1", "2"]
+    assert column("train.layout.data") == ["2", "1"]
     assert run(["compare", "whole", part, "--at-step", "15", "--json"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert body["at_step"] == 15
@@ -60,21 +60,21 @@ def test_compare_of_equal_jobs_and_of_too_few(client: Client, capsys: pytest.Cap
 
 
 @pytest.fixture
-def told(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
-    """A job that told of three checkpoints, of which the first was removed and the second damaged; and their folder."""
+def saved(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
+    """A job that saved three checkpoints, of which the first was removed and the second damaged; and their folder."""
     job = client.submit(SPEC)
     gang = Gang(plane, job.id)
     root = tmp_path / "checkpoints" / job.id
-    gang.tell(*(("checkpoint", save_checkpoint(root, step)) for step in (10, 20, 30)))
+    gang.emit(*(("checkpoint", save_checkpoint(root, step)) for step in (10, 20, 30)))
     LocalFolder(str(root / "step-00000010")).remove_all()
     flip_checkpoint_bit(root, 20)
     return job.id, root
 
 
 def test_checkpoints_are_listed_newest_first(
-    told: tuple[str, Path], client: Client, capsys: pytest.CaptureFixture[str]
+    saved: tuple[str, Path], client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job, root = told
+    job, root = saved
     assert run(["checkpoints", job]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [(row[0], row[-2], row[-1]) for row in rows] == [
@@ -89,8 +89,8 @@ def test_checkpoints_are_listed_newest_first(
     assert [one.step for one in client.checkpoints(job, before=page.next).items] == [10]
 
 
-def test_verify_finds_the_damaged_one(told: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    job, _ = told
+def test_verify_finds_the_damaged_one(saved: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    job, _ = saved
     assert run(["checkpoints", job, "--verify"]) == 1
     captured = capsys.readouterr()
     assert [line.split()[-2] for line in captured.out.splitlines()[1:]] == ["whole", "damaged", "removed"]
@@ -106,7 +106,7 @@ def test_storage_that_cannot_be_seen_from_here_is_no_damage(
     job = client.submit(SPEC)
     elsewhere = {"step": 5}
     paths = [str(tmp_path / "nowhere" / "step-00000005"), "s3://bucket/x/step-00000005"]
-    Gang(plane, job.id).tell(*(("checkpoint", {**elsewhere, "path": path}) for path in paths))
+    Gang(plane, job.id).emit(*(("checkpoint", {**elsewhere, "path": path}) for path in paths))
     for verify, verdict in ([], "present"), (["--verify"], "unseen"):
         assert run(["checkpoints", job.id, "--json", *verify]) == 0
         assert [item["verdict"] for item in json.loads(capsys.readouterr().out)["items"]] == [verdict, verdict]

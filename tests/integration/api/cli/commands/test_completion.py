@@ -1,4 +1,4 @@
-"""Completion as shells ask for it: commands, options and names of jobs; quick and silent where nobody answers."""
+"""Completion as shells ask for it: commands, options and names of jobs; quick and silent where no server answers."""
 
 import os
 import shutil
@@ -91,13 +91,13 @@ def test_without_a_server_nothing_is_completed_and_nothing_said(
 )
 def test_every_shell_has_a_script(shell: str, part: str, capsys: Any) -> None:
     assert run(["completion", shell]) == 0
-    told = capsys.readouterr().out
-    assert part in told
-    assert "_SHARDYARD_COMPLETE" in told
+    printed = capsys.readouterr().out
+    assert part in printed
+    assert "_SHARDYARD_COMPLETE" in printed
 
 
 def test_other_shells_are_refused_with_those_that_there_are(capsys: Any) -> None:
     assert run(["completion", "csh"]) == 1
-    told = capsys.readouterr().err
-    assert "zsh" in told
-    assert "shardyard completion --help" in told
+    printed = capsys.readouterr().err
+    assert "zsh" in printed
+    assert "shardyard completion --help" in printed

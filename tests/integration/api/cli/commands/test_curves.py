@@ -23,18 +23,18 @@ def job(plane: Plane, client: Client) -> str:
     gang = Gang(plane, found)
     gang.state("running")
     steps = [("step", {**step(number), "loss": 9.0 if number == 60 else 5.0 / number}) for number in range(1, 101)]
-    gang.tell(*steps, ("eval", {"step": 100, "loss": 0.5, "unigram_loss": 3.0}))
+    gang.emit(*steps, ("eval", {"step": 100, "loss": 0.5, "unigram_loss": 3.0}))
     return found
 
 
 def test_in_a_pipe_it_is_columns(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["curves", job, "--names", "loss, lr,loss_scale", "--from", "57", "--buckets", "12"]) == 0
-    told = capsys.readouterr()
-    head, *rows = [line.split("\t") for line in told.out.splitlines()]
+    printed = capsys.readouterr()
+    head, *rows = [line.split("\t") for line in printed.out.splitlines()]
     assert head == ["step", "loss", "loss_low", "loss_high", "lr", "lr_low", "lr_high"]
     assert [row[0] for row in rows] == [str(first) for first in range(57, 101, 4)]
     assert rows[0][3] == "9.0" and float(rows[0][2]) == pytest.approx(5 / 59, abs=1e-5)
-    assert "loss_scale" in told.err and "\x1b" not in told.out
+    assert "loss_scale" in printed.err and "\x1b" not in printed.out
     assert run(["curves", job, "--from", "3", "--to", "4"]) == 0
     assert capsys.readouterr().out == "step\tloss\n3\t1.66667\n4\t1.25\n"
     assert run(["curves", job, "--json", "--buckets", "2"]) == 0
@@ -45,18 +45,18 @@ def test_in_a_pipe_it_is_columns(job: str, capsys: pytest.CaptureFixture[str]) -
 def test_before_the_first_step_and_what_there_is_not(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     job = client.submit(SPEC).id
     assert run(["curves", job]) == 0
-    told = capsys.readouterr()
-    assert (told.out, told.err.splitlines()[-1]) == (
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.splitlines()[-1]) == (
         "step\n",
         f"No step yet. See how far it is with: shardyard show {job}",
     )
     assert run(["curves", job, "--names", "lost"]) == 1
-    told = capsys.readouterr()
-    assert told.out == "" and "'lost'" in told.err and "grad_norm" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == "" and "'lost'" in printed.err and "grad_norm" in printed.err
     assert run(["curves", "--help"]) == 0
     helped = capsys.readouterr().out
     assert [name for name in SERIES if name not in helped] == []
-    assert run(["curves", "nobody"]) == 1
+    assert run(["curves", "absent"]) == 1
     assert "shardyard list" in capsys.readouterr().err.splitlines()[-1]
 
 

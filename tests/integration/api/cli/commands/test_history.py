@@ -23,32 +23,32 @@ def job(plane: Plane, client: Client) -> str:
     found = client.submit(SPEC).id
     gang = Gang(plane, found)
     gang.state("starting")
-    gang.tell(("plan", {"parameters": 1_234_567, "train_tokens": 9000, "validation_tokens": 900}))
+    gang.emit(("plan", {"parameters": 1_234_567, "train_tokens": 9000, "validation_tokens": 900}))
     gang.state("running")
     gang.steps(1, 3)
-    gang.tell(("incident", {"cause": "rank_lost", "rank": 1, "message": "killed", "step": 3}))
+    gang.emit(("incident", {"cause": "rank_lost", "rank": 1, "message": "killed", "step": 3}))
     gang.state("recovering", "rank_lost")
-    gang.tell(("repair", {"cause": "rank_lost", "rank": 1, "generation": 2, "restored": 3, "step": 4, "seconds": 0.5}))
+    gang.emit(("repair", {"cause": "rank_lost", "rank": 1, "generation": 2, "restored": 3, "step": 4, "seconds": 0.5}))
     gang.state("running")
-    gang.tell(("incident", {"cause": "loss_spike", "message": "a leap", "step": 5}))
+    gang.emit(("incident", {"cause": "loss_spike", "message": "a leap", "step": 5}))
     return found
 
 
-def test_a_timeline_tells_all_in_order(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_timeline_shows_all_in_order(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["timeline", job]) == 0
-    told = capsys.readouterr()
-    head, *rows = [line.split() for line in told.out.splitlines()]
+    printed = capsys.readouterr()
+    head, *rows = [line.split() for line in printed.out.splitlines()]
     assert head == ["WHEN", "WHAT", "LASTED", "ATTEMPT", "GENERATION", "STEP", "ABOUT"]
     happened = [row[2] for row in rows]
     assert happened == [
         *("queued", "placing", "starting", "running", "incident", "recovering", "repair", "running", "incident"),
     ]
     assert rows[4][-4:] == ["3", "rank_lost,", "rank", "1"]
-    assert told.err.splitlines()[-1] == f"See what went wrong with: shardyard incidents {job} --newest"
+    assert printed.err.splitlines()[-1] == f"See what went wrong with: shardyard incidents {job} --newest"
     assert run(["timeline", job, "--json"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert (len(body["spans"]), [mark["kind"] for mark in body["marks"]]) == (6, ["incident", "repair", "incident"])
-    assert run(["timeline", "nobody"]) == 1
+    assert run(["timeline", "absent"]) == 1
     assert "shardyard list" in capsys.readouterr().err
 
 
@@ -70,22 +70,22 @@ def test_incidents_newest_first(job: str, client: Client, capsys: pytest.Capture
     assert capsys.readouterr().err.splitlines()[-1].endswith("shardyard incidents --help")
 
 
-def test_show_tells_the_plan_and_its_states(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_gives_the_plan_and_its_states(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", job]) == 0
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     for expected in ("1,234,567", "9,000 tokens, 900 for validation", "recovering · rank_lost"):
-        assert expected in told.out
-    assert told.err.splitlines()[-1] == f"See the whole timeline with: shardyard timeline {job}"
+        assert expected in printed.out
+    assert printed.err.splitlines()[-1] == f"See the whole timeline with: shardyard timeline {job}"
 
 
-def test_a_dry_run_tells_what_would_run_and_stores_nothing(
+def test_a_dry_run_shows_what_would_run_and_stores_nothing(
     client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(SPEC))
     assert run(["submit", str(path), "--dry-run"]) == 0
-    told = capsys.readouterr()
-    assert "data 2  (2 ranks)" in told.out and f"shardyard submit {path}" in told.err
+    printed = capsys.readouterr()
+    assert "data 2  (2 ranks)" in printed.out and f"shardyard submit {path}" in printed.err
     assert run(["submit", str(path), "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["world_size"] == 2
     assert client.jobs().items == []

@@ -25,24 +25,24 @@ def job(plane: Plane, client: Client) -> str:
 
 def test_lines_are_found_by_text_level_and_rank(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["logs", job, "--search", "bad LUCK"]) == 0
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [f"{n}: [rank 0] ERROR: bad luck {n}" for n in (10, 20, 30)]
-    assert told.err.splitlines() == [f"See what stands around one with: shardyard logs {job} --around 30"]
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [f"{n}: [rank 0] ERROR: bad luck {n}" for n in (10, 20, 30)]
+    assert printed.err.splitlines() == [f"See what stands around one with: shardyard logs {job} --around 30"]
     assert run(["logs", job, "--level", "warning", "--rank", "1"]) == 0
     assert capsys.readouterr().out == "35: Warning: 5\n"
     assert run(["logs", job, "--level", "error", "--json"]) == 0
     assert [json.loads(line)["n"] for line in capsys.readouterr().out.splitlines()] == [10, 20, 30]
-    assert run(["logs", job, "--search", "nobody", "--since", "1h"]) == 0
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("", "No line was found.\n")
+    assert run(["logs", job, "--search", "absent", "--since", "1h"]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "No line was found.\n")
     assert run(["logs", job, "--until", "2026-01-01"]) == 0
     assert capsys.readouterr().out == ""
 
 
 def test_a_search_says_how_it_goes_on(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["logs", job, "--search", "bad luck", "--rank", "0", "--limit", "2"]) == 0
-    told = capsys.readouterr()
-    more = told.err.splitlines()[-1]
+    printed = capsys.readouterr()
+    more = printed.err.splitlines()[-1]
     assert more == f"More with: shardyard logs {job} --search 'bad luck' --rank 0 --after 20"
     assert run(["logs", job, "--search", "bad luck", "--rank", "0", "--after", "20"]) == 0
     assert capsys.readouterr().out == "30: ERROR: bad luck 30\n"
@@ -54,9 +54,9 @@ def test_a_search_rests_after_a_bound(
     monkeypatch.setattr(command, "_PAGES", 1)
     monkeypatch.setattr(command, "_PAGE", 1)
     assert run(["logs", job, "--level", "error"]) == 0
-    told = capsys.readouterr()
-    assert told.out == "10: [rank 0] ERROR: bad luck 10\n"
-    assert told.err.splitlines()[-1] == f"More with: shardyard logs {job} --level error --after 10"
+    printed = capsys.readouterr()
+    assert printed.out == "10: [rank 0] ERROR: bad luck 10\n"
+    assert printed.err.splitlines()[-1] == f"More with: shardyard logs {job} --level error --after 10"
 
 
 def test_what_stands_around_a_line(job: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +73,7 @@ def test_what_stands_around_a_line(job: str, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["--search", "a", "--follow"], "--follow and a search exclude each other"),
         (["--level", "error", "--around", "3"], "--around and a search"),
@@ -84,11 +84,11 @@ def test_what_stands_around_a_line(job: str, capsys: pytest.CaptureFixture[str])
     ],
 )
 def test_what_does_not_go_says_what_does(
-    job: str, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    job: str, arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["logs", job, *arguments]) == 1
     captured = capsys.readouterr()
-    assert told in " ".join(captured.err.split()) and "shardyard logs --help" in captured.err.splitlines()[-1]
+    assert expected in " ".join(captured.err.split()) and "shardyard logs --help" in captured.err.splitlines()[-1]
     assert captured.out == ""
 
 

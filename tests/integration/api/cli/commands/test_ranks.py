@@ -23,24 +23,24 @@ def job(plane: Plane, client: Client) -> tuple[str, Gang]:
     return found, gang
 
 
-def test_ranks_are_told_by_their_place_and_the_slow_one_is_named(
+def test_ranks_are_listed_by_their_place_and_the_slow_one_is_named(
     job: tuple[str, Gang], client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, gang = job
     assert run(["ranks", found]) == 0
-    told = capsys.readouterr()
-    assert told.out == "" and f"shardyard show {found}" in told.err
-    gang.tell(("rank_metrics", rank_metrics_of(8, 10)), *slow_rank_events(8, 20, slow=3))
+    printed = capsys.readouterr()
+    assert printed.out == "" and f"shardyard show {found}" in printed.err
+    gang.emit(("rank_metrics", rank_metrics_of(8, 10)), *slow_rank_events(8, 20, slow=3))
     assert run(["ranks", found]) == 0
-    told = capsys.readouterr()
-    head, *rows = [line.split() for line in told.out.splitlines()]
+    printed = capsys.readouterr()
+    head, *rows = [line.split() for line in printed.out.splitlines()]
     assert head == ["RANK", "DATA", "TENSOR", "STEP", "COMPUTE", "WAIT", "RESIDENT", "MEMORY", "NODE"]
     assert [row[:3] for row in rows] == [[str(rank), str(rank // 2), str(rank % 2)] for rank in range(8)]
     assert rows[3][3:] == ["200", "ms", "150", "ms", "0.0", "ms", "1.0", "GiB", "n", "slow"]
     assert [row[-1] == "slow" for row in rows] == [rank == 3 for rank in range(8)]
-    assert "step 20" in told.err and "100 ms" in told.err and "\x1b" not in told.out
+    assert "step 20" in printed.err and "100 ms" in printed.err and "\x1b" not in printed.out
     newest, earlier, *_, first = client.ranks(found).items
-    assert told.err.splitlines()[-1] == f"Earlier with: shardyard ranks {found} --before {newest.n}"
+    assert printed.err.splitlines()[-1] == f"Earlier with: shardyard ranks {found} --before {newest.n}"
     assert run(["ranks", found, "--slowest", "1"]) == 0
     assert [row.split()[0] for row in capsys.readouterr().out.splitlines()[1:]] == ["3"]
     assert run(["ranks", found, "--before", str(newest.n), "--json"]) == 0
@@ -52,7 +52,7 @@ def test_512_ranks_are_one_page(plane: Plane, client: Client, capsys: pytest.Cap
     found = client.submit(SPEC).id  # its own layout has two: the axes of so many are not known
     gang = Gang(plane, found)
     gang.state("running")
-    gang.tell(*slow_rank_events(512, 20, slow=300))
+    gang.emit(*slow_rank_events(512, 20, slow=300))
     assert run(["ranks", found, "--slowest", "2"]) == 0
     head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert (head[:2], len(rows), rows[0][0], rows[0][-1]) == (["RANK", "STEP"], 2, "300", "slow")
@@ -71,21 +71,21 @@ def test_resources_are_measured_beside_the_formula(
     job: tuple[str, Gang], client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, gang = job
-    gang.tell(("probe", PROBE))
+    gang.emit(("probe", PROBE))
     assert run(["resources", found]) == 0
-    told = capsys.readouterr()
-    lines = {tuple(line.split()[:2]): line for line in told.out.splitlines() if line}
+    printed = capsys.readouterr()
+    lines = {tuple(line.split()[:2]): line for line in printed.out.splitlines() if line}
     assert "2.9 MiB – 4.0 MiB" in next(line for line in lines.values() if line.startswith("parameters"))
     assert "12     2.4 KiB" in lines[("tensor", "all_reduce")]
     known = client.resources(found)
     for one in [*known.memory, *known.traffic]:
-        assert (one.formula or one.reason or "") in told.out
-    assert "measured at step 1" in told.err
+        assert (one.formula or one.reason or "") in printed.out
+    assert "measured at step 1" in printed.err
     assert run(["resources", found, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == known.model_dump(mode="json")
 
 
 def test_resources_before_the_first_probe(job: tuple[str, Gang], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["resources", job[0]]) == 0
-    told = capsys.readouterr()
-    assert "not measured yet" in told.err and told.err.splitlines()[-1].endswith(f"shardyard show {job[0]}")
+    printed = capsys.readouterr()
+    assert "not measured yet" in printed.err and printed.err.splitlines()[-1].endswith(f"shardyard show {job[0]}")

@@ -23,8 +23,8 @@ def test_watch_is_a_live_view(plane: Plane, client: Client, shown: Any) -> None:
     gang.steps(1, 10)
     with shown("watch", job.id) as terminal:
         terminal.shows("running", "10/20", "loss  █", "5.0000 → 0.5000", "5,120 tokens/s")
-        gang.tell(("probe", {"step": 11, "busy_s": [0.02, 0.08], "wait_s": [0.06, 0.0]}))
-        gang.tell(("incident", {"cause": "rank_lost", "rank": 1, "message": "killed", "step": 11}))
+        gang.emit(("probe", {"step": 11, "busy_s": [0.02, 0.08], "wait_s": [0.06, 0.0]}))
+        gang.emit(("incident", {"cause": "rank_lost", "rank": 1, "message": "killed", "step": 11}))
         gang.steps(11, 15)
         terminal.shows("15/20", "80 ms own", "last incident", "rank_lost killed", "slowest: rank 1")
         gang.steps(16, 20)
@@ -41,15 +41,15 @@ def test_watch_shows_progress_and_the_summary(plane: Plane, client: Client) -> N
             gang = Gang(plane, job.id)
             gang.state("running")
             gang.steps(1, 20)
-            gang.tell(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0, "tokens": 10}))
+            gang.emit(("eval", {"step": 20, "loss": 0.5, "unigram_loss": 3.0, "tokens": 10}))
             gang.succeed()
-            told, remarks = process.communicate(timeout=PATIENCE_S)
+            printed, remarks = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 0
     assert "step 20/20 · loss 0.2500 · 5,120 tokens/s" in remarks
     assert "validation at step 20: 0.5000 nats/token (unigram loss: 3.0000)" in remarks
-    assert "\x1b" not in told + remarks
+    assert "\x1b" not in printed + remarks
     expected = {
         "training loss        5.0000 → 0.2500 nats/token (mean of the last 2 steps)",
         "validation loss      0.5000 nats/token",
@@ -60,7 +60,7 @@ def test_watch_shows_progress_and_the_summary(plane: Plane, client: Client) -> N
         "checkpoint           /somewhere/step-00000020",
         "Hugging Face folder  /somewhere/export-00000020",
     }
-    assert expected <= {line.strip() for line in told.splitlines()}
+    assert expected <= {line.strip() for line in printed.splitlines()}
 
 
 def test_interrupting_watch_leaves_the_job(plane: Plane, client: Client) -> None:
@@ -82,12 +82,12 @@ def test_interrupting_run_cancels_the_job(plane: Plane, client: Client, spec: st
         try:
             until(lambda: plane.app.state.context.hub.watched == 1)
             process.send_signal(signal.SIGINT)
-            told, remarks = process.communicate(timeout=PATIENCE_S)
+            printed, remarks = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
     assert process.returncode == 103
     assert "Cancelling" in remarks
-    assert "cancelled" in told
+    assert "cancelled" in printed
     assert client.job("tiny").state == "cancelled"
 
 
@@ -111,9 +111,9 @@ def test_a_failed_job_says_why(plane: Plane, client: Client, spec: str, capsys: 
     message = 'rank 1: ValueError: [boom]\nTraceback (most recent call last):\n  File "x.py", line 1'
     Gang(plane, job.id).state("failed", "exception", message)
     assert run(["watch", job.id]) == 100
-    told = capsys.readouterr().err
-    assert message in told
-    assert f"shardyard logs {job.id}" in told
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert f"shardyard logs {job.id}" in printed
     assert run(["show", job.id]) == 0
     assert message in capsys.readouterr().err
 

@@ -20,16 +20,16 @@ pytestmark = pytest.mark.usefixtures("asks_the_plane")
 
 @pytest.fixture
 def shelf(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
-    """A job that has told of three checkpoints: of a model, of another step of it, and of one without a model."""
+    """A job that has reported three checkpoints: of a model, of another step of it, and of one without a model."""
     job = client.submit(SPEC).id
     gang = Gang(plane, job)
     gang.state("running")
-    told = [
+    saved = [
         save_model_checkpoint(tmp_path / job, 10),
         save_model_checkpoint(tmp_path / job, 20),
         save_checkpoint(tmp_path / job, 30),
     ]
-    gang.tell(*(("checkpoint", one) for one in told))
+    gang.emit(*(("checkpoint", one) for one in saved))
     return job, tmp_path / job
 
 
@@ -51,26 +51,26 @@ def test_a_checkpoint_and_its_export_write_the_same(
     ]
     assert len({one["text"] for one in said[:4]}) == 1 and said[4]["text"] != said[0]["text"]
     assert run(["sample", f"{job}@20", *how[:-1]]) == 0
-    told = capsys.readouterr()
-    assert told.out.startswith("def ") and "step-00000020 writes:" in told.err.replace("\n", "")
+    printed = capsys.readouterr()
+    assert printed.out.startswith("def ") and "step-00000020 writes:" in printed.err.replace("\n", "")
 
 
 def test_what_cannot_be_sampled_is_said(
     shelf: tuple[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job, _ = shelf
-    for arguments, told in (
+    for arguments, expected in (
         (["sample", job], "module of your own"),
         (["sample", f"{job}@11"], f"shardyard checkpoints {job}"),
-        (["sample", "nobody"], "shardyard list"),
+        (["sample", "absent"], "shardyard list"),
         (["sample", str(tmp_path / "nowhere")], "holds no complete checkpoint"),
         (["sample", f"{job}@10", "--tokenizer", str(tmp_path / "none.json")], "--tokenizer"),
         (["sample", f"{job}@10", "--temperature", "-1"], "shardyard sample --help"),
-        (["sample", "~nobody-here/x"], "no such user"),
+        (["sample", "~no-such-user/x"], "no such user"),
         (["sample", f"{job}@10", "--tokens", "0"], "shardyard sample --help"),
     ):
         assert run(arguments) == 1, arguments
-        assert told in capsys.readouterr().err, arguments
+        assert expected in capsys.readouterr().err, arguments
 
 
 def test_a_job_that_ended_well_says_what_to_do_next(

@@ -1,4 +1,4 @@
-"""`shardyard trace` against a served API and a gang that tells what was asked for."""
+"""`shardyard trace` against a served API and a gang that reports what was asked for."""
 
 import gzip
 import json
@@ -29,18 +29,18 @@ def running(plane: Plane, client: Client) -> tuple[str, Gang]:
     return job, gang
 
 
-def answering(client: Client, job: str, tell: Callable[[str], None]) -> threading.Thread:
-    """Tells of the next trace that is asked for."""
+def answering(client: Client, job: str, report: Callable[[str], None]) -> threading.Thread:
+    """Report the next trace that is asked for."""
 
-    def wait_and_tell() -> None:
+    def wait_and_report() -> None:
         with Client(client.url) as mine:
             known = len(mine.traces(job).items)
             asked.set()
             until(lambda: len(mine.traces(job).items) > known)
-            tell(mine.traces(job).items[0].id)
+            report(mine.traces(job).items[0].id)
 
     asked = threading.Event()
-    thread = threading.Thread(target=wait_and_tell, daemon=True)
+    thread = threading.Thread(target=wait_and_report, daemon=True)
     thread.start()
     assert asked.wait(PATIENCE_S)
     return thread
@@ -53,14 +53,14 @@ def test_it_waits_sums_up_and_writes_the_file(
 
     def slowed(trace: str) -> None:
         parts = [trace_part(trace, rank, step, slower_ms=50.0 * rank) for step in (5, 6, 7) for rank in (0, 1)]
-        gang.tell(*(("trace", one) for one in parts), trace_events(trace)[-1])
+        gang.emit(*(("trace", one) for one in parts), trace_events(trace)[-1])
 
     thread = answering(client, job, slowed)
     packed = tmp_path / "steps.json.gz"
     assert run(["trace", "tiny", "-o", str(packed)]) == 0
     thread.join(PATIENCE_S)
-    told = capsys.readouterr()
-    lines = told.out.splitlines()
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
     [trace] = [one.id for one in client.traces(job).items]
     assert lines[0] == f"{trace}  steps 5 to 7, means"
     assert lines[1].startswith("rank    0  ") and "█" in lines[1] and "ms own" in lines[1]
@@ -82,7 +82,7 @@ def test_it_waits_sums_up_and_writes_the_file(
     ]
     assert lines[4] == "bubble  20.5% measured, 20.0% ideal"
     assert lines[5] == "slowest rank  1, 50.0 ms more own work than the others' median"
-    assert "Tracing 3 steps" in told.err and f"Open {packed} at https://ui.perfetto.dev" in told.err
+    assert "Tracing 3 steps" in printed.err and f"Open {packed} at https://ui.perfetto.dev" in printed.err
     plain = tmp_path / "steps.json"
     assert run(["trace", job, "--show", trace, "-o", str(plain)]) == 0
     assert json.loads(plain.read_text()) == json.loads(gzip.decompress(packed.read_bytes()))
@@ -102,18 +102,18 @@ def test_a_trace_that_fails_says_why_and_is_an_error(
     thread = answering(
         client,
         job,
-        lambda trace: gang.tell(("trace_finished", {"id": trace, "done": False, "message": "repaired", "steps": None})),
+        lambda trace: gang.emit(("trace_finished", {"id": trace, "done": False, "message": "repaired", "steps": None})),
     )
     assert run(["trace", job, "--steps", "1"]) == 1
     thread.join(PATIENCE_S)
-    told = capsys.readouterr()
-    assert told.out == "" and "failed: repaired" in told.err and f"shardyard incidents {job}" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == "" and "failed: repaired" in printed.err and f"shardyard incidents {job}" in printed.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason", "remedy"),
     [
-        (["nobody"], "nobody", "shardyard list"),
+        (["absent"], "absent", "shardyard list"),
         (["tiny", "--show", "trace-1"], "no trace", "--list"),
         (["tiny", "--steps", "21"], "Error", "shardyard trace --help"),
     ],
@@ -122,14 +122,14 @@ def test_errors_end_with_the_next_thing_to_type(
     running: tuple[str, Gang], capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str, remedy: str
 ) -> None:
     assert run(["trace", *arguments]) == 1
-    told = capsys.readouterr().err
-    assert reason in told and remedy in told.splitlines()[-1]
+    printed = capsys.readouterr().err
+    assert reason in printed and remedy in printed.splitlines()[-1]
 
 
-def test_those_who_watch_the_job_are_told_of_it(running: tuple[str, Gang], client: Client) -> None:
+def test_those_who_watch_the_job_see_it(running: tuple[str, Gang], client: Client) -> None:
     job, gang = running
     done = client.trace(job).id
-    gang.tell(*trace_events(done))
+    gang.emit(*trace_events(done))
     failed = client.trace(job).id
     gang.state("succeeded")
     first, second = [remark(event) or "" for event in client.events(job) if event.kind == "trace_finished"]

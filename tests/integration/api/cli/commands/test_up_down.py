@@ -64,8 +64,8 @@ class _Healthy(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def somebody_else() -> Iterator[None]:
-    """Somebody else's control plane on the default port (or whatever listens there already)."""
+def another_plane() -> Iterator[None]:
+    """Another user's control plane on the default port (or whatever listens there already)."""
     try:
         server = ThreadingHTTPServer(("127.0.0.1", urlsplit(pidfile.DEFAULT_URL).port or 0), _Healthy)
     except OSError:
@@ -94,10 +94,10 @@ def ours(data: Path) -> set[int]:
     found = set()
     for process in psutil.process_iter():
         try:
-            told = " ".join([*process.cmdline(), *process.environ().values()])
+            described = " ".join([*process.cmdline(), *process.environ().values()])
         except psutil.Error:
             continue
-        if str(data) in told and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+        if str(data) in described and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
             found.add(process.pid)
     return found
 
@@ -129,7 +129,7 @@ def test_run_needs_no_control_plane_to_refuse_a_bad_spec(folder: Path) -> None:
 
 
 @pytest.mark.full
-def test_run_starts_what_it_needs_and_stops_it(folder: Path, somebody_else: None) -> None:
+def test_run_starts_what_it_needs_and_stops_it(folder: Path, another_plane: None) -> None:
     done = shardyard("run", "--json", str(folder.parent / "tiny.yaml"))
     job = json.loads(done.stdout)
     assert (job["state"], job["summary"]["steps"]) == ("succeeded", 5)

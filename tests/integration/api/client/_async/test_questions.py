@@ -120,7 +120,7 @@ async def settled(answer: Any) -> Any:
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 async def test_every_operation_can_be_asked_with_all_that_it_takes(
-    kind: type[Client | AsyncClient], told: tuple[str, str], plane: Plane
+    kind: type[Client | AsyncClient], recorded: tuple[str, str], plane: Plane
 ) -> None:
     document = plane.app.openapi()
     operations = {
@@ -144,7 +144,7 @@ async def test_every_operation_can_be_asked_with_all_that_it_takes(
         given: dict[str, set[str]] = defaultdict(set)
         for ask in asks:
             sent.clear()
-            assert await settled(ask(client, *told)) is not None
+            assert await settled(ask(client, *recorded)) is not None
             asked = sent[-1]  # a stream asks for the job's id before
             assert asked.method == method and path.fullmatch(asked.url.path), (name, asked)
             given["query"] |= set(asked.url.params)
@@ -155,8 +155,8 @@ async def test_every_operation_can_be_asked_with_all_that_it_takes(
     await settled(client.close())
 
 
-async def test_both_clients_read_what_was_told(told: tuple[str, str], plane: Plane, client: Client) -> None:
-    job = client.job(told[0])
+async def test_both_clients_read_what_was_reported(recorded: tuple[str, str], plane: Plane, client: Client) -> None:
+    job = client.job(recorded[0])
     curves = job.curves("loss,lr", buckets=4)
     assert (curves.width, curves.starts, curves.last_step) == (8, [1, 9, 17], 20)
     assert curves.series["loss"].high == [5.0, pytest.approx(5 / 9, abs=1e-5), pytest.approx(5 / 17, abs=1e-5)]
@@ -174,7 +174,7 @@ async def test_both_clients_read_what_was_told(told: tuple[str, str], plane: Pla
     assert [line.n for line in around.lines] == [1, 2, 3]
     preview = client.preview({**SPEC, "train": {**SPEC["train"], "layout": {"data": 4}}})
     assert preview.world_size == 4
-    [outline] = client.sparklines([job.id, "nobody"])
+    [outline] = client.sparklines([job.id, "absent"])
     assert outline.job == job.id and outline.high[0] == 5.0
     assert client.templates()[0].name == "quickstart" and client.server().fault_injection
     assert next(event for event in job.events(job.cursor, ranks=True)).kind == "rank_metrics"
@@ -188,15 +188,15 @@ async def test_both_clients_read_what_was_told(told: tuple[str, str], plane: Pla
         assert await other.sparklines([job.id]) == [outline]
 
 
-async def test_a_search_goes_on_from_page_to_page(told: tuple[str, str], plane: Plane, client: Client) -> None:
-    pages = list(client.search_pages(told[0], level="error", limit=1))
+async def test_a_search_goes_on_from_page_to_page(recorded: tuple[str, str], plane: Plane, client: Client) -> None:
+    pages = list(client.search_pages(recorded[0], level="error", limit=1))
     assert [[line.text for line in page.lines] for page in pages] == [["ERROR: out of cheese"], ["error: none here"]]
     assert [page.done for page in pages] == [False, True]
     async with AsyncClient(plane.url) as other:
-        assert [page async for page in other.search_pages(told[0], level="error", limit=1)] == pages
+        assert [page async for page in other.search_pages(recorded[0], level="error", limit=1)] == pages
 
 
-async def test_a_series_that_there_is_not(told: tuple[str, str], client: Client) -> None:
+async def test_a_series_that_there_is_not(recorded: tuple[str, str], client: Client) -> None:
     with pytest.raises(ApiError) as refused:
-        client.curves(told[0], "lost")
+        client.curves(recorded[0], "lost")
     assert refused.value.errors[0].field == "names" and "loss" in (refused.value.errors[0].remedy or "")

@@ -94,7 +94,7 @@ def test_an_impossible_url(url: str) -> None:
         Client(url)
 
 
-def test_somebody_elses_server_is_recognised(plane: Plane) -> None:
+def test_another_users_server_is_recognised(plane: Plane) -> None:
     with Client(plane.url) as client, pytest.raises(ApiError) as refusal:
         client._ask(Call("GET", "/jobs", dict))  # the dashboard's page
     assert refusal.value.code == "not_shardyard"
@@ -206,7 +206,7 @@ def test_metrics_keep_the_extremes(plane: Plane, client: Client) -> None:
     job = client.submit({**SPEC, "train": {**SPEC["train"], "steps": 400}})
     gang = Gang(plane, job.id)
     gang.steps(1, 200)
-    gang.tell(("step", {**step(201), "loss": 99.0}), ("eval", {"step": 201, "loss": 2.0, "unigram_loss": 3.0}))
+    gang.emit(("step", {**step(201), "loss": 99.0}), ("eval", {"step": 201, "loss": 2.0, "unigram_loss": 3.0}))
     gang.steps(202, 400)
     found = client.metrics(job.id, max_points=20)
     assert found.downsampled
@@ -258,8 +258,8 @@ def test_wait_and_story(plane: Plane, client: Client) -> None:
     assert ended.summary.unigram_loss == 3.0
     assert ended.progress is not None
     assert ended.progress.step == 20
-    told = [event.data["state"] for event in client.past_events(ended) if event.kind == "state"]
-    assert (told[0], told[-1]) == ("queued", "succeeded")
+    reported = [event.data["state"] for event in client.past_events(ended) if event.kind == "state"]
+    assert (reported[0], reported[-1]) == ("queued", "succeeded")
     assert {event.kind for event in client.past_events(ended)} == {"state", "summary"}
     with pytest.raises(ApiError) as refusal:
         client.cancel(job.id)
@@ -272,10 +272,10 @@ def test_nodes_and_readiness(plane: Plane, client: Client) -> None:
     assert client.readiness().status == "ready"
 
 
-def test_a_sender_that_goes_away_hurts_nobody(plane: Plane, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sender_that_goes_away_hurts_no_other(plane: Plane, client: Client, caplog: pytest.LogCaptureFixture) -> None:
     host, port = plane.url.removeprefix("http://").split(":")
-    told = {"Host": "127.0.0.1", **SIGNED, "Content-Type": "application/json", "Content-Length": "100"}
-    head = "POST /v1/jobs HTTP/1.1\r\n" + "".join(f"{name}: {text}\r\n" for name, text in told.items()) + "\r\n{"
+    headers = {"Host": "127.0.0.1", **SIGNED, "Content-Type": "application/json", "Content-Length": "100"}
+    head = "POST /v1/jobs HTTP/1.1\r\n" + "".join(f"{name}: {text}\r\n" for name, text in headers.items()) + "\r\n{"
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as sender:
         sender.sendall(head.encode())
         time.sleep(0.2)
