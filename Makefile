@@ -70,7 +70,7 @@ client: .venv/.installed-run $(UI)/node_modules/.installed ## The dashboard's ty
 	$(BIN)/python -m shardyard.api.cli.commands.openapi > build/openapi.json
 	$(NPM) run --silent client
 
-# The types are written anew first, so that an API which the pages do not fit any more fails here.
+# Generates the types first, so that an API that no longer fits the pages fails here.
 dashboard-check: client ## Types, lint and unit tests of the dashboard
 	$(NPM) run --silent check
 	$(NPM) run --silent test
@@ -122,7 +122,7 @@ bench: venv ## Time from submit to the first step, beside torchrun and Ray Train
 bench-engines: venv ## Tokens/s of our strategies beside DDP, FSDP2, torch's tensor parallelism and DeepSpeed
 	$(BIN)/python benchmarks/engines.py $(BENCH_ARGS)
 
-bench-trace: venv ## What a trace costs while it is recorded, and what tracing costs while nobody asks for it
+bench-trace: venv ## What a trace costs while it is recorded, and what tracing costs while no trace is requested
 	$(BIN)/python benchmarks/trace_cost.py $(BENCH_ARGS)
 
 bench-search: venv ## How long a list of jobs takes beside ten clients that search a log

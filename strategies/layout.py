@@ -33,7 +33,7 @@ class Refusal(ValueError):
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a layout must know of a model. `None` where a model of the user's own does not tell."""
+    """What a layout must know of a model. `None` where a user's own model does not say."""
 
     layers: int | None
     heads: int | None
