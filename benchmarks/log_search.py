@@ -107,7 +107,7 @@ def _line(n: int, dice: random.Random, words: list[str]) -> str:
 
 
 async def turn(name: str, url: str, searchers: int, seconds: float) -> Turn:
-    """Lists, one after the other, beside so many clients that search."""
+    """Lists, one after the other, beside this number of clients that search."""
     measured = Turn(name)
     # no limit on connections: a list must not wait for one behind the searches
     async with httpx2.AsyncClient(timeout=600, headers=SIGNED, limits=httpx2.Limits(max_connections=None)) as client:

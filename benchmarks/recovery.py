@@ -42,7 +42,7 @@ STEPS = 100_000
 #: So long blocks of steps with and without snapshots take turns, per round.
 TURNS_S = 120.0
 
-#: An incident is reported so long after it was noticed, at most; a generation's first step takes longer to come.
+#: Maximum seconds from noticing an incident to its report; a generation's first step takes longer to come.
 CLOCKS_S = 0.1
 
 #: Seconds from a fault to the next step, and how many steps were lost.

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from harness.control_plane import ControlPlane, running_control_plane, until  # noqa: E402
 
-#: So long after all pages got a first step before anything counts: those that came late have caught up then.
+#: Seconds after every page received a first step before anything counts: late pages have caught up by then.
 SETTLE_S = 3.0
 _TS = re.compile(rb'"ts": ?([0-9.]+)')
 
@@ -55,7 +55,7 @@ def spec() -> dict[str, Any]:
 
 
 async def turn(plane: ControlPlane, job: str, pages: int, seconds: float) -> Received:
-    """Open the pages, let them settle, and take what they get for so long."""
+    """Open the pages, let them settle, and record what they receive for this many seconds."""
     with plane.client() as client:
         url, since = urlsplit(client.url), client.job(job).progress
     received, counting = Received(pages), asyncio.Event()

@@ -41,7 +41,7 @@ def plane(nodes: Nodes) -> Iterator[ControlPlane]:
 
 
 def trains(client: Client, job: str, ranks: int, steps: int) -> int:
-    """Wait until it trains on so many ranks and has reported so many more steps; returns the last."""
+    """Wait until it trains on `ranks` ranks and has reported the given number of further steps; returns the last."""
     until(lambda: (now := client.job(job)).world_size == ranks and now.state == "running", PATIENCE_S, f"{ranks} ranks")
     before = client.job(job).progress
     since = 0 if before is None else before.step

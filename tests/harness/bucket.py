@@ -31,7 +31,7 @@ class Door:
 
     def __init__(self) -> None:
         self.server: int | None = None
-        self.loses = 0  # so many answers that say that something was done
+        self.loses = 0  # number of answers to drop that confirm an operation
         self._listening = socket.create_server((LOOPBACK, 0), backlog=128)
         self.port = self._listening.getsockname()[1]
         threading.Thread(target=self._open, daemon=True).start()

@@ -10,7 +10,7 @@ from .chaos_stage import ChaosStage
 from .control_plane import until
 from .patience import PATIENCE_S
 
-#: Between two faults a job gets on by so many steps, unless it ends.
+#: Steps that a job makes between two faults, unless it ends.
 STEPS_BETWEEN = 3
 
 

@@ -179,7 +179,7 @@ def endless(name: str, steps: int = 1_000_000, **train: Any) -> dict[str, Any]:
 
 
 def trained(client: Client, job: str, steps: int, attempt: int | None = None) -> None:
-    """Wait until the job has stored so many steps more than now, in this attempt where it is given. Fails when it ends before."""
+    """Wait until the job has stored this many further steps, in this attempt where it is given. Fails when it ends before."""
 
     def newest() -> int:
         found = client.job(job)

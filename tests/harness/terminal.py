@@ -76,7 +76,7 @@ class Terminal:
         yield
 
     def _read(self, wait_s: float) -> bool:
-        """Take what comes within so many seconds; whether anything came."""
+        """Read for at most this many seconds; returns whether anything came."""
         if not select.select([self._master], [], [], wait_s)[0]:
             return False
         try:

@@ -95,10 +95,10 @@ class InProcessCluster:
         self.tokenized: list[dict[str, Any]] = []
         self.unreadable: list[str] = []  # files of no corpus
         self.reachable = True
-        self.looks = 0  # so often a caller asked for the nodes
+        self.looks = 0  # number of requests for the nodes
         self.batch = 50  # the most new events that a pull gives
         self.repeats = False  # pull gives acknowledged events again, too
-        self.lost_replies = 0  # so many pulls happen, but their answers are lost
+        self.lost_replies = 0  # number of pulls whose answers are lost
         self.version = VERSION  # of the events that gangs send
         self.lost_orders = 0  # this many deliveries happen, but their answers are lost
         self._scripts: dict[str, asyncio.Task[None]] = {}

@@ -74,7 +74,7 @@ def test_it_ends_with_the_document(tmp_path: Path) -> None:
 
 
 def words(path: Path, count: int) -> Path:
-    """A tokenizer of so many words, the first of which is the end of a text."""
+    """A tokenizer of this number of words, the first of which is the end of a text."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     names = ["<|endoftext|>", *(f"w{n}" for n in range(1, count))]

@@ -39,7 +39,7 @@ async def reshards(store: Store, job: Job) -> list[dict[str, Any]]:
 
 
 def has_room_for(cluster: InProcessCluster, ranks: int) -> None:
-    """All of its devices but so many are taken by another user."""
+    """Another user takes all of its devices but this number."""
     node = cluster.machines[0]
     cluster.machines = [node.model_copy(update={"cpu_used": node.cpu - ranks / 4})]
 

@@ -56,7 +56,7 @@ class Struck:
         await self.follow(until=is_step(newest(self.events) + steps))
 
     async def repaired(self, times: int) -> None:
-        """Follow until it trains again after so many repairs."""
+        """Follow until it trains again after this number of repairs."""
         while states(self.events).count("running") <= times:
             await self.follow(until=is_running)
 

@@ -24,7 +24,7 @@ LAYOUTS: list[dict[str, Any]] = [
 LIMITS = Limits(factor=2.5, steps=10, seconds=3.0)
 EVEN = 20
 SLOW = 2
-#: It sleeps for so many times what a step takes on this machine.
+#: It sleeps for this multiple of a step's duration on this machine.
 TIMES = 5
 
 

@@ -35,7 +35,7 @@ def raylet(cluster: Cluster) -> int:
 
 
 async def counted(cluster: Cluster, idle: int) -> Workers:
-    """Ray's workers once so many idle."""
+    """Ray's workers, once this number is idle."""
     deadline = time.monotonic() + PATIENCE_S
     while (workers := count_workers(raylet(cluster))).idle < idle:
         assert time.monotonic() < deadline, workers
