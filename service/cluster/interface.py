@@ -8,33 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...workers.messages.fault_request import Fault
+from ...workers.messages.gang_spec import GangSpec
 from ...workers.messages.trace_request import Trace
-from ...workers.supervisor.policies.loss_spike import Bounds
-from ...workers.supervisor.policies.straggler import Limits
 from ...workers.tasks.checkpoint_task import Operation, Outcome
 from ..schemas.node import ClusterNode
 
 #: What users order of a running gang: a fault, or a trace of its next steps.
 UserOrder = Fault | Trace
-
-
-@dataclass(frozen=True)
-class GangOrder:
-    """One attempt: `world_size` ranks, each `tensor` neighbours of them on one node; `run` is a `workers.spec.Run`."""
-
-    name: str  # identity.gang_name
-    run: dict[str, Any]
-    world_size: int
-    tensor: int
-    device: str
-    submitted_at: float  # unix seconds of the job's creation
-    repairs: int = 0  # the number of times that the gang may be repaired in place
-    hang_s: float | None = None  # seconds without progress after which the gang counts as hanging; None: not checked
-    straggler: Limits | None = None  # when a rank counts as a straggler; None: not checked
-    loss_spike: Bounds | None = None  # when a loss counts as a spike; None: not checked
-    avoided: tuple[str, ...] = ()  # ids of nodes on which it must not be placed
-    elastic_grace_s: float | None = None  # seconds to wait for lost devices, if the job may continue with fewer
-    spares: int = 0  # hot spares, each on a device of its own, which replace ranks that die
 
 
 @dataclass(frozen=True)
@@ -53,7 +33,7 @@ class Cluster(Protocol):
 
     async def nodes(self) -> list[ClusterNode]: ...
 
-    async def start_gang(self, order: GangOrder) -> None:
+    async def start_gang(self, spec: GangSpec) -> None:
         """Returns before the gang trains. Harmless when the gang already exists, also when it has ended."""
 
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:

@@ -13,21 +13,23 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ...workers.forkserver.client import ForkError
 from ...workers.messages.fault_request import Fault
+from ...workers.messages.gang_spec import GangSpec
 from ...workers.supervisor.actor import Supervisor
 from ...workers.supervisor.journal import journal
-from ...workers.supervisor.ranks.placement_group import NAMESPACE, Order, rank_actors, remove_remains
+from ...workers.supervisor.ranks.placement_group import NAMESPACE, rank_actors, remove_remains
 from ...workers.tasks.checkpoint_task import Operation, Outcome, perform
 from ..errors import ClusterError, GangLost
 from ..policies.warm_workers import shortage_of
 from ..schemas.node import ClusterNode
 from ..settings import Settings
 from . import allocations, ray_private
-from .interface import GangOrder, Pull, UserOrder
+from .interface import Pull, UserOrder
 from .ray_head import Head, HeadError, Record, count_workers, lives
 
 T = TypeVar("T")
@@ -84,30 +86,14 @@ class Cluster:
         self._look_at_head()
         return await _in_thread(_nodes, ANSWER_S)
 
-    async def start_gang(self, order: GangOrder) -> None:
+    async def start_gang(self, spec: GangSpec) -> None:
         """Start the gang's supervisor, which starts the rest. Harmless when it exists."""
-        detailed = Order(
-            name=order.name,
-            run=order.run,
-            world_size=order.world_size,
-            tensor=order.tensor,
-            device=order.device,
-            submitted_at=order.submitted_at,
-            cpus_per_rank=1 / self.settings.cpu_ranks_per_core,
-            entry=self.entry,
-            repairs=order.repairs,
-            hang_s=order.hang_s,
-            straggler=order.straggler,
-            loss_spike=order.loss_spike,
-            avoided=order.avoided,
-            spares=order.spares,
-            elastic_grace_s=order.elastic_grace_s,
-        )
+        spec = replace(spec, cpus_per_rank=1 / self.settings.cpu_ranks_per_core, entry=self.entry)
         self._look_at_head()
         self._be_quiet(WARM_AFTER_START_S)
-        supervisor = await _in_thread(_make_supervisor, ANSWER_S, detailed)
-        self._supervisors[order.name] = supervisor
-        await self._ask(order.name, lambda gang: gang.begin.remote(), CONNECT_S)
+        supervisor = await _in_thread(_make_supervisor, ANSWER_S, spec)
+        self._supervisors[spec.name] = supervisor
+        await self._ask(spec.name, lambda gang: gang.begin.remote(), CONNECT_S)
 
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
         """Events after number `after`, which acknowledges those up to it. Waits for the first. Raises GangLost."""
@@ -326,18 +312,18 @@ def _leave() -> None:
     ray.shutdown()
 
 
-def _make_supervisor(order: Order) -> Any:
+def _make_supervisor(spec: GangSpec) -> Any:
     import ray
 
     options = {
-        "name": order.name,
+        "name": spec.name,
         "namespace": NAMESPACE,
         "lifetime": "detached",
         "get_if_exists": True,
         "num_cpus": 0,
         "max_restarts": -1,  # a restarted supervisor continues from its journal
     }
-    return ray.remote(Supervisor).options(**options).remote(order)
+    return ray.remote(Supervisor).options(**options).remote(spec.to_json())
 
 
 def _begin(operation: Operation, node: str | None) -> Any:

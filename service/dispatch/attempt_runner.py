@@ -15,13 +15,9 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import RowMapping
 
 from ...workers.messages.event import VERSION
-from ...workers.spec import Run, TrainSpec
-from ...workers.supervisor.policies.loss_spike import Bounds
-from ...workers.supervisor.policies.straggler import Limits
-from ..cluster.interface import Cluster, GangOrder, UserOrder
+from ..cluster.interface import Cluster, UserOrder
 from ..errors import ClusterError, DatabaseError, GangLost, LeaseLost, OtherVersion
 from ..ids import gang_name
-from ..jobs import elastic
 from ..jobs.transitions import Word
 from ..nodes import fleet
 from ..settings import Settings
@@ -30,6 +26,7 @@ from ..store import attempts, jobs, leases
 from ..store.engine import Store
 from ..store.leases import Lease
 from .event_ingest import Taken, take_in
+from .gang_spec import gang_spec
 from .retry import lose_attempt
 
 log = logging.getLogger(__name__)
@@ -131,8 +128,8 @@ class Attempt:
             await self._patiently(lambda: self.cluster.close_gang(gang_name(job["id"], attempt["number"] - 1)), _TRIES)
         async with self.store.read() as tx:
             avoided = tuple((await fleet(tx, self.settings.cluster)).avoided)
-        order = order_of(job, attempt, self.settings, avoided)
-        await self._patiently(lambda: self.cluster.start_gang(order), _TRIES)
+        spec = gang_spec(job, attempt, self.settings, avoided)
+        await self._patiently(lambda: self.cluster.start_gang(spec), _TRIES)
 
     async def _endable(self, work: Awaitable[None], gang: str) -> None:
         """Do the work. Once the job must end, stop its gang, with or without a save, and remove it if that takes too long."""
@@ -217,36 +214,6 @@ class Attempt:
                     log.warning("%s: the cluster does not respond: %s", self.lease.job_id, error)
             await asyncio.sleep(back_off_s)
             back_off_s = min(2 * back_off_s, _LAST_BACK_OFF_S)
-
-
-def order_of(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: tuple[str, ...] = ()) -> GangOrder:
-    """The order for the cluster: what to run, and which nodes to avoid."""
-    train = TrainSpec.model_validate(job["spec"]["train"])
-    run = Run(
-        job=job["id"],
-        attempt=attempt["number"],
-        train=train,
-        device=attempt["device"],
-        checkpoints=train.checkpoints(settings.storage, job["id"]),
-        cache=settings.cache,
-        resume=job["resume"],
-    )
-    policy = job["spec"].get("policy", {})
-    return GangOrder(
-        name=attempt["gang"],
-        run=run.model_dump(mode="json", by_alias=True),
-        world_size=job["world_size"],
-        tensor=job["tensor"],
-        device=attempt["device"],
-        submitted_at=job["created_at"],
-        repairs=policy.get("max_repairs", 0),
-        hang_s=policy.get("hang_timeout_s"),
-        straggler=Limits(**policy["straggler"]) if policy.get("straggler") else None,
-        loss_spike=Bounds(**policy["loss_spike"]) if policy.get("loss_spike") else None,
-        avoided=avoided,
-        spares=policy.get("spares", 0),
-        elastic_grace_s=elastic.grace_s(job) if elastic.may_shrink(job) else None,
-    )
 
 
 async def _end_tasks(*tasks: asyncio.Future[Any] | None) -> None:

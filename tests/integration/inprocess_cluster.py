@@ -8,20 +8,21 @@ from typing import Any
 from harness.events import whole_event
 from harness.trace_events import trace_events
 
-from shardyard.service.cluster.interface import GangOrder, Pull, UserOrder
+from shardyard.service.cluster.interface import Pull, UserOrder
 from shardyard.service.errors import ClusterError, GangLost
 from shardyard.service.schemas.node import ClusterNode
 from shardyard.service.states import FINAL
 from shardyard.workers.messages.event import VERSION
 from shardyard.workers.messages.fault_request import Fault
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.tasks.checkpoint_task import Operation, Outcome, perform
 
 
 class Gang:
     """What a supervisor is: it numbers what it reports and keeps it until it is acknowledged."""
 
-    def __init__(self, order: GangOrder) -> None:
-        self.order = order
+    def __init__(self, spec: GangSpec) -> None:
+        self.spec = spec
         self.history: list[dict[str, Any]] = []
         self.acknowledged = 0
         self.stopped = asyncio.Event()
@@ -64,7 +65,7 @@ Script = Callable[[Gang], Awaitable[None]]
 async def train(gang: Gang) -> None:
     """A healthy gang: it starts, takes its steps, and succeeds."""
     await gang.state("starting", "placed")
-    for step in range(1, gang.order.run["train"]["steps"] + 1):
+    for step in range(1, gang.spec.run["train"]["steps"] + 1):
         if step == 1:
             await gang.state("running", "first_step")
         await gang.step(step)
@@ -90,7 +91,7 @@ class InProcessCluster:
         self.script = script
         self.machines = [ClusterNode(id="node-1", host="host-1", alive=True, cpu=cpus, gpu=0, memory_bytes=1 << 30)]
         self.living: dict[str, Gang] = {}
-        self.orders: list[GangOrder] = []
+        self.specs: list[GangSpec] = []
         self.closed: list[str] = []
         self.tokenized: list[dict[str, Any]] = []
         self.unreadable: list[str] = []  # files of no corpus
@@ -111,12 +112,12 @@ class InProcessCluster:
         self.looks += 1
         return list(self.machines)
 
-    async def start_gang(self, order: GangOrder) -> None:
+    async def start_gang(self, spec: GangSpec) -> None:
         self._answer()
-        self.orders.append(order)
-        if order.name not in self.living:
-            gang = self.living[order.name] = Gang(order)
-            self._scripts[order.name] = asyncio.ensure_future(self.script(gang))
+        self.specs.append(spec)
+        if spec.name not in self.living:
+            gang = self.living[spec.name] = Gang(spec)
+            self._scripts[spec.name] = asyncio.ensure_future(self.script(gang))
 
     async def pull(self, gang: str, after: int, wait_s: float) -> Pull:
         found = self._gang(gang)

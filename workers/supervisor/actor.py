@@ -17,6 +17,7 @@ from typing import Any, Final
 from ..messages.event import VERSION
 from ..messages.event_buffer import Spool
 from ..messages.fault_request import Fault
+from ..messages.gang_spec import GangSpec
 from ..messages.trace_request import Trace
 from ..rank.lease import leave
 from .gang import Gang
@@ -24,7 +25,6 @@ from .gang_state import GangState, JournalUnreadable, PendingFault, PendingTrace
 from .journal.journal import Journal
 from .lifecycle import DRAIN_S, Lifecycle
 from .policies.failures import Failure
-from .ranks.placement_group import Order
 
 #: Maximum bytes of events that the dispatcher has not acknowledged. They are also in the journal, in the memory of the cluster's head.
 SPOOL_BYTES: Final = 16 << 20
@@ -37,10 +37,11 @@ ABANDONED_S: Final = 7 * 24 * 3600.0
 class Supervisor:
     """The gang of one attempt, a detached Ray actor named like the gang."""
 
-    def __init__(self, order: Order) -> None:
-        self.order = order
+    def __init__(self, spec: dict[str, Any]) -> None:
+        """`spec`: a `GangSpec` as JSON."""
+        self.spec = GangSpec.from_json(spec)
         self.spool = Spool(SPOOL_BYTES)
-        self.journal = Journal(order.name, self.spool, lambda: self.gang.to_state().to_json())
+        self.journal = Journal(self.spec.name, self.spool, lambda: self.gang.to_state().to_json())
         self._resume(None)
         self._called = time.monotonic()
         self._pulled = asyncio.Event()
@@ -51,7 +52,7 @@ class Supervisor:
             self._waking = asyncio.get_running_loop().create_task(self.begin(again=True))
 
     def _resume(self, state: GangState | None) -> None:
-        self.gang = Gang(self.order, self.journal, self.spool, state)
+        self.gang = Gang(self.spec, self.journal, self.spool, state)
         self.lifecycle = Lifecycle(self.gang)
 
     # What the dispatcher calls.

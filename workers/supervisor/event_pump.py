@@ -10,6 +10,7 @@ from typing import Any
 
 from ..messages.event import LogEvent, RankMetricsEvent, read
 from ..messages.event_buffer import Event, Ranks
+from ..messages.gang_spec import GangSpec
 from ..messages.rank_event import ExitEvent, FailedEvent
 from ..messages.rendezvous import RankAssignment
 from .event_merger import EventMerger
@@ -19,7 +20,6 @@ from .rank_samples import places
 from .ranks.handles import PULL_S
 from .ranks.members import Member
 from .ranks.neighbours import replica_holder, replicas_at
-from .ranks.placement_group import Order
 from .step_watch import StepWatch
 from .trace_orders import TraceOrders
 
@@ -48,14 +48,14 @@ class EventPump:
     """One for all ranks of a gang. `members` are all of them, by rank."""
 
     def __init__(
-        self, order: Order, journal: Journal, merger: EventMerger, watch: StepWatch, traces: TraceOrders
+        self, spec: GangSpec, journal: Journal, merger: EventMerger, watch: StepWatch, traces: TraceOrders
     ) -> None:
-        self.order = order
+        self.spec = spec
         self.journal = journal
         self.merger = merger
         self.watch = watch
         self.traces = traces
-        self._pull_s = min(PULL_S, order.lease_s / 3)  # a rank's lease begins again when a pull ends, too
+        self._pull_s = min(PULL_S, spec.lease_s / 3)  # a rank's lease begins again when a pull ends, too
         self._handlers: dict[str, Callable[[Sequence[Member], Member, Event], EventTaken]] = {
             "step": self._take_step,
             "failed": self._take_failed,
@@ -82,7 +82,7 @@ class EventPump:
                 holder = replica_holder(members, member)
                 replicas = replicas_at(members, member)
                 await member.placed.start(
-                    self.order.run, assignment, None if holder is None else holder.handle, replicas
+                    self.spec.run, assignment, None if holder is None else holder.handle, replicas
                 )
             while not member.exited:
                 if not await self.merger.spool.room(self._pull_s):

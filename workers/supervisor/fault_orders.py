@@ -11,10 +11,10 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ..messages.gang_spec import GangSpec
 from .gang_state import FaultsState, PendingFault, Phase
 from .orders import OrderQueue
 from .ranks.members import Member
-from .ranks.placement_group import Order
 
 #: Seconds between two checks of a gang that does not train.
 LOOK_S: Final = 0.1
@@ -24,9 +24,9 @@ class FaultOrders:
     """The faults of one gang. `phase()` returns the gang's present phase."""
 
     def __init__(
-        self, order: Order, queue: OrderQueue[PendingFault], members: Sequence[Member], phase: Callable[[], Phase]
+        self, spec: GangSpec, queue: OrderQueue[PendingFault], members: Sequence[Member], phase: Callable[[], Phase]
     ) -> None:
-        self.order = order
+        self.spec = spec
         self.queue = queue
         self.members = members
         self._phase = phase
@@ -50,7 +50,7 @@ class FaultOrders:
     async def _kill_supervisor(self, pending: PendingFault) -> str:
         """Kill this process. Its successor calls this again, and returns what was done."""
         if not pending.at:
-            await self._write_ahead(pending, self.order.name)
+            await self._write_ahead(pending, self.spec.name)
             os.kill(os.getpid(), signal.SIGKILL)
         return "SIGKILL to the gang's supervisor"
 
@@ -62,7 +62,7 @@ class FaultOrders:
         if member.handle is None:
             return None
         await self._write_ahead(pending, member.name)
-        injecting = member.handle.inject(fault, self.order.run.get("checkpoints"))
+        injecting = member.handle.inject(fault, self.spec.run.get("checkpoints"))
         (answer,) = await asyncio.gather(injecting, return_exceptions=True)
         if isinstance(answer, str):
             return answer

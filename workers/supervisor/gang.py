@@ -6,6 +6,7 @@ Rule that it keeps: only lifecycle.py and repair.py change these attributes. The
 import asyncio
 
 from ..messages.event_buffer import Spool
+from ..messages.gang_spec import GangSpec
 from .event_merger import EventMerger
 from .event_pump import EventPump
 from .fault_orders import FaultOrders
@@ -16,7 +17,6 @@ from .policies.failures import Failure
 from .policies.repair_budget import RepairBudget
 from .ranks.members import Member
 from .ranks.placement import Placement
-from .ranks.placement_group import Order
 from .ranks.spares import Spare, Spares
 from .step_watch import StepWatch
 from .trace_orders import TraceOrders
@@ -25,30 +25,30 @@ from .trace_orders import TraceOrders
 class Gang:
     """The state in memory. Actors are found by their names after a restart (`lifecycle.py`)."""
 
-    def __init__(self, order: Order, journal: Journal, spool: Spool, state: GangState | None = None) -> None:
+    def __init__(self, spec: GangSpec, journal: Journal, spool: Spool, state: GangState | None = None) -> None:
         state = state or GangState()
-        self.order, self.journal, self.spool = order, journal, spool
+        self.spec, self.journal, self.spool = spec, journal, spool
         self.phase: Phase = state.phase
         self.stopping = state.stopping
         self.generation, self.restore, self.distrusted = state.generation, state.restore, state.distrusted
         self.repair = state.repair  # the newest one
         self.failures: list[Failure] = state.failures  # of this generation
-        self.budget = RepairBudget.from_state(order.repairs, state.budget)
+        self.budget = RepairBudget.from_state(spec.max_repairs, state.budget)
         self.members = [Member.from_state(rank) for rank in state.ranks]
         self.ended = asyncio.Event()  # this generation, by a failure, a stop, or because all are done
-        self.merger = EventMerger(spool, order.world_size, order.submitted_at)
+        self.merger = EventMerger(spool, spec.world_size, spec.submitted_at)
         self.merger.resume(state.merger)
-        self.spares = Spares(order, journal.settled)
+        self.spares = Spares(spec, journal.settled)
         self.spares.all = [Spare.from_state(spare) for spare in state.spares]
-        self.placement = Placement(order, self.spares, lambda: self.stopping is not None)
-        self.watch = StepWatch(order, state.stragglers, state.loss_spike)
+        self.placement = Placement(spec, self.spares, lambda: self.stopping is not None)
+        self.watch = StepWatch(spec, state.stragglers, state.loss_spike)
         faults: OrderQueue[PendingFault] = OrderQueue(journal.settled)
-        self.faults = FaultOrders(order, faults, self.members, lambda: self.phase)
+        self.faults = FaultOrders(spec, faults, self.members, lambda: self.phase)
         self.faults.resume(state.faults)
         traces: OrderQueue[PendingTrace] = OrderQueue(journal.settled)
-        self.traces = TraceOrders(order.world_size, traces, spool)
+        self.traces = TraceOrders(spec.world_size, traces, spool)
         self.traces.resume(state.traces)
-        self.pump = EventPump(order, journal, self.merger, self.watch, self.traces)
+        self.pump = EventPump(spec, journal, self.merger, self.watch, self.traces)
 
     def to_state(self) -> GangState:
         """The state for the journal."""

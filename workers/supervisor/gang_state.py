@@ -7,10 +7,10 @@ tests/unit/workers/supervisor/test_gang_state.py compares the fields with the co
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from ..messages import json_codec
 from ..messages.fault_request import Fault
 from ..messages.rendezvous import Reservation, SnapshotHandle
 from ..messages.trace_request import Trace
-from .journal import json_codec
 from .policies.failures import Failure
 
 #: Of the journal's format: the fields below, and those of the dataclasses that they hold.

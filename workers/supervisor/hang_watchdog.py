@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..messages.event_buffer import Spool
+from ..messages.gang_spec import GangSpec
 from .policies.failures import Failure
 from .policies.hang import Examination, Progress, diagnose, evidence, hung
 from .ranks.handles import STACKS_S
 from .ranks.members import Member
-from .ranks.placement_group import Order
 
 #: Minimum seconds between two examinations of a gang without progress.
 LOOK_S: Final = 0.1
 
 
-async def hang(order: Order, members: Sequence[Member], progress: Progress, spool: Spool) -> Failure:
+async def hang(spec: GangSpec, members: Sequence[Member], progress: Progress, spool: Spool) -> Failure:
     """Wait for a hang of this generation, with no time limit, and return it. Cancel the call when the generation ends."""
     while True:
         await asyncio.sleep(max(progress.left_s, LOOK_S))
@@ -25,7 +25,7 @@ async def hang(order: Order, members: Sequence[Member], progress: Progress, spoo
             continue
         found = await _examine(members)
         limit_s = progress.limit_s
-        if not hung(found, limit_s, max(limit_s, order.timeout_s)):
+        if not hung(found, limit_s, max(limit_s, spec.timeout_s)):
             progress.began()
         elif progress.left_s == 0:
             return await _failure(found, members, progress.idle_s)

@@ -91,15 +91,15 @@ class Lifecycle:
         except RayActorError as error:
             self.generations.fail(Failure("rank_lost", None, f"a rank's actor died at the start: {brief(error)}"))
             return await self._after_generation()
-        gang.merger.emit_state("starting", "placed", _placed(gang.order.world_size, len(nodes(gang.members))))
+        gang.merger.emit_state("starting", "placed", _placed(gang.spec.world_size, len(nodes(gang.members))))
         return "training"
 
     async def _make_actors(self) -> None:
         gang = self.gang
-        groups, others = share_out(gang.order, await asyncio.to_thread(bundle_nodes, gang.placement.group))
+        groups, others = share_out(gang.spec, await asyncio.to_thread(bundle_nodes, gang.placement.group))
         if not gang.members:
-            ranks = range(gang.order.world_size)
-            gang.members += [Member(rank, groups[rank // gang.order.tensor], lost=True) for rank in ranks]
+            ranks = range(gang.spec.world_size)
+            gang.members += [Member(rank, groups[rank // gang.spec.tensor], lost=True) for rank in ranks]
         gang.spares.begin(gang.placement.group, others)
         lost = await gang.placement.lost(gang.members)
         self.generations.assign(await gang.placement.create(lost, gang.generation + 1))
@@ -112,7 +112,7 @@ class Lifecycle:
 
     async def _repair(self) -> Phase:
         """Repair the gang, with no time limit: wait for Ray to notice a node's death, for room, and for replicas."""
-        async with leases_kept(self.gang.members, self.gang.order.lease_s):
+        async with leases_kept(self.gang.members, self.gang.spec.lease_s):
             repaired = await self.generations.repair()
         return "training" if repaired else await self._after_generation()
 
@@ -122,7 +122,7 @@ class Lifecycle:
         await gang.ended.wait()
         if gang.stopping or gang.all_done:
             return "ending"
-        async with leases_kept(gang.members, gang.order.lease_s):
+        async with leases_kept(gang.members, gang.spec.lease_s):
             return "repairing" if await self.generations.decide() else "ending"
 
     async def _save(self) -> None:
@@ -171,7 +171,7 @@ class Lifecycle:
         """End a gang whose journal cannot be read. Its ranks are found by name; its events are numbered after the dispatcher's newest."""
         gang = self.gang
         self._move("ending")
-        await until_answered(lambda: remove_remains(gang.order.name, rank_actors(gang.order.name)))
+        await until_answered(lambda: remove_remains(gang.spec.name, rank_actors(gang.spec.name)))
         newest = await after
         if gang.spool.last < newest:  # the journal did not say how many there were
             gang.spool.refill([], newest)
@@ -207,7 +207,7 @@ class Lifecycle:
 
     def _follow_again(self) -> None:
         gang, training = self.gang, self.gang.phase == "training"
-        places = assignments(gang.order, gang.members, gang.restore) if training else [None] * len(gang.members)
+        places = assignments(gang.spec, gang.members, gang.restore) if training else [None] * len(gang.members)
         for member, assignment in zip(gang.members, places, strict=True):
             if member.handle is not None and not member.exited:
                 self.generations.follow(member, assignment)

@@ -55,7 +55,7 @@ class Generations:
         gang.restore = await self._choose_restore_step() if gang.generation > 1 else None
         for member, holder in zip(gang.members, choose_replica_holders(gang.members), strict=True):
             member.replica_holder = holder
-        for member, assignment in zip(gang.members, assignments(gang.order, gang.members, gang.restore), strict=True):
+        for member, assignment in zip(gang.members, assignments(gang.spec, gang.members, gang.restore), strict=True):
             self.follow(member, assignment)
         self.watch_over()
         return True
@@ -94,8 +94,8 @@ class Generations:
 
     async def _watch_for_a_hang(self) -> None:
         gang = self.gang
-        if gang.order.hang_s is not None:
-            self.fail(await hang(gang.order, gang.members, gang.watch.progress, gang.spool))
+        if gang.spec.hang_timeout_s is not None:
+            self.fail(await hang(gang.spec, gang.members, gang.watch.progress, gang.spool))
 
     def stop_watching(self) -> None:
         if self._watchdog:
@@ -227,13 +227,13 @@ class Generations:
     async def _yield_devices(self, no_room: str) -> Failure:
         """Save the state in memory as a checkpoint, as there are no devices for a repair, if the job may continue with fewer."""
         gang = self.gang
-        if gang.order.elastic_grace_s is None:
+        if gang.spec.elastic_grace_s is None:
             return Failure("placement_timeout", None, no_room)
         await gang.journal.settled()  # a partitioned supervisor, or one that has a successor, saves nothing
         await call_each(gang.members, lambda rank: rank.stop(0.0, TRAINER_END_S))
         await drain(gang.members, TRAINER_END_S)
         gang.pump.flush(gang.members)
-        broken = BrokenGang(gang.order.run, gang.order.world_size, gang.merger, gang.distrusted)
+        broken = BrokenGang(gang.spec.run, gang.spec.world_size, gang.merger, gang.distrusted)
         return Failure("devices_lost", None, f"{no_room}; {await save_and_emit(gang.members, broken)}")
 
 

@@ -4,23 +4,23 @@ import math
 from collections.abc import Sequence
 
 from ..messages.event_buffer import Ranks
+from ..messages.gang_spec import GangSpec
 from .gang_state import LossSpikeState, StragglersState
 from .policies.failures import Failure
 from .policies.hang import Progress
 from .policies.loss_spike import Spikes
 from .policies.straggler import Stragglers
 from .rank_samples import Samples
-from .ranks.placement_group import Order
 
 
 class StepWatch:
     """Receives each complete step of a gang, by rank."""
 
-    def __init__(self, order: Order, stragglers: StragglersState, loss_spike: LossSpikeState) -> None:
-        self.progress = Progress(order.hang_s or math.inf)
-        self.stragglers = Stragglers.from_state(order.straggler, stragglers)
-        self.spikes = Spikes.from_state(order.loss_spike, loss_spike)
-        self.samples = Samples(order.world_size)
+    def __init__(self, spec: GangSpec, stragglers: StragglersState, loss_spike: LossSpikeState) -> None:
+        self.progress = Progress(spec.hang_timeout_s or math.inf)
+        self.stragglers = Stragglers.from_state(spec.straggler, stragglers)
+        self.spikes = Spikes.from_state(spec.loss_spike, loss_spike)
+        self.samples = Samples(spec.world_size)
 
     def incidents(self, ranks: Ranks, nodes: Sequence[str | None]) -> list[Failure]:
         """The incidents that begin or end with a step. They do not stop the training. `nodes`: each rank's."""

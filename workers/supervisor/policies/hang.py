@@ -24,17 +24,17 @@ MESSAGES: Final = ("distributed_c10d.py:", "distributed/pipelining/", "strategie
 MOST_STACKS: Final = 16
 
 
-def limit_s(hang_s: float, steps_s: Iterable[float]) -> float:
+def limit_s(hang_timeout_s: float, steps_s: Iterable[float]) -> float:
     """Seconds without progress that make a hang: max(`hang_timeout_s`, 5 × the median of `steps_s`)."""
     recent = list(steps_s)
-    return max(hang_s, MEDIAN_STEPS * statistics.median(recent)) if recent else hang_s
+    return max(hang_timeout_s, MEDIAN_STEPS * statistics.median(recent)) if recent else hang_timeout_s
 
 
 class Progress:
     """When a gang made progress last, and so when a hang is suspected."""
 
-    def __init__(self, hang_s: float) -> None:
-        self._hang_s = hang_s
+    def __init__(self, hang_timeout_s: float) -> None:
+        self._hang_timeout_s = hang_timeout_s
         self._steps: deque[float] = deque(maxlen=32)
         self.began()
 
@@ -49,7 +49,7 @@ class Progress:
 
     @property
     def limit_s(self) -> float:
-        return limit_s(self._hang_s, self._steps)
+        return limit_s(self._hang_timeout_s, self._steps)
 
     @property
     def idle_s(self) -> float:

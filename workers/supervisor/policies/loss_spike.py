@@ -8,9 +8,9 @@ far above. One that lasts a whole window is no spike but a new level, with which
 
 import statistics
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from ...messages.gang_spec import LossSpikeLimits
 from ..gang_state import LossSpikeState
 from .failures import Failure
 
@@ -21,28 +21,20 @@ ENOUGH: Final = 32
 CALM: Final = 10
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """What counts as a spike (`policy.loss_spike`)."""
-
-    window: int = 100
-    deviations: float = 10.0
-
-
 class Spikes:
-    """Examines every step's record, in order. `bounds` None: none."""
+    """Examines every step's record, in order. `limits` None: none."""
 
-    def __init__(self, bounds: Bounds | None) -> None:
-        self._bounds = bounds
-        self._losses: deque[float] = deque(maxlen=bounds.window if bounds else 0)
+    def __init__(self, limits: LossSpikeLimits | None) -> None:
+        self._limits = limits
+        self._losses: deque[float] = deque(maxlen=limits.window if limits else 0)
         self._lasts = self._calm = 0  # steps of the spike so far; those in a row that were not far above
 
     def to_state(self) -> LossSpikeState:
         return LossSpikeState(list(self._losses), self._lasts, self._calm)
 
     @classmethod
-    def from_state(cls, bounds: Bounds | None, state: LossSpikeState) -> Self:
-        spikes = cls(bounds)
+    def from_state(cls, limits: LossSpikeLimits | None, state: LossSpikeState) -> Self:
+        spikes = cls(limits)
         spikes._losses.extend(state.losses)
         spikes._lasts, spikes._calm = state.lasts, state.calm
         return spikes
@@ -50,7 +42,7 @@ class Spikes:
     def add(self, record: dict[str, Any]) -> Failure | None:
         """The incident of a spike that begins with this step; None when none does."""
         loss = record.get("loss")
-        if self._bounds is None or loss is None or record.get("skipped"):
+        if self._limits is None or loss is None or record.get("skipped"):
             return None
         far = self._far_above(loss)
         if self._lasts:
@@ -63,14 +55,14 @@ class Spikes:
         return Failure("loss_spike", None, self._in_words(record), evidence={"loss": loss, "usual": self._median})
 
     def _far_above(self, loss: float) -> bool:
-        assert self._bounds is not None
+        assert self._limits is not None
         if len(self._losses) < ENOUGH:
             return False
         median = self._median
         if loss - median <= LEAST * abs(median):
             return False
         spread = DEVIATION * statistics.median(abs(one - median) for one in self._losses)
-        return loss - median > self._bounds.deviations * spread
+        return loss - median > self._limits.deviations * spread
 
     @property
     def _median(self) -> float:
@@ -78,11 +70,11 @@ class Spikes:
 
     def _go_on(self, loss: float, far: bool) -> None:
         """A step within a spike."""
-        assert self._bounds is not None
+        assert self._limits is not None
         self._lasts, self._calm = self._lasts + 1, 0 if far else self._calm + 1
         if not far:
             self._losses.append(loss)
-        if self._lasts > self._bounds.window:
+        if self._lasts > self._limits.window:
             self._losses.clear()
         if self._calm == CALM or not self._losses:
             self._lasts = 0

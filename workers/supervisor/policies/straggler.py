@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from ...messages.event_buffer import Ranks
+from ...messages.gang_spec import StragglerLimits
 from ...messages.rank_set import format_ranks
 from ..gang_state import StragglersState
 from .failures import Failure
@@ -32,15 +33,6 @@ WORTH: Final = 0.05
 WARM_UP: Final = 2
 #: From this number of peers on, one of them hardly moves their median.
 MANY: Final = 16
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a rank is a straggler (`policy.straggler`)."""
-
-    factor: float = 1.5
-    steps: int = 20
-    seconds: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -95,7 +87,7 @@ class Finding:
 class Stragglers:
     """Examines every complete step of one generation. `limits` None: none."""
 
-    def __init__(self, limits: Limits | None) -> None:
+    def __init__(self, limits: StragglerLimits | None) -> None:
         self._limits = limits
         self._open: set[int] = set()
         self._tracks: dict[int, Track] = {}
@@ -112,7 +104,7 @@ class Stragglers:
         return StragglersState(sorted(self._open), usual)
 
     @classmethod
-    def from_state(cls, limits: Limits | None, state: StragglersState) -> Self:
+    def from_state(cls, limits: StragglerLimits | None, state: StragglersState) -> Self:
         stragglers = cls(limits)
         stragglers._open = set(state.behind)
         stragglers._tracks = {rank: Track(stragglers._window(), seconds) for rank, seconds in state.usual_s.items()}

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from ...messages.gang_spec import GangSpec
 from ...messages.rendezvous import RankAssignment
 from ...snapshot.replication import replication_peers
 from .members import Member
-from .placement_group import Order
 
 
 def neighbour(members: Sequence[Member], member: Member) -> Member | None:
@@ -32,7 +32,7 @@ def replicas_at(members: Sequence[Member], member: Member) -> list[int]:
     return [other.rank for other in members if other.replica_holder == member.name]
 
 
-def assignments(order: Order, members: Sequence[Member], restore: int | None) -> list[RankAssignment]:
+def assignments(spec: GangSpec, members: Sequence[Member], restore: int | None) -> list[RankAssignment]:
     """Every rank's place in the generation for which all of them have reserved."""
     places: dict[str, int] = {}
     first = members[0].reservation
@@ -46,14 +46,14 @@ def assignments(order: Order, members: Sequence[Member], restore: int | None) ->
         found.append(
             RankAssignment(
                 rank=member.rank,
-                world_size=order.world_size,
+                world_size=spec.world_size,
                 local_rank=local,
                 master_host=first.host,
                 master_port=first.port,
                 generation=here.generation,
                 interface=here.interface,
-                device="cuda" if order.device == "cuda" else "cpu",
-                timeout_s=order.timeout_s,
+                device="cuda" if spec.device == "cuda" else "cpu",
+                timeout_s=spec.timeout_s,
                 copied=member.replica_holder is not None,
                 restore=restore,
             )

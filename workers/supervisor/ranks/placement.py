@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...messages.gang_spec import GangSpec
 from ...messages.rendezvous import SnapshotHandle
 from .handles import TRAINER_END_S, RankHandle
 from .members import Member
 from .neighbours import neighbour
 from .placement_group import (
     NoRoom,
-    Order,
     bundle_nodes,
     kill,
     make_actor,
@@ -44,15 +44,15 @@ class RankReplaced:
 class Placement:
     """The placement group of one gang and its actors. `stopping()`: whether the gang is stopping, so that waiting is useless."""
 
-    def __init__(self, order: Order, spares: Spares, stopping: Callable[[], bool]) -> None:
-        self.order = order
+    def __init__(self, spec: GangSpec, spares: Spares, stopping: Callable[[], bool]) -> None:
+        self.spec = spec
         self.spares = spares
         self.group: Any = None
         self._stopping = stopping
 
     async def place(self, patience_s: float = PLACEMENT_S) -> bool:
         """Wait until the placement group is ready; False when the gang is stopped before. Raises NoRoom."""
-        order = self.order
+        spec = self.spec
         await self.find()
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline and not self._stopping():
@@ -60,13 +60,13 @@ class Placement:
                 return True
         if self._stopping():
             return False
-        spares = f" and {order.spares} spares" if order.spares else ""
-        message = f"the cluster had no room for {order.world_size} {order.device} ranks{spares}"
+        spares = f" and {spec.spares} spares" if spec.spares else ""
+        message = f"the cluster had no room for {spec.world_size} {spec.device} ranks{spares}"
         raise NoRoom(f"{message} within {patience_s:.0f} s")
 
     async def find(self) -> None:
         """The placement group that a predecessor has reserved, or a new one."""
-        self.group = await asyncio.to_thread(reserve, self.order)
+        self.group = await asyncio.to_thread(reserve, self.spec)
 
     async def lost(self, members: Sequence[Member]) -> list[Member]:
         """Those of `members` whose actors have died or do not answer."""
@@ -110,10 +110,10 @@ class Placement:
 
     async def _place_again(self, members: Sequence[Member], lost: Sequence[Member]) -> dict[int, int] | None:
         """The bundles of lost ranks. Ray moves those of a lost node, which needs room and time. None: the gang is stopped."""
-        grace_s = self.order.elastic_grace_s
+        grace_s = self.spec.elastic_grace_s
         if not await self.place(PLACEMENT_S if grace_s is None else grace_s):
             return None
-        tensor = self.order.tensor
+        tensor = self.spec.tensor
         where = await asyncio.to_thread(bundle_nodes, self.group)
         groups = [member.bundle for member in members[::tensor]]
         if any(member.bundle != groups[member.rank // tensor] for member in members):  # a spare is in a tensor group
@@ -130,8 +130,8 @@ class Placement:
                 kill(handle.actor)
         created = []
         for rank, bundle in bundles.items():
-            name = rank_name(self.order.name, rank, generation)
-            actor = make_actor(self.order, self.group, bundle, name)
+            name = rank_name(self.spec.name, rank, generation)
+            actor = make_actor(self.spec, self.group, bundle, name)
             created.append(RankReplaced(rank, RankHandle(actor), name, bundle))
         return created
 
@@ -155,4 +155,4 @@ class Placement:
         """Kill the rank actors (their trainers end with them) and give the devices back."""
         handles = [member.handle for member in members] + await self.spares.end()
         actors = [handle.actor for handle in handles if handle is not None]
-        await asyncio.to_thread(remove_remains, self.order.name, actors)
+        await asyncio.to_thread(remove_remains, self.spec.name, actors)

@@ -5,43 +5,16 @@ All names are made from the gang's, so that what is left of a gang is found by i
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from ...messages.gang_spec import GangSpec
 from ...rank.actor import Rank
-from ..policies.loss_spike import Bounds
-from ..policies.straggler import Limits
 
 NAMESPACE: Final = "shardyard"
 
 
 class NoRoom(TimeoutError):
     """The cluster has no place for ranks."""
-
-
-@dataclass(frozen=True)
-class Order:
-    """One attempt: what to run, on how many devices of which kind."""
-
-    name: str  # shardyard-{job}-{attempt}
-    run: dict[str, Any]  # a `Run` as JSON
-    world_size: int
-    tensor: int = 1  # ranks of one tensor group are neighbours and share a node
-    device: str = "cpu"
-    submitted_at: float = 0.0  # unix seconds of the job's creation
-    cpus_per_rank: float = 0.25  # CPU ranks only
-    entry: str = ""  # `module:function` that trains; empty: this package's own loop
-    timeout_s: float = 600.0  # of collectives
-    lease_s: float = 30.0
-    hang_s: float | None = None  # seconds without progress after which every rank is examined; None: never
-    straggler: Limits | None = None  # None: no detection
-    loss_spike: Bounds | None = None  # None: no detection
-    repairs: int = 0  # maximum number of repairs in place
-    avoided: tuple[str, ...] = ()  # ids of nodes to which it must not go
-    spares: int = 0  # actors without a rank, for one that dies
-    elastic_grace_s: float | None = (
-        None  # seconds without lost devices until the job gets a smaller gang; None: no smaller one
-    )
 
 
 def rank_name(gang: str, rank: int, generation: int = 1) -> str:
@@ -54,23 +27,23 @@ def spare_name(gang: str, mark: str) -> str:
     return f"{gang}-rank-spare-{mark}"
 
 
-def placement(order: Order) -> list[dict[str, float]]:
+def placement(spec: GangSpec) -> list[dict[str, float]]:
     """Bundles of the gang's placement group: one per tensor group, which a bundle keeps on one node, then one per spare."""
-    one = {"GPU": 1.0} if order.device == "cuda" else {"CPU": order.cpus_per_rank}
-    bundle = {name: amount * order.tensor for name, amount in one.items()}
-    groups = [dict(bundle) for _ in range(order.world_size // order.tensor)]
-    return groups + [dict(one) for _ in range(order.spares)]
+    one = {"GPU": 1.0} if spec.device == "cuda" else {"CPU": spec.cpus_per_rank}
+    bundle = {name: amount * spec.tensor for name, amount in one.items()}
+    groups = [dict(bundle) for _ in range(spec.world_size // spec.tensor)]
+    return groups + [dict(one) for _ in range(spec.spares)]
 
 
-def reserve(order: Order) -> Any:
+def reserve(spec: GangSpec) -> Any:
     """The gang's placement group, which may not be ready yet; made when it is not there."""
     from ray.util.placement_group import get_placement_group, placement_group
 
     with contextlib.suppress(ValueError):
-        return get_placement_group(order.name)
-    bundles = placement(order)
-    where = [elsewhere(order.avoided)] * len(bundles) if order.avoided else None
-    return placement_group(bundles, "PACK", name=order.name, lifetime="detached", bundle_label_selector=where)
+        return get_placement_group(spec.name)
+    bundles = placement(spec)
+    where = [elsewhere(spec.avoided)] * len(bundles) if spec.avoided else None
+    return placement_group(bundles, "PACK", name=spec.name, lifetime="detached", bundle_label_selector=where)
 
 
 def elsewhere(nodes: Sequence[str]) -> dict[str, str]:
@@ -102,23 +75,23 @@ def rearranged(tensor: int, bundles: list[int], lost: Collection[int], nodes: Ma
     return [moved.get(group, bundle) for group, bundle in enumerate(bundles)]
 
 
-def make_actor(order: Order, group: Any, bundle: int, name: str) -> Any:
+def make_actor(spec: GangSpec, group: Any, bundle: int, name: str) -> Any:
     """An actor for a rank, or a spare, in its bundle; the one that is there already when a dead supervisor made it."""
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    cuda = order.device == "cuda"
+    cuda = spec.device == "cuda"
     options = {
         "name": name,
         "namespace": NAMESPACE,
         "lifetime": "detached",
         "get_if_exists": True,
-        "num_cpus": 0 if cuda else order.cpus_per_rank,
+        "num_cpus": 0 if cuda else spec.cpus_per_rank,
         "num_gpus": 1 if cuda else 0,
         "max_restarts": 0,
         "scheduling_strategy": PlacementGroupSchedulingStrategy(group, bundle),
     }
-    return ray.remote(Rank).options(**options).remote(order.device, order.entry, order.lease_s)
+    return ray.remote(Rank).options(**options).remote(spec.device, spec.entry, spec.lease_s)
 
 
 def find_actor(name: str) -> Any:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 from uuid import uuid4
 
+from ...messages.gang_spec import GangSpec
 from ..gang_state import SpareState
 from .handles import RankHandle
 from .members import Member
-from .placement_group import Order, find_actor, kill, make_actor, spare_name
+from .placement_group import find_actor, kill, make_actor, spare_name
 
 #: Seconds before a dead spare is replaced.
 AGAIN_S: Final = 2.0
@@ -39,14 +40,14 @@ class Spare:
         return cls(state.bundle, state.name, state.node)
 
 
-def share_out(order: Order, where: Mapping[int, str]) -> tuple[list[int], list[int]]:
+def share_out(spec: GangSpec, where: Mapping[int, str]) -> tuple[list[int], list[int]]:
     """The bundles of the ranks' tensor groups, those of one node side by side, and the bundles of spares.
 
     Without tensor groups all bundles are alike, and every node gets spares by its number of bundles (D'Hondt's rule).
     """
-    groups = order.world_size // order.tensor
-    bundles = sorted(range(groups + order.spares), key=lambda bundle: (str(where.get(bundle)), bundle))
-    spares = {bundle for bundle in bundles if bundle >= groups} if order.tensor > 1 else _fair(order.spares, where)
+    groups = spec.world_size // spec.tensor
+    bundles = sorted(range(groups + spec.spares), key=lambda bundle: (str(where.get(bundle)), bundle))
+    spares = {bundle for bundle in bundles if bundle >= groups} if spec.tensor > 1 else _fair(spec.spares, where)
     return [bundle for bundle in bundles if bundle not in spares], sorted(spares)
 
 
@@ -59,11 +60,11 @@ def _fair(count: int, where: Mapping[int, str]) -> set[int]:
     return chosen
 
 
-def choice(order: Order, member: Member, spares: Sequence[Spare]) -> Spare | None:
+def choice(spec: GangSpec, member: Member, spares: Sequence[Spare]) -> Spare | None:
     """The spare that may take a rank whose actor died; None: there is none."""
     ready = [spare for spare in spares if spare.node is not None]
     near = [spare for spare in ready if spare.node == member.node]
-    if near or order.tensor > 1 or member.snapshots is not None:
+    if near or spec.tensor > 1 or member.snapshots is not None:
         return near[0] if near else None
     return ready[0] if ready else None
 
@@ -71,9 +72,9 @@ def choice(order: Order, member: Member, spares: Sequence[Spare]) -> Spare | Non
 class Spares:
     """The spares of one gang, from its placement to its end."""
 
-    def __init__(self, order: Order, settled: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, spec: GangSpec, settled: Callable[[], Awaitable[None]]) -> None:
         """`settled()` returns when what `all` holds now is in the journal."""
-        self.order = order
+        self.spec = spec
         self.all: list[Spare] = []
         self._settled = settled
         self._group: Any = None
@@ -102,7 +103,7 @@ class Spares:
 
     def promote(self, member: Member) -> Spare | None:
         """The spare that takes a rank whose actor died; a new spare is made in the rank's bundle. None when no spare may."""
-        spare = choice(self.order, member, self.all)
+        spare = choice(self.spec, member, self.all)
         if spare is None:
             return None
         if spare.maintaining:
@@ -136,16 +137,16 @@ class Spares:
                 handle = spare.handle or await self._make(spare)
                 spare.node = await handle.stand_by()
                 while True:
-                    await handle.pull(0, self.order.lease_s / 3)
+                    await handle.pull(0, self.spec.lease_s / 3)
             except (RayError, TimeoutError):
                 await self._lose(spare)
             await asyncio.sleep(AGAIN_S)
 
     async def _make(self, spare: Spare) -> RankHandle:
         await self._training.wait()
-        spare.name = spare_name(self.order.name, uuid4().hex[:8])
+        spare.name = spare_name(self.spec.name, uuid4().hex[:8])
         await self._settled()
-        making = asyncio.ensure_future(asyncio.to_thread(make_actor, self.order, self._group, spare.bundle, spare.name))
+        making = asyncio.ensure_future(asyncio.to_thread(make_actor, self.spec, self._group, spare.bundle, spare.name))
         try:
             spare.handle = RankHandle(await asyncio.shield(making))
         except asyncio.CancelledError:

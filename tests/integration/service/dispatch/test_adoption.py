@@ -44,7 +44,7 @@ async def test_killed_dispatchers_lose_and_double_nothing(
     reported = [event["data"]["step"] for event in gang.history if event["kind"] == "step"]
     assert await steps(store, job) == reported
     assert len(reported) > 3
-    assert {order.name for order in cluster.orders} == {f"shardyard-{job.id}-1"}
+    assert {spec.name for spec in cluster.specs} == {f"shardyard-{job.id}-1"}
     assert await states(store, job) == ["queued", "placing", "starting", "running", "cancelling", "cancelled"]
 
 
@@ -95,7 +95,7 @@ async def test_two_dispatchers_share_the_queue_without_a_double_start(
     async with dispatching(store, settings, cluster), dispatching(store, settings, cluster):
         for job in made:
             assert (await ended(store, job)).state == State.SUCCEEDED
-    assert sorted(order.name for order in cluster.orders) == sorted(f"shardyard-{job.id}-1" for job in made)
+    assert sorted(spec.name for spec in cluster.specs) == sorted(f"shardyard-{job.id}-1" for job in made)
     for job in made:
         assert await steps(store, job) == [1, 2, 3, 4, 5]
 
@@ -105,12 +105,12 @@ async def test_gangs_without_a_job_are_swept(store: Store, settings: Settings, c
     job = await submit(store, settings)
     async with dispatching(store, settings, cluster):
         await until(store, job, reached(State.RUNNING))
-        order = cluster.orders[0]
+        spec = cluster.specs[0]
         over = await submit(store, settings, name="over", data=4)
         await submitting.cancel(store, over.id, "tester")
         for stray in (f"shardyard-{job.id}-0", "shardyard-job-unknown-1", f"shardyard-{over.id}-0"):
-            await cluster.start_gang(type(order)(stray, order.run, 1, 1, "cpu", 0.0))
-        await eventually(lambda: set(cluster.living) == {order.name})
+            await cluster.start_gang(type(spec)(stray, spec.run, 1, 1, "cpu", 0.0))
+        await eventually(lambda: set(cluster.living) == {spec.name})
 
 
 async def test_gangs_of_another_control_plane_are_left_alone(
@@ -121,13 +121,13 @@ async def test_gangs_of_another_control_plane_are_left_alone(
     job = await submit(store, settings)
     async with dispatching(store, shared, cluster):
         await until(store, job, reached(State.RUNNING))
-        order = cluster.orders[0]
+        spec = cluster.specs[0]
         for name in (theirs := "shardyard-job-unknown-1", stray := f"shardyard-{job.id}-0"):
-            await cluster.start_gang(type(order)(name, order.run, 1, 1, "cpu", 0.0))
+            await cluster.start_gang(type(spec)(name, spec.run, 1, 1, "cpu", 0.0))
         for _ in range(3):  # a dispatcher that looks again reports nothing twice
             await eventually(lambda: stray not in cluster.living)
-            await cluster.start_gang(type(order)(stray, order.run, 1, 1, "cpu", 0.0))
-        await eventually(lambda: set(cluster.living) == {order.name, theirs})
+            await cluster.start_gang(type(spec)(stray, spec.run, 1, 1, "cpu", 0.0))
+        await eventually(lambda: set(cluster.living) == {spec.name, theirs})
     assert theirs not in cluster.closed
     assert sum(theirs in record.getMessage() for record in caplog.records) == 1
 

@@ -34,8 +34,8 @@ async def test_a_job_runs_from_queue_to_success(store: Store, settings: Settings
     assert (job.progress.step, job.progress.steps, job.progress.tokens) == (20, 20, 20 * 64)
     assert job.summary == Summary(first_loss=5.0, last_loss=1.0, steps=20)
     assert job.started_at is not None and job.finished_at is not None and job.device == "cpu"
-    assert [order.name for order in cluster.orders] == [f"shardyard-{job.id}-1"]
-    assert cluster.orders[0].run["checkpoints"] == f"{settings.storage}/{job.id}"
+    assert [spec.name for spec in cluster.specs] == [f"shardyard-{job.id}-1"]
+    assert cluster.specs[0].run["checkpoints"] == f"{settings.storage}/{job.id}"
 
 
 async def test_events_that_come_twice_or_whose_answer_was_lost_land_once(
@@ -62,7 +62,7 @@ async def test_a_gang_learns_which_nodes_are_cordoned(
         assert (await ended(store, await submit(store, settings))).state == State.SUCCEEDED
         await nodes.uncordon(store, settings, "node-1", "tester")
         assert (await ended(store, await submit(store, settings))).state == State.SUCCEEDED
-    assert [order.avoided for order in cluster.orders] == [("node-1",), ()]
+    assert [spec.avoided for spec in cluster.specs] == [("node-1",), ()]
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ async def test_jobs_wait_in_order_and_get_a_reason(store: Store, settings: Setti
         assert large.message == "Needs 4 ranks, 2 of 4 CPU ranks are free; waiting for 2 more."
         small = await until(store, small, lambda now: now.reason == "waiting_for_turn")
         await until(store, first, reached(State.RUNNING))
-        assert {order.name for order in cluster.orders} == {f"shardyard-{first.id}-1"}
+        assert {spec.name for spec in cluster.specs} == {f"shardyard-{first.id}-1"}
         cluster.script = train
         await submitting.cancel(store, first.id, "tester")
         assert (await ended(store, large)).state == State.SUCCEEDED

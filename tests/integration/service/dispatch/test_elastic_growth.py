@@ -55,7 +55,7 @@ def then_full(cluster: InProcessCluster, script: Script) -> Script:
 
 
 def sizes(cluster: InProcessCluster) -> Sequence[tuple[int, int]]:
-    return [(order.world_size, order.run["train"]["layout"]["data"]) for order in cluster.orders]
+    return [(spec.world_size, spec.run["train"]["layout"]["data"]) for spec in cluster.specs]
 
 
 async def test_a_job_that_waited_long_enough_starts_with_the_replicas_for_which_there_is_room(

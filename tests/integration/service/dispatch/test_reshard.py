@@ -33,7 +33,7 @@ async def test_a_running_job_goes_on_with_another_layout(
         cluster.script = train
         job = await ended(store, job)
     assert (job.state, job.attempt, job.restarts) == (State.SUCCEEDED, 2, 0)
-    assert [(order.world_size, order.run["train"]["layout"]["data"]) for order in cluster.orders] == [(1, 1), (2, 2)]
+    assert [(spec.world_size, spec.run["train"]["layout"]["data"]) for spec in cluster.specs] == [(1, 1), (2, 2)]
     moves = ["queued", "placing", "starting", "running", "resharding", "queued", "placing", "starting", "running"]
     assert await states(store, job) == [*moves, "succeeded"]
     asked_for = [item.data["reason"] for item in await story(store, job) if item.kind == "state"][4:6]

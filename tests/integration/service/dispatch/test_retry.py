@@ -53,7 +53,7 @@ async def test_exceptions_are_retried_where_the_policy_says_so(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
     async def another_each_time(gang: Gang) -> None:
-        await raising(line=len(cluster.orders), step=7)(gang)
+        await raising(line=len(cluster.specs), step=7)(gang)
 
     cluster.script = another_each_time
     job = await submit(store, settings, max_retries=2, max_restarts=0)
@@ -70,7 +70,7 @@ async def test_the_same_exception_at_the_same_step_is_not_tried_a_third_time(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
     async def elsewhere_first(gang: Gang) -> None:
-        await raising(line=10, step=8 if len(cluster.orders) == 1 else 9)(gang)
+        await raising(line=10, step=8 if len(cluster.specs) == 1 else 9)(gang)
 
     cluster.script = elsewhere_first
     job = await submit(store, settings, max_retries=100)
@@ -125,7 +125,7 @@ async def test_infrastructure_faults_use_restarts_up(
         if how == "rank_lost":
             await gang.state("failed", "rank_lost", "killed by SIGKILL")
         else:
-            asyncio.get_running_loop().create_task(cluster.kill(gang.order.name))
+            asyncio.get_running_loop().create_task(cluster.kill(gang.spec.name))
             await asyncio.sleep(60)
 
     cluster.script = dies
@@ -151,7 +151,7 @@ async def test_a_gang_of_another_version_is_replaced(
         cluster.version = VERSION
         job = await ended(store, job)
     assert (job.state, job.attempt) == (State.SUCCEEDED, 2)
-    assert cluster.closed[0] == cluster.orders[0].name
+    assert cluster.closed[0] == cluster.specs[0].name
     cluster.version = 0  # of a gang that does not say
     async with dispatching(store, settings, cluster):
         job = await ended(store, await submit(store, settings, max_restarts=0))

@@ -13,19 +13,19 @@ import psutil
 from harness.patience import PATIENCE_S
 from harness.process_ownership import rank_actors
 
-from shardyard.service.cluster.interface import GangOrder
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.cluster.ray_head import marked
 from shardyard.service.errors import ClusterError
 from shardyard.service.settings import Settings
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE
 
 Event = dict[str, Any]
 FINAL = ("succeeded", "failed", "cancelled")
 
 
-def order(name: str, ranks: int = 4, **run: Any) -> GangOrder:
-    return GangOrder(f"shardyard-{name}-1", run, ranks, 1, "cpu", time.time())
+def gang_spec(name: str, ranks: int = 4, **run: Any) -> GangSpec:
+    return GangSpec(f"shardyard-{name}-1", run, ranks, 1, "cpu", time.time())
 
 
 async def follow(

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.cluster.interface import GangOrder
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.errors import ClusterError
 from shardyard.workers.messages.fault_request import Fault, Kind
+from shardyard.workers.messages.gang_spec import GangSpec
 
 from .story import Event, closed, follow, is_step, pids, states
 from .test_hang_watchdog import newest
-from .test_repair import curve, is_running, parameters, train_order
+from .test_repair import curve, is_running, parameters, train_gang
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -71,12 +71,12 @@ def is_slow(event: Event) -> bool:
 @pytest.mark.full
 @pytest.mark.timeout(900)
 async def test_each_fault_is_struck_once_and_the_numbers_do_not_show_it(cluster: Cluster, tmp_path: Path) -> None:
-    whole = Struck(cluster, ordered("spared", tmp_path / "whole").name)
-    await cluster.start_gang(ordered("spared", tmp_path / "whole"))
+    whole = Struck(cluster, small_gang("spared", tmp_path / "whole").name)
+    await cluster.start_gang(small_gang("spared", tmp_path / "whole"))
     await whole.follow()
-    order = ordered("struck", tmp_path / "struck")
-    await cluster.start_gang(order)
-    gang = Struck(cluster, order.name)
+    spec = small_gang("struck", tmp_path / "struck")
+    await cluster.start_gang(spec)
+    gang = Struck(cluster, spec.name)
     await gang.follow(until=lambda event: event["kind"] == "checkpoint")
     await gang.strike("slow-rank", 0, delay_ms=1000 * SLOW_S, duration_s=3600.0)
     await gang.follow(until=is_slow)
@@ -105,9 +105,11 @@ async def test_each_fault_is_struck_once_and_the_numbers_do_not_show_it(cluster:
     assert curve(gang.events) == curve(whole.events)
     assert parameters(tmp_path / "struck") == parameters(tmp_path / "whole")
     await closed(cluster, whole.name, pids(tmp_path / "whole", 2))
-    await closed(cluster, order.name, pids(tmp_path / "struck", 2))
+    await closed(cluster, spec.name, pids(tmp_path / "struck", 2))
 
 
-def ordered(name: str, folder: Path) -> GangOrder:
-    order = train_order(name, folder, LAYOUT, repairs=9, steps=STEPS, checkpoint={"every": 10}, eval={"every": None})
-    return replace(order, world_size=2, hang_s=4.0, run=order.run | {"checkpoints": order.run["run"]["checkpoints"]})
+def small_gang(name: str, folder: Path) -> GangSpec:
+    spec = train_gang(name, folder, LAYOUT, max_repairs=9, steps=STEPS, checkpoint={"every": 10}, eval={"every": None})
+    return replace(
+        spec, world_size=2, hang_timeout_s=4.0, run=spec.run | {"checkpoints": spec.run["run"]["checkpoints"]}
+    )

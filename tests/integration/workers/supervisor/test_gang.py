@@ -9,15 +9,16 @@ from harness.patience import PATIENCE_S
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.errors import GangLost
 from shardyard.service.settings import Settings
-from shardyard.workers.supervisor.ranks.placement_group import Order, remove_remains, reserve
+from shardyard.workers.messages.gang_spec import GangSpec
+from shardyard.workers.supervisor.ranks.placement_group import remove_remains, reserve
 
-from .story import Event, actors_of, closed, follow, gone, is_final, is_step, order, pids, states
+from .story import Event, actors_of, closed, follow, gang_spec, gone, is_final, is_step, pids, states
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_a_gang_reports_its_story_once_and_in_order(cluster: Cluster, tmp_path: Path) -> None:
-    gang = order("story", steps=20, folder=str(tmp_path))
+    gang = gang_spec("story", steps=20, folder=str(tmp_path))
     await cluster.start_gang(gang)
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name)
@@ -41,7 +42,7 @@ async def test_a_gang_reports_its_story_once_and_in_order(cluster: Cluster, tmp_
 
 
 async def test_a_pull_can_be_repeated_and_acknowledges_only_what_it_names(cluster: Cluster) -> None:
-    gang = order("replay", ranks=2, steps=5)
+    gang = gang_spec("replay", ranks=2, steps=5)
     await cluster.start_gang(gang)
     events: list[Event] = []
     while not events or not is_final(events[-1]):
@@ -58,7 +59,7 @@ async def test_a_pull_can_be_repeated_and_acknowledges_only_what_it_names(cluste
 
 async def test_an_exception_ends_the_gang_with_rank_and_traceback(cluster: Cluster, tmp_path: Path) -> None:
     misbehave = {"rank": 1, "step": 3, "how": "raise"}
-    gang = order("raises", ranks=2, steps=1000, pause=0.01, folder=str(tmp_path), misbehave=misbehave)
+    gang = gang_spec("raises", ranks=2, steps=1000, pause=0.01, folder=str(tmp_path), misbehave=misbehave)
     await cluster.start_gang(gang)
     *_, incident, final = await follow(cluster, gang.name)
 
@@ -72,7 +73,7 @@ async def test_an_exception_ends_the_gang_with_rank_and_traceback(cluster: Clust
 
 
 async def test_a_killed_trainer_is_noticed_and_named(cluster: Cluster, tmp_path: Path) -> None:
-    gang = order("killed", ranks=2, steps=100_000, pause=0.01, folder=str(tmp_path))
+    gang = gang_spec("killed", ranks=2, steps=100_000, pause=0.01, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(3))
     os.kill(pids(tmp_path, 2)[1], signal.SIGKILL)
@@ -85,7 +86,7 @@ async def test_a_killed_trainer_is_noticed_and_named(cluster: Cluster, tmp_path:
 
 
 async def test_a_killed_actor_takes_its_trainer_along(cluster: Cluster, settings: Settings, tmp_path: Path) -> None:
-    gang = order("actor", ranks=2, steps=100_000, pause=0.01, folder=str(tmp_path))
+    gang = gang_spec("actor", ranks=2, steps=100_000, pause=0.01, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(3))
     actors = actors_of(settings)
@@ -97,7 +98,7 @@ async def test_a_killed_actor_takes_its_trainer_along(cluster: Cluster, settings
 
 
 async def test_a_trainer_that_leaves_without_a_word_is_lost(cluster: Cluster) -> None:
-    gang = order("exits", ranks=2, misbehave={"rank": 1, "step": 2, "how": "exit"})
+    gang = gang_spec("exits", ranks=2, misbehave={"rank": 1, "step": 2, "how": "exit"})
     await cluster.start_gang(gang)
     *_, final = await follow(cluster, gang.name)
     assert final["data"]["reason"] == "rank_lost" and "status 3" in final["data"]["message"]
@@ -105,7 +106,7 @@ async def test_a_trainer_that_leaves_without_a_word_is_lost(cluster: Cluster) ->
 
 
 async def test_a_frozen_trainer_can_be_stopped(cluster: Cluster, tmp_path: Path) -> None:
-    gang = order("frozen", ranks=2, steps=100_000, pause=0.01, folder=str(tmp_path))
+    gang = gang_spec("frozen", ranks=2, steps=100_000, pause=0.01, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(2))
     os.kill(pids(tmp_path, 2)[1], signal.SIGSTOP)
@@ -117,7 +118,7 @@ async def test_a_frozen_trainer_can_be_stopped(cluster: Cluster, tmp_path: Path)
 
 
 async def test_a_gang_can_be_stopped_while_it_waits_for_room(cluster: Cluster) -> None:
-    first, second = order("first", ranks=2, steps=100_000, pause=0.01), order("second", ranks=8)
+    first, second = gang_spec("first", ranks=2, steps=100_000, pause=0.01), gang_spec("second", ranks=8)
     await cluster.start_gang(first)
     await follow(cluster, first.name, until=is_step(1))
     await cluster.start_gang(second)
@@ -142,7 +143,7 @@ async def _scheduled(name: str, *avoided: str) -> str:
     from ray.util.placement_group import placement_group_table
 
     known = ("INFEASIBLE", "FINISHED")
-    group = reserve(Order(f"shardyard-{name}-1", {}, 2, avoided=avoided))
+    group = reserve(GangSpec(f"shardyard-{name}-1", {}, 2, avoided=avoided))
     try:
         async with asyncio.timeout(PATIENCE_S):
             while (said := placement_group_table(group)["stats"]["scheduling_state"]) not in known:  # noqa: ASYNC110
@@ -154,7 +155,7 @@ async def _scheduled(name: str, *avoided: str) -> str:
 
 @pytest.mark.full
 async def test_too_many_log_lines_are_dropped_and_counted_but_no_step_is(cluster: Cluster) -> None:
-    gang = order("shouts", ranks=2, steps=30, misbehave={"rank": 0, "step": 1, "how": "shout"})
+    gang = gang_spec("shouts", ranks=2, steps=30, misbehave={"rank": 0, "step": 1, "how": "shout"})
     await cluster.start_gang(gang)
     await asyncio.sleep(3.0)  # no dispatcher listens meanwhile
     events = await follow(cluster, gang.name)
@@ -170,7 +171,7 @@ async def test_too_many_log_lines_are_dropped_and_counted_but_no_step_is(cluster
 
 
 async def test_what_a_trainer_started_ends_with_it(cluster: Cluster, tmp_path: Path) -> None:
-    gang = order("breeds", ranks=2, folder=str(tmp_path), misbehave={"rank": 1, "step": 1, "how": "breed"})
+    gang = gang_spec("breeds", ranks=2, folder=str(tmp_path), misbehave={"rank": 1, "step": 1, "how": "breed"})
     await cluster.start_gang(gang)
     assert states(await follow(cluster, gang.name))[-1] == "succeeded"
     assert await gone([int((tmp_path / "child.pid").read_text())])

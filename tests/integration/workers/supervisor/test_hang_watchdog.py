@@ -12,7 +12,7 @@ import pytest
 from shardyard.service.cluster.ray_cluster import Cluster
 
 from .story import Event, closed, follow, is_step, pids, states
-from .test_repair import curve, is_running, parameters, train_order, unbroken
+from .test_repair import curve, is_running, parameters, train_gang, unbroken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -35,7 +35,7 @@ async def test_a_stuck_rank_and_a_stopped_one_are_named_and_cost_no_step_and_no_
     steps = 20 + 30 * SEEDS
     whole = await unbroken(cluster, "moving", tmp_path / "whole", LAYOUT, steps=steps)
     folder = tmp_path / "hung"
-    hung = replace(train_order("hung", folder, LAYOUT, repairs=99, steps=steps), hang_s=HANG_S)
+    hung = replace(train_gang("hung", folder, LAYOUT, max_repairs=99, steps=steps), hang_timeout_s=HANG_S)
     await cluster.start_gang(hung)
     events: list[Event] = []
     accused: list[tuple[int, str]] = []

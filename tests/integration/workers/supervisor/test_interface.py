@@ -18,7 +18,7 @@ from shardyard.workers.messages.trace_request import Trace
 from shardyard.workers.tasks.checkpoint_task import Operation
 
 from ...inprocess_cluster import Gang, InProcessCluster
-from .story import follow, is_final, is_step, order, states
+from .story import follow, gang_spec, is_final, is_step, states
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -28,11 +28,11 @@ ENDLESS = {"steps": 100_000, "pause": 0.01}
 async def work(gang: Gang) -> None:
     """What the trainers of `entries.py` report."""
     await gang.state("starting", "placed")
-    for step in range(1, gang.order.run["steps"] + 1):
+    for step in range(1, gang.spec.run["steps"] + 1):
         if step == 1:
             await gang.state("running", "first_step")
         await gang.step(step)
-        await asyncio.sleep(gang.order.run.get("pause", 0.0))
+        await asyncio.sleep(gang.spec.run.get("pause", 0.0))
     await gang.emit("summary", steps=step)
     await gang.state("succeeded", "completed")
 
@@ -71,7 +71,7 @@ async def lost(either: Cluster, gang: str, checkpoints: Path) -> None:
 
 @pytest.mark.parametrize("either", [RAY, IN_PROCESS], indirect=True)
 async def test_a_gang_from_its_start_to_its_close(either: Cluster, tmp_path: Path) -> None:
-    gang = order("whole", ranks=1, steps=3)
+    gang = gang_spec("whole", ranks=1, steps=3)
     before = await either.gangs()
     for _ in range(2):
         await either.start_gang(gang)
@@ -101,7 +101,7 @@ async def test_a_gang_from_its_start_to_its_close(either: Cluster, tmp_path: Pat
 
 
 async def test_orders_are_carried_out_once_and_a_stop_ends_as_cancelled(either: Cluster, tmp_path: Path) -> None:
-    gang = order("ordered", ranks=1, checkpoints=str(tmp_path), **ENDLESS)
+    gang = gang_spec("ordered", ranks=1, checkpoints=str(tmp_path), **ENDLESS)
     await either.start_gang(gang)
     events = await follow(either, gang.name, until=is_step(1))  # type: ignore[arg-type]
     fault, trace = Fault("fault-1", "corrupt-checkpoint"), Trace("trace-1", 1)

@@ -13,7 +13,7 @@ from shardyard.workers.supervisor.gang_state import JournalUnreadable
 from shardyard.workers.supervisor.journal import fencing, kv_store
 from shardyard.workers.supervisor.journal.journal import GATHER_S, Journal
 
-from .story import Event, closed, follow, gone, is_final, is_step, kill_supervisor, order, pids, states, written
+from .story import Event, closed, follow, gang_spec, gone, is_final, is_step, kill_supervisor, pids, states, written
 
 JOURNALS = Path(__file__).parents[3] / "data/journal"
 
@@ -38,7 +38,7 @@ def assert_each_once(events: list[Event], steps: int) -> None:
 
 async def test_it_may_die_at_every_turn(cluster: Cluster, tmp_path: Path) -> None:
     """At the start, while placed, while training, at the last step, before the end, and when all is over."""
-    gang = order("mortal", ranks=2, steps=60, pause=0.03, folder=str(tmp_path))
+    gang = gang_spec("mortal", ranks=2, steps=60, pause=0.03, folder=str(tmp_path))
     await cluster.start_gang(gang)
     turns = [is_state("starting"), is_state("running"), is_step(20), is_step(60), is_kind("summary"), is_final]
     events: list[Event] = []
@@ -57,7 +57,7 @@ async def test_it_may_die_at_every_turn(cluster: Cluster, tmp_path: Path) -> Non
 
 
 async def test_one_that_died_can_be_cancelled(cluster: Cluster, tmp_path: Path) -> None:
-    gang = order("mourned", ranks=2, steps=100_000, pause=0.02, folder=str(tmp_path))
+    gang = gang_spec("mourned", ranks=2, steps=100_000, pause=0.02, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(3))
     await kill_supervisor(gang.name)
@@ -73,7 +73,7 @@ async def test_one_that_cannot_read_its_journal_ends_the_gang_and_frees_its_devi
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """The entry is one of the first journals, which were pickled."""
-    gang = order("illiterate", ranks=2, steps=100_000, pause=0.02, folder=str(tmp_path))
+    gang = gang_spec("illiterate", ranks=2, steps=100_000, pause=0.02, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(1))
     pickled = (JOURNALS / "pickled").read_bytes()
@@ -165,7 +165,7 @@ async def test_ranks_that_end_a_step_together_share_a_write(cluster: Cluster) ->
 
 async def test_one_that_finds_a_successor_leaves_before_it_acts(cluster: Cluster, tmp_path: Path) -> None:
     """As one does whose node was cut off and has its network again. Its place is taken once more, and the story goes on."""
-    gang = order("deposed", ranks=2, steps=60, pause=0.03, folder=str(tmp_path))
+    gang = gang_spec("deposed", ranks=2, steps=60, pause=0.03, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(10))
     assert fencing.acquire_epoch(gang.name) == 2

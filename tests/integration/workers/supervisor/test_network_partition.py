@@ -12,7 +12,7 @@ from shardyard.service.settings import Settings
 
 from .story import closed, follow, gone, is_step, pids
 from .test_node_loss import LAYOUT, names_the_lost_node, places, reads_as_unbroken
-from .test_repair import gate, train_order, unbroken
+from .test_repair import gate, train_gang, unbroken
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -44,7 +44,7 @@ async def test_a_cut_off_node_is_lost_and_its_ranks_end_themselves(
     cluster: Cluster, nodes: Nodes, tmp_path: Path
 ) -> None:
     whole = await unbroken(cluster, "whole", tmp_path / "whole", LAYOUT)
-    broken = train_order("broken", tmp_path / "broken", LAYOUT)
+    broken = train_gang("broken", tmp_path / "broken", LAYOUT)
     held = gate(tmp_path / "broken", 5)
     await cluster.start_gang(broken)
     events = await follow(cluster, broken.name, until=is_step(5))

@@ -10,11 +10,12 @@ from harness.patience import PATIENCE_S
 
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.actor import Supervisor
-from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE, Order, reserve
+from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE, reserve
 
 from .story import Event, closed, follow, is_step, pids, states
-from .test_repair import assert_no_step_was_lost, curve, facts, gate, parameters, train_order, unbroken
+from .test_repair import assert_no_step_was_lost, curve, facts, gate, parameters, train_gang, unbroken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -51,7 +52,7 @@ async def places(gang: str) -> tuple[int, list[str]]:
 @pytest.mark.full
 async def test_a_killed_node_costs_no_step_and_no_bit(cluster: Cluster, nodes: Nodes, tmp_path: Path) -> None:
     whole = await unbroken(cluster, "whole", tmp_path / "whole", LAYOUT)
-    broken = train_order("broken", tmp_path / "broken", LAYOUT)
+    broken = train_gang("broken", tmp_path / "broken", LAYOUT)
     held = gate(tmp_path / "broken", 5)
     await cluster.start_gang(broken)
     events = await follow(cluster, broken.name, until=is_step(5))
@@ -74,9 +75,19 @@ async def test_a_supervisor_may_die_with_its_node_and_ranks(cluster: Cluster, no
     while sum(node.lives for node in nodes.nodes) < 3:
         nodes.add_node(1)
     whole = await unbroken(cluster, "again", tmp_path / "whole", LAYOUT)
-    broken = train_order("headless", tmp_path / "broken", LAYOUT)
+    broken = train_gang("headless", tmp_path / "broken", LAYOUT)
     held = gate(tmp_path / "broken", 5)
-    run = Order(broken.name, broken.run, 4, 2, "cpu", broken.submitted_at, 0.5, "entries:train", repairs=5)
+    run = GangSpec(
+        broken.name,
+        broken.run,
+        4,
+        2,
+        "cpu",
+        broken.submitted_at,
+        cpus_per_rank=0.5,
+        entry="entries:train",
+        max_repairs=5,
+    )
     group = reserve(run)
     assert group.wait(PATIENCE_S)
     places_of = set(placement_group_table(group)["bundles_to_node_id"].values())
@@ -91,7 +102,7 @@ async def test_a_supervisor_may_die_with_its_node_and_ranks(cluster: Cluster, no
         max_restarts=-1,
         scheduling_strategy=there,
     )
-    supervisor.remote(run)
+    supervisor.remote(run.to_json())
     await cluster.start_gang(broken)
     events = await follow(cluster, broken.name, until=is_step(5))
     pid, before = await places(broken.name)

@@ -8,7 +8,7 @@ from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.workers.supervisor.rank_samples import SAMPLE_S
 
 from .story import Event, closed, follow, pids
-from .test_repair import train_order
+from .test_repair import train_gang
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,7 +22,7 @@ def entry() -> str:
 @pytest.mark.full
 async def test_samples_come_while_it_trains_and_at_its_end(cluster: Cluster, tmp_path: Path) -> None:
     quiet = {"eval": {}, "checkpoint": {"final": False}, "snapshot": {"every": 0}}
-    gang = train_order("sampled", tmp_path, {"data": 2, "tensor": 2}, steps=100_000, **quiet)
+    gang = train_gang("sampled", tmp_path, {"data": 2, "tensor": 2}, steps=100_000, **quiet)
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_sample)
     events += await follow(cluster, gang.name, after=len(events), until=is_sample)

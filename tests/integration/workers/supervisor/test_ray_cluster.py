@@ -17,11 +17,12 @@ from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.cluster.ray_head import Head, marked
 from shardyard.service.errors import ClusterError, GangLost
 from shardyard.service.settings import Settings
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.actor import Supervisor
-from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE, Order
+from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE
 
 from .conftest import HERE, embedded
-from .story import follow, gone, is_step, lives, order, pids, states
+from .story import follow, gang_spec, gone, is_step, lives, pids, states
 
 # ruff: noqa: ASYNC220, ASYNC240
 pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]  # a head of their own
@@ -82,9 +83,9 @@ async def test_ranks_without_a_supervisor_end_themselves(cluster: Cluster, tmp_p
 
     run = {"steps": 100_000, "pause": 0.01, "folder": str(tmp_path)}
     name = "shardyard-widowed-1"
-    gang = Order(name, run, 2, entry="entries:work", lease_s=2.0)
+    gang = GangSpec(name, run, 2, entry="entries:work", lease_s=2.0)
     supervisor = ray.remote(Supervisor).options(name=name, namespace=NAMESPACE, lifetime="detached", num_cpus=0)
-    handle = supervisor.remote(gang)
+    handle = supervisor.remote(gang.to_json())
     await handle.begin.remote()
     await follow(cluster, name, until=is_step(2))
     ray.kill(handle, no_restart=True)
@@ -100,7 +101,7 @@ async def test_a_dead_head_is_an_error_and_the_next_connect_starts_another(
 ) -> None:
     await cluster.connect()
     record = json.loads((settings.data_dir / "cluster.json").read_text())
-    gang = order("lost", ranks=2, steps=100_000, pause=0.01)
+    gang = gang_spec("lost", ranks=2, steps=100_000, pause=0.01)
     await cluster.start_gang(gang)
     await follow(cluster, gang.name, until=is_step(1))
     processes = sorted(process.pid for process in marked(record["folder"]))  # the next head may have the same folder
@@ -120,7 +121,7 @@ async def test_shut_down_leaves_nothing(cluster: Cluster, settings: Settings, tm
     await cluster.connect()
     record = json.loads((settings.data_dir / "cluster.json").read_text())
     host, port = record["address"].split(":")
-    gang = order("running", ranks=4, steps=100_000, pause=0.01, folder=str(tmp_path))
+    gang = gang_spec("running", ranks=4, steps=100_000, pause=0.01, folder=str(tmp_path))
     await cluster.start_gang(gang)
     await follow(cluster, gang.name, until=is_step(1))
     processes = sorted(process.pid for process in marked(record["folder"]))

@@ -14,9 +14,9 @@ import pytest_asyncio
 from harness.patience import PATIENCE_S
 from harness.process_ownership import actor_of
 
-from shardyard.service.cluster.interface import GangOrder
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
+from shardyard.workers.messages.gang_spec import GangSpec
 
 from .story import Event, actors_of, closed, follow, is_final, is_step, kill_supervisor, pids, standing_by, states
 
@@ -33,7 +33,7 @@ def entry() -> str:
     return "entries:train"
 
 
-def train_order(name: str, folder: Path, layout: dict[str, Any], repairs: int = 5, **train: Any) -> GangOrder:
+def train_gang(name: str, folder: Path, layout: dict[str, Any], max_repairs: int = 5, **train: Any) -> GangSpec:
     folder.mkdir(exist_ok=True)
     model = {"preset": "nano", "layers": 2, "dim": 32, "heads": 4, "kv_heads": 2, "hidden": 64}
     spec = {
@@ -54,7 +54,7 @@ def train_order(name: str, folder: Path, layout: dict[str, Any], repairs: int = 
         "cache": str(folder.parent / "cache"),
     }
     whole = {"run": run, "folder": str(folder)}
-    return GangOrder(f"shardyard-{name}-1", whole, 4, layout.get("tensor", 1), "cpu", time.time(), repairs)
+    return GangSpec(f"shardyard-{name}-1", whole, 4, layout.get("tensor", 1), "cpu", time.time(), max_repairs)
 
 
 def gate(folder: Path, steps: int) -> Path:
@@ -88,7 +88,7 @@ async def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 async def unbroken(cluster: Cluster, name: str, folder: Path, layout: dict[str, Any], **train: Any) -> list[Event]:
-    gang = train_order(name, folder, layout, **train)
+    gang = train_gang(name, folder, layout, **train)
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name)
     assert states(events) == ["starting", "running", "succeeded"], events[-1]
@@ -105,7 +105,7 @@ async def test_a_killed_trainer_and_a_killed_actor_cost_no_step_and_no_bit(
     if layout != LAYOUTS[0]:
         reference, kept = await unbroken(cluster, f"whole-{name}", tmp_path / "whole", layout), tmp_path / "whole"
     folder = tmp_path / "broken"
-    broken = train_order(f"broken-{name}", folder, layout)
+    broken = train_gang(f"broken-{name}", folder, layout)
     held = gate(folder, 5)
     await cluster.start_gang(broken)
     events = await follow(cluster, broken.name, until=is_step(5))
@@ -150,7 +150,7 @@ def is_recovering(event: Event) -> bool:
 async def test_a_killed_actor_is_replaced_and_its_memory_is_not_lost(
     cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path, rank: int
 ) -> None:
-    broken = train_order(f"actor-{rank}", tmp_path / "broken", LAYOUTS[0])
+    broken = train_gang(f"actor-{rank}", tmp_path / "broken", LAYOUTS[0])
     held = gate(tmp_path / "broken", 5)
     await cluster.start_gang(broken)
     events = await follow(cluster, broken.name, until=is_step(5))
@@ -170,7 +170,7 @@ async def test_a_spare_takes_over_and_another_one_its_place(
     cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path
 ) -> None:
     """Rank 0 is stuck, five steps into each generation, until the spare is there; between two deaths the supervisor dies as well."""
-    gang = replace(train_order("spared", tmp_path / "run", LAYOUTS[0]), spares=1)
+    gang = replace(train_gang("spared", tmp_path / "run", LAYOUTS[0]), spares=1)
     held = gate(tmp_path / "run", 5)
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(5))
@@ -197,7 +197,7 @@ async def test_a_spare_takes_over_and_another_one_its_place(
 async def test_an_actor_that_dies_at_the_start_is_replaced(
     cluster: Cluster, settings: Settings, whole: tuple[list[Event], Path], tmp_path: Path
 ) -> None:
-    gang = train_order("early", tmp_path / "run", LAYOUTS[0])
+    gang = train_gang("early", tmp_path / "run", LAYOUTS[0])
     before = set(actors_of(settings))
     await cluster.start_gang(gang)
     (await first_beside(before, settings)).kill()
@@ -221,7 +221,7 @@ async def first_beside(known: set[psutil.Process], settings: Settings) -> psutil
 async def test_a_supervisor_may_die_with_a_trainer_and_amid_a_repair(
     cluster: Cluster, whole: tuple[list[Event], Path], tmp_path: Path
 ) -> None:
-    broken = train_order("both", tmp_path / "broken", LAYOUTS[0])
+    broken = train_gang("both", tmp_path / "broken", LAYOUTS[0])
     held = gate(tmp_path / "broken", 5)
     await cluster.start_gang(broken)
     events = await follow(cluster, broken.name, until=is_step(5))
@@ -247,7 +247,7 @@ async def test_a_supervisor_may_die_with_a_trainer_and_amid_a_repair(
 
 @pytest.mark.full
 async def test_what_dies_again_and_again_is_given_up(cluster: Cluster, tmp_path: Path) -> None:
-    gang = train_order("hopeless", tmp_path / "run", {"data": 4}, repairs=2)
+    gang = train_gang("hopeless", tmp_path / "run", {"data": 4}, max_repairs=2)
     gate(tmp_path / "run", 5)
     await cluster.start_gang(gang)
     events: list[Event] = []
@@ -265,7 +265,7 @@ async def test_without_snapshots_the_newest_checkpoint_serves(cluster: Cluster, 
     layout = {"data": 4, "zero": 2}
     off = {"snapshot": {"every": 0}, "checkpoint": {"every": 4}}
     whole = await unbroken(cluster, "stored", tmp_path / "whole", layout)
-    gang = train_order("restored", tmp_path / "run", layout, **off)
+    gang = train_gang("restored", tmp_path / "run", layout, **off)
     held = gate(tmp_path / "run", 10)
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(10))

@@ -8,7 +8,7 @@ import pytest
 from shardyard.service.cluster.ray_cluster import Cluster
 
 from .story import closed, follow, is_step, pids, states
-from .test_repair import gate, parameters, train_order, unbroken
+from .test_repair import gate, parameters, train_gang, unbroken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,7 +34,7 @@ async def test_a_flipped_bit_names_its_rank_and_leaves_no_trace_in_the_parameter
 ) -> None:
     await unbroken(cluster, "alike", tmp_path / "whole", {"data": 4}, **TRAIN)
     folder = tmp_path / "flipped"
-    gang = train_order("flipped", folder, {"data": 4}, **TRAIN)
+    gang = train_gang("flipped", folder, {"data": 4}, **TRAIN)
     held = gate(folder, 8)
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(8))

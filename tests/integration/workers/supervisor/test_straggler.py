@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from shardyard.service.cluster.ray_cluster import Cluster
-from shardyard.workers.supervisor.policies.straggler import Limits
+from shardyard.workers.messages.gang_spec import StragglerLimits
 
 from .story import Event, closed, follow, is_step, pids, states
-from .test_repair import train_order
+from .test_repair import train_gang
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -21,7 +21,7 @@ LAYOUTS: list[dict[str, Any]] = [
     {"pipeline": 4},  # no two ranks do equal work: each rank is held against its own past
 ]
 #: So much slower than its peers no rank of an even gang is for long, on whatever machine.
-LIMITS = Limits(factor=2.5, steps=10, seconds=3.0)
+LIMITS = StragglerLimits(factor=2.5, steps=10, seconds=3.0)
 EVEN = 20
 SLOW = 2
 #: It sleeps for this multiple of a step's duration on this machine.
@@ -51,7 +51,7 @@ async def test_a_slow_rank_is_named_and_so_is_its_recovery(
         "eval": {},
         "checkpoint": {"final": False},
     }
-    gang = replace(train_order(name, tmp_path, layout, **train), straggler=LIMITS)
+    gang = replace(train_gang(name, tmp_path, layout, **train), straggler=LIMITS)
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(EVEN))
     slow = tmp_path / f"{SLOW}.slow"

@@ -13,7 +13,7 @@ from shardyard.workers.messages.trace_request import Trace, slowest_rank
 
 from .story import Event, closed, follow, is_step, kill_supervisor, pids, states
 from .test_hang_watchdog import newest
-from .test_repair import is_running, train_order
+from .test_repair import is_running, train_gang
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -56,14 +56,14 @@ class Traced:
 def endless(name: str, folder: Path, layout: dict[str, Any]) -> Any:
     """Steps without end, so small that a slow rank shows."""
     more = {"steps": 100_000, "eval": {}, "checkpoint": {"final": False}}
-    return train_order(name, folder, layout, **more)
+    return train_gang(name, folder, layout, **more)
 
 
 @pytest.mark.timeout(600)
 async def test_a_trace_is_whole_and_reported_once(cluster: Cluster, tmp_path: Path) -> None:
-    order = endless("traced", tmp_path, {"pipeline": 2, "data": 2})
-    await cluster.start_gang(order)
-    gang = Traced(cluster, order.name)
+    spec = endless("traced", tmp_path, {"pipeline": 2, "data": 2})
+    await cluster.start_gang(spec)
+    gang = Traced(cluster, spec.name)
     await gang.order("early", 2)  # it waits for the gang to train
     await gang.order("early", 2)
     assert (await gang.outcome("early"))["done"]
@@ -72,7 +72,7 @@ async def test_a_trace_is_whole_and_reported_once(cluster: Cluster, tmp_path: Pa
     part.rename(tmp_path / f"{SLOW}.slow")
     await gang.follow(until=is_step(newest(gang.events) + 3))
     await gang.order("slow", 3)
-    await kill_supervisor(order.name)
+    await kill_supervisor(spec.name)
     ended = await gang.outcome("slow")
     await gang.follow(until=is_step(ended["steps"][1] + 3))
 
@@ -91,17 +91,17 @@ async def test_a_trace_is_whole_and_reported_once(cluster: Cluster, tmp_path: Pa
         document = chrome_trace(traces)
         assert {one["pid"] for one in document["traceEvents"]} == set(range(4))
     assert slowest_rank(gang.of("trace", "slow")) == SLOW
-    await cluster.stop(order.name, "cancel")
-    await closed(cluster, order.name, pids(tmp_path))
+    await cluster.stop(spec.name, "cancel")
+    await closed(cluster, spec.name, pids(tmp_path))
 
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
 async def test_who_dies_amid_a_trace_ends_it_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
-    order = endless("torn", tmp_path, {"data": 4, "zero": 1})
+    spec = endless("torn", tmp_path, {"data": 4, "zero": 1})
     (tmp_path / "0.slow").write_text(f"{SLOW_S}")
-    await cluster.start_gang(order)
-    gang = Traced(cluster, order.name)
+    await cluster.start_gang(spec)
+    gang = Traced(cluster, spec.name)
     await gang.follow(until=is_step(3))
     await gang.order("torn", 20)
     await gang.order("next", 1)  # waits its turn
@@ -116,8 +116,8 @@ async def test_who_dies_amid_a_trace_ends_it_and_nothing_else(cluster: Cluster, 
     assert len(gang.of("trace", "next")) == 4
     await gang.order("cut", 20)
     await gang.follow(until=is_step(newest(gang.events) + 6))
-    await cluster.stop(order.name, "cancel")
+    await cluster.stop(spec.name, "cancel")
     await gang.follow()
     (reported,) = gang.of("trace_finished", "cut")
     assert not reported["done"] or reported["message"].endswith("of 20 steps: the training ended")
-    await closed(cluster, order.name, pids(tmp_path))
+    await closed(cluster, spec.name, pids(tmp_path))

@@ -17,7 +17,7 @@ from shardyard.service.policies.warm_workers import Workers
 from shardyard.service.settings import Settings
 
 from .conftest import embedded
-from .story import closed, follow, is_step, order, pids
+from .story import closed, follow, gang_spec, is_step, pids
 
 pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]  # kills and starts a dozen workers
 
@@ -59,7 +59,7 @@ async def test_workers_are_prepared_while_ranks_train_on_all_cores(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_cluster, "WARM_EVERY_S", 0.5)
-    gang = order("ahead", ranks=RANKS, steps=100_000, pause=0.05, folder=str(tmp_path))
+    gang = gang_spec("ahead", ranks=RANKS, steps=100_000, pause=0.05, folder=str(tmp_path))
     await cluster.start_gang(gang)
     await follow(cluster, gang.name, until=is_step(3))
     await none_idle(cluster)

@@ -5,6 +5,7 @@ import contextlib
 from typing import Any
 
 from shardyard.workers.messages.event_buffer import Event, Spool
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.rank.actor import Reservation
 from shardyard.workers.supervisor.event_pump import EventTaken, RankLost
 from shardyard.workers.supervisor.gang import Gang
@@ -12,7 +13,6 @@ from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.policies.failures import Failure
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
-from shardyard.workers.supervisor.ranks.placement_group import Order
 
 
 class Written(Journal):
@@ -47,7 +47,7 @@ def event(number: int, kind: str, **data: Any) -> Event:
 
 async def follow(rank: Rank, journal: Written) -> list[EventTaken | RankLost]:
     """What is yielded, each applied to the member as `repair.py` does."""
-    gang = Gang(Order("shardyard-a-1", {}, 1), journal, journal.spool)
+    gang = Gang(GangSpec("shardyard-a-1", {}, 1), journal, journal.spool)
     here = Reservation(0, "node-a", "host", 1, None, 2, 1, ())
     member = Member(0, handle=RankHandle(rank), reservation=here)
     found = []
@@ -120,8 +120,8 @@ async def test_ranks_wait_while_the_spool_is_full() -> None:
             spool.take(spool.last)
 
     spool.add("log", {"lines": ["x" * 400]})
-    order = Order("shardyard-a-1", {}, 1, lease_s=0.03)
-    gang, rank = Gang(order, journal, spool), Beaten()
+    spec = GangSpec("shardyard-a-1", {}, 1, lease_s=0.03)
+    gang, rank = Gang(spec, journal, spool), Beaten()
     member = Member(0, handle=RankHandle(rank))
     found = [one async for one in gang.pump.follow([member], member, None)]
     assert beats.is_set() and rank.acknowledged == [0] and isinstance(found[-1], RankLost)

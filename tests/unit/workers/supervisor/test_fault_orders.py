@@ -3,12 +3,12 @@
 from typing import Any
 
 from shardyard.workers.messages.fault_request import Fault, Kind
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.fault_orders import FaultOrders
 from shardyard.workers.supervisor.gang_state import PendingFault
 from shardyard.workers.supervisor.orders import OrderQueue
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
-from shardyard.workers.supervisor.ranks.placement_group import Order
 
 
 class Rank:
@@ -33,7 +33,7 @@ def orders(rank: Rank, written: list[str], pending: PendingFault, phase: Any = "
 
     queue: OrderQueue[PendingFault] = OrderQueue(settled)
     member = Member(0, name="actor", handle=RankHandle(rank))
-    return FaultOrders(Order("shardyard-a-1", {}, 1), queue, [member], lambda: phase)
+    return FaultOrders(GangSpec("shardyard-a-1", {}, 1), queue, [member], lambda: phase)
 
 
 def pending(kind: Kind = "kill-rank", at: str = "") -> PendingFault:

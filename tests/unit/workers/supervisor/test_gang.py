@@ -1,13 +1,13 @@
 from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.policies.failures import Failure
-from shardyard.workers.supervisor.ranks.placement_group import Order
 
 
 def test_the_root_cause_is_no_secondary_error_of_another_failure() -> None:
     spool = Spool(1 << 20)
-    gang = Gang(Order("shardyard-a-1", {}, 2), Journal("shardyard-a-1", spool, bytes), spool)
+    gang = Gang(GangSpec("shardyard-a-1", {}, 2), Journal("shardyard-a-1", spool, bytes), spool)
     echo = Failure("exception", 0, "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:1")
     lost = Failure("rank_lost", 1, "the trainer was killed by SIGKILL")
     gang.failures = [echo]

@@ -8,6 +8,7 @@ import pytest
 
 from shardyard.workers.messages.event_buffer import Spool
 from shardyard.workers.messages.fault_request import Fault
+from shardyard.workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
 from shardyard.workers.messages.rendezvous import Reservation, SnapshotHandle
 from shardyard.workers.messages.trace_request import Trace
 from shardyard.workers.supervisor.gang import Gang
@@ -31,9 +32,6 @@ from shardyard.workers.supervisor.gang_state import (
 )
 from shardyard.workers.supervisor.journal.journal import Journal, events_of, opened, sealed
 from shardyard.workers.supervisor.policies.failures import Failure
-from shardyard.workers.supervisor.policies.loss_spike import Bounds
-from shardyard.workers.supervisor.policies.straggler import Limits
-from shardyard.workers.supervisor.ranks.placement_group import Order
 
 DATA = Path(__file__).parents[3] / "data/journal"
 REPAIR = Repair("rank_lost", 1, 1700000000.5, [1], 3, 40)
@@ -84,8 +82,11 @@ EVENTS: list[Any] = [{"seq": n, "ts": 1.5, "kind": "log", "data": {"lines": ["é
 
 
 def gang(state: GangState | None) -> Gang:
-    order, spool = Order("shardyard-a-1", {}, 2, straggler=Limits(), loss_spike=Bounds()), Spool(1 << 20)
-    return Gang(order, Journal(order.name, spool, bytes), spool, state)
+    spec, spool = (
+        GangSpec("shardyard-a-1", {}, 2, straggler=StragglerLimits(), loss_spike=LossSpikeLimits()),
+        Spool(1 << 20),
+    )
+    return Gang(spec, Journal(spec.name, spool, bytes), spool, state)
 
 
 def test_what_is_written_is_read() -> None:

@@ -5,25 +5,25 @@ from collections.abc import Iterable
 import pytest
 
 from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.rendezvous import Reservation
 from shardyard.workers.supervisor.event_pump import EventTaken, RankLost
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_state import GangState, Phase, RankState
 from shardyard.workers.supervisor.journal.journal import Journal
 from shardyard.workers.supervisor.policies.failures import Failure
-from shardyard.workers.supervisor.ranks.placement_group import Order
 from shardyard.workers.supervisor.repair import Generations, choose_root_cause
 
 LOST = Failure("rank_lost", 1, "the trainer was killed by SIGKILL", "node-a")
 ECHO = Failure("exception", 0, "RuntimeError: Connection closed by peer")
 
 
-def training(phase: Phase = "training", repairs: int = 0) -> Gang:
+def training(phase: Phase = "training", max_repairs: int = 0) -> Gang:
     """Two ranks on one node."""
     spool = Spool(1 << 20)
     ranks = [RankState(n, reservation=Reservation(n, "node-a", "host", None, None, 1, 1, ())) for n in (0, 1)]
-    order = Order("shardyard-a-1", {}, 2, repairs=repairs)
-    return Gang(order, Journal(order.name, spool, bytes), spool, GangState(phase=phase, generation=1, ranks=ranks))
+    spec = GangSpec("shardyard-a-1", {}, 2, max_repairs=max_repairs)
+    return Gang(spec, Journal(spec.name, spool, bytes), spool, GangState(phase=phase, generation=1, ranks=ranks))
 
 
 def apply(gang: Gang, rank: int, taken: Iterable[EventTaken | RankLost]) -> None:
@@ -69,7 +69,7 @@ async def test_a_repair_beyond_the_budget_is_refused_without_an_incident() -> No
 
 
 async def test_an_incident_is_emitted_before_the_state_that_it_brings() -> None:
-    gang = training(repairs=1)
+    gang = training(max_repairs=1)
     gang.failures = [Failure("hang", None, "no progress")]
     assert await Generations(gang).decide()
     assert [event["kind"] for event in gang.spool.take(0)] == ["incident", "state"]

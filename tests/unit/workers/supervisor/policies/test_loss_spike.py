@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from shardyard.workers.supervisor.policies.loss_spike import CALM, ENOUGH, Bounds, Spikes
+from shardyard.workers.messages.gang_spec import LossSpikeLimits
+from shardyard.workers.supervisor.policies.loss_spike import CALM, ENOUGH, Spikes
 
-BOUNDS = Bounds()
+BOUNDS = LossSpikeLimits()
 
 
-def spiked(losses: Iterable[float | None], bounds: Bounds | None = BOUNDS, **more: Any) -> list[int]:
+def spiked(losses: Iterable[float | None], bounds: LossSpikeLimits | None = BOUNDS, **more: Any) -> list[int]:
     """The steps at which a spike begins."""
     spikes = Spikes(bounds)
     return [
@@ -34,7 +35,7 @@ def test_a_falling_noisy_curve_has_none(seed: int) -> None:
 def test_a_leap_is_found_once_with_what_was_usual() -> None:
     losses = curve(600, leap=lambda s: 3.0 * (0.8 ** (s - 400)) if s >= 400 else 0.0)
     assert spiked(losses) == [400]
-    spikes = Spikes(Bounds())
+    spikes = Spikes(LossSpikeLimits())
     (found,) = [f for s, loss in enumerate(losses, 1) if (f := spikes.add({"step": s, "loss": loss, "grad_norm": 7.5}))]
     assert found.cause == "loss_spike" and not found.is_repairable and found.rank is None
     assert found.message == (
@@ -64,8 +65,8 @@ def test_switched_off_skipped_or_without_a_loss_it_says_nothing() -> None:
 
 
 def test_it_outlives_the_supervisor() -> None:
-    spikes = Spikes(Bounds())
+    spikes = Spikes(LossSpikeLimits())
     for step in range(1, 101):
         spikes.add({"step": step, "loss": 2.0})
-    heir = Spikes.from_state(Bounds(), spikes.to_state())
+    heir = Spikes.from_state(LossSpikeLimits(), spikes.to_state())
     assert heir.add({"step": 101, "loss": 9.0}) and not heir.add({"step": 102, "loss": 9.0})

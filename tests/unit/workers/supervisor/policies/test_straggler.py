@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shardyard.workers.messages.event_buffer import Ranks
-from shardyard.workers.supervisor.policies.straggler import MANY, WARM_UP, Finding, Limits, Stragglers
+from shardyard.workers.messages.gang_spec import StragglerLimits
+from shardyard.workers.supervisor.policies.straggler import MANY, WARM_UP, Finding, Stragglers
 
-LIMITS = Limits(factor=1.5, steps=10, seconds=0.0)
+LIMITS = StragglerLimits(factor=1.5, steps=10, seconds=0.0)
 
 
 def records(step: int, own: Sequence[float], parts: Sequence[int]) -> Ranks:
@@ -21,7 +22,7 @@ def records(step: int, own: Sequence[float], parts: Sequence[int]) -> Ranks:
 
 
 def run(
-    own: Callable[[int], Sequence[float]], steps: int, parts: Sequence[int], limits: Limits | None = LIMITS
+    own: Callable[[int], Sequence[float]], steps: int, parts: Sequence[int], limits: StragglerLimits | None = LIMITS
 ) -> list[Finding]:
     """Findings of `steps` steps in which the ranks work for `own(step)` seconds."""
     stragglers = Stragglers(limits)
@@ -77,14 +78,14 @@ def test_noise_names_no_rank() -> None:
     """Each rank is often twice as slow as another, but none for long."""
     dice = random.Random(0)
     for parts in ([0] * 4, [0, 0], [0, 1], [0, 0, 1, 1]):
-        even = Limits(seconds=0.0)
+        even = StragglerLimits(seconds=0.0)
         assert run(lambda _: [dice.uniform(0.03, 0.09) for _ in parts], 1500, parts, even) == []  # noqa: B023
 
 
 def test_a_burst_shorter_than_its_limit_names_no_rank() -> None:
     own = slowed(2, 31, 60, [0.05] * 4)
-    assert run(own, 100, [0] * 4, Limits(1.5, 10, seconds=30 * 0.1 + 1.0)) == []
-    assert run(own, 100, [0] * 4, Limits(1.5, 10, seconds=1.0))[0].rank == 2
+    assert run(own, 100, [0] * 4, StragglerLimits(1.5, 10, seconds=30 * 0.1 + 1.0)) == []
+    assert run(own, 100, [0] * 4, StragglerLimits(1.5, 10, seconds=1.0))[0].rank == 2
 
 
 def test_little_work_beside_much_waiting_is_not_worth_a_word() -> None:

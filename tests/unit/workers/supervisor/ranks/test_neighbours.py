@@ -1,3 +1,4 @@
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.rank.actor import Reservation
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
@@ -8,7 +9,6 @@ from shardyard.workers.supervisor.ranks.neighbours import (
     replica_holder,
     replicas_at,
 )
-from shardyard.workers.supervisor.ranks.placement_group import Order
 
 
 def placed(*nodes: str) -> list[Member]:
@@ -38,7 +38,7 @@ def test_replicas_are_on_another_node_and_their_holder_may_be_gone() -> None:
 def test_assignments_count_the_ranks_of_each_node() -> None:
     members = placed("a", "b", "a")
     members[1].replica_holder = "actor-0"
-    found = assignments(Order("shardyard-a-1", {}, 3), members, restore=7)
+    found = assignments(GangSpec("shardyard-a-1", {}, 3), members, restore=7)
     assert [one.local_rank for one in found] == [0, 0, 1]
     assert {(one.master_host, one.master_port, one.generation, one.restore) for one in found} == {
         ("host-a", 4000, 3, 7)

@@ -1,7 +1,7 @@
 import pytest
 
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.ranks.placement_group import (
-    Order,
     elsewhere,
     placement,
     rank_name,
@@ -19,11 +19,15 @@ from shardyard.workers.supervisor.ranks.placement_group import (
     ],
 )
 def test_a_tensor_group_is_one_bundle(tensor: int, device: str, bundles: list[dict[str, float]]) -> None:
-    assert placement(Order("shardyard-a-1", {}, 4, tensor, device)) == bundles
+    assert placement(GangSpec("shardyard-a-1", {}, 4, tensor, device)) == bundles
 
 
 def test_a_spare_is_a_bundle_of_one_device() -> None:
-    assert placement(Order("shardyard-a-1", {}, 4, 2, "cuda", spares=1)) == [{"GPU": 2.0}, {"GPU": 2.0}, {"GPU": 1.0}]
+    assert placement(GangSpec("shardyard-a-1", {}, 4, 2, "cuda", spares=1)) == [
+        {"GPU": 2.0},
+        {"GPU": 2.0},
+        {"GPU": 1.0},
+    ]
 
 
 def test_ranks_and_spares_are_named_after_their_gang() -> None:

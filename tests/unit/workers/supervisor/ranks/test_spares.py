@@ -2,15 +2,15 @@ from collections import Counter
 
 import pytest
 
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.messages.rendezvous import Reservation, SnapshotHandle
 from shardyard.workers.supervisor.ranks.handles import RankHandle
 from shardyard.workers.supervisor.ranks.members import Member
-from shardyard.workers.supervisor.ranks.placement_group import Order
 from shardyard.workers.supervisor.ranks.spares import Spare, choice, share_out
 
 
-def gang(ranks: int, spares: int, tensor: int = 1) -> Order:
-    return Order("shardyard-a-1", {}, ranks, tensor, spares=spares)
+def gang(ranks: int, spares: int, tensor: int = 1) -> GangSpec:
+    return GangSpec("shardyard-a-1", {}, ranks, tensor, spares=spares)
 
 
 def member(node: str, held_by: str | None = None) -> Member:

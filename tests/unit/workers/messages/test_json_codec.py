@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from shardyard.workers.supervisor.journal.json_codec import dumps, loads, schema
+from shardyard.workers.messages.json_codec import dumps, loads, schema
 
 
 @dataclass(frozen=True)

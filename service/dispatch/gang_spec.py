@@ -1,0 +1,38 @@
+"""The gang of a job's attempt, from the job's row."""
+
+from sqlalchemy.engine import RowMapping
+
+from ...workers.messages.gang_spec import GangSpec, LossSpikeLimits, StragglerLimits
+from ...workers.spec import Run, TrainSpec
+from ..jobs import elastic
+from ..settings import Settings
+
+
+def gang_spec(job: RowMapping, attempt: RowMapping, settings: Settings, avoided: tuple[str, ...] = ()) -> GangSpec:
+    """What the cluster is to run, and which nodes it must avoid."""
+    train = TrainSpec.model_validate(job["spec"]["train"])
+    run = Run(
+        job=job["id"],
+        attempt=attempt["number"],
+        train=train,
+        device=attempt["device"],
+        checkpoints=train.checkpoints(settings.storage, job["id"]),
+        cache=settings.cache,
+        resume=job["resume"],
+    )
+    policy = job["spec"].get("policy", {})
+    return GangSpec(
+        name=attempt["gang"],
+        run=run.model_dump(mode="json", by_alias=True),
+        world_size=job["world_size"],
+        tensor=job["tensor"],
+        device=attempt["device"],
+        submitted_at=job["created_at"],
+        max_repairs=policy.get("max_repairs", 0),
+        hang_timeout_s=policy.get("hang_timeout_s"),
+        straggler=StragglerLimits(**policy["straggler"]) if policy.get("straggler") else None,
+        loss_spike=LossSpikeLimits(**policy["loss_spike"]) if policy.get("loss_spike") else None,
+        avoided=avoided,
+        spares=policy.get("spares", 0),
+        elastic_grace_s=elastic.grace_s(job) if elastic.may_shrink(job) else None,
+    )

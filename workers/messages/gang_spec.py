@@ -1,0 +1,60 @@
+"""One attempt, as the dispatcher orders it and its supervisor carries it out. Imports neither torch nor Ray."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Self
+
+from . import json_codec
+
+
+@dataclass(frozen=True)
+class StragglerLimits:
+    """When a rank is a straggler (`policy.straggler`)."""
+
+    factor: float = 1.5
+    steps: int = 20
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class LossSpikeLimits:
+    """What counts as a spike (`policy.loss_spike`)."""
+
+    window: int = 100
+    deviations: float = 10.0
+
+
+@dataclass(frozen=True)
+class GangSpec:
+    """What to run, on how many devices of which kind, and what the supervisor does when it goes wrong."""
+
+    name: str  # `gang_name` of the job and its attempt; also the name of the supervisor and of the placement group
+    run: dict[str, Any]  # a `workers.spec.Run` as JSON
+    world_size: int
+    tensor: int = 1  # ranks of one tensor group are neighbours and share a node
+    device: str = "cpu"
+    submitted_at: float = 0.0  # unix seconds of the job's creation
+    max_repairs: int = 0  # in place, in the whole attempt
+    hang_timeout_s: float | None = None  # without progress, after which every rank is examined; None: never
+    straggler: StragglerLimits | None = None  # None: no detection
+    loss_spike: LossSpikeLimits | None = None  # None: no detection
+    avoided: tuple[str, ...] = ()  # ids of nodes on which it must not be placed
+    elastic_grace_s: float | None = (
+        None  # to wait for lost devices before the job continues with fewer; None: it may not
+    )
+    spares: int = 0  # actors without a rank, each on a device of its own, which replace ranks that die
+    cpus_per_rank: float = 0.25  # CPU ranks only
+    entry: str = ""  # `module:function` that trains; empty: this package's own loop
+    timeout_s: float = 600.0  # of collectives
+    lease_s: float = 30.0  # after which a rank exits that its supervisor has not called
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without the fields that have their default."""
+        data: dict[str, Any] = json.loads(json_codec.dumps(self))
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Raises ValueError for unknown or missing fields, or values of another type."""
+        spec: Self = json_codec.read(cls, data)
+        return spec
