@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Request
 
-from ...service.jobs.spec_files import SpecFiles
 from ...service.settings import Settings
+from ...service.spec_files import SpecFiles
 from ...service.store.engine import Store
 from .authentication import Authenticator
 from .watch_hub import Hub

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from ..schemas.preview import Form, Preview
 from ..settings import Settings
 from ..spec import JobSpec
+from ..spec_files import SpecFiles
 from ..store.engine import Store
 from . import submit
-from .spec_files import SpecFiles
 from .spec_warnings import warnings
 
 

@@ -16,13 +16,13 @@ from ..queries.jobs import existing, job_of
 from ..schemas.job import Job
 from ..settings import Settings
 from ..spec import JobSpec
+from ..spec_files import SpecFiles
 from ..states import MOVES, State
 from ..store import events
 from ..store import jobs as job_rows
 from ..store.dialect import unix_now
 from ..store.engine import Store
 from . import elastic, validation
-from .spec_files import SpecFiles
 from .transitions import Word, move
 
 #: A job in these states holds no device, and keeps its state when its layout changes.

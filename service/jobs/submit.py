@@ -15,6 +15,7 @@ from ..queries.jobs import existing, find, job_of
 from ..schemas.job import Job
 from ..settings import Settings
 from ..spec import JobSpec
+from ..spec_files import SpecFiles
 from ..states import State
 from ..store import events as event_rows
 from ..store import jobs as job_rows
@@ -22,7 +23,6 @@ from ..store.dialect import unix_now
 from ..store.engine import Store
 from . import elastic, validation
 from . import resume as resuming
-from .spec_files import SpecFiles
 from .transitions import Word, move
 
 

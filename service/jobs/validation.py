@@ -21,7 +21,7 @@ from ..errors import InvalidLayout, InvalidSpec, MissingFile, NotAFile, TooManyR
 from ..policies import queue
 from ..settings import Settings
 from ..spec import JobSpec
-from .spec_files import SpecFiles, refusal, unfit
+from ..spec_files import SpecFiles, refusal, unfit
 
 #: A lower bound of the bytes of Python's own sources.
 _STDLIB_BYTES: Final = 4_000_000

@@ -12,11 +12,11 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import TraceEvent, TraceFinishedEvent
-from ...workers.messages.trace_request import TRACED_RANKS
 from ...workers.messages.trace_request import Trace as GangTrace
 from .. import ids
-from ..errors import JobNotRunning, TraceNotFound, TraceOpen
+from ..errors import JobNotRunning, TraceOpen
 from ..jobs.transitions import Word
+from ..queries.traces import KEPT, trace_record
 from ..schemas.trace import Trace, Traces
 from ..states import State
 from ..store import orders
@@ -26,9 +26,6 @@ from ..store.packing import trace_spans
 from ..store.tables import traces
 from . import order_frame
 from .order_frame import Delivery, OrderKind
-
-#: Traces that a job keeps.
-KEPT: Final = 10
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ async def create(store: Store, job: str, steps: int, key: str | None, actor: str
     """
     async with store.write() as tx:
         found, row = await order_frame.create(tx, _KIND, job, TraceRequest(steps), key, actor)
-        return await _record(tx, found, row)
+        return await trace_record(tx, found, row)
 
 
 async def _prepare(tx: AsyncConnection, job: RowMapping, _request: TraceRequest) -> dict[str, Any]:
@@ -113,35 +110,7 @@ async def page(store: Store, job: str, *, before: str | None = None, limit: int 
     """Traces of a job (id or name) below the id `before`, newest first. Raises JobNotFound, InvalidCursor."""
     async with store.read() as tx:
         found, page_rows, after = await order_frame.page(tx, _KIND, job, before, limit)
-        return Traces(items=[await _record(tx, found, row) for row in page_rows], next=after)
-
-
-async def one(tx: AsyncConnection, job: str, trace: str) -> tuple[Trace, int]:
-    """A trace of a job (id or name), and the job's world size. Raises JobNotFound, TraceNotFound."""
-    found, row = await order_frame.find(tx, _KIND, job, trace)
-    if row is None:
-        remedy = f"A job keeps its newest {KEPT}; list them with: shardyard trace JOB --list"
-        raise TraceNotFound(f"{found['id']} has no trace {trace[:80]!r}.", field="trace", remedy=remedy)
-    return await _record(tx, found, row), found["world_size"]
-
-
-async def _record(tx: AsyncConnection, job: RowMapping, row: RowMapping) -> Trace:
-    parts = await rows.count(tx, row["job_id"], row["id"])
-    return Trace(
-        id=row["id"],
-        job=row["job_id"],
-        attempt=row["attempt"],
-        steps=row["steps"],
-        state=row["state"],
-        message=row["message"],
-        first_step=row["first_step"],
-        last_step=row["last_step"],
-        parts=parts,
-        parts_wanted=row["steps"] * min(job["world_size"], TRACED_RANKS),
-        actor=row["actor"],
-        asked_at=row["asked_at"],
-        settled_at=row["settled_at"],
-    )
+        return Traces(items=[await trace_record(tx, found, row) for row in page_rows], next=after)
 
 
 _KIND: Final = OrderKind("trace", traces, _prepare, keep_settled=KEPT - 1)

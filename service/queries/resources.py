@@ -13,8 +13,8 @@ from ...strategies.layout import Refusal
 from ...workers.cost_inputs import setting_of, vocabulary
 from ...workers.spec import TrainSpec
 from ..errors import FilesTooSlow
-from ..jobs.spec_files import SpecFiles
 from ..schemas.resource import CommVolume, MemoryUsage, ResourceReport
+from ..spec_files import SpecFiles
 from ..store import events
 from ..store.engine import Store
 from .jobs import existing

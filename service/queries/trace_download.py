@@ -9,10 +9,10 @@ from typing import Final
 from sqlalchemy.engine import RowMapping
 
 from ...workers.chrome_trace import process
-from ..orders.step_traces import one
 from ..store import traces as rows
 from ..store.engine import Store
 from ..store.packing.trace_spans import event_of
+from .traces import find_trace
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _LEVEL: Final = 6
@@ -21,7 +21,7 @@ _LEVEL: Final = 6
 async def document(store: Store, job: str, trace: str) -> AsyncIterator[bytes]:
     """Chunks of gzipped Chrome trace events. Raises JobNotFound, TraceNotFound before the first chunk."""
     async with store.read() as tx:
-        found, _ = await one(tx, job, trace)
+        found, _ = await find_trace(tx, job, trace)
         heads = await rows.heads(tx, found.job, found.id)
     zero = min((part["began"] for part in heads), default=0.0)
     return _pieces(store, found.job, found.id, sorted({part["rank"] for part in heads}), zero)

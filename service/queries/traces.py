@@ -14,15 +14,21 @@ from statistics import fmean, median
 from typing import Any, Final
 
 from sqlalchemy.engine import RowMapping
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ...workers.messages.trace_request import WAITS
+from ...workers.messages.trace_request import TRACED_RANKS, WAITS
+from .. import ids
 from ..errors import TraceNotFound
-from ..orders.step_traces import one
-from ..schemas.trace import IdealRow, RankSpans, SpanRow, TracedRank, TracedStep, TraceSpans, TraceSummary
+from ..schemas.trace import IdealRow, RankSpans, SpanRow, Trace, TracedRank, TracedStep, TraceSpans, TraceSummary
+from ..store import orders
 from ..store import traces as rows
 from ..store.engine import Store
 from ..store.packing.trace_spans import CATEGORIES, OF_ACTION, Body, Ideal, Span, body_of
+from ..store.tables import traces
+from .jobs import existing
 
+#: Traces that a job keeps.
+KEPT: Final = 10
 #: Bytes of all spans in one response, as JSON.
 ROOM: Final = 260_000
 _LEAST_BYTES: Final = 16  # of a span's row
@@ -30,10 +36,41 @@ _LEAST_BYTES: Final = 16  # of a span's row
 _CATEGORY: Final = {name: index for index, name in enumerate(CATEGORIES)}
 
 
+async def find_trace(tx: AsyncConnection, job: str, trace: str) -> tuple[Trace, int]:
+    """A trace of a job (id or name), and the job's world size. Raises JobNotFound, TraceNotFound."""
+    found = await existing(tx, job)
+    trace_id = ids.parse("trace", trace)
+    row = None if trace_id is None else await orders.by_id(tx, traces, found["id"], trace_id)
+    if row is None:
+        remedy = f"A job keeps its newest {KEPT}; list them with: shardyard trace JOB --list"
+        raise TraceNotFound(f"{found['id']} has no trace {trace[:80]!r}.", field="trace", remedy=remedy)
+    return await trace_record(tx, found, row), found["world_size"]
+
+
+async def trace_record(tx: AsyncConnection, job: RowMapping, row: RowMapping) -> Trace:
+    """A trace's row, with the number of parts that its ranks have reported."""
+    parts = await rows.count(tx, row["job_id"], row["id"])
+    return Trace(
+        id=row["id"],
+        job=row["job_id"],
+        attempt=row["attempt"],
+        steps=row["steps"],
+        state=row["state"],
+        message=row["message"],
+        first_step=row["first_step"],
+        last_step=row["last_step"],
+        parts=parts,
+        parts_wanted=row["steps"] * min(job["world_size"], TRACED_RANKS),
+        actor=row["actor"],
+        asked_at=row["asked_at"],
+        settled_at=row["settled_at"],
+    )
+
+
 async def summary(store: Store, job: str, trace: str, step: int | None = None) -> TraceSummary:
     """The summary of all steps, or of one. Raises JobNotFound, TraceNotFound."""
     async with store.read() as tx:
-        found, size = await one(tx, job, trace)
+        found, size = await find_trace(tx, job, trace)
         heads = await rows.heads(tx, found.job, found.id)
     known = _by_step(heads)
     by_step = {number: _ranks(parts, size) for number, parts in known.items()}
@@ -159,7 +196,7 @@ async def spans(
 ) -> TraceSpans:
     """The spans of one step (None: the first) within a window. Raises JobNotFound, TraceNotFound."""
     async with store.read() as tx:
-        found, size = await one(tx, job, trace)
+        found, size = await find_trace(tx, job, trace)
         heads = await rows.heads(tx, found.job, found.id)
         known = _by_step(heads)
         step = next(iter(known), 0) if step is None else step

@@ -21,9 +21,9 @@ from shardyard.api.app import create_app
 from shardyard.api.client import Client
 from shardyard.api.daemon.uvicorn_server import listen, serving, url_of
 from shardyard.api.routes import health
+from shardyard.service import spec_files
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
-from shardyard.service.jobs import spec_files
 from shardyard.service.queries import logs
 from shardyard.service.settings import Settings
 from shardyard.service.store import nodes

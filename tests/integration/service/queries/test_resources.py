@@ -6,10 +6,10 @@ import pytest
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.dispatch.event_ingest import take_in
-from shardyard.service.jobs.spec_files import SpecFiles
 from shardyard.service.queries import resources
 from shardyard.service.schemas.resource import MemoryUsage, ResourceReport
 from shardyard.service.settings import Settings
+from shardyard.service.spec_files import SpecFiles
 from shardyard.service.store import events, nodes
 from shardyard.service.store.engine import Store
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from harness.patience import PATIENCE_S
 
+from shardyard.service import spec_files
 from shardyard.service.errors import FilesTooSlow
-from shardyard.service.jobs import spec_files
-from shardyard.service.jobs.spec_files import SpecFiles
+from shardyard.service.spec_files import SpecFiles
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from ...workers.data.errors import DataError
-from ...workers.regular_files import UnfitFile
-from ..errors import (
+from ..workers.data.errors import DataError
+from ..workers.regular_files import UnfitFile
+from .errors import (
     EmptyCorpus,
     FilesTooSlow,
     FileTooLarge,
