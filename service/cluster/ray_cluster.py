@@ -1,41 +1,32 @@
 """Ray as the dispatcher uses it: an embedded head or an existing cluster, and the gangs on it.
 
-In the service only this file and `ray_private.py` import Ray, and only inside functions. The address is always explicit, so that it never
-joins a stray cluster. Every call has a time-out and raises ClusterError after it.
+In the service only the files `ray_*.py` of this folder import Ray, and only inside functions. The address is always explicit, so that it
+never joins a stray cluster.
 """
 
 import asyncio
 import contextlib
 import json
-import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from ...workers.forkserver.client import ForkError
 from ...workers.messages.fault_request import Fault
 from ...workers.messages.gang_spec import GangSpec
-from ...workers.supervisor.actor import Supervisor
-from ...workers.supervisor.journal import journal
-from ...workers.supervisor.ranks.placement_group import NAMESPACE, rank_actors, remove_remains
-from ...workers.tasks.checkpoint_task import Operation, Outcome, perform
+from ...workers.tasks.checkpoint_task import Operation, Outcome
 from ..errors import ClusterError, GangLost
 from ..policies.warm_workers import shortage_of
 from ..schemas.node import ClusterNode
 from ..settings import Settings
-from . import allocations, ray_private
+from . import ray_private
 from .interface import Pull, UserOrder
-from .ray_head import Head, HeadError, Record, count_workers, lives
+from .ray_connection import ANSWER_S, CONNECT_S, explain_token, import_ray, in_thread, join, leave, restore_sigterm
+from .ray_gangs import begin_operation, end_operation, find_supervisor, gang_names, make_supervisor, remove_gang
+from .ray_head import Head, Record, count_workers, lives
+from .ray_nodes import read_nodes
 
-T = TypeVar("T")
-
-ANSWER_S: Final = 20.0
-CONNECT_S: Final = 120.0
 #: Actors that are not needed any more are killed without a grace period: Ray ends them with its driver, too.
 END_S: Final = 2.0
 #: Of a failed process's output, at most this number of characters is reported, from its end.
@@ -69,29 +60,29 @@ class Cluster:
         if self.head:
             # Ray's import takes about as long as its start, so they run side by side.
             os.environ.update(self.head.environment())
-            importing = asyncio.ensure_future(_in_thread(_import_ray, CONNECT_S))
-            self._record = await _in_thread(self.head.ensure, CONNECT_S)
+            importing = asyncio.ensure_future(in_thread(import_ray, CONNECT_S))
+            self._record = await in_thread(self.head.ensure, CONNECT_S)
             await importing
             assert self._record.address
-            await _in_thread(_join, CONNECT_S, self._record.address, True)
-            _restore_sigterm()
+            await in_thread(join, CONNECT_S, self._record.address, True)
+            restore_sigterm()
             self._warming = asyncio.get_running_loop().create_task(self._keep_warm(self.head, self._record))
             return
         assert self.settings.ray_address
-        _explain_token(self.settings.ray_auth_token_path)
-        await _in_thread(_join, CONNECT_S, self.settings.ray_address)
-        _restore_sigterm()
+        explain_token(self.settings.ray_auth_token_path)
+        await in_thread(join, CONNECT_S, self.settings.ray_address)
+        restore_sigterm()
 
     async def nodes(self) -> list[ClusterNode]:
         self._look_at_head()
-        return await _in_thread(_nodes, ANSWER_S)
+        return await in_thread(read_nodes, ANSWER_S)
 
     async def start_gang(self, spec: GangSpec) -> None:
         """Start the gang's supervisor, which starts the rest. Harmless when it exists."""
         spec = replace(spec, cpus_per_rank=1 / self.settings.cpu_ranks_per_core, entry=self.entry)
         self._look_at_head()
         self._be_quiet(WARM_AFTER_START_S)
-        supervisor = await _in_thread(_make_supervisor, ANSWER_S, spec)
+        supervisor = await in_thread(make_supervisor, ANSWER_S, spec)
         self._supervisors[spec.name] = supervisor
         await self._ask(spec.name, lambda gang: gang.begin.remote(), CONNECT_S)
 
@@ -118,14 +109,14 @@ class Cluster:
         from ray.exceptions import RayError
 
         self._look_at_head()
-        task = await _in_thread(_begin, ANSWER_S, operation, node)
+        task = await in_thread(begin_operation, ANSWER_S, operation, node)
         try:
             outcome: Outcome = await task
         except RayError as error:
             raise ClusterError(f"{operation.id}: {error}") from error
         except asyncio.CancelledError:
             with contextlib.suppress(ClusterError):
-                await _in_thread(_end, END_S, task)
+                await in_thread(end_operation, END_S, task)
             raise
         return outcome
 
@@ -153,19 +144,19 @@ class Cluster:
             await self._ask(gang, lambda supervisor: supervisor.close.remote(), ANSWER_S)
         self._supervisors.pop(gang, None)
         self._look_at_head()
-        await _in_thread(_clear_away, ANSWER_S, gang)
+        await in_thread(remove_gang, ANSWER_S, gang)
         self._be_quiet(WARM_AFTER_END_S)
 
     async def gangs(self) -> list[str]:
         """Names of the gangs that still have a supervisor, a rank or a placement group."""
         self._look_at_head()
-        return await _in_thread(_gangs, ANSWER_S)
+        return await in_thread(gang_names, ANSWER_S)
 
     async def disconnect(self) -> None:
         """Leave the cluster. Gangs continue."""
         await self._let_cool()
         self._supervisors.clear()
-        await _in_thread(_leave, ANSWER_S)
+        await in_thread(leave, ANSWER_S)
 
     async def shut_down(self) -> None:
         """Leave, and end the embedded head with everything on it: processes, ports, folder."""
@@ -174,7 +165,7 @@ class Cluster:
         finally:
             self._record = None
             if self.head:
-                await _in_thread(self.head.shut_down, ANSWER_S * 2)
+                await in_thread(self.head.shut_down, ANSWER_S * 2)
 
     def _look_at_head(self) -> None:
         """Raise at once if our own head has died; a call to it would fail only after its time-out."""
@@ -186,7 +177,7 @@ class Cluster:
         from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
         self._look_at_head()
-        supervisor = self._supervisors.get(gang) or await _in_thread(_find_supervisor, ANSWER_S, gang)
+        supervisor = self._supervisors.get(gang) or await in_thread(find_supervisor, ANSWER_S, gang)
         if supervisor is None:
             raise GangLost(f"no supervisor {gang} on the cluster")
         self._supervisors[gang] = supervisor
@@ -221,11 +212,11 @@ class Cluster:
         assert record.raylet
         slots = len(os.sched_getaffinity(0)) * self.settings.cpu_ranks_per_core
         with contextlib.suppress(ClusterError):
-            await _in_thread(head.warm_fork_server, ANSWER_S, record)
+            await in_thread(head.warm_fork_server, ANSWER_S, record)
             workers = await asyncio.to_thread(count_workers, record.raylet.pid)
             shortage = shortage_of(workers, slots, self.settings.warm_workers)
             if shortage.ask:
-                await _in_thread(ray_private.prestart_workers, ANSWER_S, shortage.ask, WARM_FOR_S, ANSWER_S)
+                await in_thread(ray_private.prestart_workers, ANSWER_S, shortage.ask, WARM_FOR_S, ANSWER_S)
             return shortage.missing > 0
         return False
 
@@ -234,178 +225,3 @@ class Cluster:
             self._warming.cancel()
             await asyncio.wait([self._warming], timeout=ANSWER_S)
             self._warming = None
-
-
-async def _in_thread(work: Callable[..., T], timeout_s: float, *arguments: Any) -> T:
-    """Run blocking work in a daemon thread, so that a call that hangs in Ray blocks neither the loop nor the process's exit."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(result)  # type: ignore[arg-type]
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work(*arguments)
-        except Exception as raised:  # noqa: BLE001  (top of a thread: the caller's future gets it)
-            error = raised
-        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=run, name=f"ray {work.__name__}", daemon=True).start()
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await done
-    except TimeoutError as error:
-        raise ClusterError(f"the Ray cluster did not answer within {timeout_s:.0f} s") from error
-    except (ClusterError, GangLost):
-        raise
-    except (HeadError, ForkError, OSError, RuntimeError, ValueError) as error:
-        raise ClusterError(f"{type(error).__name__}: {error}", remedy="Look at the Ray cluster's health.") from error
-
-
-def _import_ray() -> None:
-    import ray  # noqa: F401
-
-
-def _explain_token(path: Path | None) -> None:
-    """Set the path of Ray's token in the environment explicitly; otherwise Ray looks for it in the home folder."""
-    if path is not None:
-        os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)})
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-
-
-def _join(address: str, loopback: bool = False) -> None:
-    import ray
-
-    if loopback:
-        # The head's environment variables, for a process that had imported Ray before; see `ray_head.py`.
-        ray_private.stay_on_loopback()
-    if ray.is_initialized():
-        ray.shutdown()
-    ray_private.forget_token()  # another head has another token
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    ray.init(
-        address=address,
-        namespace=NAMESPACE,
-        log_to_driver=False,
-        logging_level="ERROR",
-        configure_logging=False,
-    )
-
-
-def _restore_sigterm() -> None:
-    """Restore our SIGTERM handler: Ray's core has replaced it by its own (a stack dump, then death), without Python noticing."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
-
-
-def _leave() -> None:
-    import ray
-
-    ray.shutdown()
-
-
-def _make_supervisor(spec: GangSpec) -> Any:
-    import ray
-
-    options = {
-        "name": spec.name,
-        "namespace": NAMESPACE,
-        "lifetime": "detached",
-        "get_if_exists": True,
-        "num_cpus": 0,
-        "max_restarts": -1,  # a restarted supervisor continues from its journal
-    }
-    return ray.remote(Supervisor).options(**options).remote(spec.to_json())
-
-
-def _begin(operation: Operation, node: str | None) -> Any:
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    options: dict[str, Any] = {
-        "name": f"{operation.kind} {operation.id}",
-        "num_cpus": 0,
-        "max_retries": 0,  # the service decides on retries
-    }
-    if node is not None:
-        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
-    alone = ray.remote(max_calls=1)(perform)  # a new worker per task, so that torch's memory is freed with it
-    return alone.options(**options).remote(operation)
-
-
-def _end(task: Any) -> None:
-    import ray
-
-    ray.cancel(task, force=True)
-
-
-def _find_supervisor(gang: str) -> Any:
-    import ray
-
-    try:
-        return ray.get_actor(gang, namespace=NAMESPACE)
-    except ValueError:
-        return None
-
-
-def _gangs() -> list[str]:
-    from ray.util import list_named_actors, placement_group_table
-
-    names = {actor["name"].partition("-rank-")[0] for actor in list_named_actors(all_namespaces=True) if _ours(actor)}
-    groups = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
-    return sorted(names | {group["name"] for group in groups if group["name"].startswith(f"{NAMESPACE}-")})
-
-
-def _ours(actor: dict[str, str]) -> bool:
-    return actor.get("namespace") == NAMESPACE
-
-
-def _clear_away(gang: str) -> None:
-    supervisor = _find_supervisor(gang)
-    remove_remains(gang, rank_actors(gang) + ([] if supervisor is None else [supervisor]))
-    journal.erase(gang)
-
-
-def _nodes() -> list[ClusterNode]:
-    import ray
-    from ray.util.client import ray as client
-
-    if client.is_connected():  # `ray://`: the state calls below work only on the cluster
-        found: list[ClusterNode] = ray.get(ray.remote(num_cpus=0)(_nodes_seen_inside).remote(), timeout=ANSWER_S)
-        return found
-    return _nodes_seen_inside()
-
-
-def _nodes_seen_inside() -> list[ClusterNode]:
-    import ray
-    from ray.util import placement_group_table
-
-    available = ray_private.free_resources()
-    shares = allocations.by_node(placement_group_table().values())
-    nodes = []
-    for node in ray.nodes():
-        total, free = node["Resources"], available.get(node["NodeID"], {})
-        alive = bool(node["Alive"])
-        cpu, gpu = float(total.get("CPU", 0)), float(total.get("GPU", 0))
-        nodes.append(
-            ClusterNode(
-                id=node["NodeID"],
-                host=node["NodeManagerHostname"],
-                alive=alive,
-                cpu=cpu,
-                gpu=gpu,
-                cpu_used=cpu - float(free.get("CPU", 0)) if alive else 0.0,
-                gpu_used=gpu - float(free.get("GPU", 0)) if alive else 0.0,
-                memory_bytes=int(total.get("memory", 0)),
-                gangs=shares.get(node["NodeID"], []),
-            )
-        )
-    return nodes

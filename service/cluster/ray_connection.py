@@ -1,0 +1,99 @@
+"""Joins and leaves a Ray cluster. Calls to it run in threads, have a time-out and raise ClusterError after it."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ...workers.forkserver.client import ForkError
+from ...workers.supervisor.ranks.placement_group import NAMESPACE
+from ..errors import ClusterError, GangLost
+from . import ray_private
+from .ray_head import HeadError
+
+T = TypeVar("T")
+
+#: Seconds until a call fails, and until joining a cluster does.
+ANSWER_S: Final = 20.0
+CONNECT_S: Final = 120.0
+
+
+async def in_thread(work: Callable[..., T], timeout_s: float, *arguments: Any) -> T:
+    """Run blocking work in a daemon thread, so that a call that hangs in Ray blocks neither the loop nor the process's exit."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(result)  # type: ignore[arg-type]
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work(*arguments)
+        except Exception as raised:  # noqa: BLE001  (top of a thread: the caller's future gets it)
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name=f"ray {work.__name__}", daemon=True).start()
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await done
+    except TimeoutError as error:
+        raise ClusterError(f"the Ray cluster did not answer within {timeout_s:.0f} s") from error
+    except (ClusterError, GangLost):
+        raise
+    except (HeadError, ForkError, OSError, RuntimeError, ValueError) as error:
+        raise ClusterError(f"{type(error).__name__}: {error}", remedy="Look at the Ray cluster's health.") from error
+
+
+def import_ray() -> None:
+    import ray  # noqa: F401
+
+
+def explain_token(path: Path | None) -> None:
+    """Set the path of Ray's token in the environment explicitly; otherwise Ray looks for it in the home folder."""
+    if path is not None:
+        os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)})
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+
+
+def join(address: str, loopback: bool = False) -> None:
+    import ray
+
+    if loopback:
+        # The head's environment variables, for a process that had imported Ray before; see `ray_head.py`.
+        ray_private.stay_on_loopback()
+    if ray.is_initialized():
+        ray.shutdown()
+    ray_private.forget_token()  # another head has another token
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    ray.init(
+        address=address,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        logging_level="ERROR",
+        configure_logging=False,
+    )
+
+
+def restore_sigterm() -> None:
+    """Restore our SIGTERM handler: Ray's core has replaced it by its own (a stack dump, then death), without Python noticing."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+def leave() -> None:
+    import ray
+
+    ray.shutdown()

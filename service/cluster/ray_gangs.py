@@ -1,0 +1,71 @@
+"""Gangs on a Ray cluster: their supervisors, found by name, what is left of them, and the tasks of checkpoint operations."""
+
+from typing import Any
+
+from ...workers.messages.gang_spec import GangSpec
+from ...workers.supervisor.actor import Supervisor
+from ...workers.supervisor.journal import journal
+from ...workers.supervisor.ranks.placement_group import NAMESPACE, rank_actors, remove_remains
+from ...workers.tasks.checkpoint_task import Operation, perform
+
+
+def make_supervisor(spec: GangSpec) -> Any:
+    import ray
+
+    options = {
+        "name": spec.name,
+        "namespace": NAMESPACE,
+        "lifetime": "detached",
+        "get_if_exists": True,
+        "num_cpus": 0,
+        "max_restarts": -1,  # a restarted supervisor continues from its journal
+    }
+    return ray.remote(Supervisor).options(**options).remote(spec.to_json())
+
+
+def begin_operation(operation: Operation, node: str | None) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    options: dict[str, Any] = {
+        "name": f"{operation.kind} {operation.id}",
+        "num_cpus": 0,
+        "max_retries": 0,  # the service decides on retries
+    }
+    if node is not None:
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
+    alone = ray.remote(max_calls=1)(perform)  # a new worker per task, so that torch's memory is freed with it
+    return alone.options(**options).remote(operation)
+
+
+def end_operation(task: Any) -> None:
+    import ray
+
+    ray.cancel(task, force=True)
+
+
+def find_supervisor(gang: str) -> Any:
+    import ray
+
+    try:
+        return ray.get_actor(gang, namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+def gang_names() -> list[str]:
+    from ray.util import list_named_actors, placement_group_table
+
+    names = {actor["name"].partition("-rank-")[0] for actor in list_named_actors(all_namespaces=True) if _ours(actor)}
+    groups = [group for group in placement_group_table().values() if group["state"] != "REMOVED"]
+    return sorted(names | {group["name"] for group in groups if group["name"].startswith(f"{NAMESPACE}-")})
+
+
+def _ours(actor: dict[str, str]) -> bool:
+    return actor.get("namespace") == NAMESPACE
+
+
+def remove_gang(gang: str) -> None:
+    supervisor = find_supervisor(gang)
+    remove_remains(gang, rank_actors(gang) + ([] if supervisor is None else [supervisor]))
+    journal.erase(gang)

@@ -1,0 +1,42 @@
+"""The nodes of a Ray cluster: what they have, what is free, and which gangs hold the rest."""
+
+from ..schemas.node import ClusterNode
+from . import allocations, ray_private
+from .ray_connection import ANSWER_S
+
+
+def read_nodes() -> list[ClusterNode]:
+    import ray
+    from ray.util.client import ray as client
+
+    if client.is_connected():  # `ray://`: the state calls below work only on the cluster
+        found: list[ClusterNode] = ray.get(ray.remote(num_cpus=0)(_read_nodes_inside).remote(), timeout=ANSWER_S)
+        return found
+    return _read_nodes_inside()
+
+
+def _read_nodes_inside() -> list[ClusterNode]:
+    import ray
+    from ray.util import placement_group_table
+
+    available = ray_private.free_resources()
+    shares = allocations.by_node(placement_group_table().values())
+    nodes = []
+    for node in ray.nodes():
+        total, free = node["Resources"], available.get(node["NodeID"], {})
+        alive = bool(node["Alive"])
+        cpu, gpu = float(total.get("CPU", 0)), float(total.get("GPU", 0))
+        nodes.append(
+            ClusterNode(
+                id=node["NodeID"],
+                host=node["NodeManagerHostname"],
+                alive=alive,
+                cpu=cpu,
+                gpu=gpu,
+                cpu_used=cpu - float(free.get("CPU", 0)) if alive else 0.0,
+                gpu_used=gpu - float(free.get("GPU", 0)) if alive else 0.0,
+                memory_bytes=int(total.get("memory", 0)),
+                gangs=shares.get(node["NodeID"], []),
+            )
+        )
+    return nodes
