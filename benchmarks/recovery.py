@@ -83,7 +83,7 @@ def ours(
             (incident,) = client.incidents(job).items
             assert incident.repair and incident.repair.step and incident.step
             assert incident.repair.restored is not None and incident.repair.seconds is not None
-            assert len(incident.repair.spares) == spares, incident.story
+            assert len(incident.repair.spares) == spares, incident.summary
             last, again = incident.step, incident.ts + incident.repair.seconds
             # The first step of the new generation, reported before or not, ended at `again`; what the old one still ended came earlier.
             trained: Callable[[], list[float]] = lambda: [  # noqa: E731

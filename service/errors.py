@@ -158,16 +158,16 @@ class CheckpointNotFound(ShardyardError):
     code = "checkpoint_not_found"
 
 
-class CheckpointGone(ShardyardError):
-    """The checkpoint was removed, by retention or by a user."""
+class CheckpointDeleted(ShardyardError):
+    """The checkpoint was deleted, by retention or by a user."""
 
-    code = "checkpoint_removed"
+    code = "checkpoint_deleted"
 
 
-class CheckpointDamaged(ShardyardError):
+class CheckpointCorrupt(ShardyardError):
     """Files of the checkpoint differ from what was saved."""
 
-    code = "checkpoint_damaged"
+    code = "checkpoint_corrupt"
 
 
 class OperationNotFound(ShardyardError):
@@ -293,11 +293,11 @@ class DatabaseDenied(DatabaseError):
 
 
 class DatabaseCorrupt(DatabaseError):
-    """The database's file is damaged, or is not a database."""
+    """The database's file is corrupt, or is not a database."""
 
     code = "database_corrupt"
     retry_after_s = None
-    says = "The database is damaged, or is not a database."
+    says = "The database is corrupt, or is not a database."
     cure = "Operators: stop the control plane and restore the database from a backup, or name another file in SHARDYARD_DATABASE_URL."
 
 

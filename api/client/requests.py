@@ -131,12 +131,12 @@ def checkpoints(name: str, before: int | None, limit: int) -> Call[Checkpoints]:
     return Call("GET", _of(name, "/checkpoints"), Checkpoints.model_validate, params={"before": before, "limit": limit})
 
 
-def verify_checkpoint(name: str, n: int, key: str | None) -> Call[Operation]:
-    return Call("POST", _of(name, f"/checkpoints/{n}/verify"), Operation.model_validate, headers=_keyed(key))
+def verify_checkpoint(name: str, position: int, key: str | None) -> Call[Operation]:
+    return Call("POST", _of(name, f"/checkpoints/{position}/verify"), Operation.model_validate, headers=_keyed(key))
 
 
-def export_checkpoint(name: str, n: int, dtype: str, key: str | None) -> Call[Operation]:
-    path = _of(name, f"/checkpoints/{n}/export")
+def export_checkpoint(name: str, position: int, dtype: str, key: str | None) -> Call[Operation]:
+    path = _of(name, f"/checkpoints/{position}/export")
     return Call("POST", path, Operation.model_validate, params={"dtype": dtype}, headers=_keyed(key))
 
 

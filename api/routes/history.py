@@ -50,7 +50,7 @@ async def incidents(
 )
 async def timeline(job: str, context: In) -> Timeline:
     """States of the job over time, by attempt and generation, with incidents, repairs and layout changes. The size is bounded."""
-    return await timeline_queries.lifeline(context.store, job)
+    return await timeline_queries.read(context.store, job)
 
 
 @router.get(

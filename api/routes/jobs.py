@@ -53,8 +53,8 @@ _OF_THE_SPEC = (
     "empty_corpus",
     "too_many_ranks",
     "unknown_checkpoint",
-    "checkpoint_removed",
-    "checkpoint_damaged",
+    "checkpoint_deleted",
+    "checkpoint_corrupt",
     "resume_mismatch",
 )
 _REFUSALS = describe(*_OF_THE_SPEC, "idempotency_conflict")

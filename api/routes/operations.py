@@ -15,27 +15,27 @@ router = APIRouter(tags=["checkpoints"])
 
 N = Annotated[int, Path(ge=1, lt=2**53, description="Position of the checkpoint in the job's history: its `n`.")]
 _ASKING = (
-    *("job_not_found", "checkpoint_not_found", "checkpoint_removed", "checkpoint_damaged"),
+    *("job_not_found", "checkpoint_not_found", "checkpoint_deleted", "checkpoint_corrupt"),
     *("idempotency_conflict", "too_many_operations", "invalid_request"),
 )
 
 
 @router.post(
-    "/jobs/{job}/checkpoints/{n}/verify",
+    "/jobs/{job}/checkpoints/{position}/verify",
     operation_id="verifyCheckpoint",
     summary="Verify a checkpoint",
     status_code=202,
     responses=describe(*_ASKING),
 )
-async def verify(job: str, n: N, context: In, actor: Actor, key: Key = None) -> Operation:
+async def verify(job: str, position: N, context: In, actor: Actor, key: Key = None) -> Operation:
     """Compare every file with its checksum, on the cluster. Poll the operation until it is done or failed."""
-    created = await checkpoint_operations.create(context.store, job, OperationRequest("verify", n), key, actor)
+    created = await checkpoint_operations.create(context.store, job, OperationRequest("verify", position), key, actor)
     context.stir()
     return created
 
 
 @router.post(
-    "/jobs/{job}/checkpoints/{n}/export",
+    "/jobs/{job}/checkpoints/{position}/export",
     operation_id="exportCheckpoint",
     summary="Export a checkpoint",
     status_code=202,
@@ -43,7 +43,7 @@ async def verify(job: str, n: N, context: In, actor: Actor, key: Key = None) -> 
 )
 async def export(
     job: str,
-    n: N,
+    position: N,
     context: In,
     actor: Actor,
     dtype: Annotated[Dtype, Query(description="Data type of the written weights.")] = DTYPE,
@@ -51,7 +51,9 @@ async def export(
 ) -> Operation:
     """Write a Hugging Face folder `export-NNNNNNNN` beside the job's checkpoints, on the cluster. Data types other than fp32 are a
     suffix, such as `-bf16`. An existing export is kept."""
-    created = await checkpoint_operations.create(context.store, job, OperationRequest("export", n, dtype), key, actor)
+    created = await checkpoint_operations.create(
+        context.store, job, OperationRequest("export", position, dtype), key, actor
+    )
     context.stir()
     return created
 

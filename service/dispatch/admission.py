@@ -16,7 +16,7 @@ from ...workers.messages.event import StateEvent, to_json
 from .. import capacity
 from ..ids import gang_name
 from ..jobs import elastic
-from ..jobs.transitions import Word, move
+from ..jobs.transitions import Cause, move
 from ..nodes import fleet
 from ..policies.queue import (
     DEVICES,
@@ -180,7 +180,7 @@ async def _start(
     also = {"attempt": number, "device": start.device, "repairs": 0, "retry_at": 0.0, "cluster": settings.cluster}
     if start.world_size is not None:
         also |= await elastic.begin(tx, job["id"], start.world_size, owner)
-    await move(tx, job["id"], State.QUEUED, State.PLACING, Word(owner, now), token=lease.token, also=also)
+    await move(tx, job["id"], State.QUEUED, State.PLACING, Cause(owner, now), token=lease.token, also=also)
     attempt = {"job_id": job["id"], "number": number, "gang": gang_name(job["id"], number), "device": start.device}
     attempt["cluster"] = settings.cluster
     devices = (start.world_size or job["world_size"]) + job["spares"]

@@ -18,7 +18,7 @@ from ...workers.messages.event import VERSION
 from ..cluster.interface import Cluster, UserOrder
 from ..errors import ClusterError, DatabaseError, GangLost, LeaseLost, OtherVersion
 from ..ids import gang_name
-from ..jobs.transitions import Word
+from ..jobs.transitions import Cause
 from ..nodes import fleet
 from ..settings import Settings
 from ..states import State
@@ -81,9 +81,9 @@ class Attempt:
         except GangLost as lost:
             await self._lose(await self._verdict(attempt, lost))
         except OtherVersion as other:
-            await self._lose(self._word(other.code, other.message))
+            await self._lose(self._cause(other.code, other.message))
         except ClusterError as error:
-            await self._lose(self._word("cluster_unreachable", error.message))
+            await self._lose(self._cause("cluster_unreachable", error.message))
         finally:
             await _end_tasks(*self._delivering.values())
         await self._clear(attempt["gang"])
@@ -173,24 +173,24 @@ class Attempt:
             except (GangLost, ClusterError):
                 await asyncio.sleep(_FIRST_BACK_OFF_S)
 
-    async def _verdict(self, attempt: RowMapping, lost: GangLost) -> Word:
+    async def _verdict(self, attempt: RowMapping, lost: GangLost) -> Cause:
         """Whether the gang alone is lost, or the whole cluster on which it was placed."""
         if self._cancelled.is_set():
-            return self._word("gang_lost", lost.message)
+            return self._cause("gang_lost", lost.message)
         alive = {node.id for node in await self._patiently(self.cluster.nodes) if node.alive}
         if attempt["nodes"] and alive.isdisjoint(attempt["nodes"]):
-            return self._word("cluster_lost", "The Ray cluster that ran this attempt is gone.")
-        return self._word("gang_lost", lost.message)
+            return self._cause("cluster_lost", "The Ray cluster that ran this attempt is gone.")
+        return self._cause("gang_lost", lost.message)
 
-    def _word(self, reason: str, message: str) -> Word:
-        return Word(self.lease.owner, time.time(), reason, message)
+    def _cause(self, reason: str, message: str) -> Cause:
+        return Cause(self.lease.owner, time.time(), reason, message)
 
-    async def _lose(self, word: Word) -> None:
+    async def _lose(self, cause: Cause) -> None:
         async with self.store.write() as tx:
             job = await jobs.locked(tx, self.lease.job_id, self.lease.token)
             if job is None:
                 raise LeaseLost(f"{self.lease.job_id}: another dispatcher manages it now.")
-            await lose_attempt(tx, job, word, self.settings.rules.back_off)
+            await lose_attempt(tx, job, cause, self.settings.rules.back_off)
 
     async def _clear(self, gang: str) -> None:
         """Remove the gang. If that fails, the dispatcher's sweep removes it later."""

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from .. import capacity
 from ..errors import LeaseLost
 from ..jobs import elastic
-from ..jobs.transitions import Word, move
+from ..jobs.transitions import Cause, move
 from ..nodes import fleet, machine_of
 from ..policies.queue import Start, Waiting, decide
 from ..settings import Settings
@@ -65,7 +65,7 @@ async def _grow(store: Store, row: RowMapping, world_size: int, actor: str) -> N
             if job is None or job["state"] != State.RUNNING or job["world_size"] != row["world_size"]:
                 return
             columns = await elastic.take(tx, job, world_size, "devices_free", actor)
-            word = Word(actor, time.time(), "reshard", f"continues as {columns['layout']}: devices are free for it")
-            await move(tx, job["id"], State.RUNNING, State.RESHARDING, word, token=job["lease_token"], also=columns)
+            cause = Cause(actor, time.time(), "reshard", f"continues as {columns['layout']}: devices are free for it")
+            await move(tx, job["id"], State.RUNNING, State.RESHARDING, cause, token=job["lease_token"], also=columns)
     except LeaseLost:
         return  # it ended meanwhile, or another dispatcher manages it now

@@ -31,7 +31,7 @@ from ...workers.messages.event import (
     to_json,
 )
 from ..errors import LeaseLost
-from ..jobs.transitions import Word, move, route
+from ..jobs.transitions import Cause, move, route
 from ..orders import fault_injection, step_traces
 from ..policies.limits import Rules
 from ..policies.retry import MACHINES
@@ -130,7 +130,7 @@ class _Batch:
     async def _add(self, ts: float, event: Event) -> None:
         match event:
             case StateEvent():
-                await self._move(State(event.state), Word("gang", ts, event.reason, event.message))
+                await self._move(State(event.state), Cause("gang", ts, event.reason, event.message))
             case StepEvent():
                 self.steps.append(self._step(ts, event))
             case LogEvent():
@@ -151,7 +151,7 @@ class _Batch:
         """Apply the effects of an event that is stored unchanged."""
         match event:
             case IncidentEvent():
-                await checkpoint_catalogue.passed_over(self.tx, self.job["id"], event)
+                await checkpoint_catalogue.skipped(self.tx, self.job["id"], event)
                 await self._blame(ts, event)
             case CheckpointEvent():
                 await checkpoint_catalogue.saved(self.tx, self.job["id"], event)
@@ -187,29 +187,29 @@ class _Batch:
         if settled is not None:
             self._note(ts, settled)
 
-    async def _move(self, to: State, word: Word) -> None:
+    async def _move(self, to: State, cause: Cause) -> None:
         """Move the job as the gang reports, after the events that precede the move."""
         await self._flush_events()
         self.ended = to in FINAL
-        if (reason := self._lost(to, word)) is not None:
+        if (reason := self._lost(to, cause)) is not None:
             reached = max((step["step"] for step in self.steps), default=0)
-            lost = replace(word, reason=reason)
+            lost = replace(cause, reason=reason)
             self.state = await lose_attempt(self.tx, await self._reread(), lost, self.rules.back_off, reached)
             return
         if to == State.RECOVERING:
             self.columns["repairs"] = self.columns.get("repairs", self.job["repairs"]) + 1
         if self.ended:
-            await fault_injection.settle_all(self.tx, self.job, word)
-            await step_traces.settle_all(self.tx, self.job, word)
-            await attempts.end(self.tx, self.job["id"], self.attempt, word.reason or to, word.now)
+            await fault_injection.settle_all(self.tx, self.job, cause)
+            await step_traces.settle_all(self.tx, self.job, cause)
+            await attempts.end(self.tx, self.job["id"], self.attempt, cause.reason or to, cause.now)
         for state in route(self.state, to):
-            await move(self.tx, self.job["id"], self.state, state, word, token=self.job["lease_token"])
+            await move(self.tx, self.job["id"], self.state, state, cause, token=self.job["lease_token"])
             self.state = state
 
-    def _lost(self, to: State, word: Word) -> str | None:
+    def _lost(self, to: State, cause: Cause) -> str | None:
         """Why the attempt is lost, or None. The job's budgets decide whether the job is lost too."""
-        if to == State.FAILED and word.reason in MACHINES | {"exception"}:
-            return word.reason
+        if to == State.FAILED and cause.reason in MACHINES | {"exception"}:
+            return cause.reason
         return "gang_lost" if to == State.CANCELLED and self.state != State.CANCELLING else None
 
     async def _reread(self) -> RowMapping:

@@ -11,7 +11,7 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..jobs import elastic
-from ..jobs.transitions import Word, move
+from ..jobs.transitions import Cause, move
 from ..orders import fault_injection, step_traces
 from ..policies.exception_fingerprint import fingerprint
 from ..policies.retry import DEVICES_LOST, MACHINES, RESHARD, Again, Backoff, Enough, Fault, Spent, decide
@@ -20,34 +20,36 @@ from ..store import attempts, events, steps
 from ..store.dialect import unix_now
 
 
-async def lose_attempt(tx: AsyncConnection, job: RowMapping, word: Word, back_off: Backoff, reached: int = 0) -> State:
+async def lose_attempt(
+    tx: AsyncConnection, job: RowMapping, cause: Cause, back_off: Backoff, reached: int = 0
+) -> State:
     """Queue the job again, or fail it if its budget is used up. A job in `cancelling` is cancelled.
 
     `job` is its row, locked in this transaction under our lease; `reached` is a step that is reported but not stored. Returns
     the job's new state.
     """
-    if job["state"] == State.RESHARDING and word.reason in MACHINES:  # it was asked to end, however it ended
-        word = replace(word, reason=RESHARD, message=job["message"])
-    error = await _error(tx, job) if word.reason == "exception" else None
-    alike = None if error is None else await attempts.ended_by(tx, job["id"], error)
-    await fault_injection.settle_all(tx, job, word)
-    await step_traces.settle_all(tx, job, word)
-    await attempts.end(tx, job["id"], job["attempt"], word.reason or "lost", word.now, error)
+    if job["state"] == State.RESHARDING and cause.reason in MACHINES:  # it was asked to end, however it ended
+        cause = replace(cause, reason=RESHARD, message=job["message"])
+    error = await _error(tx, job) if cause.reason == "exception" else None
+    earlier = None if error is None else await attempts.ended_by(tx, job["id"], error)
+    await fault_injection.settle_all(tx, job, cause)
+    await step_traces.settle_all(tx, job, cause)
+    await attempts.end(tx, job["id"], job["attempt"], cause.reason or "lost", cause.now, error)
     if job["state"] == State.CANCELLING:
-        return await _settle(tx, job, State.CANCELLED, Word(word.actor, word.now, "cancelled_by_user"))
+        return await _settle(tx, job, State.CANCELLED, Cause(cause.actor, cause.now, "cancelled_by_user"))
     furthest = max(reached, await steps.furthest(tx, job["id"]))
-    fault = Fault(word.reason or "lost", furthest - job["furthest"], alike)
+    fault = Fault(cause.reason or "lost", furthest - job["furthest"], earlier)
     verdict = decide(job["id"], _spent(job), fault, back_off)
     if isinstance(verdict, Enough):
-        final = replace(word, reason=verdict.reason, message=_said(verdict.note, word.message))
+        final = replace(cause, reason=verdict.reason, message=_said(verdict.note, cause.message))
         return await _settle(tx, job, State.FAILED, final)
-    return await _queue_again(tx, job, word, verdict, furthest)
+    return await _queue_again(tx, job, cause, verdict, furthest)
 
 
-async def _queue_again(tx: AsyncConnection, job: RowMapping, word: Word, again: Again, furthest: int) -> State:
+async def _queue_again(tx: AsyncConnection, job: RowMapping, cause: Cause, again: Again, furthest: int) -> State:
     state, token = State(job["state"]), job["lease_token"]
     if State.QUEUED not in MOVES[state]:
-        await move(tx, job["id"], state, State.RECOVERING, word, token=token)
+        await move(tx, job["id"], state, State.RECOVERING, cause, token=token)
         state = State.RECOVERING
     also: dict[str, Any] = {
         "restarts": again.spent.restarts,
@@ -58,8 +60,8 @@ async def _queue_again(tx: AsyncConnection, job: RowMapping, word: Word, again: 
         "eta_s": None,
     }
     if job["elastic"]:
-        also["elastic_at"] = also["retry_at"] + elastic.patience_s(job, word.reason == DEVICES_LOST)
-    waiting = replace(word, message=_said(again.note, word.message))
+        also["elastic_at"] = also["retry_at"] + elastic.patience_s(job, cause.reason == DEVICES_LOST)
+    waiting = replace(cause, message=_said(again.note, cause.message))
     await move(tx, job["id"], state, State.QUEUED, waiting, token=token, also=also)
     return State.QUEUED
 
@@ -83,6 +85,6 @@ def _said(note: str | None, message: str | None) -> str | None:
     return f"{note[:1].upper()}{note[1:]}: {message}"
 
 
-async def _settle(tx: AsyncConnection, job: RowMapping, to: State, word: Word) -> State:
-    await move(tx, job["id"], State(job["state"]), to, word, token=job["lease_token"])
+async def _settle(tx: AsyncConnection, job: RowMapping, to: State, cause: Cause) -> State:
+    await move(tx, job["id"], State(job["state"]), to, cause, token=job["lease_token"])
     return to

@@ -23,7 +23,7 @@ from ..store import jobs as job_rows
 from ..store.dialect import unix_now
 from ..store.engine import Store
 from . import elastic, validation
-from .transitions import Word, move
+from .transitions import Cause, move
 
 #: A job in these states holds no device, and keeps its state when its layout changes.
 _RESTING = (State.QUEUED, State.PAUSED, State.RESHARDING)
@@ -66,5 +66,5 @@ async def _change(tx: AsyncConnection, row: RowMapping, columns: dict[str, Any],
         await events.insert(tx, event | {"job_id": row["id"], "position": changed["event_pos"]})
         return
     await events.append(tx, row["id"], [event])
-    word = Word(actor, now, "reshard", f"continues as {columns['layout']}")
-    await move(tx, row["id"], state, State.RESHARDING, word, also=columns)
+    cause = Cause(actor, now, "reshard", f"continues as {columns['layout']}")
+    await move(tx, row["id"], state, State.RESHARDING, cause, also=columns)

@@ -17,7 +17,7 @@ from ...workers.storage.errors import StorageError
 from ...workers.storage.folder import Folder
 from ...workers.storage.open_folder import folder_at
 from ...workers.storage.uri import is_bucket
-from ..errors import CheckpointDamaged, ResumeMismatch, UnknownCheckpoint
+from ..errors import CheckpointCorrupt, ResumeMismatch, UnknownCheckpoint
 from ..settings import Settings
 
 #: Maximum bytes of a manifest that is read here. Only the trainers read a larger one, of some hundred ranks.
@@ -67,7 +67,7 @@ def resume_from_path(path: str, settings: Settings) -> str:
 
 def check_resumed(train: TrainSpec, resume: str, source: TrainSpec | None, local_files: bool) -> None:
     """Check that the job can resume from `resume`, a checkpoint of a job with the spec `source` (None if unknown). Raises ResumeMismatch,
-    CheckpointDamaged."""
+    CheckpointCorrupt."""
     manifest = _manifest(resume) if local_files and not is_bucket(resume) else None
     if manifest is not None and manifest.step >= train.steps:
         raise ResumeMismatch(
@@ -85,7 +85,7 @@ def check_resumed(train: TrainSpec, resume: str, source: TrainSpec | None, local
 
 
 def _manifest(where: str) -> Manifest | None:
-    """A checkpoint's manifest; None if it cannot be seen from here or is too large. Raises CheckpointDamaged."""
+    """A checkpoint's manifest; None if it cannot be seen from here or is too large. Raises CheckpointCorrupt."""
     folder = folder_at(where)
     try:
         file = Path(where, MANIFEST).stat()
@@ -102,7 +102,7 @@ def _manifest(where: str) -> Manifest | None:
         if older
         else "Resume from another checkpoint, or leave resume_from out."
     )
-    raise CheckpointDamaged(why, field="train.resume_from", remedy=instead)
+    raise CheckpointCorrupt(why, field="train.resume_from", remedy=instead)
 
 
 def _damage(folder: Folder) -> Manifest | str:
@@ -114,7 +114,7 @@ def _damage(folder: Folder) -> Manifest | str:
     except CheckpointError as error:
         return str(error)
     except (KeyError, TypeError, ValueError) as error:  # written by another program
-        return f"{folder} is damaged: {MANIFEST} has no {error}."
+        return f"{folder} is corrupt: {MANIFEST} has no {error}."
 
 
 def _before(folder: Folder) -> list[Folder]:

@@ -23,7 +23,7 @@ from ..store.dialect import unix_now
 from ..store.engine import Store
 from . import elastic, validation
 from . import resume as resuming
-from .transitions import Word, move
+from .transitions import Cause, move
 
 
 async def submit(
@@ -38,7 +38,7 @@ async def submit(
     """Check the spec against layout, files and cluster, and store it as `queued`. `files`: this process's file checks.
 
     False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile, NotAFile,
-    FileTooLarge, TooManyFiles, FilesTooSlow, EmptyCorpus, TooManyRanks, UnknownCheckpoint, CheckpointGone, CheckpointDamaged,
+    FileTooLarge, TooManyFiles, FilesTooSlow, EmptyCorpus, TooManyRanks, UnknownCheckpoint, CheckpointDeleted, CheckpointCorrupt,
     ResumeMismatch, IdempotencyConflict; then nothing is stored.
     """
     if idempotency_key is not None:
@@ -139,7 +139,7 @@ async def cancel(store: Store, job_id: str, actor: str) -> Job:
                     raise JobEnded(f"{job_id} has {state} already.", remedy="An ended job cannot be cancelled.")
                 if state not in (State.CANCELLING, State.CANCELLED):
                     to = State.CANCELLED if state in (State.QUEUED, State.PAUSED) else State.CANCELLING
-                    await move(tx, job_id, state, to, Word(actor, time.time(), "cancelled_by_user"))
+                    await move(tx, job_id, state, to, Cause(actor, time.time(), "cancelled_by_user"))
                 return job_of(await existing(tx, job_id))
         except StateChanged:
             continue  # it moved between our read and our write; each time around something else made progress

@@ -15,7 +15,7 @@ _FORWARD = (State.PLACING, State.STARTING, State.RUNNING)
 
 
 @dataclass(frozen=True)
-class Word:
+class Cause:
     """The actor, time (unix seconds) and reason of a move: a stable code and a human-readable message."""
 
     actor: str
@@ -29,7 +29,7 @@ async def move(
     job_id: str,
     before: State,
     to: State,
-    word: Word,
+    cause: Cause,
     *,
     token: str | None = None,
     also: dict[str, Any] | None = None,
@@ -41,19 +41,21 @@ async def move(
     """
     if to not in MOVES[before]:
         raise IllegalMove(f"{job_id}: there is no move from {before} to {to}.")
-    values: dict[str, Any] = {"state": to, "reason": word.reason, "message": word.message, **(also or {})}
+    values: dict[str, Any] = {"state": to, "reason": cause.reason, "message": cause.message, **(also or {})}
     if to == State.STARTING:
-        values["started_at"] = jobs.once("started_at", word.now)
+        values["started_at"] = jobs.once("started_at", cause.now)
     if to in FINAL:
-        values |= {"finished_at": word.now, "eta_s": None}
+        values |= {"finished_at": cause.now, "eta_s": None}
     row = await jobs.change_state(tx, job_id, before, token, values)
     if row is None:
         raise (StateChanged if token is None else LeaseLost)(
             f"{job_id} is no longer {before}, or this dispatcher's lease has expired."
         )
-    event = StateEvent(state=to, reason=word.reason, message=word.message, attempt=row["attempt"])
+    event = StateEvent(state=to, reason=cause.reason, message=cause.message, attempt=row["attempt"])
     where = {"job_id": job_id, "position": row["event_pos"], "attempt": row["attempt"]}
-    await events.insert(tx, {**where, "kind": event.kind, "ts": word.now, "actor": word.actor, "data": to_json(event)})
+    await events.insert(
+        tx, {**where, "kind": event.kind, "ts": cause.now, "actor": cause.actor, "data": to_json(event)}
+    )
 
 
 def route(before: State, to: State) -> list[State]:

@@ -37,15 +37,15 @@ class OperationRequest:
     """The operation on the checkpoint of event `n`; `dtype` is the type of an export's weights."""
 
     kind: Kind
-    n: int
+    position: int
     dtype: Dtype | None = None
 
 
 async def create(store: Store, job: str, request: OperationRequest, key: str | None, actor: str) -> Operation:
     """Store the operation; a dispatcher sees it within `poll_s`. `job` is an id or a name, `key` an idempotency key.
 
-    Raises JobNotFound, CheckpointNotFound, CheckpointGone, CheckpointDamaged, ExportUnderway, TooManyOperations, IdempotencyConflict; then
-    nothing is stored.
+    Raises JobNotFound, CheckpointNotFound, CheckpointDeleted, CheckpointCorrupt, ExportUnderway, TooManyOperations,
+    IdempotencyConflict; then nothing is stored.
     """
     async with store.write() as tx:
         _, row = await order_frame.create(tx, _KIND, job, request, key, actor)
@@ -67,12 +67,14 @@ async def _prepare(tx: AsyncConnection, job: RowMapping, request: OperationReque
 
 
 async def _columns(tx: AsyncConnection, job: RowMapping, request: OperationRequest) -> dict[str, Any]:
-    event = await events.at(tx, job["id"], request.n)
+    event = await events.at(tx, job["id"], request.position)
     if event is None or event["kind"] != "checkpoint":
         remedy = f"List the checkpoints, each with its n: GET /v1/jobs/{job['id']}/checkpoints"
-        raise CheckpointNotFound(f"{job['id']} reported no checkpoint {request.n}.", field="n", remedy=remedy)
+        raise CheckpointNotFound(
+            f"{job['id']} reported no checkpoint {request.position}.", field="position", remedy=remedy
+        )
     step, path = int(event["data"]["step"]), str(event["data"]["path"])
-    await checkpoint_catalogue.refuse_unusable(tx, job["id"], step, "n")
+    await checkpoint_catalogue.refuse_unusable(tx, job["id"], step, "position")
     if request.kind == "export" and request.dtype == DTYPE:
         _refuse_underway(job, step)
     out = _out(path, step, str(request.dtype)) if request.kind == "export" else None
@@ -90,7 +92,7 @@ def _refuse_underway(job: RowMapping, step: int) -> None:
     train = TrainSpec.model_validate(job["spec"]["train"])
     if train.checkpoint.export and step == train.steps and State(job["state"]) not in FINAL:
         message = f"{job['id']} exports step {step} itself (checkpoint.export), before it ends."
-        raise ExportUnderway(message, field="n", remedy="Wait for the job's end.")
+        raise ExportUnderway(message, field="position", remedy="Wait for the job's end.")
 
 
 def task_of(row: RowMapping) -> GangOperation:
@@ -121,7 +123,7 @@ def _record(row: RowMapping) -> Operation:
         id=row["id"],
         job=row["job_id"],
         kind=row["kind"],
-        n=row["n"],
+        position=row["position"],
         step=row["step"],
         path=row["path"],
         dtype=row["dtype"],

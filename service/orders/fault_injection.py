@@ -13,7 +13,7 @@ from ...workers.messages.event import FaultEvent
 from ...workers.messages.fault_request import OF_A_RANK
 from ...workers.messages.fault_request import Fault as GangFault
 from ..errors import FaultsDisabled, InvalidFault, JobNotRunning
-from ..jobs.transitions import Word
+from ..jobs.transitions import Cause
 from ..schemas.fault import Fault, FaultRequest
 from ..settings import Settings
 from ..states import State
@@ -93,10 +93,10 @@ async def settle(tx: AsyncConnection, job_id: str, event: FaultEvent, ts: float)
     return None if row is None else _event(row, True, event.message, event.step)
 
 
-async def settle_all(tx: AsyncConnection, job: RowMapping, word: Word) -> None:
+async def settle_all(tx: AsyncConnection, job: RowMapping, cause: Cause) -> None:
     """Settle the open faults of an ended attempt as missed. Call only with the job's row locked."""
     message = "the attempt ended before the gang reported this fault"
-    await order_frame.settle_all(tx, faults, job, word, {}, lambda row: _event(row, False, message, None))
+    await order_frame.settle_all(tx, faults, job, cause, {}, lambda row: _event(row, False, message, None))
 
 
 def _event(row: RowMapping, done: bool, message: str, step: int | None) -> FaultEvent:

@@ -18,7 +18,7 @@ from .. import ids
 from ..cluster.interface import UserOrder
 from ..errors import IdempotencyConflict, InvalidCursor
 from ..ids import gang_name
-from ..jobs.transitions import Word
+from ..jobs.transitions import Cause
 from ..queries.jobs import existing
 from ..store import events, jobs, orders
 
@@ -122,12 +122,12 @@ async def settle_all(
     tx: AsyncConnection,
     table: Table,
     job: RowMapping,
-    word: Word,
+    cause: Cause,
     values: Mapping[str, Any],
     event: Callable[[RowMapping], FaultEvent | TraceFinishedEvent],
 ) -> None:
     """Settle the open orders of an ended attempt, with an event for each. Call only with the job's row locked."""
-    rows = await orders.settle_all(tx, table, job["id"], {"settled_at": word.now, **values})
-    same = {"attempt": job["attempt"], "ts": word.now, "actor": word.actor}
+    rows = await orders.settle_all(tx, table, job["id"], {"settled_at": cause.now, **values})
+    same = {"attempt": job["attempt"], "ts": cause.now, "actor": cause.actor}
     reported = [event(row) for row in rows]
     await events.append(tx, job["id"], [{**same, "kind": one.kind, "data": to_json(one)} for one in reported])

@@ -15,7 +15,7 @@ from ...workers.messages.event import TraceEvent, TraceFinishedEvent
 from ...workers.messages.trace_request import Trace as GangTrace
 from .. import ids
 from ..errors import JobNotRunning, TraceOpen
-from ..jobs.transitions import Word
+from ..jobs.transitions import Cause
 from ..queries.traces import KEPT, trace_record
 from ..schemas.trace import Trace, Traces
 from ..states import State
@@ -89,10 +89,10 @@ async def settle(tx: AsyncConnection, job_id: str, event: TraceFinishedEvent, ts
     return None if row is None else _event(row)
 
 
-async def settle_all(tx: AsyncConnection, job: RowMapping, word: Word) -> None:
+async def settle_all(tx: AsyncConnection, job: RowMapping, cause: Cause) -> None:
     """Settle the open traces of an ended attempt as failed. Call only with the job's row locked."""
     outcome = {"state": "failed", "message": "the attempt ended before its ranks reported all steps"}
-    await order_frame.settle_all(tx, traces, job, word, outcome, _event)
+    await order_frame.settle_all(tx, traces, job, cause, outcome, _event)
 
 
 def _event(row: RowMapping) -> TraceFinishedEvent:

@@ -201,7 +201,7 @@ class _Pool:
         max_ranks: int | None,
         whole: Whole,
     ) -> None:
-        self.word = "GPUs" if device == "cuda" else "CPU ranks"
+        self.noun = "GPUs" if device == "cuda" else "CPU ranks"
         self.here = [machine.capacity[device] for machine in machines]
         self.in_use = [machine.capacity[device] for machine in machines if not machine.cordoned]
         self.whole = whole.get(device, ())
@@ -225,10 +225,10 @@ class _Pool:
         if self.max_ranks is not None and job.devices <= self.max_ranks:
             return None
         if job.devices > self.most:
-            return f"Needs {job}; the cluster has {self.most} {self.word}{self._growth()}."
+            return f"Needs {job}; the cluster has {self.most} {self.noun}{self._growth()}."
         largest = max((*self.whole, *self.here))
         if job.tensor > largest:
-            return f"A tensor group of {job.tensor} needs one node; the largest node has {largest} {self.word}."
+            return f"A tensor group of {job.tensor} needs one node; the largest node has {largest} {self.noun}."
         room = max(_groups(nodes, job.tensor) for nodes in (self.whole, self.here))
         return f"{_grouped(job)}; the cluster's nodes have room for {room}."
 
@@ -250,7 +250,7 @@ class _Pool:
             others = "the others on nodes that are away"
         else:
             others = f"{cordoned} on cordoned ones, {away} on nodes that are away"
-        has = f"{here} of {self.most} {self.word} are on nodes in use, {others}"
+        has = f"{here} of {self.most} {self.noun} are on nodes in use, {others}"
         return Wait(job.id, "waiting_for_nodes", f"Needs {job}, {has}; see `shardyard nodes`.")
 
     def problem(self, job: Waiting) -> Wait | None:
@@ -258,14 +258,14 @@ class _Pool:
         needs = f"Needs {job}"
         if self.capacity < job.devices:
             lacking = job.devices - self.capacity
-            has = f"the cluster has {self.capacity} {self.word}{self._growth()}"
+            has = f"the cluster has {self.capacity} {self.noun}{self._growth()}"
             return Wait(job.id, "waiting_for_nodes", f"{needs}, {has}; waiting for {lacking} more.")
         if self.left < job.devices:
             lacking = job.devices - max(0, self.left)
-            free = f"{max(0, self.left)} of {self.capacity} {self.word} are free"
+            free = f"{max(0, self.left)} of {self.capacity} {self.noun} are free"
             return Wait(job.id, "waiting_for_devices", f"{needs}, {free}; waiting for {lacking} more.")
         if _pack(self.free, job) is None:
-            free = f"no nodes have {job.world_size // job.tensor} groups of {job.tensor} free {self.word}"
+            free = f"no nodes have {job.world_size // job.tensor} groups of {job.tensor} free {self.noun}"
             return Wait(job.id, "waiting_for_devices", f"{_grouped(job)}, {free}.")
         return None
 

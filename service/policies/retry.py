@@ -74,11 +74,11 @@ class Spent:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why an attempt was lost, and its number of new steps. `alike`: an earlier attempt that ended with the same exception."""
+    """Why an attempt was lost, and its number of new steps. `earlier`: an earlier attempt that ended with the same exception."""
 
     reason: str
     new_steps: int
-    alike: int | None = None
+    earlier: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def _enough(spent: Spent, fault: Fault) -> Enough | None:
         return None
     if fault.reason in INFRASTRUCTURE:
         return _used_up(fault.reason, "restarts", spent.restarts, spent.max_restarts)
-    if fault.alike is not None and spent.max_retries:
-        note = f"the same exception at the same step ended attempt {fault.alike}: a new try would end the same way"
+    if fault.earlier is not None and spent.max_retries:
+        note = f"the same exception at the same step ended attempt {fault.earlier}: a new try would end the same way"
         return Enough("exception_repeated", note)
     return _used_up(fault.reason, "retries", spent.retries, spent.max_retries)
 

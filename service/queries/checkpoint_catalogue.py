@@ -1,11 +1,11 @@
-"""The state of a job's checkpoints: present, damaged or removed, one state per step.
+"""The state of a job's checkpoints: present, corrupt or deleted, one state per step.
 
-present   saved, and not known otherwise            a save of that step; a verification that finds it whole
-damaged   files differ from their checksums         a restore that passed it over; a verification or export that found it so
-removed   it is not in its folder                   a later save, which reports what it kept; a verification or export
+present   saved, and not known otherwise            a save of that step; a verification that finds it valid
+corrupt   files differ from their checksums         a restore that skipped it     ; a verification or export that found it so
+deleted   it is not in its folder                   a later save, which reports what it kept; a verification or export
 
-The service does not read the storage, which it may not reach. Files that a user damages or removes are found by a verification. A
-checkpoint that is damaged or removed cannot be resumed from, verified or exported.
+The service does not read the storage, which it may not reach. Files that a user damages or deletes are found by a verification. A
+checkpoint that is corrupt or deleted cannot be resumed from, verified or exported.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from typing import Any, Final, Literal
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.event import CheckpointEvent, IncidentEvent
-from ..errors import CheckpointDamaged, CheckpointGone
+from ..errors import CheckpointCorrupt, CheckpointDeleted
 from ..ids import job_in
 from ..store import checkpoints as rows
 
-CheckpointState = Literal["present", "damaged", "removed"]
+CheckpointState = Literal["present", "corrupt", "deleted"]
 
 PRESENT: Final = "present"
-_FOUND: Final[Mapping[str, CheckpointState]] = {"whole": "present", "damaged": "damaged", "removed": "removed"}
-_FAILED: Final[Mapping[str, CheckpointState]] = {"checkpoint_damaged": "damaged", "checkpoint_removed": "removed"}
+_FOUND: Final[Mapping[str, CheckpointState]] = {"valid": "present", "corrupt": "corrupt", "deleted": "deleted"}
+_FAILED: Final[Mapping[str, CheckpointState]] = {"checkpoint_corrupt": "corrupt", "checkpoint_deleted": "deleted"}
 _OTHER: Final = "Take another checkpoint: shardyard checkpoints {job} has the state of each."
 
 
@@ -33,10 +33,10 @@ async def saved(tx: AsyncConnection, job_id: str, event: CheckpointEvent) -> Non
         await rows.remove_all_but(tx, job_id, list(event.kept))
 
 
-async def passed_over(tx: AsyncConnection, job_id: str, incident: IncidentEvent) -> None:
-    """Apply an incident event. If a restore passed over a damaged checkpoint, `step` is that checkpoint's."""
-    if incident.cause == "checkpoint_damaged" and incident.step is not None:
-        await rows.put(tx, job_id, incident.step, "damaged")
+async def skipped(tx: AsyncConnection, job_id: str, incident: IncidentEvent) -> None:
+    """Apply an incident event. If a restore skipped a corrupt checkpoint, `step` is that checkpoint's."""
+    if incident.cause == "checkpoint_corrupt" and incident.step is not None:
+        await rows.put(tx, job_id, incident.step, "corrupt")
 
 
 async def seen(tx: AsyncConnection, job_id: str, step: int, result: Any, error: Mapping[str, str] | None) -> None:
@@ -54,15 +54,15 @@ async def states(tx: AsyncConnection, job_id: str, steps: list[int]) -> dict[int
 
 
 async def refuse_unusable(tx: AsyncConnection, job_id: str, step: int, field: str) -> None:
-    """Raise CheckpointGone or CheckpointDamaged unless the checkpoint is present."""
+    """Raise CheckpointDeleted or CheckpointCorrupt unless the checkpoint is present."""
     state = (await states(tx, job_id, [step]))[step]
     remedy = _OTHER.format(job=job_id)
-    if state == "removed":
-        message = f"The checkpoint of step {step} of {job_id} was removed, to make room or by hand."
-        raise CheckpointGone(message, field=field, remedy=remedy)
-    if state == "damaged":
+    if state == "deleted":
+        message = f"The checkpoint of step {step} of {job_id} was deleted, to make room or by hand."
+        raise CheckpointDeleted(message, field=field, remedy=remedy)
+    if state == "corrupt":
         message = f"Files of the checkpoint of step {step} of {job_id} are not as they were saved."
-        raise CheckpointDamaged(message, field=field, remedy=remedy)
+        raise CheckpointCorrupt(message, field=field, remedy=remedy)
 
 
 async def refuse_unusable_path(tx: AsyncConnection, path: str, field: str) -> None:

@@ -17,13 +17,13 @@ async def checkpoints(store: Store, job: str, *, before: int | None = None, limi
         rows = await event_rows.of_kind_before(tx, job_id, "checkpoint", before, limit + 1)
         states = await checkpoint_catalogue.states(tx, job_id, [int(row["data"]["step"]) for row in rows])
     items = [_checkpoint(row, states[int(row["data"]["step"])]) for row in rows[:limit]]
-    return Checkpoints(items=items, next=items[-1].n if len(rows) > limit else None)
+    return Checkpoints(items=items, next=items[-1].position if len(rows) > limit else None)
 
 
 def _checkpoint(row: RowMapping, state: CheckpointState) -> Checkpoint:
     data = row["data"]
     return Checkpoint(
-        n=row["position"],
+        position=row["position"],
         ts=row["ts"],
         attempt=row["attempt"],
         step=int(data["step"]),

@@ -23,11 +23,11 @@ async def history(store: Store, job: str, *, before: int | None = None, limit: i
     rows.sort(key=lambda row: int(row["position"]), reverse=True)
     items = [
         HistoryEntry(
-            n=row["position"], ts=row["ts"], attempt=row["attempt"], kind=row["kind"], data=_short(row["data"])
+            position=row["position"], ts=row["ts"], attempt=row["attempt"], kind=row["kind"], data=_short(row["data"])
         )
         for row in rows[:limit]
     ]
-    return HistoryPage(items=items, next=items[-1].n if len(rows) > limit else None)
+    return HistoryPage(items=items, next=items[-1].position if len(rows) > limit else None)
 
 
 def _short(data: dict[str, Any]) -> dict[str, Any]:

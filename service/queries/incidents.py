@@ -29,7 +29,7 @@ async def newest(store: Store, job: str, *, before: int | None = None, limit: in
         repairs = await event_rows.of_kind_after(tx, job_id, "repair", first, None, limit + 1) if shown else []
     pairs = _pairs([*shown, *beyond])[: len(shown)]
     items = [_incident(row, _repair_of(row, following, repairs)) for row, following in reversed(pairs)]
-    return Incidents(items=items, next=items[-1].n if len(found) > limit else None)
+    return Incidents(items=items, next=items[-1].position if len(found) > limit else None)
 
 
 async def incidents(store: Store, job: str, *, after: int = 0, limit: int = 100) -> Incidents:
@@ -40,7 +40,7 @@ async def incidents(store: Store, job: str, *, after: int = 0, limit: int = 100)
         first = found[0]["position"] if found else after
         repairs = await event_rows.of_kind_after(tx, job_id, "repair", first, None, limit) if found else []
     items = [_incident(row, _repair_of(row, following, repairs)) for row, following in _pairs(found)[:limit]]
-    return Incidents(items=items, next=items[-1].n if len(found) > limit else None)
+    return Incidents(items=items, next=items[-1].position if len(found) > limit else None)
 
 
 def _pairs(rows: Any) -> list[tuple[RowMapping, int | None]]:
@@ -74,7 +74,7 @@ def _repair_of(row: RowMapping, following: int | None, repairs: Any) -> Repair |
 def _incident(row: RowMapping, repair: Repair | None) -> Incident:
     event = read(IncidentEvent, row["data"])
     return Incident(
-        n=row["position"],
+        position=row["position"],
         ts=row["ts"],
         attempt=row["attempt"],
         cause=event.cause,
@@ -89,7 +89,7 @@ def _incident(row: RowMapping, repair: Repair | None) -> Incident:
         log=list(event.log),
         ranks=list(event.ranks or ()),
         repair=repair,
-        story=_story(event, repair),
+        summary=_summary(event, repair),
     )
 
 
@@ -121,7 +121,7 @@ HAPPENED = {
     "start_failed": "The gang could not be started",
     "events_lost": "Events were lost on the way",
     "invalid_event": "An event could not be understood",
-    "checkpoint_damaged": "A checkpoint was damaged and passed over",
+    "checkpoint_corrupt": "A checkpoint was corrupt and skipped",
     "checkpoint_failed": "A checkpoint could not be saved",
     "storage_unreachable": "The storage of the checkpoints gave no answer",
     "export_failed": "The model could not be exported",
@@ -132,7 +132,7 @@ _WITHOUT_REPAIR = frozenset(
     {
         "events_lost",
         "invalid_event",
-        "checkpoint_damaged",
+        "checkpoint_corrupt",
         "checkpoint_failed",
         "export_failed",
         "storage_unreachable",
@@ -143,7 +143,7 @@ _WITHOUT_REPAIR = frozenset(
 )
 
 
-def _story(incident: IncidentEvent, repair: Repair | None) -> str:
+def _summary(incident: IncidentEvent, repair: Repair | None) -> str:
     who = "The gang" if incident.rank is None else f"Rank {incident.rank}" + _on(incident.node)
     when = f" after step {incident.step}" if incident.step else ""
     happened = HAPPENED.get(incident.cause, "{who}: " + incident.cause).format(who=who)

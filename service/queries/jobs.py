@@ -113,9 +113,9 @@ def job_of(row: RowMapping) -> Job:
 
 def _budgets(row: RowMapping) -> Budgets:
     return Budgets(
-        restarts=Budget(used=row["restarts"], most=row["max_restarts"]),
-        retries=Budget(used=row["retries"], most=row["max_retries"]),
-        repairs=Budget(used=row["repairs"], most=row["spec"].get("policy", {}).get("max_repairs", 0)),
+        restarts=Budget(used=row["restarts"], limit=row["max_restarts"]),
+        retries=Budget(used=row["retries"], limit=row["max_retries"]),
+        repairs=Budget(used=row["repairs"], limit=row["spec"].get("policy", {}).get("max_repairs", 0)),
     )
 
 

@@ -83,4 +83,4 @@ def _step_data(row: RowMapping) -> dict[str, Any]:
 
 def _log_data(row: RowMapping) -> dict[str, Any]:
     names = ("rank", "attempt", "line", "stream", "text")
-    return {"n": row["position"], **{name: row[name] for name in names}}
+    return {"position": row["position"], **{name: row[name] for name in names}}

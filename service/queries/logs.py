@@ -44,7 +44,7 @@ async def page(
     if tail is not None:
         return Logs(lines=[line_of(row) for row in rows])
     lines = [line_of(row) for row in rows[:limit]]
-    return Logs(lines=lines, next=lines[-1].n if len(rows) > limit else None)
+    return Logs(lines=lines, next=lines[-1].position if len(rows) > limit else None)
 
 
 async def around(store: Store, job: str, position: int, *, rank: int | None = None, limit: int = 100) -> Logs:
@@ -54,7 +54,7 @@ async def around(store: Store, job: str, position: int, *, rank: int | None = No
         before = await search_rows.before(tx, job_id, rank, position, limit // 2)
         rest = await log_rows.after(tx, job_id, rank, position - 1, limit - len(before) + 1)
     lines = [line_of(each) for each in [*before, *rest]][:limit]
-    return Logs(lines=lines, next=lines[-1].n if len(before) + len(rest) > limit else None)
+    return Logs(lines=lines, next=lines[-1].position if len(before) + len(rest) > limit else None)
 
 
 async def search(store: Store, job: str, wanted: Wanted, *, after: int = 0, limit: int = 100) -> LogSearchResult:
@@ -119,7 +119,7 @@ class _Scan:
 def line_of(row: RowMapping) -> LogLine:
     """A row of `logs` as the service returns it."""
     return LogLine(
-        n=row["position"],
+        position=row["position"],
         rank=row["rank"],
         attempt=row["attempt"],
         line=row["line"],

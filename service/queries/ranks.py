@@ -33,4 +33,4 @@ async def samples(store: Store, job: str, *, before: int | None = None, limit: i
     first, last = span or (None, None)
     items = [sample_of(row) for row in shown]
     more = len(found) > len(shown)
-    return RankMetricsPage(items=items, first=first, last=last, next=items[-1].n if more else None)
+    return RankMetricsPage(items=items, first=first, last=last, next=items[-1].position if more else None)

@@ -1,6 +1,6 @@
 """A job's timeline: its states by attempt and generation, with incidents, repairs and changes of layout.
 
-However long the story, at most `MOST` events of each kind are read, the newest; where that leaves older ones out, the line begins with
+However long the history, at most `MOST` events of each kind are read, the newest; where that leaves older ones out, the line begins with
 the first moment of which everything is known, and says so.
 """
 
@@ -20,12 +20,12 @@ MOST: Final = 300
 KINDS: Final = ("state", "incident", "repair", "reshard")
 
 
-async def lifeline(store: Store, job: str) -> Timeline:
+async def read(store: Store, job: str) -> Timeline:
     """The timeline of a job (id or name). Raises JobNotFound."""
     async with store.read() as tx:
         job_id = (await existing(tx, job))["id"]
         kinds = [await event_rows.of_kind_before(tx, job_id, kind, None, MOST + 1) for kind in KINDS]
-    return drawn(kinds)
+    return build(kinds)
 
 
 async def plan(store: Store, job: str) -> Plan:
@@ -35,7 +35,7 @@ async def plan(store: Store, job: str) -> Plan:
     return Plan() if row is None else Plan.model_validate(row["data"])
 
 
-def drawn(kinds: Sequence[Sequence[RowMapping]]) -> Timeline:
+def build(kinds: Sequence[Sequence[RowMapping]]) -> Timeline:
     """The timeline of events by kind, each newest first. Events beyond `MOST` only mark the timeline as incomplete."""
     begins = max((rows[MOST - 1]["position"] for rows in kinds if len(rows) > MOST), default=0)
     rows = sorted(
@@ -73,7 +73,7 @@ def _mark(row: RowMapping) -> TimelineEvent:
     data = row["data"]
     about = data.get("after") if row["kind"] == "reshard" else data.get("cause")
     return TimelineEvent(
-        n=row["position"],
+        position=row["position"],
         ts=row["ts"],
         kind=row["kind"],
         attempt=row["attempt"],

@@ -10,12 +10,12 @@ from .base import Value
 class Checkpoint(Value):
     """A complete checkpoint of a job, and its current state."""
 
-    n: int = Field(description="Position in the job's history.")
+    position: int = Field(description="Position in the job's history.")
     ts: float = Field(description="Time in Unix seconds.")
     attempt: int
     step: int
-    state: Literal["present", "damaged", "removed"] = Field(
-        description="`present`, `damaged` (a restore or a verification found that files differ from what was saved) or `removed` (by a "
+    state: Literal["present", "corrupt", "deleted"] = Field(
+        description="`present`, `corrupt` (a restore or a verification found that files differ from what was saved) or `deleted` (by a "
         "later save, see `train.checkpoint.keep`, or by hand). Only a present checkpoint can be resumed from, verified or exported."
     )
     path: str

@@ -10,7 +10,7 @@ from .base import Value
 class HistoryEntry(Value):
     """One event of a job."""
 
-    n: int = Field(description="Position in the job's history.")
+    position: int = Field(description="Position in the job's history.")
     ts: float = Field(description="Time in Unix seconds.")
     attempt: int
     kind: Literal["state", "checkpoint", "incident", "repair", "reshard", "fault"]

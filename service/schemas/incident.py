@@ -40,7 +40,7 @@ class Waiting(Value):
 class Incident(Value):
     """A fault or anomaly of a job, with its repair."""
 
-    n: int = Field(description="Position in the job's history.")
+    position: int = Field(description="Position in the job's history.")
     ts: float = Field(description="Time in Unix seconds.")
     attempt: int
     cause: str = Field(
@@ -61,7 +61,7 @@ class Incident(Value):
         default_factory=list, description="Ranks that ran on a lost node, or whose replicas differ from the others."
     )
     repair: Repair | None = None
-    story: str = Field(description="The incident and its repair as one paragraph.")
+    summary: str = Field(description="The incident and its repair as one paragraph.")
 
 
 class Incidents(Value):

@@ -55,7 +55,7 @@ class Budget(Value):
     """How many attempts or repairs are used, and how many are allowed."""
 
     used: int = 0
-    most: int = 0
+    limit: int = 0
 
 
 class Budgets(Value):

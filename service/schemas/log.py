@@ -8,7 +8,7 @@ from .base import Value
 class LogLine(Value):
     """One log line of a rank. `n` is its position in the job's log, `line` its number in the rank's stream."""
 
-    n: int
+    position: int
     rank: int
     attempt: int = 1
     line: int = 0

@@ -9,11 +9,11 @@ class Verified(Value):
     """Result of a verification, which compares every file of a checkpoint with its checksum."""
 
     verdict: str = Field(
-        description="State of the checkpoint: `whole`, `damaged`, or `removed` (by a later save, or by hand)."
+        description="State of the checkpoint: `valid`, `corrupt`, or `deleted` (by a later save, or by hand)."
     )
-    message: str | None = Field(None, description="What is damaged, as text.")
-    damaged: list[str] = Field(description="Files that differ from what was saved, at most 20.")
-    damaged_files: int = Field(0, description="Number of files that differ from what was saved.")
+    message: str | None = Field(None, description="What is corrupt, as text.")
+    corrupt: list[str] = Field(description="Files that differ from what was saved, at most 20.")
+    corrupt_files: int = Field(0, description="Number of files that differ from what was saved.")
     files: int = Field(0, description="Number of files that were compared.")
     bytes: int = Field(0, description="Bytes that were compared.")
 
@@ -42,7 +42,7 @@ class Operation(Value):
     id: str
     job: str
     kind: str = Field(description="Kind of operation: `verify` or `export`.")
-    n: int = Field(description="Position of the checkpoint in the job's history.")
+    position: int = Field(description="Position of the checkpoint in the job's history.")
     step: int
     path: str = Field(description="Path of the checkpoint.")
     dtype: str | None = Field(None, description="Data type of exported weights; null for a verification.")

@@ -21,7 +21,7 @@ class SlowRank(Value):
 class RankMetrics(Value):
     """Metrics of every rank: lists indexed by rank, means over `steps` steps up to `step`; null where a value is not known."""
 
-    n: int = Field(description="Position among the job's samples.")
+    position: int = Field(description="Position among the job's samples.")
     ts: float = Field(description="Time in Unix seconds.")
     attempt: int
     step: int

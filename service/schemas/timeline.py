@@ -30,7 +30,7 @@ class StateSpan(Value):
 class TimelineEvent(Value):
     """An event of a job at one point in time."""
 
-    n: int = Field(description="Position in the job's history.")
+    position: int = Field(description="Position in the job's history.")
     ts: float = Field(description="Time in Unix seconds.")
     kind: str = Field(description="Kind of event: `incident`, `repair` or `reshard`.")
     attempt: int

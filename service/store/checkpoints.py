@@ -15,9 +15,9 @@ async def put(tx: AsyncConnection, job_id: str, step: int, state: str) -> None:
 
 
 async def remove_all_but(tx: AsyncConnection, job_id: str, kept: Collection[int]) -> None:
-    """Mark all checkpoints of a job except those of the steps `kept` as `removed`."""
-    others = update(checkpoints).where(checkpoints.c.job_id == job_id, checkpoints.c.state != "removed")
-    await tx.execute(others.where(checkpoints.c.step.not_in(kept)).values(state="removed"))
+    """Mark all checkpoints of a job except those of the steps `kept` as `deleted`."""
+    others = update(checkpoints).where(checkpoints.c.job_id == job_id, checkpoints.c.state != "deleted")
+    await tx.execute(others.where(checkpoints.c.step.not_in(kept)).values(state="deleted"))
 
 
 async def states(tx: AsyncConnection, job_id: str, steps: Collection[int]) -> dict[int, str]:

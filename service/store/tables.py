@@ -206,7 +206,7 @@ operations = Table(
     _job_id(),
     Column("id", String(40), primary_key=True),  # sorts by the time of the request
     Column("kind", String(16), nullable=False),  # verify, export
-    Column("n", BigInteger, nullable=False),  # the position of the checkpoint's event
+    Column("position", BigInteger, nullable=False),  # the position of the checkpoint's event
     Column("step", BigInteger, nullable=False),
     Column("path", Text, nullable=False),
     Column("out", Text),  # the folder of an export
@@ -233,7 +233,7 @@ checkpoints = Table(
     METADATA,
     _job_id(),
     Column("step", BigInteger, primary_key=True, autoincrement=False),  # a job has one folder of each step
-    Column("state", String(8), nullable=False),  # present, damaged, removed
+    Column("state", String(8), nullable=False),  # present, corrupt, deleted
 )
 
 steps = Table(

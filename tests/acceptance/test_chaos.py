@@ -153,7 +153,7 @@ def _story(plane: ControlPlane, job: str) -> str:
             return f"(cannot be read: {error})"
 
     states = asked(lambda client: "\n".join(str(event.data) for event in client.events(job) if event.kind == "state"))
-    stories = asked(lambda client: "\n".join(incident.story for incident in client.incidents(job).items))
+    stories = asked(lambda client: "\n".join(incident.summary for incident in client.incidents(job).items))
     logs = asked(lambda client: "\n".join(f"[{line.rank}] {line.text}" for line in client.logs(job, tail=60).lines))
     spoken = asked(lambda client: str(client.job(job).spec))
     return f"spec: {spoken}\n{states}\n{stories}\n{logs}"

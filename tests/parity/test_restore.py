@@ -96,7 +96,7 @@ def test_a_damaged_one_is_said_and_the_one_before_is_used(damage: str, root: Pat
     victim = spoil(newest, damage)
     resumed = train(spec, root, name)
     (incident,) = [data for kind, data in resumed["events"] if kind == "incident"]
-    assert (incident["cause"], incident["step"]) == ("checkpoint_damaged", int(newest.name[5:]))
+    assert (incident["cause"], incident["step"]) == ("checkpoint_corrupt", int(newest.name[5:]))
     assert all(said in incident["message"] for said in (str(newest), victim, str(before)))
     assert resumed["losses"] == whole["losses"][4:]
     assert all(np.array_equal(value, resumed["parameters"][key]) for key, value in whole["parameters"].items())

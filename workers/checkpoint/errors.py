@@ -10,4 +10,4 @@ class CheckpointError(ValueError):
 class CheckpointCorrupt(CheckpointError):
     """A checkpoint whose content is not what was saved: an older one may be valid."""
 
-    code = "checkpoint_damaged"
+    code = "checkpoint_corrupt"

@@ -14,14 +14,14 @@ from .manifest import MANIFEST, read
 class Inspection:
     """The result of an inspection.
 
-    `verdict`: `whole`, `damaged`, `removed`, `there` (exists, not compared), or `unseen` (the storage could not be read from here).
-    `damaged`: names of damaged files. `why`: the problem as a sentence; with `unseen` also its `code`.
+    `verdict`: `valid`, `corrupt`, `deleted`, `present` (exists, not compared), or `unknown` (the storage could not be read from here).
+    `corrupt`: names of corrupt files. `why`: the problem as a sentence; with `unknown` also its `code`.
     `files` and `bytes`: number and size of the compared files.
     """
 
     verdict: str
     why: str | None = None
-    damaged: tuple[str, ...] = ()
+    corrupt: tuple[str, ...] = ()
     files: int = 0
     bytes: int = 0
     code: str = StorageError.code
@@ -32,26 +32,26 @@ def inspect_checkpoint(path: str, *, verify: bool) -> Inspection:
     try:
         return _inspect(folder_at(path), verify)
     except CheckpointCorrupt as error:
-        return Inspection("damaged", str(error), (MANIFEST,))
+        return Inspection("corrupt", str(error), (MANIFEST,))
     except (CheckpointError, StorageError) as error:
-        return Inspection("unseen", str(error), code=error.code)
+        return Inspection("unknown", str(error), code=error.code)
     except (Refusal, OSError) as error:
-        return Inspection("unseen", str(error))
+        return Inspection("unknown", str(error))
 
 
 def _inspect(folder: Folder, verify: bool) -> Inspection:
     root = folder_at(folder.where.rpartition("/")[0])
     if not folder.has(MANIFEST):
         if root.folders():
-            return Inspection("removed")
-        return Inspection("unseen", f"{root} cannot be seen from here, or is empty.")
+            return Inspection("deleted")
+        return Inspection("unknown", f"{root} cannot be seen from here, or is empty.")
     if not verify:
-        return Inspection("there")
+        return Inspection("present")
     from .verify import compare  # needs torch
 
     manifest = read(folder)
     wrong = compare(folder, manifest)
     if not wrong:
-        return Inspection("whole", None, (), len(manifest.files), manifest.bytes)
-    why = f"{folder} is damaged: {', '.join(wrong)} does not match its checksum; use an older checkpoint."
-    return Inspection("damaged", why, tuple(wrong), len(manifest.files), manifest.bytes)
+        return Inspection("valid", None, (), len(manifest.files), manifest.bytes)
+    why = f"{folder} is corrupt: {', '.join(wrong)} does not match its checksum; use an older checkpoint."
+    return Inspection("corrupt", why, tuple(wrong), len(manifest.files), manifest.bytes)

@@ -90,7 +90,7 @@ def read(path: Folder) -> Manifest:
         ) from None
     except OSError as error:
         raise CheckpointCorrupt(
-            f"{path} is damaged: {MANIFEST} cannot be read ({error}); use an older checkpoint."
+            f"{path} is corrupt: {MANIFEST} cannot be read ({error}); use an older checkpoint."
         ) from error
     return _manifest(_body(content, path))
 
@@ -105,7 +105,7 @@ def _body(content: bytes, path: Folder) -> dict[str, Any]:
     if isinstance(body, dict) and checksum is None and body.get("format") == 1:
         raise _other_format(path, 1)
     if not isinstance(body, dict) or checksum != digest(body):
-        raise CheckpointCorrupt(f"{path} is damaged: {MANIFEST} does not match its checksum; use an older checkpoint.")
+        raise CheckpointCorrupt(f"{path} is corrupt: {MANIFEST} does not match its checksum; use an older checkpoint.")
     if body.get("format") != FORMAT:
         raise _other_format(path, body.get("format"))
     return body

@@ -71,7 +71,7 @@ def _fill_from(path: Folder, manifest: Manifest, part: _Part) -> None:
         raise
     except OSError as error:
         raise CheckpointCorrupt(
-            f"{path} is damaged: {part.file} cannot be read ({error}); use an older checkpoint."
+            f"{path} is corrupt: {part.file} cannot be read ({error}); use an older checkpoint."
         ) from error
     narrow(shard.tensor.detach(), _less(offset, shard.offset), size).copy_(source)
 

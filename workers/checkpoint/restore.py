@@ -1,6 +1,6 @@
-"""Restores the job's own newest undamaged checkpoint, else the one to resume from, else nothing. All ranks restore the same one.
+"""Restores the job's own newest valid checkpoint, else the one to resume from, else nothing. All ranks restore the same one.
 
-A damaged checkpoint is reported and skipped, never used in part. A damaged one that the user named is an error, as another one is not
+A corrupt checkpoint is reported and skipped, never used in part. A corrupt one that the user named is an error, as another one is not
 what the user asked for. Storage that does not answer is not damage: it is retried for a while, and until then nothing is decided.
 """
 
@@ -67,10 +67,10 @@ def _with_retries(ask: Callable[[], T], warn: Warn) -> T:
 
 def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Manifest, bool] | None:
     """A checkpoint, and whether it is the job's own."""
-    damaged: list[tuple[Folder, CheckpointCorrupt]] = []
-    found = _newest_whole(root, damaged)
+    corrupt: list[tuple[Folder, CheckpointCorrupt]] = []
+    found = _newest_valid(root, corrupt)
     instead = str(found[0]) if found else str(resume) if resume else "the start"
-    for path, error in damaged:
+    for path, error in corrupt:
         warn(error.code, f"{str(error).partition(';')[0]}; training continues from {instead}.", step_of(path))
     if found is None and resume is not None:
         (path,) = _as_first_rank_sees(resume, lambda: [newest(resume) or resume])
@@ -78,13 +78,13 @@ def _found(root: Folder, resume: Folder | None, warn: Warn) -> tuple[Folder, Man
     return None if found is None else (*found, True)
 
 
-def _newest_whole(root: Folder, damaged: list[tuple[Folder, CheckpointCorrupt]]) -> tuple[Folder, Manifest] | None:
-    """The newest checkpoint of which every file is undamaged. Newer, damaged ones are added to `damaged`."""
+def _newest_valid(root: Folder, corrupt: list[tuple[Folder, CheckpointCorrupt]]) -> tuple[Folder, Manifest] | None:
+    """The newest checkpoint whose files are all valid. Newer, corrupt ones are added to `corrupt`."""
     for path in _as_first_rank_sees(root, lambda: complete(root)):
         try:
             return path, verify_together(path)
         except CheckpointCorrupt as error:
-            damaged.append((path, error))
+            corrupt.append((path, error))
     return None
 
 

@@ -17,7 +17,7 @@ class _Finding:
     """What one rank read of a checkpoint."""
 
     manifest: str = ""  # checksum
-    damaged: list[str] = field(default_factory=list)
+    corrupt: list[str] = field(default_factory=list)
     error: CheckpointError | StorageError | None = None
 
 
@@ -27,8 +27,8 @@ def verify(path: Folder, manifest: Manifest) -> None:
 
 
 def compare(path: Folder, manifest: Manifest) -> list[str]:
-    """The damaged files, found in one process. Raises `StorageError`."""
-    return _damaged(path, manifest, manifest.files)
+    """The corrupt files, found in one process. Raises `StorageError`."""
+    return _corrupt(path, manifest, manifest.files)
 
 
 def verify_together(path: Folder) -> Manifest:
@@ -42,9 +42,9 @@ def verify_together(path: Folder) -> Manifest:
     for finding in findings:
         if finding.error is not None:
             raise finding.error
-    _refuse(path, [name for finding in findings for name in finding.damaged])
+    _refuse(path, [name for finding in findings for name in finding.corrupt])
     if len({finding.manifest for finding in findings}) > 1:
-        raise CheckpointCorrupt(f"{path} is damaged: not all ranks read the same {MANIFEST}; use an older checkpoint.")
+        raise CheckpointCorrupt(f"{path} is corrupt: not all ranks read the same {MANIFEST}; use an older checkpoint.")
     assert manifest is not None
     return manifest
 
@@ -54,20 +54,20 @@ def _look(path: Folder) -> tuple[Manifest | None, _Finding]:
     try:
         manifest = read(path)
         share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
-        damaged = _damaged(path, manifest, share)
+        corrupt = _corrupt(path, manifest, share)
     except (CheckpointError, StorageError) as error:
         return None, _Finding(error=error)
-    return manifest, _Finding(hashlib.sha256(text(manifest)).hexdigest(), damaged)
+    return manifest, _Finding(hashlib.sha256(text(manifest)).hexdigest(), corrupt)
 
 
-def _refuse(path: Folder, damaged: list[str]) -> None:
-    if damaged:
-        named = ", ".join(damaged)
-        raise CheckpointCorrupt(f"{path} is damaged: {named} does not match its checksum; use an older checkpoint.")
+def _refuse(path: Folder, corrupt: list[str]) -> None:
+    if corrupt:
+        named = ", ".join(corrupt)
+        raise CheckpointCorrupt(f"{path} is corrupt: {named} does not match its checksum; use an older checkpoint.")
 
 
-def _damaged(path: Folder, manifest: Manifest, names: Iterable[str]) -> list[str]:
-    """The damaged files. Raises `StorageError` if the storage cannot be read."""
+def _corrupt(path: Folder, manifest: Manifest, names: Iterable[str]) -> list[str]:
+    """The corrupt files. Raises `StorageError` if the storage cannot be read."""
     return [name for name in names if not _matches(path, name, manifest)]
 
 

@@ -16,7 +16,7 @@ from ..storage.open_folder import folder_at
 Kind = Literal["verify", "export"]
 Dtype = Literal["fp32", "bf16", "fp16", "fp64"]
 
-#: Maximum number of damaged files that are named, and of characters in a message.
+#: Maximum number of corrupt files that are named, and of characters in a message.
 NAMED: Final = 20
 LONGEST: Final = 2000
 
@@ -24,8 +24,8 @@ _AGAIN: Final = "ask again."
 _OTHER: Final = "Take another checkpoint; shardyard checkpoints JOB names them."
 #: Error code → remedy.
 REMEDIES: Final = {
-    "checkpoint_removed": _OTHER,
-    "checkpoint_damaged": _OTHER,
+    "checkpoint_deleted": _OTHER,
+    "checkpoint_corrupt": _OTHER,
     "checkpoint_unusable": _OTHER,
     "storage_unreachable": f"See that every node reaches the job's storage, with credentials that may read and write it; then {_AGAIN}",
     "export_in_the_way": f"Move what lies there away, then {_AGAIN}",
@@ -80,11 +80,11 @@ def failed(code: str, message: str) -> Outcome:
 
 def _verify(operation: Operation) -> dict[str, Any]:
     found = inspect_checkpoint(operation.path, verify=True)
-    if found.verdict == "unseen":
+    if found.verdict == "unknown":
         raise _Failed(found.code, str(found.why))
     why = None if found.why is None else found.why[:LONGEST]
-    report = {"verdict": found.verdict, "message": why, "damaged": list(found.damaged[:NAMED])}
-    return report | {"damaged_files": len(found.damaged), "files": found.files, "bytes": found.bytes}
+    report = {"verdict": found.verdict, "message": why, "corrupt": list(found.corrupt[:NAMED])}
+    return report | {"corrupt_files": len(found.corrupt), "files": found.files, "bytes": found.bytes}
 
 
 def _export(operation: Operation) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _export(operation: Operation) -> dict[str, Any]:
 
 
 def _refuse(found: Inspection, path: str) -> None:
-    if found.verdict == "removed":
-        raise _Failed("checkpoint_removed", f"{path} was removed to make room, or by hand.")
-    if found.verdict == "unseen":
+    if found.verdict == "deleted":
+        raise _Failed("checkpoint_deleted", f"{path} was deleted to make room, or by hand.")
+    if found.verdict == "unknown":
         raise _Failed(found.code, str(found.why))

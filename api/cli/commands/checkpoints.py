@@ -17,7 +17,7 @@ from ..terminal.screen import Screen, clock, seconds, size
 #: Fewer than may wait of one job.
 _AT_ONCE: Final = 10
 
-_COLOURS = {"whole": "green", "damaged": "red", "removed": "dim"}
+_COLOURS = {"valid": "green", "corrupt": "red", "deleted": "dim"}
 
 
 def checkpoints(
@@ -47,21 +47,21 @@ def checkpoints(
         columns = ("STEP", "REPORTED", "SIZE", "TOOK", "TRAINING HELD", "STATE", "PATH")
         screen.table(columns, [_row(one, what) for one, what, _ in rows])
         _explain(screen, job, [why for _, _, why in rows if why], page.next)
-        if verify and not on_cluster and any(what == "unseen" for _, what, _ in rows):
+        if verify and not on_cluster and any(what == "unknown" for _, what, _ in rows):
             screen.hint(f"Have those verified where they can be seen: shardyard checkpoints {job} --on-cluster")
-    if any(what == "damaged" for _, what, _ in rows):
+    if any(what == "corrupt" for _, what, _ in rows):
         raise typer.Exit(ExitCode.ERROR)
 
 
 def seen(path: str, *, verify: bool) -> Inspection:
     """The state of a checkpoint as seen from here. Without `verify` a bucket is not read."""
-    return Inspection("unseen") if is_bucket(path) and not verify else inspect_checkpoint(path, verify=verify)
+    return Inspection("unknown") if is_bucket(path) and not verify else inspect_checkpoint(path, verify=verify)
 
 
 def _seen(one: Checkpoint, verify: bool) -> Inspection:
     """The state as seen from here; without `verify`, the service's state unless a worse one is seen."""
     found = seen(one.path, verify=verify)
-    if found.verdict == "there" or (found.verdict == "unseen" and (not verify or one.state != "present")):
+    if found.verdict == "present" or (found.verdict == "unknown" and (not verify or one.state != "present")):
         return Inspection(one.state)
     return found
 
@@ -71,16 +71,16 @@ def _asked(client: Client, job: str, items: Sequence[Checkpoint]) -> list[Inspec
     present = [one for one in items if one.state == "present"]
     found: dict[int, Operation] = {}
     for at in range(0, len(present), _AT_ONCE):
-        asked = {one.n: client.verify_checkpoint(job, one.n) for one in present[at : at + _AT_ONCE]}
+        asked = {one.position: client.verify_checkpoint(job, one.position) for one in present[at : at + _AT_ONCE]}
         found |= {n: client.finished(one) for n, one in asked.items()}
-    return [_inspection(found[one.n]) if one.n in found else Inspection(one.state) for one in items]
+    return [_inspection(found[one.position]) if one.position in found else Inspection(one.state) for one in items]
 
 
 def _inspection(ended: Operation) -> Inspection:
     if ended.verified is not None:
         return Inspection(ended.verified.verdict, ended.verified.message)
     why = f"{ended.error.message} {ended.error.remedy}" if ended.error else None
-    return Inspection("unseen", why)
+    return Inspection("unknown", why)
 
 
 def _row(one: Checkpoint, what: str) -> tuple[str, ...]:

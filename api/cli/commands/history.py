@@ -54,7 +54,7 @@ def incidents(
         screen.json(page)
         return
     for incident in page.items:
-        screen.line(f"{clock(incident.ts)}  {incident.story}")
+        screen.line(f"{clock(incident.ts)}  {incident.summary}")
         if traceback and incident.traceback:
             screen.line(incident.traceback)
         if stacks:

@@ -250,7 +250,7 @@ def _first_line(job: Job) -> str | None:
 def _used(budgets: Budgets) -> str:
     """How much of each budget is used; a budget that is neither used nor allowed is left out."""
     known = {name: getattr(budgets, name) for name in ("restarts", "retries", "repairs")}
-    return " · ".join(f"{name} {one.used} of {one.most}" for name, one in known.items() if one.used or one.most)
+    return " · ".join(f"{name} {one.used} of {one.limit}" for name, one in known.items() if one.used or one.limit)
 
 
 def _progress(screen: Screen, job: Job) -> None:

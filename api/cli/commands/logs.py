@@ -88,7 +88,7 @@ def logs(  # noqa: PLR0913, PLR0917 - an option each
         if json:
             screen.json(line)
         else:
-            place = f"{line.n}: " if searches or around is not None else ""
+            place = f"{line.position}: " if searches or around is not None else ""
             screen.line(f"{place}{line.text}" if rank is not None else f"{place}[rank {line.rank}] {line.text}")
 
     with Client(url) as client:
@@ -115,7 +115,7 @@ def _each(emit: Emit, lines: list[LogLine]) -> int:
     """Print lines; returns the position of the last one, or 0."""
     for line in lines:
         emit(line)
-    return lines[-1].n if lines else 0
+    return lines[-1].position if lines else 0
 
 
 def _search(screen: Screen, client: Client, job: str, emit: Emit, wanted: _Wanted, after: int, limit: int) -> None:
@@ -144,7 +144,7 @@ def _print(
     """Print all lines once, in order. The next page starts after the last line's position: no gap, no duplicate."""
     if tail is not None:
         lines = client.logs(job, rank=rank, tail=max(tail, 1)).lines  # also with tail 0, to know the last position
-        after = max(after, lines[-1].n if lines else 0)
+        after = max(after, lines[-1].position if lines else 0)
         _each(emit, lines[-tail:] if tail else [])
         if not follow:
             return

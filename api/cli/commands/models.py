@@ -61,7 +61,7 @@ def located(checkpoint: str, url: str | None) -> str:
 
 def _on_cluster(client: Client, checkpoint: str, dtype: str) -> Exported:
     job, _, step = checkpoint.partition("@")
-    ended = client.finished(client.export_checkpoint(job, _checkpoint(client, job, step).n, dtype=dtype))
+    ended = client.finished(client.export_checkpoint(job, _checkpoint(client, job, step).position, dtype=dtype))
     if ended.exported is not None:
         return ended.exported
     assert ended.error is not None

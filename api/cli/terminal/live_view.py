@@ -60,9 +60,9 @@ class Picture:
             self._incident = f"{clock(event.ts)} {message}"
 
     def __rich_console__(self, console: Console, options: Any) -> Any:
-        yield self.drawn(options.max_width)
+        yield self.render(options.max_width)
 
-    def drawn(self, width: int) -> RenderableType:
+    def render(self, width: int) -> RenderableType:
         """The rendered view, `width` characters wide."""
         parts: list[RenderableType] = [self._head(width)]
         parts += [_line(text, width) for text in (self._loss(width), self._times()) if text]

@@ -173,7 +173,7 @@ class AsyncClient(AsyncQuestions):
         while True:
             page = await self._patiently(partial(self.logs, found.id, rank=rank, after=after))
             if page.lines:
-                after = page.lines[-1].n
+                after = page.lines[-1].position
                 yield page
             if page.next is not None:
                 continue

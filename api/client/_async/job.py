@@ -101,13 +101,13 @@ class AsyncJobHandle(Job):
         """Its checkpoints, newest first."""
         return await self._client.checkpoints(self.id, before=before, limit=limit)
 
-    async def verify_checkpoint(self, n: int) -> Operation:
+    async def verify_checkpoint(self, position: int) -> Operation:
         """Verify a checkpoint (its `n`) on the cluster."""
-        return await self._client.verify_checkpoint(self.id, n)
+        return await self._client.verify_checkpoint(self.id, position)
 
-    async def export_checkpoint(self, n: int, *, dtype: str = "fp32") -> Operation:
+    async def export_checkpoint(self, position: int, *, dtype: str = "fp32") -> Operation:
         """Export a checkpoint (its `n`) on the cluster as a Hugging Face folder beside it."""
-        return await self._client.export_checkpoint(self.id, n, dtype=dtype)
+        return await self._client.export_checkpoint(self.id, position, dtype=dtype)
 
     async def operations(self, *, before: str | None = None, limit: int = 20) -> Operations:
         """Its verifications and exports, newest first."""

@@ -117,21 +117,21 @@ class AsyncQuestions(ABC):
         """Complete checkpoints that the job reported before position `before`, newest first."""
         return await self._ask(requests.checkpoints(job, before, limit))
 
-    async def verify_checkpoint(self, job: str, n: int, *, idempotency_key: str | None = None) -> Operation:
+    async def verify_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
         """Compare the files of a job's checkpoint (its `n`) with their checksums, on the cluster. `finished` waits for the result.
 
         Repeating a call with the same key starts one operation.
         """
-        return await self._ask(requests.verify_checkpoint(job, n, idempotency_key))
+        return await self._ask(requests.verify_checkpoint(job, position, idempotency_key))
 
     async def export_checkpoint(
-        self, job: str, n: int, *, dtype: str = "fp32", idempotency_key: str | None = None
+        self, job: str, position: int, *, dtype: str = "fp32", idempotency_key: str | None = None
     ) -> Operation:
         """Export a job's checkpoint (its `n`) as a Hugging Face folder beside it, on the cluster. `finished` waits for the result.
 
         Repeating a call with the same key starts one operation.
         """
-        return await self._ask(requests.export_checkpoint(job, n, dtype, idempotency_key))
+        return await self._ask(requests.export_checkpoint(job, position, dtype, idempotency_key))
 
     async def operation(self, job: str, operation: str) -> Operation:
         """The state of a verification or an export."""

@@ -102,13 +102,13 @@ class JobHandle(Job):
         """Its checkpoints, newest first."""
         return self._client.checkpoints(self.id, before=before, limit=limit)
 
-    def verify_checkpoint(self, n: int) -> Operation:
+    def verify_checkpoint(self, position: int) -> Operation:
         """Verify a checkpoint (its `n`) on the cluster."""
-        return self._client.verify_checkpoint(self.id, n)
+        return self._client.verify_checkpoint(self.id, position)
 
-    def export_checkpoint(self, n: int, *, dtype: str = "fp32") -> Operation:
+    def export_checkpoint(self, position: int, *, dtype: str = "fp32") -> Operation:
         """Export a checkpoint (its `n`) on the cluster as a Hugging Face folder beside it."""
-        return self._client.export_checkpoint(self.id, n, dtype=dtype)
+        return self._client.export_checkpoint(self.id, position, dtype=dtype)
 
     def operations(self, *, before: str | None = None, limit: int = 20) -> Operations:
         """Its verifications and exports, newest first."""

@@ -46,7 +46,7 @@ def sample_of(row: RowMapping) -> RankMetrics:
     lists = unpack(row["packed"])
     parts = lists.get("parts")
     return RankMetrics(
-        n=row["position"],
+        position=row["position"],
         ts=row["ts"],
         attempt=row["attempt"],
         step=row["step"],

@@ -115,7 +115,7 @@ async def test_a_broken_manifest_names_the_checkpoint_before_it(
     assert (await api.post("/v1/jobs", json=wanted)).status_code == 201
     spoil(checkpoint_path(tmp_path, 10) / MANIFEST)
     code, field, remedy = await refused(api, wanted)
-    assert (code, field) == ("checkpoint_damaged", "train.resume_from")
+    assert (code, field) == ("checkpoint_corrupt", "train.resume_from")
     assert remedy.endswith(str(checkpoint_path(tmp_path, 5)))
     older = train(resume_from=str(checkpoint_path(tmp_path, 5)), resume_data="restart")
     assert (await api.post("/v1/jobs", json=older)).status_code == 201
@@ -142,7 +142,7 @@ async def test_every_route_refuses_parameters_that_it_does_not_know(api: httpx2.
     asked = [(method, path) for path, operations in paths.items() for method in operations]
     assert len(asked) > 40
     for method, path in asked:
-        url = path.replace("{job}", "tiny").replace("{n}", "1").replace("{", "").replace("}", "")
+        url = path.replace("{job}", "tiny").replace("{position}", "1").replace("{", "").replace("}", "")
         answer = await api.request(
             method, url, params={"nonsense": "1"}, json={} if method in ("post", "put") else None
         )

@@ -229,9 +229,9 @@ def evidence(found: Sequence[Examination]) -> dict[str, Any]:
         stacks[_text(one)].append(one.rank)
         for wait in one.waiting:
             waits[wait].append((one.rank, wait.since_s))
-    alike = sorted(stacks.items(), key=lambda item: (len(item[1]), item[1]))[:MOST_STACKS]
+    groups = sorted(stacks.items(), key=lambda item: (len(item[1]), item[1]))[:MOST_STACKS]
     return {
-        "stacks": [{"ranks": ranks, "stack": text} for text, ranks in alike],
+        "stacks": [{"ranks": ranks, "stack": text} for text, ranks in groups],
         "waiting": [_wait_json(wait, who) for wait, who in list(waits.items())[:MOST_STACKS]],
     }
 

@@ -41,7 +41,7 @@ DECIDE_AT: Final = 3
 class SnapshotError(RuntimeError):
     """A snapshot does not fit the state to restore."""
 
-    code = "snapshot_damaged"
+    code = "snapshot_corrupt"
 
 
 class Snapshotting(Callback):

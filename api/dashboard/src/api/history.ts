@@ -13,5 +13,5 @@ export interface HistoryPage {
 /** The entries before a position. Raises `Problem`. */
 export async function listHistory(id: string, before: number, limit: number, signal?: AbortSignal): Promise<HistoryPage> {
   const { items, next } = await get("/v1/jobs/{job}/history", { path: { job: id }, query: { before, limit }, signal });
-  return { entries: items.map(({ n, ts, kind, data }) => toEntry(kind, `${n}.0.0`, { ...data, ts })).toReversed(), next };
+  return { entries: items.map(({ position, ts, kind, data }) => toEntry(kind, `${position}.0.0`, { ...data, ts })).toReversed(), next };
 }

@@ -52,7 +52,7 @@ export interface Budget {
   /** What it is for. */
   about: string;
   used: number;
-  most: number;
+  limit: number;
 }
 
 export interface Job {

@@ -1,9 +1,9 @@
-/** Log lines by their job-wide position `n`. Requests for what comes after the last line neither miss nor repeat a line. */
+/** Log lines by their job-wide position. Requests for what comes after the last line neither miss nor repeat a line. */
 
 import { get, type Schema } from "./http";
 
 export interface LogLine {
-  n: number;
+  position: number;
   rank: number;
   stream: "stdout" | "stderr";
   text: string;
@@ -17,7 +17,7 @@ const TAIL = 500;
 const BATCH = 1000;
 
 export const toLine = (wire: Schema<"LogLine">): LogLine => ({
-  n: wire.n,
+  position: wire.position,
   rank: wire.rank,
   stream: wire.stream === "stderr" ? "stderr" : "stdout",
   text: wire.text,
@@ -41,13 +41,13 @@ export async function continueLogs(
 ): Promise<readonly LogLine[]> {
   const last = known.at(-1);
   if (last === undefined) return fetchLines(id, { rank, tail: TAIL }, signal);
-  const news = await fetchLines(id, { rank, after: last.n, limit: BATCH }, signal);
+  const news = await fetchLines(id, { rank, after: last.position, limit: BATCH }, signal);
   // More than a batch behind: what lies between would not be kept anyway once the newest `KEEP` lines are here.
   return append(known, news.length < BATCH ? news : await fetchLines(id, { rank, tail: KEEP }, signal));
 }
 
 function append(lines: readonly LogLine[], news: readonly LogLine[]): readonly LogLine[] {
-  const last = lines.at(-1)?.n ?? -1;
-  const fresh = news.filter((line) => line.n > last);
+  const last = lines.at(-1)?.position ?? -1;
+  const fresh = news.filter((line) => line.position > last);
   return fresh.length === 0 ? lines : [...lines, ...fresh].slice(-KEEP);
 }

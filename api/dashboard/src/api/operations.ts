@@ -13,13 +13,13 @@ export async function listOperations(job: string, signal?: AbortSignal): Promise
 }
 
 /** The same key is one operation. Raises `Problem`. */
-export function verifyCheckpoint(job: string, n: number, key: string): Promise<Operation> {
-  return post("/v1/jobs/{job}/checkpoints/{n}/verify", { path: { job, n } }, nothing(key));
+export function verifyCheckpoint(job: string, position: number, key: string): Promise<Operation> {
+  return post("/v1/jobs/{job}/checkpoints/{position}/verify", { path: { job, position } }, nothing(key));
 }
 
 /** Into the job's own folder. The same key is one operation. Raises `Problem` (409 `export_underway`). */
-export function exportCheckpoint(job: string, n: number, dtype: Dtype, key: string): Promise<Operation> {
-  return post("/v1/jobs/{job}/checkpoints/{n}/export", { path: { job, n }, query: { dtype } }, nothing(key));
+export function exportCheckpoint(job: string, position: number, dtype: Dtype, key: string): Promise<Operation> {
+  return post("/v1/jobs/{job}/checkpoints/{position}/export", { path: { job, position }, query: { dtype } }, nothing(key));
 }
 
 const nothing = (key: string) => ({ type: "application/json", text: "", headers: { "Idempotency-Key": key } }) as const;

@@ -11,7 +11,7 @@ export interface Axis {
 
 export interface RankSample {
   /** Its place among the job's samples. */
-  n: number;
+  position: number;
   at: Date;
   attempt: number;
   step: number;
@@ -30,7 +30,7 @@ export interface RankSample {
 export type RankWire = Schema<"RankMetrics">;
 
 export const toRankSample = (wire: RankWire): RankSample => ({
-  n: wire.n,
+  position: wire.position,
   at: new Date(wire.ts * 1000),
   attempt: wire.attempt,
   step: wire.step,

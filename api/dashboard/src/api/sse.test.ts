@@ -1,7 +1,7 @@
 // @vitest-environment node
 import http from "node:http";
 import type { AddressInfo } from "node:net";
-import { afterEach, expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { Problem } from "./http";
 import { type Connection, follow, type Frame, FrameReader } from "./sse";
 
@@ -30,6 +30,36 @@ const END = "event: end\ndata: {}\n\n";
 
 function start(response: http.ServerResponse): void {
   response.writeHead(200, { "Content-Type": "text/event-stream" });
+}
+
+const SILENCE = 100;
+
+/** The watches for silence, which end only when the test says so: other timers, such as those of fetch, go on. */
+function heldWatches() {
+  const begin = globalThis.setTimeout;
+  const end = globalThis.clearTimeout;
+  const held = new Map<unknown, () => void>();
+  let begun = 0;
+  const begins = vi.spyOn(globalThis, "setTimeout").mockImplementation(((work: () => void, ms?: number) => {
+    if (ms !== SILENCE) return begin(work, ms);
+    begun += 1;
+    const timer = begin(() => undefined, 0);
+    held.set(timer, work);
+    return timer;
+  }));
+  const ends = vi.spyOn(globalThis, "clearTimeout").mockImplementation((timer) => {
+    held.delete(timer);
+    end(timer);
+  });
+  closing.push(() => {
+    begins.mockRestore();
+    ends.mockRestore();
+  });
+  return { begun: () => begun, running: () => held.size, expire: () => { for (const work of held.values()) work(); } };
+}
+
+async function until(reached: () => boolean): Promise<void> {
+  while (!reached()) await new Promise(setImmediate);
 }
 
 function listen(url: string, after: string | null = null, silence = 5000) {
@@ -94,24 +124,33 @@ test("a silent connection counts as broken", async () => {
       response.end(frame(2) + END);
     },
   );
-  const { frames, done } = listen(url, null, 100);
+  const watches = heldWatches();
+  const { frames, done } = listen(url, null, SILENCE);
+  await until(() => frames.length === 1);
+  watches.expire();
   await done;
   expect(frames.map((one) => one.id)).toEqual(["0.1.0", "0.2.0"]);
 });
 
 test("heartbeats keep a connection alive", async () => {
-  let connections = 0;
+  const open: http.ServerResponse[] = [];
   const url = await serve((_, response) => {
-    connections += 1;
+    open.push(response);
     start(response);
-    const beat = setInterval(() => response.write(": still here\n\n"), 40);
-    setTimeout(() => {
-      clearInterval(beat);
-      response.end(END);
-    }, 400);
+    response.flushHeaders();
   });
-  await listen(url, null, 200).done;
-  expect(connections).toBe(1);
+  const watches = heldWatches();
+  const { connections, done } = listen(url, null, SILENCE);
+  await until(() => connections.includes("live"));
+  for (let beat = 0; beat < 5; beat += 1) {
+    const before = watches.begun();
+    open[0]?.write(": still here\n\n");
+    await until(() => watches.begun() > before);
+    expect(watches.running()).toBe(1);
+  }
+  open[0]?.end(END);
+  await done;
+  expect(open).toHaveLength(1);
 });
 
 test("a server that is not ready is retried", async () => {

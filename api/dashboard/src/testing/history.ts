@@ -6,7 +6,7 @@ import type { Operation } from "../api/operations";
 import type { Timeline } from "../api/timeline";
 
 export const incident = (changes: Partial<Incident> = {}): Incident => ({
-  n: 7,
+  position: 7,
   ts: 1_795_000_000,
   attempt: 1,
   cause: "rank_lost",
@@ -21,12 +21,12 @@ export const incident = (changes: Partial<Incident> = {}): Incident => ({
   log: [],
   ranks: [],
   repair: null,
-  story: "Rank 1 on node node-a was lost after step 120: SIGKILL.",
+  summary: "Rank 1 on node node-a was lost after step 120: SIGKILL.",
   ...changes,
 });
 
 export const checkpoint = (changes: Partial<Checkpoint> = {}): Checkpoint => ({
-  n: 9,
+  position: 9,
   ts: 1_795_000_000,
   attempt: 1,
   step: 100,
@@ -42,7 +42,7 @@ export const operation = (changes: Partial<Operation> = {}): Operation => ({
   id: "op-1",
   job: "job-1",
   kind: "verify",
-  n: 9,
+  position: 9,
   step: 100,
   path: "/data/checkpoints/job-1/step-00000100",
   dtype: null,
@@ -63,7 +63,7 @@ export const timeline = (changes: Partial<Timeline> = {}): Timeline => ({
     { state: "running", attempt: 1, generation: 2, begun: 1010, ended: 1060, reason: null },
     { state: "running", attempt: 2, generation: 1, begun: 1060, ended: null, reason: null },
   ],
-  marks: [{ n: 7, ts: 1035, kind: "incident", attempt: 1, about: "rank_lost", rank: 1, step: 120 }],
+  marks: [{ position: 7, ts: 1035, kind: "incident", attempt: 1, about: "rank_lost", rank: 1, step: 120 }],
   complete: true,
   ...changes,
 });

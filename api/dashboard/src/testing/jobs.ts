@@ -16,7 +16,7 @@ export const jobWire = (changes: Partial<JobWire> = {}): JobWire => ({
   device: "cpu",
   attempt: 1,
   restarts: 0,
-  budgets: { restarts: { used: 0, most: 3 }, retries: { used: 0, most: 0 }, repairs: { used: 0, most: 20 } },
+  budgets: { restarts: { used: 0, limit: 3 }, retries: { used: 0, limit: 0 }, repairs: { used: 0, limit: 20 } },
   retry_at: null,
   finished_at: null,
   summary: null,

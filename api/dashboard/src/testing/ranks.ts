@@ -6,7 +6,7 @@ export function rankWire(axes: Record<string, number>, own: (rank: number) => nu
   const size = Object.values(axes).reduce((a, b) => a * b, 1);
   const by = <T>(value: (rank: number) => T) => Array.from({ length: size }, (_, rank) => value(rank));
   return {
-    n: 1,
+    position: 1,
     ts: 1_763_700_000,
     attempt: 1,
     step: 40,

@@ -166,14 +166,14 @@ def test_incidents_read_as_stories(plane: Plane, client: Client, capsys: pytest.
 def test_a_repair_is_of_what_stopped_the_gang(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     job = client.submit(SPEC)
     gang = Gang(plane, job.id)
-    message = "step-00000008 is damaged: rank-00001 does not match its checksum; training continues from step-00000006."
+    message = "step-00000008 is corrupt: rank-00001 does not match its checksum; training continues from step-00000006."
     gang.emit(("incident", {"cause": "rank_lost", "rank": 2, "message": "killed", "step": 9}))
-    gang.emit(("incident", {"cause": "checkpoint_damaged", "rank": None, "message": message}))
+    gang.emit(("incident", {"cause": "checkpoint_corrupt", "rank": None, "message": message}))
     gang.emit(("repair", {"cause": "rank_lost", "generation": 2, "restored": None, "step": 7, "seconds": 2.0}))
     assert run(["incidents", job.id]) == 0
-    lost, damaged = capsys.readouterr().out.splitlines()
+    lost, corrupt = capsys.readouterr().out.splitlines()
     assert "from the newest checkpoint" in lost
-    assert damaged.endswith(f"A checkpoint was damaged and passed over: {message}")
+    assert corrupt.endswith(f"A checkpoint was corrupt and skipped: {message}")
     first = client.incidents(job.id, limit=1)
     assert first.items[0].repair is not None and first.next is not None
     assert client.incidents(job.id, after=first.next).items[0].repair is None

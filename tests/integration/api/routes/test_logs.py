@@ -19,7 +19,7 @@ def test_logs_are_searched_and_shown_about_a_hit(plane: Plane, client: Client) -
     ).json()
     assert len(answered["lines"]) == 4 and not answered["done"]
     [hit] = ask("GET", f"{url}/search", params={"level": "error", "rank": 1}).json()["lines"]
-    about = ask("GET", url, params={"around": hit["n"], "limit": 6}).json()
-    assert [one["n"] for one in about["lines"]] == [38, 39, 40, 41]
+    about = ask("GET", url, params={"around": hit["position"], "limit": 6}).json()
+    assert [one["position"] for one in about["lines"]] == [38, 39, 40, 41]
     for params in ({"level": "loud"}, {"text": "x" * 256}, {"limit": 501}):
         assert ask("GET", f"{url}/search", params=params).status_code == 422

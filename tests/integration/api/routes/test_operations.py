@@ -39,16 +39,16 @@ def test_an_operation_is_asked_for_once_and_read_until_it_ends(job: str, plane: 
     base = f"{plane.url}/v1/jobs/{job}"
     [checkpoint] = client.checkpoints(job).items
     asked = [
-        ask("POST", f"{base}/checkpoints/{checkpoint.n}/{what}", headers={"Idempotency-Key": key})
+        ask("POST", f"{base}/checkpoints/{checkpoint.position}/{what}", headers={"Idempotency-Key": key})
         for what, key in (("verify", "a"), ("verify", "a"), ("export?dtype=bf16", "b"))
     ]
     assert [answer.status_code for answer in asked] == [202] * 3
     first, again, export = [answer.json() for answer in asked]
-    assert again == first and (first["kind"], first["state"], first["step"], first["n"]) == (
+    assert again == first and (first["kind"], first["state"], first["step"], first["position"]) == (
         "verify",
         "pending",
         10,
-        checkpoint.n,
+        checkpoint.position,
     )
     assert (export["dtype"], export["exported"], export["error"]) == ("bf16", None, None)
     assert ask("GET", f"{base}/operations/{export['id']}").json() == export
@@ -61,9 +61,9 @@ def test_an_operation_is_asked_for_once_and_read_until_it_ends(job: str, plane: 
     ("method", "path", "status", "code", "field"),
     [
         ("POST", "/absent/checkpoints/1/verify", 404, "job_not_found", None),
-        ("POST", "/{job}/checkpoints/1/verify", 404, "checkpoint_not_found", "n"),
-        ("POST", "/{job}/checkpoints/99/export", 404, "checkpoint_not_found", "n"),
-        ("POST", "/{job}/checkpoints/0/export", 422, "invalid_request", "n"),
+        ("POST", "/{job}/checkpoints/1/verify", 404, "checkpoint_not_found", "position"),
+        ("POST", "/{job}/checkpoints/99/export", 404, "checkpoint_not_found", "position"),
+        ("POST", "/{job}/checkpoints/0/export", 422, "invalid_request", "position"),
         ("POST", "/{job}/checkpoints/4/export?dtype=int8", 422, "invalid_request", "dtype"),
         ("GET", "/{job}/operations?before=nonsense", 400, "invalid_cursor", "before"),
         ("GET", "/{job}/operations?limit=0", 422, "invalid_request", "limit"),
@@ -79,7 +79,7 @@ def test_refusals(job: str, plane: Plane, method: str, path: str, status: int, c
 
 @pytest.fixture
 def shelf(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
-    """A job that has reported four checkpoints, and their folder: of a model, whole, damaged and removed."""
+    """A job that has reported four checkpoints, and their folder: of a model, valid, corrupt and deleted."""
     made = client.submit(SPEC).id
     folder = tmp_path / made
     gang = Gang(plane, made)
@@ -124,16 +124,16 @@ async def test_both_clients_follow_an_operation_to_its_end(
     shelf: tuple[str, Path], plane: Plane, client: Client
 ) -> None:
     job, folder = shelf
-    n = {one.step: one.n for one in client.checkpoints(job).items}
+    n = {one.step: one.position for one in client.checkpoints(job).items}
     found = await asyncio.to_thread(lambda: client.finished(client.job(job).verify_checkpoint(n[30])))
     assert found.state == "done" and found.verified is not None
-    assert (found.verified.verdict, found.verified.damaged, found.verified.damaged_files) == ("damaged", [FILE], 1)
+    assert (found.verified.verdict, found.verified.corrupt, found.verified.corrupt_files) == ("corrupt", [FILE], 1)
     async with AsyncClient(plane.url) as other:
         handle = await other.job(job)
         made = await other.finished(await handle.export_checkpoint(n[10], dtype="fp16"))
         assert made.exported is not None and made.exported.path == str(folder / "export-00000010-fp16")
         failed = await other.finished(await other.export_checkpoint(job, n[40]))
-        assert failed.state == "failed" and failed.error is not None and failed.error.code == "checkpoint_removed"
+        assert failed.state == "failed" and failed.error is not None and failed.error.code == "checkpoint_deleted"
         assert [one.id for one in (await handle.operations()).items] == [failed.id, made.id, found.id]
         assert await other.operation(job, made.id) == made
 
@@ -146,10 +146,10 @@ def test_the_command_line_has_the_cluster_verify_and_export(
     assert run(["checkpoints", job, "--on-cluster", "--json"]) == 1
     items = json.loads(capsys.readouterr().out)["items"]
     assert [(one["step"], one["verdict"]) for one in items] == [
-        (40, "removed"),
-        (30, "damaged"),
-        (20, "whole"),
-        (10, "whole"),
+        (40, "deleted"),
+        (30, "corrupt"),
+        (20, "valid"),
+        (10, "valid"),
     ]
     assert FILE in items[1]["message"]
     assert run(["export", f"{job}@10", "--on-cluster", "--dtype", "bf16"]) == 0

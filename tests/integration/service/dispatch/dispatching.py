@@ -59,17 +59,17 @@ def reached(state: State) -> Callable[[Job], bool]:
     return lambda job: job.state == state
 
 
-async def story(store: Store, job: Job) -> list[Any]:
+async def job_history(store: Store, job: Job) -> list[Any]:
     tail = await live_tail.tail(store, job.id, Cursor(), Scope(logs=True), limit=100_000)
     return tail.items
 
 
 async def states(store: Store, job: Job) -> list[str]:
-    return [item.data["state"] for item in await story(store, job) if item.kind == "state"]
+    return [item.data["state"] for item in await job_history(store, job) if item.kind == "state"]
 
 
 async def steps(store: Store, job: Job) -> list[int]:
-    return [item.data["step"] for item in await story(store, job) if item.kind == "step"]
+    return [item.data["step"] for item in await job_history(store, job) if item.kind == "step"]
 
 
 async def eventually(holds: Callable[[], bool], seconds: float = PATIENCE_S) -> None:

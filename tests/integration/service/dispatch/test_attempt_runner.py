@@ -20,7 +20,7 @@ from shardyard.service.states import FINAL, State
 from shardyard.service.store.engine import Store
 
 from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped
-from .dispatching import dispatching, ended, eventually, states, steps, story, submit, until
+from .dispatching import dispatching, ended, eventually, job_history, states, steps, submit, until
 
 
 async def test_a_job_runs_from_queue_to_success(store: Store, settings: Settings, cluster: InProcessCluster) -> None:
@@ -158,5 +158,5 @@ async def test_events_that_never_arrive_are_an_incident(
     async with dispatching(store, settings, cluster):
         job = await ended(store, job)
     assert job.state == State.SUCCEEDED
-    incidents = [item.data for item in await story(store, job) if item.kind == "incident"]
+    incidents = [item.data for item in await job_history(store, job) if item.kind == "incident"]
     assert [incident["cause"] for incident in incidents] == ["events_lost"]

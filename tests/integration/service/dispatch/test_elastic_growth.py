@@ -18,7 +18,7 @@ from shardyard.service.states import State
 from shardyard.service.store.engine import Store
 
 from ...inprocess_cluster import Gang, InProcessCluster, Script, run_until_stopped, train
-from .dispatching import dispatching, ended, reached, states, story, until
+from .dispatching import dispatching, ended, job_history, reached, states, until
 
 #: Of those that take seconds; what they ask of the store is tried on both kinds elsewhere.
 ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -35,7 +35,7 @@ async def submit(store: Store, settings: Settings, **numbers: Any) -> Job:
 
 
 async def reshards(store: Store, job: Job) -> list[dict[str, Any]]:
-    return [item.data for item in await story(store, job) if item.kind == "reshard"]
+    return [item.data for item in await job_history(store, job) if item.kind == "reshard"]
 
 
 def has_room_for(cluster: InProcessCluster, ranks: int) -> None:

@@ -27,7 +27,7 @@ from shardyard.service.store.leases import Lease
 from ..gang_events import AT_ONCE, event_batch, lines, state, step
 
 
-async def story(store: Store, job: Job) -> list[tuple[str, Any]]:
+async def job_history(store: Store, job: Job) -> list[tuple[str, Any]]:
     tail = await live_tail.tail(store, job.id, Cursor(), Scope(logs=True), limit=10_000)
     short = {"state": "state", "step": "step", "log": "text"}
     return [(item.kind, item.data.get(short.get(item.kind, ""))) for item in tail.items]
@@ -43,7 +43,7 @@ async def test_a_batch_lands_once_however_often_it_comes(store: Store, placed: t
     for cut in (2, 4, 3, 6, 6):
         taken = await take_in(store, lease, 1, BATCH[:cut])
     assert (taken.cursor, taken.ended, taken.state) == (6, False, State.RUNNING)
-    landed = await story(store, job)
+    landed = await job_history(store, job)
     assert sorted(kind for kind, _ in landed) == [
         "eval",
         "log",
@@ -64,21 +64,21 @@ async def test_a_death_at_any_line_of_the_transaction_leaves_all_or_nothing(
 ) -> None:
     """The batch is begun again and again, and killed a little later each time; then it is let through."""
     job, lease = placed
-    before = await story(store, job)
+    before = await job_history(store, job)
     for turn in range(60):
         task = asyncio.create_task(take_in(store, lease, 1, BATCH))
         await asyncio.sleep(0.0004 * turn)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        landed = await story(store, job)
+        landed = await job_history(store, job)
         assert landed == before or len(landed) == len(before) + 7
     await take_in(store, lease, 1, BATCH)
-    assert len(await story(store, job)) == len(before) + 7
+    assert len(await job_history(store, job)) == len(before) + 7
 
 
 async def test_without_the_lease_nothing_is_stored(store: Store, placed: tuple[Job, Lease]) -> None:
     job, lease = placed
-    before = await story(store, job)
+    before = await job_history(store, job)
     thief = Lease(job.id, uuid4().hex, "b")
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
@@ -91,7 +91,7 @@ async def test_without_the_lease_nothing_is_stored(store: Store, placed: tuple[J
         await job_rows.set_columns(tx, job.id, {"attempt": 2})
     with pytest.raises(LeaseLost):  # the attempt before
         await take_in(store, thief, 1, BATCH)
-    assert await story(store, job) == before
+    assert await job_history(store, job) == before
 
 
 async def test_a_step_that_is_reported_again_stays_and_one_that_is_trained_again_replaces_it(
@@ -142,12 +142,12 @@ async def test_repairs_of_an_attempt_are_counted(store: Store, settings: Setting
     repaired = (state("recovering", "rank_lost"), state("running", "repaired"))
     await take_in(store, lease, 1, event_batch(*began, *repaired, *repaired))
     await take_in(store, lease, 1, event_batch(*repaired, first=7))
-    assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(used=3, most=20)
+    assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(used=3, limit=20)
     await take_in(store, lease, 1, event_batch(state("failed", "rank_lost"), first=9), AT_ONCE)
     async with store.write() as tx:
         await leases.release(tx, [lease.token])
     assert (await admit(store, settings, "a", None)).leases
-    assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(used=0, most=20)
+    assert (await jobs.get_job(store, job.id)).budgets.repairs == Budget(used=0, limit=20)
 
 
 async def test_what_databases_cannot_keep_is_made_keepable(store: Store, placed: tuple[Job, Lease]) -> None:
@@ -171,7 +171,7 @@ async def test_an_event_that_makes_no_sense_is_an_incident_and_the_rest_goes_on(
     said = event_batch(*wrong, state("succeeded"))
     taken = await take_in(store, lease, 1, said)
     assert taken.ended
-    assert [kind for kind, _ in await story(store, job) if kind == "incident"] == ["incident"] * 4
+    assert [kind for kind, _ in await job_history(store, job) if kind == "incident"] == ["incident"] * 4
     assert (await jobs.get_job(store, job.id)).state == State.SUCCEEDED
 
 

@@ -17,11 +17,11 @@ from shardyard.service.store.engine import Store
 from shardyard.workers.messages.trace_request import Trace
 
 from ...inprocess_cluster import InProcessCluster, run_until_stopped
-from .dispatching import dispatching, eventually, reached, story, submit, until
+from .dispatching import dispatching, eventually, job_history, reached, submit, until
 
 
 async def reported_faults(store: Store, job: Job) -> list[tuple[str, bool, str]]:
-    reported = [item.data for item in await story(store, job) if item.kind == "fault"]
+    reported = [item.data for item in await job_history(store, job) if item.kind == "fault"]
     return [(data["id"], data["done"], data["asked_by"]) for data in reported]
 
 
@@ -70,7 +70,7 @@ async def test_a_trace_that_a_user_asks_for_is_carried_and_settled_once(
     assert set(gang.delivered) == {Trace(asked.id, 3)}
     [one] = (await step_traces.page(store, job.id)).items
     assert (one.id, one.state, one.parts, one.first_step, one.last_step) == (asked.id, "done", 6, 1, 3)
-    reported = [item.data for item in await story(store, job) if item.kind == "trace_finished"]
+    reported = [item.data for item in await job_history(store, job) if item.kind == "trace_finished"]
     assert [(data["id"], data["done"]) for data in reported] == [(asked.id, True)]
 
 
@@ -86,4 +86,4 @@ async def test_a_fault_that_no_dispatcher_may_carry_is_missed(
         await submitting.cancel(store, job.id, "tester")
         await until(store, job, reached(State.CANCELLED))
     assert await reported_faults(store, job) == [(asked.id, False, "me")]
-    assert [item.kind for item in await story(store, job)][-1] == "state"
+    assert [item.kind for item in await job_history(store, job)][-1] == "state"

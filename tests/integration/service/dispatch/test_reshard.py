@@ -13,7 +13,7 @@ from shardyard.service.states import State
 from shardyard.service.store.engine import Store
 
 from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
-from .dispatching import dispatching, ended, eventually, reached, states, story, submit, until
+from .dispatching import dispatching, ended, eventually, job_history, reached, states, submit, until
 
 
 def with_layout(job: Job, **layout: int) -> JobSpec:
@@ -36,9 +36,9 @@ async def test_a_running_job_goes_on_with_another_layout(
     assert [(spec.world_size, spec.run["train"]["layout"]["data"]) for spec in cluster.specs] == [(1, 1), (2, 2)]
     moves = ["queued", "placing", "starting", "running", "resharding", "queued", "placing", "starting", "running"]
     assert await states(store, job) == [*moves, "succeeded"]
-    asked_for = [item.data["reason"] for item in await story(store, job) if item.kind == "state"][4:6]
+    asked_for = [item.data["reason"] for item in await job_history(store, job) if item.kind == "state"][4:6]
     assert asked_for == ["reshard", "reshard"]
-    (reported,) = [item.data for item in await story(store, job) if item.kind == "reshard"]
+    (reported,) = [item.data for item in await job_history(store, job) if item.kind == "reshard"]
     assert reported == {"before": "data 1", "after": "data 2"}
     with pytest.raises(JobEnded):
         await reshard(store, settings, job.id, with_layout(job, data=1), "tester")

@@ -33,7 +33,7 @@ async def test_an_exception_fails_the_job_and_is_not_retried(
     async with dispatching(store, settings, cluster):
         job = await ended(store, job)
     assert (job.state, job.reason, job.message) == (State.FAILED, "exception", "rank 1: ValueError: no")
-    assert (job.attempt, job.budgets.restarts) == (1, Budget(used=0, most=3))
+    assert (job.attempt, job.budgets.restarts) == (1, Budget(used=0, limit=3))
 
 
 def raising(line: int, step: int) -> Callable[[Gang], Any]:
@@ -60,7 +60,7 @@ async def test_exceptions_are_retried_where_the_policy_says_so(
     async with dispatching(store, settings, cluster):
         job = await ended(store, job)
     assert (job.state, job.reason, job.attempt, job.restarts) == (State.FAILED, "exception", 3, 0)
-    assert job.budgets.retries == Budget(used=2, most=2)
+    assert job.budgets.retries == Budget(used=2, limit=2)
     assert job.message == "2 of 2 retries are used up (policy.max_retries): rank 1: ValueError: at 0x7f"
     one = ["placing", "starting", "recovering", "queued"]
     assert await states(store, job) == ["queued", *one, *one, "placing", "starting", "failed"]
@@ -97,7 +97,7 @@ async def test_a_job_waits_for_its_next_try_in_the_database_alone(
     job, other = await submit(store, settings), await submit(store, settings, name="other", data=4)
     async with dispatching(store, patient, cluster):
         job = await until(store, job, lambda now: now.retry_at is not None)
-        assert (job.state, job.reason, job.budgets.restarts) == (State.QUEUED, "rank_lost", Budget(used=1, most=3))
+        assert (job.state, job.reason, job.budgets.restarts) == (State.QUEUED, "rank_lost", Budget(used=1, limit=3))
         assert job.message is not None and job.message.startswith("Restart 1 of 3 in ")
         assert job.message.endswith(" s: killed by SIGKILL")
         await until(store, other, lambda now: now.retry_at is not None)  # no job waits behind it

@@ -19,7 +19,7 @@ from shardyard.service.errors import (
     UnknownCheckpoint,
 )
 from shardyard.service.jobs import submit as submitting
-from shardyard.service.jobs.transitions import Word, move
+from shardyard.service.jobs.transitions import Cause, move
 from shardyard.service.queries import jobs
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.settings import Settings
@@ -50,7 +50,7 @@ async def test_cancel_is_idempotent_and_refuses_what_has_ended(store: Store, sub
     assert Cursor.parse((await jobs.get_job(store, job.id)).cursor).event == 2
     other = await submit()
     async with store.write() as tx:
-        await move(tx, other.id, State.QUEUED, State.FAILED, Word("tester", 0.0))
+        await move(tx, other.id, State.QUEUED, State.FAILED, Cause("tester", 0.0))
     with pytest.raises(JobEnded):
         await submitting.cancel(store, other.id, "tester")
     with pytest.raises(JobNotFound):

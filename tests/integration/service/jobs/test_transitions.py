@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service.errors import IllegalMove, LeaseLost, StateChanged
-from shardyard.service.jobs.transitions import Word, move
+from shardyard.service.jobs.transitions import Cause, move
 from shardyard.service.schemas.job import Job
 from shardyard.service.states import FINAL, MOVES, State
 from shardyard.service.store import events, jobs, leases
@@ -19,7 +19,7 @@ from shardyard.service.store.leases import Lease
 from ..conftest import Submit
 
 LEGAL = [(before, to) for before in State for to in sorted(MOVES[before])]
-WORD = Word("tester", 1234.5, "because", "There is a reason.")
+WORD = Cause("tester", 1234.5, "because", "There is a reason.")
 
 
 class Undone(Exception):
@@ -97,7 +97,7 @@ async def test_a_job_starts_for_the_first_time_once(store: Store, submit: Submit
     for now in (10.0, 20.0):
         async with store.write() as tx:
             await stand(tx, job, State.PLACING)
-            await move(tx, job.id, State.PLACING, State.STARTING, Word("tester", now))
+            await move(tx, job.id, State.PLACING, State.STARTING, Cause("tester", now))
     assert (await whole(store, job))[0]["started_at"] == 10.0
 
 

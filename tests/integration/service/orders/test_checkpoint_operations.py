@@ -29,7 +29,7 @@ from shardyard.service.store.tables import operations
 from ..conftest import Submit
 
 #: What a verification of a whole checkpoint finds.
-FOUND = {"verdict": "whole", "message": None, "damaged": [], "damaged_files": 0, "files": 3, "bytes": 9}
+FOUND = {"verdict": "valid", "message": None, "corrupt": [], "corrupt_files": 0, "files": 3, "bytes": 9}
 
 
 async def reported(store: Store, job: Job, *steps: int) -> list[int]:
@@ -54,9 +54,9 @@ async def test_what_cannot_be_done_is_refused(store: Store, submit: Submit) -> N
     [early, last] = await reported(store, job, 50, 100)
     cases: list[tuple[str, OperationRequest, type[ShardyardError], str | None]] = [
         ("absent", OperationRequest("verify", early), JobNotFound, None),
-        (job.id, OperationRequest("verify", 1), CheckpointNotFound, "n"),  # the story begins with its state
-        (job.id, OperationRequest("export", last + 1, "fp32"), CheckpointNotFound, "n"),
-        (job.id, OperationRequest("export", last, "fp32"), ExportUnderway, "n"),
+        (job.id, OperationRequest("verify", 1), CheckpointNotFound, "position"),  # the story begins with its state
+        (job.id, OperationRequest("export", last + 1, "fp32"), CheckpointNotFound, "position"),
+        (job.id, OperationRequest("export", last, "fp32"), ExportUnderway, "position"),
     ]
     for name, request, kind, field in cases:
         with pytest.raises(kind) as refused:

@@ -16,7 +16,7 @@ from shardyard.service.errors import (
     JobNotRunning,
     ShardyardError,
 )
-from shardyard.service.jobs.transitions import Word, move
+from shardyard.service.jobs.transitions import Cause, move
 from shardyard.service.orders import fault_injection
 from shardyard.service.orders.fault_injection import create
 from shardyard.service.queries import live_tail
@@ -57,7 +57,7 @@ async def running(store: Store, submit: Submit, **fields: Any) -> Job:
             (State.PLACING, State.STARTING),
             (State.STARTING, State.RUNNING),
         ):
-            await move(tx, job.id, before, to, Word("test", time.time()))
+            await move(tx, job.id, before, to, Cause("test", time.time()))
     return job
 
 
@@ -117,7 +117,7 @@ async def test_a_fault_is_reported_once_done_or_missed(store: Store, harmed: Set
     async with store.write() as tx:
         row = await job_rows.by_id(tx, job.id)
         assert row is not None
-        await lose_attempt(tx, row, Word("test", 7.0, "rank_lost"), harmed.rules.back_off)
+        await lose_attempt(tx, row, Cause("test", 7.0, "rank_lost"), harmed.rules.back_off)
     [lost] = await reported(store, job)
     assert (lost["id"], lost["done"], lost["asked_by"]) == (missed.id, False, "you")
     async with store.write() as tx:

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.service import ids
 from shardyard.service.errors import IdempotencyConflict, InvalidCursor, InvalidFault, JobNotFound
-from shardyard.service.jobs.transitions import Word
+from shardyard.service.jobs.transitions import Cause
 from shardyard.service.orders import order_frame
 from shardyard.service.orders.order_frame import OrderKind
 from shardyard.service.schemas.job import Job
@@ -37,7 +37,7 @@ class Strike:
 
 @dataclass(frozen=True)
 class Check:
-    n: int
+    position: int
 
 
 async def of_a_fault(_tx: AsyncConnection, job: RowMapping, request: Strike) -> dict[str, Any]:
@@ -51,7 +51,7 @@ async def of_a_trace(_tx: AsyncConnection, job: RowMapping, _request: Steps) -> 
 
 
 async def of_an_operation(_tx: AsyncConnection, _job: RowMapping, request: Check) -> dict[str, Any]:
-    return {"kind": "verify", "step": request.n, "path": "/x", "state": "running"}
+    return {"kind": "verify", "step": request.position, "path": "/x", "state": "running"}
 
 
 FAULT = OrderKind("fault", faults, of_a_fault, keep_settled=2)
@@ -145,7 +145,7 @@ async def test_an_order_is_settled_once(store: Store, submit: Submit, asked: Ask
         async with store.write() as tx:
             row = await job_rows.lock(tx, job.id)
             assert row is not None
-            await order_frame.settle_all(tx, kind.table, row, Word("test", 7.0), {"actor": "missed"}, missed)
+            await order_frame.settle_all(tx, kind.table, row, Cause("test", 7.0), {"actor": "missed"}, missed)
     assert await settle(store, kind.table, job, second) is None
     async with store.read() as tx:
         [event] = await events.of_kind(tx, job.id, "fault", 10)

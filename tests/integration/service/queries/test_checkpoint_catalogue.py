@@ -8,7 +8,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.service.dispatch.event_ingest import take_in
 from shardyard.service.dispatch.operation_runner import OperationRunner
-from shardyard.service.errors import CheckpointDamaged, CheckpointGone, ShardyardError
+from shardyard.service.errors import CheckpointCorrupt, CheckpointDeleted, ShardyardError
 from shardyard.service.jobs import submit as submitting
 from shardyard.service.orders.checkpoint_operations import OperationRequest, create
 from shardyard.service.queries.checkpoints import checkpoints
@@ -29,8 +29,8 @@ def saved(root: str, step: int, *kept: int) -> tuple[str, dict[str, Any]]:
     return "checkpoint", {"step": step, "path": below(root, f"step-{step:08d}"), "kept": list(kept) or None}
 
 
-def passed_over(step: int) -> tuple[str, dict[str, Any]]:
-    return "incident", {"cause": "checkpoint_damaged", "rank": None, "message": "is damaged", "step": step}
+def skipped(step: int) -> tuple[str, dict[str, Any]]:
+    return "incident", {"cause": "checkpoint_corrupt", "rank": None, "message": "is corrupt", "step": step}
 
 
 async def states(store: Store, job: Job) -> dict[int, str]:
@@ -50,10 +50,10 @@ async def test_a_save_says_what_it_kept_though_the_one_before_was_never_reported
     await take_in(store, lease, 1, first)
     assert await states(store, job) == {20: "present", 10: "present"}
     await take_in(store, lease, 1, event_batch(saved(root, 40, 30, 40), first=3))
-    assert await states(store, job) == {40: "present", 20: "removed", 10: "removed"}
+    assert await states(store, job) == {40: "present", 20: "deleted", 10: "deleted"}
     # Training went back and saved a step again; where nothing is known of the others, nothing is said of them.
     await take_in(store, lease, 1, event_batch(saved(root, 20), first=4))
-    assert await states(store, job) == {20: "present", 40: "present", 10: "removed"}
+    assert await states(store, job) == {20: "present", 40: "present", 10: "deleted"}
 
 
 async def test_what_is_damaged_or_removed_is_refused_with_a_remedy(
@@ -61,17 +61,17 @@ async def test_what_is_damaged_or_removed_is_refused_with_a_remedy(
 ) -> None:
     job, lease = placed
     await take_in(
-        store, lease, 1, event_batch(saved(root, 10), saved(root, 20, 20), saved(root, 30, 20, 30), passed_over(20))
+        store, lease, 1, event_batch(saved(root, 10), saved(root, 20, 20), saved(root, 30, 20, 30), skipped(20))
     )
-    n = {one.step: one.n for one in (await checkpoints(store, job.id)).items}
-    assert await states(store, job) == {30: "present", 20: "damaged", 10: "removed"}
+    n = {one.step: one.position for one in (await checkpoints(store, job.id)).items}
+    assert await states(store, job) == {30: "present", 20: "corrupt", 10: "deleted"}
     away = settings.model_copy(update={"local_files": False})
-    refusals: tuple[tuple[int, type[ShardyardError]], ...] = ((10, CheckpointGone), (20, CheckpointDamaged))
+    refusals: tuple[tuple[int, type[ShardyardError]], ...] = ((10, CheckpointDeleted), (20, CheckpointCorrupt))
     for step, kind in refusals:
         for request in (OperationRequest("verify", n[step]), OperationRequest("export", n[step], "fp32")):
             with pytest.raises(kind) as refused:
                 await create(store, job.id, request, None, "me")
-            assert (refused.value.field, bool(refused.value.remedy)) == ("n", True)
+            assert (refused.value.field, bool(refused.value.remedy)) == ("position", True)
         for where in (root, f"s3://bucket/{job.id}"):
             child = spec(resume_from=below(where, f"step-{step:08d}"))
             with pytest.raises(kind) as refused:
@@ -98,11 +98,11 @@ class Finding(InProcessCluster):
 @pytest.mark.parametrize(
     ("kind", "outcome", "state"),
     [
-        ("verify", Outcome({"verdict": "whole"}), "present"),
-        ("verify", Outcome({"verdict": "damaged"}), "damaged"),
-        ("verify", Outcome({"verdict": "removed"}), "removed"),
-        ("export", failed("checkpoint_removed", "gone"), "removed"),
-        ("export", failed("checkpoint_damaged", "a file"), "damaged"),
+        ("verify", Outcome({"verdict": "valid"}), "present"),
+        ("verify", Outcome({"verdict": "corrupt"}), "corrupt"),
+        ("verify", Outcome({"verdict": "deleted"}), "deleted"),
+        ("export", failed("checkpoint_deleted", "gone"), "deleted"),
+        ("export", failed("checkpoint_corrupt", "a file"), "corrupt"),
         ("export", failed("storage_unreachable", "no answer"), "present"),
     ],
 )
@@ -120,7 +120,7 @@ async def test_an_operation_says_what_it_found(
     await take_in(store, lease, 1, event_batch(saved(root, 10)))
     [only] = (await checkpoints(store, job.id)).items
     asked = await create(
-        store, job.id, OperationRequest(kind, only.n, "fp32" if kind == "export" else None), None, "me"
+        store, job.id, OperationRequest(kind, only.position, "fp32" if kind == "export" else None), None, "me"
     )
     cluster = Finding()
     cluster.outcome = outcome

@@ -64,7 +64,7 @@ async def test_a_story_is_read_back_to_its_first_line_past_all_that_is_none_of_i
                 break
         about = [line.data["state"] if line.kind == "state" else line.kind for line in lines]
         assert about == ["repair", "checkpoint", "incident", "running", "starting", "placing", "queued"]
-    assert lines[-1].n == 1
+    assert lines[-1].position == 1
     assert lines[2].data == {"cause": "hang", "rank": 3, "message": ""}
     with pytest.raises(JobNotFound):
         await job_history.history(store, "absent")

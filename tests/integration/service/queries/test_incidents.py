@@ -43,5 +43,5 @@ async def test_a_repair_of_a_later_incident_is_not_an_earlier_ones(store: Store,
         store, lease, 1, event_batch(state("starting"), incident("rank_lost", 1), incident("rank_lost", 2), repair(2))
     )
     newest = (await incidents.newest(store, job.id, limit=1)).items
-    older = (await incidents.newest(store, job.id, before=newest[0].n, limit=1)).items
+    older = (await incidents.newest(store, job.id, before=newest[0].position, limit=1)).items
     assert [one.repair is not None for one in (*newest, *older)] == [True, False]

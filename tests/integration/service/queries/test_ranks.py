@@ -39,7 +39,7 @@ async def test_a_gangs_samples_are_kept_beside_its_events(store: Store, placed: 
     for cut in (4, 6, 6):
         await take_in(store, lease, 1, events[:cut])
     page = await ranks.samples(store, job.name)
-    assert [(one.n, one.step, one.attempt) for one in page.items] == [(2, 2, 1), (1, 1, 1)]
+    assert [(one.position, one.step, one.attempt) for one in page.items] == [(2, 2, 1), (1, 1, 1)]
     assert (page.first, page.last, page.next) == (1, 2, None)
     assert (page.items[0].busy_s, page.items[0].memory, page.items[0].nodes) == ([0.05], [1 << 30], ["n"])
     assert page.items[0].axes == {"pipeline": 1, "data": 1, "context": 1, "tensor": 1}
@@ -75,7 +75,7 @@ async def test_a_stream_hears_of_the_newest_sample_once(store: Store, placed: tu
     assert again.items == []
     await take_in(store, lease, 1, event_batch(("rank_metrics", rank_metrics_of(1, 4)), first=5))
     more = await live_tail.tail(store, job.id, tail.cursor, Scope(ranks=True))
-    assert [(item.kind, item.data["n"]) for item in more.items] == [("rank_metrics", 4)]
+    assert [(item.kind, item.data["position"]) for item in more.items] == [("rank_metrics", 4)]
 
 
 async def test_of_a_long_job_the_older_half_is_thinned(store: Store, submit: Submit) -> None:

@@ -22,7 +22,7 @@ async def test_a_life_is_spans_of_states_with_attempts_and_generations(
         await leases.release(tx, [lease.token])
     (second,) = (await admit(store, settings, "a", None)).leases
     await take_in(store, second, 2, event_batch(state("starting"), state("running")))
-    line = await timeline.lifeline(store, job.id)
+    line = await timeline.read(store, job.id)
     assert line.complete
     known = [
         (span.state, span.attempt, span.generation) for span in line.spans if span.state not in ("queued", "placing")
@@ -53,6 +53,6 @@ async def test_a_long_life_begins_where_all_of_it_is_known(store: Store, placed:
     job, lease = placed
     count = timeline.MOST + 50
     await take_in(store, lease, 1, event_batch(state("starting"), *(incident("straggler", n) for n in range(count))))
-    line = await timeline.lifeline(store, job.id)
+    line = await timeline.read(store, job.id)
     assert not line.complete
     assert [mark.rank for mark in line.marks] == list(range(50, count))

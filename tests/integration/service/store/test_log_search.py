@@ -106,13 +106,13 @@ async def test_one_question_looks_through_a_stretch_and_no_further(
 
 async def test_a_hit_is_shown_among_its_neighbours(store: Store, written: Job) -> None:
     page = await logs.around(store, written.id, 100, limit=10)
-    assert [each.n for each in page.lines] == list(range(95, 105)) and page.next == 104
+    assert [each.position for each in page.lines] == list(range(95, 105)) and page.next == 104
     page = await logs.around(store, written.id, 100, rank=0, limit=4)
-    assert [each.n for each in page.lines] == [96, 98, 100, 102]
+    assert [each.position for each in page.lines] == [96, 98, 100, 102]
     first = await logs.around(store, written.id, 1, limit=10)
-    assert [each.n for each in first.lines] == list(range(1, 11))
+    assert [each.position for each in first.lines] == list(range(1, 11))
     last = await logs.around(store, written.id, COUNT, limit=10)
-    assert [each.n for each in last.lines] == list(range(195, 201)) and last.next is None
+    assert [each.position for each in last.lines] == list(range(195, 201)) and last.next is None
 
 
 async def test_case_is_that_of_ascii_and_nothing_has_a_meaning_of_its_own(

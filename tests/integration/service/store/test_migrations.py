@@ -2,10 +2,11 @@
 
 import json
 from functools import partial
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, insert, select, text, update
+from sqlalchemy import JSON, Connection, column, insert, select, table, text, update
 
 from shardyard.service.dispatch.admission import admit
 from shardyard.service.queries import jobs, live_tail
@@ -49,7 +50,7 @@ async def test_checkpoints_that_were_reported_of_have_a_state(database_url: str,
     async with store.write() as tx:
         await rows.remove_all_but(tx, job.id, [20])
     found = (await checkpoints(store, job.id)).items
-    assert [(one.step, one.state) for one in found] == [(10, "removed"), (20, "present"), (10, "removed")]
+    assert [(one.step, one.state) for one in found] == [(10, "deleted"), (20, "present"), (10, "deleted")]
 
 
 async def test_a_job_that_was_reported_as_preempted_changes_its_layout(
@@ -175,12 +176,74 @@ async def test_operations_of_an_earlier_version_are_pending(database_url: str, s
     states = ["pending", "running", "done", "failed"]
     async with store.write() as tx:
         for n, state in enumerate(states):
-            await orders.insert(tx, tables.operations, {**same, "id": f"op-{n}", "n": n, "step": n, "state": state})
+            await orders.insert(
+                tx, tables.operations, {**same, "id": f"op-{n}", "position": n, "step": n, "state": state}
+            )
     async with unchecked(database_url) as tx:
         await tx.run_sync(partial(downgraded, "0019"))
     assert await operation_states(database_url) == ["waiting", *states[1:]]
     await upgrade(database_url)
     assert await operation_states(database_url) == states
+
+
+async def test_checkpoints_of_an_earlier_version_get_the_standard_verdicts(
+    database_url: str, store: Store, submit: Submit
+) -> None:
+    jobs_made = [await submit() for _ in range(3)]
+    result = {"verdict": "corrupt", "message": "x", "corrupt": ["a"], "corrupt_files": 1, "files": 2, "bytes": 3}
+    done = {"kind": "verify", "path": "/x", "actor": "me", "asked_at": 1.0, "state": "done"}
+    outcomes = [
+        {"result": result},
+        {"result": {"verdict": "valid", "corrupt": [], "corrupt_files": 0}},
+        {"result": {"out": "/y", "dtype": "fp32"}},
+        {"error": {"code": "checkpoint_deleted", "message": "gone", "remedy": "another"}},
+    ]
+    incident = {"cause": "checkpoint_corrupt", "message": "damaged", "step": 20}
+    said = [
+        ("incident", incident),
+        ("incident", {"cause": "hang", "rank": 1}),
+        ("plan", {"cause": "checkpoint_corrupt"}),
+    ]
+    async with store.write() as tx:
+        for job in jobs_made:
+            for step, state in ((10, "deleted"), (20, "corrupt"), (30, "present")):
+                await rows.put(tx, job.id, step, state)
+            for n, outcome in enumerate(outcomes):
+                mine = {"job_id": job.id, "id": f"op-{n}", "position": 5_000_000_000 + n, "step": n}
+                await orders.insert(tx, tables.operations, {**done, **mine, **outcome})
+            same = {"attempt": 1, "ts": 1.0, "actor": "test"}
+            await events.append(
+                tx, job.id, [{**same, "kind": kind, "data": data} for kind, data in said * 200]
+            )  # batches
+    before = await verdicts(store)
+    async with unchecked(database_url) as tx:
+        await tx.run_sync(partial(downgraded, "0021"))
+        states = (await tx.execute(text("SELECT state FROM checkpoints ORDER BY job_id, step"))).scalars().all()
+        numbers = (await tx.execute(text("SELECT n FROM operations ORDER BY job_id, id"))).scalars().all()
+        columns = (column("result", JSON), column("error", JSON))
+        old = (await tx.execute(select(*columns).select_from(table("operations")).order_by(text("job_id, id")))).all()[
+            :4
+        ]
+        kinds = select(tables.events.c.data).where(tables.events.c.kind.in_(["incident", "plan"]))
+        data = (await tx.execute(kinds.order_by(tables.events.c.job_id, tables.events.c.position))).scalars().all()[:3]
+    assert states == ["removed", "damaged", "present"] * 3
+    assert numbers == [5_000_000_000 + n for n in range(4)] * 3
+    assert (old[0].result["verdict"], old[0].result["damaged"], old[0].result["damaged_files"]) == ("damaged", ["a"], 1)
+    assert (old[1].result["verdict"], old[2].result, old[3].result) == ("whole", outcomes[2]["result"], None)
+    assert (old[2].error, old[3].error["code"]) == (None, "checkpoint_removed")
+    assert data == [incident | {"cause": "checkpoint_damaged"}, said[1][1], said[2][1]]
+    await upgrade(database_url)
+    assert await verdicts(store) == before
+
+
+async def verdicts(store: Store) -> list[Any]:
+    """All rows of the tables whose words a migration changes."""
+    found: list[Any] = []
+    async with store.read() as tx:
+        for each in (tables.checkpoints, tables.operations, tables.events):
+            stored = (await tx.execute(select(each).order_by(*each.primary_key.columns))).mappings().all()
+            found += [dict(row) for row in stored]
+    return found
 
 
 async def operation_states(url: str) -> list[str]:

@@ -150,4 +150,4 @@ async def test_an_operation_says_what_it_found(either: Cluster, tmp_path: Path) 
     (node, *_) = await either.nodes()
     asked = [Operation(f"op-{step}", "verify", str(checkpoint_path(tmp_path, step))) for step in (1, 2)]
     whole, absent = await asyncio.gather(*(either.perform(operation, node.id) for operation in asked))
-    assert [outcome.result and outcome.result["verdict"] for outcome in (whole, absent)] == ["whole", "removed"]
+    assert [outcome.result and outcome.result["verdict"] for outcome in (whole, absent)] == ["valid", "deleted"]

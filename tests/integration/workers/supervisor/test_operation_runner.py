@@ -108,27 +108,27 @@ async def test_the_cluster_verifies_and_exports_what_an_ended_job_has_saved(
             save_model_checkpoint(tmp_path, 20),
             save_checkpoint(tmp_path, 30),
         ]
-        job, [whole, damaged, removed] = await ended_job(store, quick, *reported)
+        job, [valid, corrupt, deleted] = await ended_job(store, quick, *reported)
         flip_checkpoint_bit(tmp_path, 20)
         folder_at(str(checkpoint_path(tmp_path, 30))).remove_all()
-        request = [OperationRequest("verify", n) for n in (whole, damaged, removed)]
+        request = [OperationRequest("verify", n) for n in (valid, corrupt, deleted)]
         request += [
-            OperationRequest("export", n, dtype) for n, dtype in ((whole, "fp32"), (whole, "bf16"), (damaged, "fp32"))
+            OperationRequest("export", n, dtype) for n, dtype in ((valid, "fp32"), (valid, "bf16"), (corrupt, "fp32"))
         ]  # type: ignore[arg-type]
         asked = [await create(store, job, one, None, "me") for one in request]
         async with dispatching(store, quick, cluster):
             found = [await settled(store, job, one) for one in asked]
             again = await settled(
-                store, job, await create(store, job, OperationRequest("export", whole, "fp32"), None, "me")
+                store, job, await create(store, job, OperationRequest("export", valid, "fp32"), None, "me")
             )
     assert [one.state for one in found] == ["done"] * 5 + ["failed"]
     verified = [one.verified for one in found[:3]]
-    assert [(one.verdict, one.damaged) for one in verified if one] == [
-        ("whole", []),
-        ("damaged", [FILE]),
-        ("removed", []),
+    assert [(one.verdict, one.corrupt) for one in verified if one] == [
+        ("valid", []),
+        ("corrupt", [FILE]),
+        ("deleted", []),
     ]
-    assert found[5].error and found[5].error.code == "checkpoint_damaged" and FILE in found[5].error.message
+    assert found[5].error and found[5].error.code == "checkpoint_corrupt" and FILE in found[5].error.message
     for one, name in ((found[3], "export-00000010"), (found[4], "export-00000010-bf16")):
         made = one.exported
         assert made is not None and made.path == str(tmp_path / name)
@@ -175,7 +175,7 @@ async def test_a_dispatcher_that_ends_or_dies_leaves_its_work_to_another(
         unblock_checkpoint(tmp_path, 10)
         async with dispatching(store, quick, cluster):
             found = await settled(store, job, asked)
-        assert (found.state, found.verified and found.verified.verdict) == ("done", "whole")
+        assert (found.state, found.verified and found.verified.verdict) == ("done", "valid")
         assert (await row_of(store, job, asked))["tries"] == 2
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shardyard.service.errors import CheckpointDamaged, ResumeMismatch
+from shardyard.service.errors import CheckpointCorrupt, ResumeMismatch
 from shardyard.service.jobs import resume as resuming
 from shardyard.service.jobs.resume import check_resumed
 from shardyard.workers.checkpoint.manifest import MANIFEST, Manifest, write
@@ -69,7 +69,7 @@ def test_else_the_spec_of_the_job_that_saved_it_decides(resume: str) -> None:
 @pytest.mark.parametrize("content", [b"{}", b"", b"[" * 100_000, b"\xff"])
 def test_what_is_no_manifest_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / MANIFEST).write_bytes(content)
-    with pytest.raises(CheckpointDamaged) as refused:
+    with pytest.raises(CheckpointCorrupt) as refused:
         check_resumed(spec(), str(tmp_path), None, local_files=True)
     assert refused.value.field == "train.resume_from" and refused.value.remedy
     check_resumed(spec(), str(tmp_path), None, local_files=False)

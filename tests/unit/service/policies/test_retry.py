@@ -48,7 +48,7 @@ def test_faults_of_the_whole_cluster_cost_nothing_but_time(reason: str) -> None:
 def test_exceptions_are_not_retried_unless_the_policy_says_so() -> None:
     raised = Fault("exception", 0)
     assert lives(FRESH, raised) == Enough("exception", None)
-    assert lives(FRESH, Fault("exception", 0, alike=1)) == Enough("exception", None)
+    assert lives(FRESH, Fault("exception", 0, earlier=1)) == Enough("exception", None)
     decision = lives(replace(FRESH, max_retries=1), raised)
     assert isinstance(decision, Again) and (decision.spent.restarts, decision.spent.retries) == (0, 1)
     assert lives(replace(FRESH, max_retries=1), raised, raised) == Enough(
@@ -57,7 +57,7 @@ def test_exceptions_are_not_retried_unless_the_policy_says_so() -> None:
 
 
 def test_an_exception_that_came_before_is_the_last() -> None:
-    verdict = lives(replace(FRESH, max_retries=9), Fault("exception", 0), Fault("exception", 50, alike=1))
+    verdict = lives(replace(FRESH, max_retries=9), Fault("exception", 0), Fault("exception", 50, earlier=1))
     assert isinstance(verdict, Enough) and verdict.reason == "exception_repeated"
     assert verdict.note is not None and "attempt 1" in verdict.note
 

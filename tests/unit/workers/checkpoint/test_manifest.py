@@ -70,7 +70,7 @@ def test_other_formats_are_no_damage(tmp_path: Path, body: dict[str, Any], said:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"[" * 100_000, b"\xff"])
-def test_what_is_no_manifest_is_damaged(root: Folder, content: bytes) -> None:
+def test_what_is_no_manifest_is_corrupt(root: Folder, content: bytes) -> None:
     root.publish(MANIFEST, content)
     with pytest.raises(CheckpointCorrupt):
         read(root)

@@ -47,7 +47,7 @@ def test_storage_lies_below_checkpoints() -> None:
 @pytest.mark.parametrize("verify", [False, True])
 def test_nothing_is_known_of_a_checkpoint(away: str, verify: bool) -> None:
     found = inspect_checkpoint(away, verify=verify)
-    assert (found.verdict, found.code) == ("unseen", "storage_unreachable")
+    assert (found.verdict, found.code) == ("unknown", "storage_unreachable")
     assert found.why and "bucket" in found.why
 
 

@@ -125,7 +125,7 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def test_a_damaged_checkpoint_is_passed_over(prefix: str, alone: None) -> None:
+def test_a_corrupt_checkpoint_is_skipped(prefix: str, alone: None) -> None:
     root, values, warned = folder_at(prefix), torch.randn(6, 5), []
     save(folder(root, 1), values, 1)
     save(folder(root, 2), -values, 2)
@@ -137,7 +137,7 @@ def test_a_damaged_checkpoint_is_passed_over(prefix: str, alone: None) -> None:
     assert seen == [({"step": 1}, True)], "it is the job's own"
     assert torch.equal(found.tensor, values)
     [(cause, message, step)] = warned
-    assert (cause, step) == ("checkpoint_damaged", 2) and "step-00000001" in message
+    assert (cause, step) == ("checkpoint_corrupt", 2) and "step-00000001" in message
 
 
 def test_a_checkpoint_to_resume_may_be_named_by_the_folder_that_holds_it(prefix: str, alone: None) -> None:

@@ -11,7 +11,7 @@ def incidents(merger: EventMerger) -> list[str]:
 
 
 def incident(message: str, step: int | None = None, **more: Any) -> Any:
-    data = {"cause": "checkpoint_damaged", "rank": None, "message": message, "step": step, **more}
+    data = {"cause": "checkpoint_corrupt", "rank": None, "message": message, "step": step, **more}
     return {"seq": 1, "ts": 1.0, "kind": "incident", "data": data}
 
 

@@ -31,11 +31,11 @@ def test_a_checkpoint_is_found_whole_damaged_or_removed(tmp_path: Path) -> None:
     (checkpoint_path(tmp_path, 3) / "manifest.json").write_text("{}")
     found = [verify(checkpoint_path(tmp_path, step)).result for step in (1, 2, 3, 4)]
     assert all(found)
-    assert [(one["verdict"], one["damaged"]) for one in found if one] == [
-        ("whole", []),
-        ("damaged", [FILE]),
-        ("damaged", ["manifest.json"]),
-        ("removed", []),
+    assert [(one["verdict"], one["corrupt"]) for one in found if one] == [
+        ("valid", []),
+        ("corrupt", [FILE]),
+        ("corrupt", ["manifest.json"]),
+        ("deleted", []),
     ]
     unseen = verify(tmp_path / "nowhere" / "step-00000001").error
     assert unseen and unseen["code"] == "storage_unreachable" and unseen["remedy"]
@@ -56,7 +56,7 @@ def test_an_export_is_what_the_command_writes_and_is_kept(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("step", "code"), [(2, "checkpoint_damaged"), (3, "checkpoint_removed"), (4, "checkpoint_unusable")]
+    ("step", "code"), [(2, "checkpoint_corrupt"), (3, "checkpoint_deleted"), (4, "checkpoint_unusable")]
 )
 def test_what_cannot_be_exported_says_why_and_leaves_nothing(tmp_path: Path, step: int, code: str) -> None:
     save_model_checkpoint(tmp_path, 2)

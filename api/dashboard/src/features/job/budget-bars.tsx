@@ -4,14 +4,14 @@ import type { Budget } from "../../api/jobs";
 import "./job.css";
 
 export function BudgetBars({ budgets }: { budgets: readonly Budget[] }) {
-  const known = budgets.filter(({ used, most }) => used > 0 || most > 0);
+  const known = budgets.filter(({ used, limit }) => used > 0 || limit > 0);
   return (
     <ul className="budget-bars" aria-label="Budgets">
-      {known.map(({ name, about, used, most }) => (
+      {known.map(({ name, about, used, limit }) => (
         <li key={name} title={about}>
           <span>{name}</span>
-          <meter aria-label={name} min={0} max={Math.max(most, used, 1)} high={Math.max(most, 1) * 0.75} optimum={0} value={used} />
-          <span className="number quiet">{used} of {most}</span>
+          <meter aria-label={name} min={0} max={Math.max(limit, used, 1)} high={Math.max(limit, 1) * 0.75} optimum={0} value={used} />
+          <span className="number quiet">{used} of {limit}</span>
         </li>
       ))}
     </ul>

@@ -12,8 +12,8 @@ import "./job.css";
 
 const STATES: Readonly<Record<Checkpoint["state"], string>> = {
   present: "Saved. No damage was found.",
-  damaged: "Files differ from what was saved. The checkpoint cannot be used.",
-  removed: "Deleted by a later save, to free space, or by hand. The checkpoint cannot be used.",
+  corrupt: "Files differ from what was saved. The checkpoint cannot be used.",
+  deleted: "Deleted by a later save, to free space, or by hand. The checkpoint cannot be used.",
 };
 
 export interface CheckpointTableProps {
@@ -40,7 +40,7 @@ export function CheckpointTable({ job, checkpoints, operations, now, onVerify, o
       </thead>
       <tbody>
         {checkpoints.map((one) => (
-          <tr key={one.n}>
+          <tr key={one.position}>
             <th scope="row" className="right number" title={one.path}>{integer(one.step)}</th>
             <td><TimeAgo at={new Date(one.ts * 1000)} now={now} /></td>
             <td className="right number checkpoint-wide">{bytes(one.bytes)}</td>

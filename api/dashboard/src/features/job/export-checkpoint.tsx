@@ -12,7 +12,7 @@ import { useExport } from "./use-operations";
 
 export function ExportCheckpoint({ job, checkpoint, onDone }: { job: Job; checkpoint: Checkpoint; onDone: () => void }) {
   const [dtype, setDtype] = useState<Dtype>("fp32");
-  const start = useExport(job.id, checkpoint.n, onDone);
+  const start = useExport(job.id, checkpoint.position, onDone);
   return (
     <Confirm title={`Export step ${checkpoint.step} of ${job.name}`} yes="Export" no="Close" harmless busy={start.isPending} onYes={() => { start.mutate(dtype); }} onNo={onDone}>
       <p>The cluster writes its weights beside the checkpoints, as a folder that transformers loads.</p>

@@ -4,7 +4,7 @@ import { expectAccessible } from "../../testing/accessible";
 import { incident } from "../../testing/history";
 import { IncidentCard, ranksInWords } from "./incident-card";
 
-test("an incident is its story; stacks, collectives and lines are folded away", async () => {
+test("an incident is its summary; stacks, collectives and lines are folded away", async () => {
   const hang = incident({
     cause: "hang",
     stacks: [{ ranks: [0, 1, 3], stack: "MainThread: forward" }],
@@ -13,7 +13,7 @@ test("an incident is its story; stacks, collectives and lines are folded away", 
     repair: { generation: 2, restored: 120, step: 121, seconds: 1.5, spares: [] },
   });
   const { container } = render(<IncidentCard incident={hang} />);
-  expect(screen.getByText(hang.story)).toBeTruthy();
+  expect(screen.getByText(hang.summary)).toBeTruthy();
   expect(screen.getByText("repaired in 1.5 s")).toBeTruthy();
   expect([...container.querySelectorAll("details")].map((one) => [one.open, one.querySelector("summary")?.textContent])).toEqual([
     [false, "Unfinished collectives"],

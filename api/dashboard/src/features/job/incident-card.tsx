@@ -15,7 +15,7 @@ export function IncidentCard({ incident }: { incident: Incident }) {
         {incident.repair?.seconds != null && <span className="incident-repair">repaired in {duration(incident.repair.seconds)}</span>}
         <time dateTime={at.toISOString()} title={at.toLocaleString()}>{clock(at)}</time>
       </header>
-      <p>{incident.story}</p>
+      <p>{incident.summary}</p>
       <UnfinishedCollectives incident={incident} />
       {incident.stacks.map(({ ranks, stack }) => (
         <Folded key={ranks.join()} title={`Stacks of ${ranksInWords(ranks)}`} text={stack} />

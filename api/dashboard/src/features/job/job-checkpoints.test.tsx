@@ -12,7 +12,7 @@ const now = new Date(1_795_000_060_000);
 test("each checkpoint can be resumed from, or exported; earlier ones come on request", async () => {
   given({
     "GET /v1/jobs/job-1/checkpoints": ({ url }) =>
-      url.searchParams.get("before") === "9" ? Response.json({ items: [checkpoint({ n: 4, step: 50 })], next: null }) : Response.json({ items: [checkpoint()], next: 9 }),
+      url.searchParams.get("before") === "9" ? Response.json({ items: [checkpoint({ position: 4, step: 50 })], next: null }) : Response.json({ items: [checkpoint()], next: 9 }),
   });
   const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
   const resume = await screen.findByRole("link", { name: "Resume from here… step 100" });
@@ -32,7 +32,7 @@ test("each checkpoint can be resumed from, or exported; earlier ones come on req
 const CHECKPOINTS = { "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint()], next: null }) };
 
 test("the cluster verifies one, and what it finds is shown when it is done", async () => {
-  const found = { verdict: "damaged", message: "it is damaged", damaged: ["rank-00001.safetensors"], damaged_files: 3, files: 4, bytes: 100 };
+  const found = { verdict: "corrupt", message: "it is corrupt", corrupt: ["rank-00001.safetensors"], corrupt_files: 3, files: 4, bytes: 100 };
   const pages = [[], [operation()], [operation({ state: "running" })], [operation({ state: "done", verified: found })]];
   let asked = 0;
   const requests = given({
@@ -47,7 +47,7 @@ test("the cluster verifies one, and what it finds is shown when it is done", asy
   await userEvent.click(await screen.findByRole("button", { name: "Verify step 100" }));
   expect(await screen.findByText("Verification is queued…")).toBeTruthy();
   expect(await screen.findByText("Verifying…", undefined, { timeout: 5000 })).toBeTruthy();
-  expect(await screen.findByText("Damaged: rank-00001.safetensors and 2 more", undefined, { timeout: 5000 })).toBeTruthy();
+  expect(await screen.findByText("Corrupt: rank-00001.safetensors and 2 more", undefined, { timeout: 5000 })).toBeTruthy();
   expect(requests.find(({ method }) => method === "POST")?.headers.get("Idempotency-Key")).toMatch(/^page-verify-/);
   await expectAccessible(container);
 });
@@ -76,19 +76,19 @@ test("an export has its dtype and shows its path; a refusal is shown in the dial
   expect(requests.filter(({ method }) => method === "POST").map(({ url }) => url.search)).toEqual(["?dtype=bf16", "?dtype=bf16"]);
 });
 
-test("a failure has its reason and remedy; valid and removed are shown", async () => {
+test("a failure has its reason and remedy; valid and deleted are shown", async () => {
   const error = { code: "storage_unreachable", message: "Nothing of /data can be seen.", remedy: "Mount it, then ask again." };
-  const whole = { verdict: "whole", message: null, damaged: [], damaged_files: 0, files: 4, bytes: 100 };
+  const whole = { verdict: "valid", message: null, corrupt: [], corrupt_files: 0, files: 4, bytes: 100 };
   const other = "/data/checkpoints/job-1/step-00000050";
   given({
-    "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint(), checkpoint({ n: 4, step: 50, path: other })], next: null }),
+    "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint(), checkpoint({ position: 4, step: 50, path: other })], next: null }),
     "GET /v1/jobs/job-1/operations": () =>
       Response.json({
         items: [
           operation({ id: "op-4", kind: "export", state: "failed", error }),
           operation({ id: "op-3", state: "done", verified: whole }),
-          operation({ id: "op-2", state: "done", verified: { ...whole, verdict: "damaged" } }),
-          operation({ id: "op-1", path: other, state: "done", verified: { ...whole, verdict: "removed" } }),
+          operation({ id: "op-2", state: "done", verified: { ...whole, verdict: "corrupt" } }),
+          operation({ id: "op-1", path: other, state: "done", verified: { ...whole, verdict: "deleted" } }),
         ],
         next: null,
       }),
@@ -96,13 +96,13 @@ test("a failure has its reason and remedy; valid and removed are shown", async (
   open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
   expect(await screen.findByText("Could not export: Nothing of /data can be seen. Mount it, then ask again.")).toBeTruthy();
   expect(screen.getByText("Valid: 4 files match their checksums")).toBeTruthy();
-  expect(screen.getByText("Removed")).toBeTruthy();
-  expect(screen.queryByText(/^Damaged/)).toBeNull();
+  expect(screen.getByText("Deleted")).toBeTruthy();
+  expect(screen.queryByText(/^Corrupt/)).toBeNull();
 });
 
-test("what is damaged or removed is shown so, and offers nothing", async () => {
-  const states = ["present", "damaged", "removed"] as const;
-  const items = states.map((state, i) => checkpoint({ n: 9 - i, step: 100 - i, state }));
+test("what is corrupt or deleted is shown so, and offers nothing", async () => {
+  const states = ["present", "corrupt", "deleted"] as const;
+  const items = states.map((state, i) => checkpoint({ position: 9 - i, step: 100 - i, state }));
   given({ "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items, next: null }), "GET /v1/jobs/job-1/operations": () => Response.json({ items: [], next: null }) });
   const { container } = open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
   await screen.findByRole("link", { name: "Resume from here… step 100" });
@@ -115,10 +115,10 @@ test("what is damaged or removed is shown so, and offers nothing", async () => {
 });
 
 test("what a verification finds is the state from then on", async () => {
-  const found = { verdict: "damaged", message: "it is damaged", damaged: ["rank-00001"], damaged_files: 1, files: 4, bytes: 100 };
+  const found = { verdict: "corrupt", message: "it is corrupt", corrupt: ["rank-00001"], corrupt_files: 1, files: 4, bytes: 100 };
   let verified = false;
   given({
-    "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint({ state: verified ? "damaged" : "present" })], next: null }),
+    "GET /v1/jobs/job-1/checkpoints": () => Response.json({ items: [checkpoint({ state: verified ? "corrupt" : "present" })], next: null }),
     "GET /v1/jobs/job-1/operations": () => Response.json({ items: verified ? [operation({ state: "done", verified: found })] : [], next: null }),
     "POST /v1/jobs/job-1/checkpoints/9/verify": () => {
       verified = true;
@@ -127,7 +127,7 @@ test("what a verification finds is the state from then on", async () => {
   });
   open(<JobCheckpoints job={job({ state: "succeeded" })} now={now} />);
   await userEvent.click(await screen.findByRole("button", { name: "Verify step 100" }));
-  expect(await screen.findByRole("cell", { name: "damaged" })).toBeTruthy();
+  expect(await screen.findByRole("cell", { name: "corrupt" })).toBeTruthy();
   expect(screen.queryByRole("button", { name: "Verify step 100" })).toBeNull();
 });
 

@@ -47,7 +47,7 @@ export function JobCheckpoints({ job, now }: { job: Job; now: Date }) {
           checkpoints={checkpoints}
           operations={operations.data ?? []}
           now={now}
-          onVerify={({ n }) => { verify.mutate(n); }}
+          onVerify={({ position }) => { verify.mutate(position); }}
           onExport={toExport}
         />
       )}

@@ -11,10 +11,10 @@ test("incidents come newest first, earlier ones on request, beside the budgets",
   const requests = given({
     "GET /v1/jobs/job-1/incidents": ({ url }) =>
       url.searchParams.get("before") === "7"
-        ? Response.json({ items: [incident({ n: 3, story: "It began." })], next: null })
-        : Response.json({ items: [incident({ story: "It went on." })], next: 7 }),
+        ? Response.json({ items: [incident({ position: 3, summary: "It began." })], next: null })
+        : Response.json({ items: [incident({ summary: "It went on." })], next: 7 }),
   });
-  const { container } = open(<JobIncidents job={job({ budgets: { repairs: { used: 2, most: 20 }, restarts: { used: 0, most: 3 }, retries: { used: 0, most: 0 } } })} />);
+  const { container } = open(<JobIncidents job={job({ budgets: { repairs: { used: 2, limit: 20 }, restarts: { used: 0, limit: 3 }, retries: { used: 0, limit: 0 } } })} />);
   await screen.findByText("It went on.");
   expect(requests[0]?.url.searchParams.get("newest")).toBe("true");
   expect([...screen.getByRole("list", { name: "Budgets" }).children].map((item) => item.textContent)).toEqual(["Repairs2 of 20", "Restarts0 of 3"]);

@@ -26,7 +26,7 @@ export function JobIncidents({ job }: { job: Job }) {
       </div>
       {query.error && <ProblemNotice problem={query.error} />}
       {query.data && incidents.length === 0 && <p className="pad quiet">No incidents.</p>}
-      {incidents.map((incident) => <IncidentCard key={incident.n} incident={incident} />)}
+      {incidents.map((incident) => <IncidentCard key={incident.position} incident={incident} />)}
       {query.hasNextPage && (
         <div className="pad">
           <button className="button" disabled={query.isFetchingNextPage} onClick={() => void query.fetchNextPage()}>Earlier incidents</button>

@@ -6,7 +6,7 @@ import { given, open } from "../../testing/control-plane";
 import { job } from "../../testing/jobs";
 import { JobLogs } from "./job-logs";
 
-const line = (n: number, text: string) => ({ n, rank: n % 2, attempt: 1, line: n, stream: "stdout", text, ts: 1_795_000_000 + n });
+const line = (n: number, text: string) => ({ position: n, rank: n % 2, attempt: 1, line: n, stream: "stdout", text, ts: 1_795_000_000 + n });
 
 function plane() {
   return given({

@@ -36,7 +36,7 @@ export function JobLogs({ job }: { job: Job }) {
         {hit && <button className="button small" onClick={() => { jump(null); }}>Back to the results</button>}
         {isSearch(query) && !hit && <button className="button small" onClick={() => { setQuery({ ...ALL, rank: query.rank }); }}>Follow the newest lines</button>}
       </div>
-      {hit && <LogContext id={job.id} rank={query.rank} place={hit.n} width={width} />}
+      {hit && <LogContext id={job.id} rank={query.rank} place={hit.position} width={width} />}
       {!hit && isSearch(settledQuery) && <LogHits id={job.id} query={settledQuery} width={width} onLine={jump} />}
       {!isSearch(settledQuery) && <Newest job={job} rank={query.rank} width={width} />}
     </section>

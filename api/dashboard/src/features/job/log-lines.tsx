@@ -16,7 +16,7 @@ export interface LogLinesProps {
 
 export function LogLines({ lines, width, marked = null, onLine }: LogLinesProps) {
   return lines.map((line) => (
-    <div key={line.n} className={line.stream === "stderr" ? "log-line stderr" : "log-line"} data-marked={line.n === marked || undefined}>
+    <div key={line.position} className={line.stream === "stderr" ? "log-line stderr" : "log-line"} data-marked={line.position === marked || undefined}>
       {width > 0 && <span className="log-rank" title={`rank ${line.rank}`}>{String(line.rank).padStart(width)}</span>}
       {line.at && <time className="log-time" dateTime={line.at.toISOString()} title={line.at.toLocaleString()}>{clock(line.at)}</time>}
       {onLine ? <button className="log-hit" onClick={() => { onLine(line); }}>{line.text === "" ? " " : line.text}</button> : <span>{line.text === "" ? " " : line.text}</span>}

@@ -5,8 +5,8 @@ import { expectAccessible } from "../../testing/accessible";
 import { LogTail } from "./log-tail";
 
 const LINES: LogLine[] = [
-  { n: 1, rank: 0, stream: "stdout", text: "hello", at: null },
-  { n: 2, rank: 3, stream: "stderr", text: "careful", at: new Date("2026-11-21T12:00:00Z") },
+  { position: 1, rank: 0, stream: "stdout", text: "hello", at: null },
+  { position: 2, rank: 3, stream: "stderr", text: "careful", at: new Date("2026-11-21T12:00:00Z") },
 ];
 
 test("lines carry their rank and time, and stderr looks different", async () => {

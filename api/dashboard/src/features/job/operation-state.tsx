@@ -19,12 +19,12 @@ export function OperationState({ operation }: { operation: Operation }) {
 }
 
 function Found({ verified }: { verified: NonNullable<Operation["verified"]> }) {
-  if (verified.verdict === "damaged") return <div className="operation bad">Damaged: {named(verified)}</div>;
-  if (verified.verdict === "removed") return <div className="operation quiet">Removed</div>;
+  if (verified.verdict === "corrupt") return <div className="operation bad">Corrupt: {named(verified)}</div>;
+  if (verified.verdict === "deleted") return <div className="operation quiet">Deleted</div>;
   return <div className="operation">Valid: {integer(verified.files)} {verified.files === 1 ? "file matches its checksum" : "files match their checksums"}</div>;
 }
 
-function named({ damaged, damaged_files }: NonNullable<Operation["verified"]>): string {
-  const more = damaged_files - damaged.length;
-  return damaged.join(", ") + (more > 0 ? ` and ${integer(more)} more` : "");
+function named({ corrupt, corrupt_files }: NonNullable<Operation["verified"]>): string {
+  const more = corrupt_files - corrupt.length;
+  return corrupt.join(", ") + (more > 0 ? ` and ${integer(more)} more` : "");
 }

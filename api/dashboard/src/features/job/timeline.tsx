@@ -22,7 +22,7 @@ export function StateTimeline({ line, now }: { line: Line; now: Date }) {
         ))}
         {drawn.attempts.map(({ number, at }) => <rect key={number} className="timeline-attempt" x={at * 1000} width={2} y={0} height={20}><title>{`attempt ${number}`}</title></rect>)}
         {drawn.marks.map(({ mark, at }) => (
-          <rect key={mark.n} className={`timeline-mark timeline-${mark.kind}`} x={Math.max(0, at * 1000 - 1.5)} width={3} y={0} height={20}><title>{markInWords(mark)}</title></rect>
+          <rect key={mark.position} className={`timeline-mark timeline-${mark.kind}`} x={Math.max(0, at * 1000 - 1.5)} width={3} y={0} height={20}><title>{markInWords(mark)}</title></rect>
         ))}
       </svg>
       <Ends drawn={drawn} lasts={last?.ended === null} said={said} />

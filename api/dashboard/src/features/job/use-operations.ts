@@ -20,15 +20,15 @@ export function useOperations(job: string, ended: boolean) {
 export function useVerify(job: string) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (n: number) => verifyCheckpoint(job, n, newKey("verify")),
+    mutationFn: (position: number) => verifyCheckpoint(job, position, newKey("verify")),
     onSettled: () => client.invalidateQueries({ queryKey: ["operations", job] }),
   });
 }
 
-export function useExport(job: string, n: number, onStarted: () => void) {
+export function useExport(job: string, position: number, onStarted: () => void) {
   const client = useQueryClient();
   return useMutation({
-    mutationFn: (dtype: Dtype) => exportCheckpoint(job, n, dtype, newKey("export")),
+    mutationFn: (dtype: Dtype) => exportCheckpoint(job, position, dtype, newKey("export")),
     onSuccess: onStarted,
     onSettled: () => client.invalidateQueries({ queryKey: ["operations", job] }),
   });

@@ -13,7 +13,7 @@ const own = (rank: number) => (rank === 3 ? 0.1 : 0.052);
 /** Ten samples, of which the last has a slow rank. */
 function ranks({ url }: SentRequest): Response {
   const n = Math.min(10, Number(url.searchParams.get("before") ?? 11) - 1);
-  const sample = n === 10 ? rankWire(AXES, own, { n, step: 100, slow: SLOW }) : rankWire(AXES, () => 0.052, { n, step: 10 * n });
+  const sample = n === 10 ? rankWire(AXES, own, { position: n, step: 100, slow: SLOW }) : rankWire(AXES, () => 0.052, { position: n, step: 10 * n });
   return Response.json({ items: [sample], first: 1, last: 10, next: n > 1 ? n : null });
 }
 

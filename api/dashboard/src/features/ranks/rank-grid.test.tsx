@@ -56,7 +56,7 @@ test("512 ranks are one stop of the tab key, and a new sample draws only the ran
   expect(container.querySelectorAll("[tabindex='0']")).toHaveLength(1);
   drawn.mockClear();
   const compute = many.values.compute.map((value, rank) => (rank === 100 ? 0.0511 : value));
-  rerender(<Grid of={{ ...many, n: 2, values: { ...many.values, compute } }} />);
+  rerender(<Grid of={{ ...many, position: 2, values: { ...many.values, compute } }} />);
   expect(container.querySelector("[data-rank='100']")?.getAttribute("aria-label")).toMatch(/51\.1 ms$/);
   expect(drawn.mock.calls.length).toBeLessThan(10);
   drawn.mockRestore();

@@ -35,11 +35,11 @@ export function useRanks(id: string, newest: RankSample | null, at: number | nul
     gcTime: KEPT_MS,
   });
   const known = start.data?.sample ?? null;
-  const latest = newest && (!known || newest.n >= known.n) ? newest : known;
+  const latest = newest && (!known || newest.position >= known.position) ? newest : known;
   return {
     sample: at === null ? latest : (past.data?.sample ?? latest),
-    first: start.data?.first ?? latest?.n ?? null,
-    last: latest?.n ?? null,
+    first: start.data?.first ?? latest?.position ?? null,
+    last: latest?.position ?? null,
     problem: at === null ? start.error : past.error,
   };
 }

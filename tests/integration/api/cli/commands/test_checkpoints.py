@@ -61,7 +61,7 @@ def test_compare_of_equal_jobs_and_of_too_few(client: Client, capsys: pytest.Cap
 
 @pytest.fixture
 def saved(plane: Plane, client: Client, tmp_path: Path) -> tuple[str, Path]:
-    """A job that saved three checkpoints, of which the first was removed and the second damaged; and their folder."""
+    """A job that saved three checkpoints, of which the first was deleted and the second corrupt; and their folder."""
     job = client.submit(SPEC)
     gang = Gang(plane, job.id)
     root = tmp_path / "checkpoints" / job.id
@@ -80,7 +80,7 @@ def test_checkpoints_are_listed_newest_first(
     assert [(row[0], row[-2], row[-1]) for row in rows] == [
         ("30", "present", str(root / "step-00000030")),
         ("20", "present", str(root / "step-00000020")),
-        ("10", "removed", str(root / "step-00000010")),
+        ("10", "deleted", str(root / "step-00000010")),
     ]
     assert run(["checkpoints", job, "--limit", "2"]) == 0
     hint = capsys.readouterr().err
@@ -93,11 +93,11 @@ def test_verify_finds_the_damaged_one(saved: tuple[str, Path], capsys: pytest.Ca
     job, _ = saved
     assert run(["checkpoints", job, "--verify"]) == 1
     captured = capsys.readouterr()
-    assert [line.split()[-2] for line in captured.out.splitlines()[1:]] == ["whole", "damaged", "removed"]
+    assert [line.split()[-2] for line in captured.out.splitlines()[1:]] == ["valid", "corrupt", "deleted"]
     assert "does not match its checksum" in captured.err
     assert run(["checkpoints", job, "--verify", "--json", "--limit", "1"]) == 0
     (only,) = json.loads(capsys.readouterr().out)["items"]
-    assert (only["step"], only["verdict"], only["message"]) == (30, "whole", None)
+    assert (only["step"], only["verdict"], only["message"]) == (30, "valid", None)
 
 
 def test_storage_that_cannot_be_seen_from_here_is_no_damage(
@@ -107,6 +107,6 @@ def test_storage_that_cannot_be_seen_from_here_is_no_damage(
     elsewhere = {"step": 5}
     paths = [str(tmp_path / "nowhere" / "step-00000005"), "s3://bucket/x/step-00000005"]
     Gang(plane, job.id).emit(*(("checkpoint", {**elsewhere, "path": path}) for path in paths))
-    for verify, verdict in ([], "present"), (["--verify"], "unseen"):
+    for verify, verdict in ([], "present"), (["--verify"], "unknown"):
         assert run(["checkpoints", job.id, "--json", *verify]) == 0
         assert [item["verdict"] for item in json.loads(capsys.readouterr().out)["items"]] == [verdict, verdict]

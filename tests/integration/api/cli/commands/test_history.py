@@ -64,7 +64,7 @@ def test_incidents_newest_first(job: str, client: Client, capsys: pytest.Capture
     assert run(["incidents", job, "--newest", "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     assert [item["cause"] for item in items] == ["loss_spike", "rank_lost"]
-    assert run(["incidents", job, "--newest", "--before", str(items[0]["n"]), "--json"]) == 0
+    assert run(["incidents", job, "--newest", "--before", str(items[0]["position"]), "--json"]) == 0
     assert [item["cause"] for item in json.loads(capsys.readouterr().out)["items"]] == ["rank_lost"]
     assert run(["incidents", job, "--before", "9"]) == 1
     assert capsys.readouterr().err.splitlines()[-1].endswith("shardyard incidents --help")

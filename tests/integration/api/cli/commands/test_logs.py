@@ -31,7 +31,7 @@ def test_lines_are_found_by_text_level_and_rank(job: str, capsys: pytest.Capture
     assert run(["logs", job, "--level", "warning", "--rank", "1"]) == 0
     assert capsys.readouterr().out == "35: Warning: 5\n"
     assert run(["logs", job, "--level", "error", "--json"]) == 0
-    assert [json.loads(line)["n"] for line in capsys.readouterr().out.splitlines()] == [10, 20, 30]
+    assert [json.loads(line)["position"] for line in capsys.readouterr().out.splitlines()] == [10, 20, 30]
     assert run(["logs", job, "--search", "absent", "--since", "1h"]) == 0
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "No line was found.\n")

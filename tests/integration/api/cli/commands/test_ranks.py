@@ -40,12 +40,12 @@ def test_ranks_are_listed_by_their_place_and_the_slow_one_is_named(
     assert [row[-1] == "slow" for row in rows] == [rank == 3 for rank in range(8)]
     assert "step 20" in printed.err and "100 ms" in printed.err and "\x1b" not in printed.out
     newest, earlier, *_, first = client.ranks(found).items
-    assert printed.err.splitlines()[-1] == f"Earlier with: shardyard ranks {found} --before {newest.n}"
+    assert printed.err.splitlines()[-1] == f"Earlier with: shardyard ranks {found} --before {newest.position}"
     assert run(["ranks", found, "--slowest", "1"]) == 0
     assert [row.split()[0] for row in capsys.readouterr().out.splitlines()[1:]] == ["3"]
-    assert run(["ranks", found, "--before", str(newest.n), "--json"]) == 0
+    assert run(["ranks", found, "--before", str(newest.position), "--json"]) == 0
     [item] = json.loads(capsys.readouterr().out)["items"]
-    assert (item["n"], item["slow"], first.step) == (earlier.n, None, 10)
+    assert (item["position"], item["slow"], first.step) == (earlier.position, None, 10)
 
 
 def test_512_ranks_are_one_page(plane: Plane, client: Client, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from ...conftest import SPEC, Plane
 #: Parameters that are not the caller's: a stream begins after `Last-Event-ID`.
 _BESIDES = {"watchJob": {"after"}}
 
-#: The place of the job's checkpoint in its story: queued, placing, starting, this.
+#: The place of the job's checkpoint in its history: queued, placing, starting, this.
 SAVED = 4
 
 Ask = Callable[[Any, str, str], Any]
@@ -163,15 +163,15 @@ async def test_both_clients_read_what_was_reported(recorded: tuple[str, str], pl
     timeline, plan = job.timeline(), job.plan()
     assert [span.state for span in timeline.spans] == ["queued", "placing", "starting", "running"]
     assert (plan.parameters, plan.train_tokens) == (7, 9000)
-    story = job.history_page(limit=3)
-    whole_story = [*story.items, *job.history_page(before=story.next).items]
-    states = [entry.data["state"] for entry in whole_story if entry.kind == "state"]
-    assert (len(story.items), states) == (3, ["running", "starting", "placing", "queued"])
+    history = job.history_page(limit=3)
+    whole_history = [*history.items, *job.history_page(before=history.next).items]
+    states = [entry.data["state"] for entry in whole_history if entry.kind == "state"]
+    assert (len(history.items), states) == (3, ["running", "starting", "placing", "queued"])
     hits = job.search_logs(level="error")
     assert [line.text for line in hits.lines] == ["ERROR: out of cheese", "error: none here"]
     assert [line.text for line in job.search_logs("CHEESE", rank=1).lines] == []
-    around = job.logs(around=hits.lines[0].n, limit=3)
-    assert [line.n for line in around.lines] == [1, 2, 3]
+    around = job.logs(around=hits.lines[0].position, limit=3)
+    assert [line.position for line in around.lines] == [1, 2, 3]
     preview = client.preview({**SPEC, "train": {**SPEC["train"], "layout": {"data": 4}}})
     assert preview.world_size == 4
     [outline] = client.sparklines([job.id, "absent"])
@@ -181,9 +181,9 @@ async def test_both_clients_read_what_was_reported(recorded: tuple[str, str], pl
     async with AsyncClient(plane.url) as other:
         same = await other.job(job.id)
         assert await same.curves(["loss", "lr"], buckets=4) == curves
-        assert (await same.timeline(), await same.plan(), await same.history_page(limit=3)) == (timeline, plan, story)
+        assert (await same.timeline(), await same.plan(), await same.history_page(limit=3)) == (timeline, plan, history)
         assert await same.search_logs(level="error") == hits
-        assert await same.logs(around=hits.lines[0].n, limit=3) == around
+        assert await same.logs(around=hits.lines[0].position, limit=3) == around
         assert await other.preview({**SPEC, "train": {**SPEC["train"], "layout": {"data": 4}}}) == preview
         assert await other.sparklines([job.id]) == [outline]
 

@@ -229,7 +229,7 @@ def test_logs_by_rank_and_place(plane: Plane, client: Client) -> None:
     first = client.logs(job.id, limit=3)
     assert first.next is not None
     rest = client.logs(job.id, after=first.next)
-    assert len({line.n for line in [*first.lines, *rest.lines]}) == 10
+    assert len({line.position for line in [*first.lines, *rest.lines]}) == 10
     assert rest.next is None
     followed: list[str] = []
 
