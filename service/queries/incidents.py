@@ -108,13 +108,13 @@ def _waiting(wait: CollectiveWait) -> Waiting:
 HAPPENED = {
     "rank_lost": "{who} was lost",
     "node_lost": "A node was lost",
-    "hang": "{who} held up the gang",
-    "straggler": "{who} fell behind",
-    "straggler_over": "{who} keeps up again",
-    "loss_spike": "The loss leapt",
+    "hang": "{who} blocked the gang",
+    "straggler": "{who} became slow",
+    "straggler_over": "{who} is no longer slow",
+    "loss_spike": "The loss rose suddenly",
     "supervisor_lost": "The gang's supervisor was lost",
     "journal_unreadable": "The journal of the gang's supervisor could not be read",
-    "replica_mismatch": "{who} held other bits than its replicas",
+    "replica_mismatch": "{who} differs from its replicas",
     "exception": "{who} raised an exception",
     "placement_timeout": "The cluster had no room for the gang",
     "devices_lost": "Devices were lost for longer than the job waits for them",
@@ -123,7 +123,7 @@ HAPPENED = {
     "invalid_event": "An event could not be understood",
     "checkpoint_corrupt": "A checkpoint was corrupt and skipped",
     "checkpoint_failed": "A checkpoint could not be saved",
-    "storage_unreachable": "The storage of the checkpoints gave no answer",
+    "storage_unreachable": "The storage of the checkpoints did not answer",
     "export_failed": "The model could not be exported",
 }
 

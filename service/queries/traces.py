@@ -1,6 +1,6 @@
 """A trace's summary (time by category per rank, the slowest rank) and its spans, as many as fit into one response.
 
-A step starts when its first rank starts it, and times within the step count from there. A rank's own work is its time without waits for
+A step starts when its first rank starts it, and times within the step count from there. A rank's compute time is its time without waits for
 other ranks.
 """
 
@@ -131,7 +131,7 @@ def _step(step: int, parts: Sequence[RowMapping], ranks: Sequence[TracedRank]) -
 
 
 def _slowest(ranks: Sequence[TracedRank]) -> dict[str, Any]:
-    """The rank with the most own work, and by how many seconds that is more than the others' median."""
+    """The rank with the most compute time, and by how many seconds that is more than the others' median."""
     if len(ranks) < 2:
         return {"slowest_rank": None, "slower_by_s": None}
     slowest = max(ranks, key=attrgetter("busy_s"))

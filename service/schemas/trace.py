@@ -61,7 +61,7 @@ class TracedStep(Value):
     began: float = Field(description="Begin of the step in Unix seconds.")
     seconds: float = Field(description="Seconds of the slowest rank.")
     ranks: int
-    slowest_rank: int | None = Field(None, description="Rank with the longest time of its own work.")
+    slowest_rank: int | None = Field(None, description="Rank with the most compute time.")
     slower_by_s: float | None = Field(
         None, description="Seconds by which that time exceeds the median of the other ranks."
     )

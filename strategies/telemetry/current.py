@@ -5,7 +5,7 @@ variables. Until a caller installs another, the current one is off and records n
 
     with current().tracer.span("forward", "model", microbatch): …      a span of the training thread
     since = now() … wait_on(work.wait, "all_reduce", group, since)      also one in the background, on its axis' lane
-    with current().clock.waiting: …      a wait for other ranks, within which `clock.busy` is this rank's own work again
+    with current().clock.waiting: …      a wait for other ranks, within which `clock.busy` is this rank's compute time again
 """
 
 from collections.abc import Callable, Iterator

@@ -35,7 +35,7 @@ def test_a_flipped_bit_names_its_rank(name: str, root: Path, make_spec: Make) ->
     reported = _outcomes(name, root, make_spec(layout, **_small(layout) | changes), rank, parameter)
     assert len({message for message, _ in reported}) == 1, reported
     message, facts = reported[0]
-    assert message.startswith(f"after step {AT} replicas of ") and f"after step {AT - 1} all were alike" in message
+    assert message.startswith(f"after step {AT} replicas of ") and f"after step {AT - 1} all were equal" in message
     assert (facts["ranks"], facts["rank"]) == (list(named), named[0] if certain else None), reported
     assert facts["cause"] == "replica_mismatch" and any(parameter in name for name in facts["parameters"]), facts
 

@@ -46,7 +46,7 @@ def own_seconds(event: dict[str, Any]) -> float:
 
 
 def slowest_rank(events: Iterable[dict[str, Any]]) -> int | None:
-    """The rank whose own work took longest over all steps of a trace; None without events. Under a pipeline a stage's share
+    """The rank with the most compute time over all steps of a trace; None without events. Under a pipeline a stage's share
     of the model counts as well.
     """
     sums: dict[int, float] = {}

@@ -96,7 +96,7 @@ class BudgetState:
 
 @dataclass(frozen=True)
 class StragglersState:
-    """The ranks that are behind, and every rank's usual seconds of own work in a step."""
+    """The ranks that are behind, and every rank's usual compute time in a step, in seconds."""
 
     behind: list[int] = field(default_factory=list)
     usual_s: dict[int, float] = field(default_factory=dict)

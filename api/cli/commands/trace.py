@@ -114,7 +114,7 @@ def _draw(screen: Screen, found: TraceSummary) -> None:
         ideal = "" if found.bubble_simulated is None else f", {found.bubble_simulated:.1%} ideal"
         screen.out.print(f"bubble  {found.bubble_measured:.1%} measured{ideal}")
     if found.slowest_rank is not None and found.slower_by_s is not None:
-        more = f"{milliseconds(found.slower_by_s)} more own work than the others' median"
+        more = f"{milliseconds(found.slower_by_s)} more compute time than the others' median"
         screen.out.print(f"slowest rank  {found.slowest_rank}, {more}")
 
 

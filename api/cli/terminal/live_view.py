@@ -103,7 +103,7 @@ class Picture:
         slowest = sorted(times, key=lambda time: -time[1])[:_MOST_RANKS]
         whole = max(mine + rest for _, mine, rest in times)
         room = max(10, min(40, width - 40))
-        lines = [f"ranks at step {self._probe.get('step')}: own work █, waiting ░"]
+        lines = [f"ranks at step {self._probe.get('step')}: compute time █, waiting ░"]
         lines += [
             f"  {rank:>4}  {bar([(mine, '█'), (rest, '░')], whole, room)}  {_ms(mine)} own, {_ms(rest)} waiting"
             for rank, mine, rest in sorted(slowest)

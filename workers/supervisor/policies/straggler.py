@@ -74,14 +74,14 @@ class Finding:
         return Failure(cause, self.rank, self._in_words(), node, evidence=evidence)
 
     def _in_words(self) -> str:
-        work = f"since step {self.step} its own work takes {_ms(self.busy_s)} of each {_ms(self.step_s)} step"
+        work = f"since step {self.step} its compute time is {_ms(self.busy_s)} of each {_ms(self.step_s)} step"
         usual = (
-            f"its peers' {_ms(self.usual_s)} ({format_ranks(self.peers)})" if self.peers else f"its {_ms(self.usual_s)}"
+            f"its peers' {_ms(self.usual_s)} ({format_ranks(self.peers)})" if self.peers else f"its earlier {_ms(self.usual_s)}"
         )
         if not self.slow:
-            return f"{work}, beside {usual}" + ("" if self.peers else " of before")
+            return f"{work}, compared with {usual}"
         times = f"{self.busy_s / self.usual_s:.1f} × " if self.usual_s else "more than "
-        return f"{work}, {times}{usual}" + ("" if self.peers else " of before") + "; the others wait for it"
+        return f"{work}, {times}{usual}; the others wait for it"
 
 
 class Stragglers:

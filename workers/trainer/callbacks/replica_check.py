@@ -34,9 +34,9 @@ class ReplicasDiffer(RuntimeError):
         many = "" if len(found.names) <= MOST_NAMES else f" and {len(found.names) - MOST_NAMES} more"
         what = ", ".join(found.names[:MOST_NAMES]) + many
         who = format_ranks(found.ranks)
-        certain = f"{who} {'hold' if len(found.ranks) > 1 else 'holds'} other bits than the others"
+        certain = f"{who} {'differ' if len(found.ranks) > 1 else 'differs'} from the others"
         unsure = f"{who} differ, and there is no majority to show who is right"
-        since = "they have never been compared before" if agreed is None else f"after step {agreed} all were alike"
+        since = "they have never been compared before" if agreed is None else f"after step {agreed} all were equal"
         super().__init__(
             f"after step {step} replicas of {what} differ: {certain if found.certain else unsure}; {since}"
         )

@@ -45,7 +45,7 @@ def test_a_rank_that_is_slower_by_a_third_is_slow_within_a_few_windows_and_stays
 
 
 def marks(*windows: tuple[float, int]) -> list[bool]:
-    """Whether rank 3 of four is slow in each window; its own work is so many times its peers', for so many windows."""
+    """Whether rank 3 of four is slow in each window; a window is its compute time as a multiple of its peers', and a count."""
     rows: list[list[float | None]] = [
         [0.05, 0.051, 0.049, 0.05 * times] for times, count in windows for _ in range(count)
     ]

@@ -81,7 +81,7 @@ def test_it_waits_sums_up_and_writes_the_file(
         "collective",
     ]
     assert lines[4] == "bubble  20.5% measured, 20.0% ideal"
-    assert lines[5] == "slowest rank  1, 50.0 ms more own work than the others' median"
+    assert lines[5] == "slowest rank  1, 50.0 ms more compute time than the others' median"
     assert "Tracing 3 steps" in printed.err and f"Open {packed} at https://ui.perfetto.dev" in printed.err
     plain = tmp_path / "steps.json"
     assert run(["trace", job, "--show", trace, "-o", str(plain)]) == 0

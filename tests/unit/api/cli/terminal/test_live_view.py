@@ -44,7 +44,7 @@ def test_bars_of_own_work_and_waiting_per_rank() -> None:
     picture = Picture(100, "running")
     picture.see(event("probe", step=2, busy_s=[0.02, 0.08], wait_s=[0.06, 0.0]))
     shown = drawn(picture, 80).splitlines()
-    assert "ranks at step 2: own work █, waiting ░" in shown[1]
+    assert "ranks at step 2: compute time █, waiting ░" in shown[1]
     assert shown[2].strip() == "0  ██████████" + "░" * 30 + "  20 ms own, 60 ms waiting"
     assert shown[3].strip() == "1  " + "█" * 40 + "  80 ms own, 0 ms waiting"
 

@@ -127,14 +127,14 @@ def test_an_incident_says_who_since_when_and_by_how_much() -> None:
     among = Finding(2, True, 41, 0.072, 0.021, 0.076, (0, 1, 3)).failure("node")
     assert (among.cause, among.rank, among.node, among.is_repairable) == ("straggler", 2, "node", False)
     assert among.message == (
-        "since step 41 its own work takes 72 ms of each 76 ms step, 3.4 × its peers' 21 ms (ranks 0, 1, 3); the others wait for it"
+        "since step 41 its compute time is 72 ms of each 76 ms step, 3.4 × its peers' 21 ms (ranks 0, 1, 3); the others wait for it"
     )
     alone = Finding(1, True, 9, 2.5, 1.25, 2.5, ()).failure(None)
     assert alone.message == (
-        "since step 9 its own work takes 2.50 s of each 2.50 s step, 2.0 × its 1.25 s of before; the others wait for it"
+        "since step 9 its compute time is 2.50 s of each 2.50 s step, 2.0 × its earlier 1.25 s; the others wait for it"
     )
     over = Finding(1, False, 9, 0.02, 0.02, 0.03, ()).failure(None)
     assert (over.cause, over.message) == (
         "straggler_over",
-        "since step 9 its own work takes 20 ms of each 30 ms step, beside its 20 ms of before",
+        "since step 9 its compute time is 20 ms of each 30 ms step, compared with its earlier 20 ms",
     )
