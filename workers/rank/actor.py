@@ -79,12 +79,12 @@ class Rank:
         place = (host.node_id(), address, port, host.network_interface(address))
         return Reservation(rank, *place, generation, os.getpid(), tuple(segments))
 
-    async def guard(self, rank: int, handle: SnapshotHandle) -> SnapshotHandle | None:
+    async def hold_snapshots(self, rank: int, handle: SnapshotHandle) -> SnapshotHandle | None:
         """Hold the snapshot memory of another rank on this node, so that it outlives that rank's actor."""
         self.lease.renew()
-        return self.store.guard(rank, handle)
+        return self.store.hold(rank, handle)
 
-    async def snapshots(self) -> list[int]:
+    async def snapshot_steps(self) -> list[int]:
         """Steps of which this rank's whole state is in memory. Call it when the trainer has ended."""
         self.lease.renew()
         return self.store.steps()
@@ -94,19 +94,19 @@ class Rank:
         self.lease.renew()
         self.store.forget()
 
-    async def keep(self, chunk: Chunk) -> bool:
+    async def write_replica(self, chunk: Chunk) -> bool:
         """Write a part of another rank's replica, or of this rank's own snapshot; returns whether the sender should continue."""
         return await self.store.write(chunk)
 
-    async def kept(self, rank: int) -> list[int]:
+    async def replica_steps(self, rank: int) -> list[int]:
         """Steps of which another rank's whole state is in this actor's memory."""
         self.lease.renew()
-        return self.store.replicated(rank)
+        return self.store.replica_steps(rank)
 
-    async def holds(self) -> dict[int, list[int]]:
+    async def all_steps(self) -> dict[int, list[int]]:
         """Rank → steps of which its whole state is in this actor's memory. Call it when the trainers have ended."""
         self.lease.renew()
-        return self.store.holds()
+        return self.store.all_steps()
 
     async def inventory(self, rank: int, step: int) -> SnapshotHeader | None:
         """The header of a rank's snapshot of `step`; None if this actor has none."""
@@ -121,10 +121,10 @@ class Rank:
         """Make a checkpoint of the files that all ranks have written; returns its address, and the steps of all checkpoints."""
         return await self.store.commit(where, keep, manifest)
 
-    async def hand_over(self, rank: int, step: int, actor: Any) -> None:
+    async def restore_to(self, rank: int, step: int, actor: Any) -> None:
         """Send the replica of a rank's state of `step` to the rank's new actor."""
         self.lease.renew()
-        await self.store.send(rank, step, actor.keep.remote)
+        await self.store.send(rank, step, actor.write_replica.remote)
 
     async def start(
         self, run: dict[str, Any], coords: dict[str, Any], holder: Any = None, replicas: Collection[int] = ()
@@ -141,7 +141,9 @@ class Rank:
         if holder is None:
             self.store.drop_replicas_except(replicas)
         else:
-            copying = self.store.replicate(self.trainer.notifier, holder.keep.remote, replicas, self.events.warn)
+            copying = self.store.replicate(
+                self.trainer.notifier, holder.write_replica.remote, replicas, self.events.warn
+            )
             self.trainer.replication = self._spawn(copying)
         await self.trainer.send({"run": run, "coords": coords} | self.faults.inherited())
 
@@ -152,7 +154,7 @@ class Rank:
         self.lease.renew()
         return events
 
-    async def beat(self) -> None:
+    async def heartbeat(self) -> None:
         """Renew the lease, for a supervisor that has no room for events."""
         self.lease.renew()
 

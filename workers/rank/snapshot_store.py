@@ -35,7 +35,7 @@ class SnapshotStore:
         self.rank, self.generation = rank, generation
         self.own = self.own or _adopt(handle) or shared_memory.allocate()
 
-    def guard(self, rank: int, handle: SnapshotHandle) -> SnapshotHandle | None:
+    def hold(self, rank: int, handle: SnapshotHandle) -> SnapshotHandle | None:
         """Hold the memory of another rank on this node; None if its actor is gone."""
         for fd in self.guarded.pop(rank, []):
             os.close(fd)
@@ -62,7 +62,7 @@ class SnapshotStore:
             return await asyncio.to_thread(self.replicas.write_into, chunk, self.own)
         return await asyncio.to_thread(self.replicas.write, chunk)
 
-    def replicated(self, rank: int) -> list[int]:
+    def replica_steps(self, rank: int) -> list[int]:
         """Steps of which another rank's whole state is in this actor's memory."""
         return shared_memory.steps(self.replicas.of(rank))
 
@@ -70,7 +70,7 @@ class SnapshotStore:
         """Segments with this rank's own state, or those held or replicated here for another rank."""
         return self.own if rank == self.rank else [*self.guarded.get(rank, []), *self.replicas.of(rank)]
 
-    def holds(self) -> dict[int, list[int]]:
+    def all_steps(self) -> dict[int, list[int]]:
         """Rank → steps of which its whole state is in this actor's memory."""
         ranks = {self.rank, *self.guarded, *self.replicas.segments}
         return {rank: steps for rank in ranks if (steps := shared_memory.steps(self._held(rank)))}

@@ -86,7 +86,7 @@ class EventPump:
                 )
             while not member.exited:
                 if not await self.merger.spool.room(self._pull_s):
-                    await member.placed.beat()
+                    await member.placed.heartbeat()
                     continue
                 events = await member.placed.pull(member.pulled, self._pull_s)
                 for event in events:

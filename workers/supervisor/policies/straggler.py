@@ -76,7 +76,9 @@ class Finding:
     def _in_words(self) -> str:
         work = f"since step {self.step} its compute time is {_ms(self.busy_s)} of each {_ms(self.step_s)} step"
         usual = (
-            f"its peers' {_ms(self.usual_s)} ({format_ranks(self.peers)})" if self.peers else f"its earlier {_ms(self.usual_s)}"
+            f"its peers' {_ms(self.usual_s)} ({format_ranks(self.peers)})"
+            if self.peers
+            else f"its earlier {_ms(self.usual_s)}"
         )
         if not self.slow:
             return f"{work}, compared with {usual}"

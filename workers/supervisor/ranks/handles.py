@@ -48,22 +48,22 @@ class SnapshotCalls:
 
     async def steps(self) -> list[int]:
         """Steps of which the rank's own state is complete. Call it when the trainer has ended."""
-        steps: list[int] = await within(SNAPSHOTS_S, self._actor.snapshots.remote())
+        steps: list[int] = await within(SNAPSHOTS_S, self._actor.snapshot_steps.remote())
         return steps
 
     async def steps_of(self, rank: int) -> list[int]:
         """Steps of which this actor has a replica of another rank's state."""
-        steps: list[int] = await within(SNAPSHOTS_S, self._actor.kept.remote(rank))
+        steps: list[int] = await within(SNAPSHOTS_S, self._actor.replica_steps.remote(rank))
         return steps
 
     async def all_steps(self) -> dict[int, list[int]]:
         """Rank → steps of which its state is in this actor's memory."""
-        steps: dict[int, list[int]] = await within(SNAPSHOTS_S, self._actor.holds.remote())
+        steps: dict[int, list[int]] = await within(SNAPSHOTS_S, self._actor.all_steps.remote())
         return steps
 
     async def hold(self, rank: int, snapshots: "SnapshotHandle") -> "SnapshotHandle | None":
         """Hold the snapshot memory of another rank on this node, so that it outlives that rank's actor."""
-        held: SnapshotHandle | None = await within(START_S, self._actor.guard.remote(rank, snapshots))
+        held: SnapshotHandle | None = await within(START_S, self._actor.hold_snapshots.remote(rank, snapshots))
         return held
 
     async def forget(self) -> None:
@@ -71,7 +71,7 @@ class SnapshotCalls:
 
     async def restore_to(self, rank: int, step: int, new: "RankHandle") -> None:
         """Send the replica of a rank's state to the rank's new actor."""
-        await within(TRANSFER_S, self._actor.hand_over.remote(rank, step, new.actor))
+        await within(TRANSFER_S, self._actor.restore_to.remote(rank, step, new.actor))
 
     async def inventory(self, rank: int, step: int) -> "SnapshotHeader | None":
         found: SnapshotHeader | None = await within(SNAPSHOTS_S, self._actor.inventory.remote(rank, step))
@@ -119,9 +119,9 @@ class RankHandle:
         events: list[Event] = await within(wait_s + ANSWER_S, self.actor.pull.remote(after, wait_s))
         return events
 
-    async def beat(self, timeout_s: float = PULL_S + ANSWER_S) -> None:
+    async def heartbeat(self, timeout_s: float = PULL_S + ANSWER_S) -> None:
         """Send a heartbeat, which renews the rank's lease."""
-        await within(timeout_s, self.actor.beat.remote())
+        await within(timeout_s, self.actor.heartbeat.remote())
 
     async def examine(self) -> dict[str, Any]:
         """The trainer's status."""

@@ -127,4 +127,4 @@ async def _beat(members: Sequence[Member], every_s: float) -> None:
     while True:
         await asyncio.sleep(every_s)
         living = [member.handle for member in members if member.handle is not None and not member.lost]
-        await asyncio.gather(*(handle.beat(every_s) for handle in living), return_exceptions=True)
+        await asyncio.gather(*(handle.heartbeat(every_s) for handle in living), return_exceptions=True)

@@ -79,7 +79,7 @@ class Placement:
         if member.living is None:
             return False
         try:
-            await member.living.beat(TRAINER_END_S)
+            await member.living.heartbeat(TRAINER_END_S)
         except (RayError, TimeoutError):
             return False
         return True

@@ -39,8 +39,8 @@ def handle(store: SnapshotStore, node: str = "a") -> SnapshotHandle:
 def test_memory_outlives_its_actor_where_a_neighbour_holds_it(stores: tuple[SnapshotStore, SnapshotStore]) -> None:
     first, second = stores
     fill(first.own[0], 7)
-    held = second.guard(0, handle(first))
-    assert held is not None and second.holds() == {0: [7]}
+    held = second.hold(0, handle(first))
+    assert held is not None and second.all_steps() == {0: [7]}
     for fd in first.own:
         os.close(fd)
     first.own = []
@@ -51,8 +51,8 @@ def test_memory_outlives_its_actor_where_a_neighbour_holds_it(stores: tuple[Snap
 def test_memory_of_a_process_that_is_gone_is_not_held(stores: tuple[SnapshotStore, SnapshotStore]) -> None:
     _, second = stores
     with Path(os.devnull).open("rb") as other:
-        assert second.guard(0, SnapshotHandle("a", os.getpid(), (other.fileno(),))) is None
-    assert second.holds() == {}
+        assert second.hold(0, SnapshotHandle("a", os.getpid(), (other.fileno(),))) is None
+    assert second.all_steps() == {}
 
 
 def test_a_new_generation_keeps_what_is_in_memory(stores: tuple[SnapshotStore, SnapshotStore]) -> None:
@@ -61,7 +61,7 @@ def test_a_new_generation_keeps_what_is_in_memory(stores: tuple[SnapshotStore, S
     first.reserve(0, 3, handle(second))
     assert first.steps() == [5]
     first.forget()
-    assert first.steps() == [] and first.holds() == {}
+    assert first.steps() == [] and first.all_steps() == {}
 
 
 def test_memory_on_another_node_is_not_adopted(stores: tuple[SnapshotStore, SnapshotStore]) -> None:
@@ -81,8 +81,8 @@ async def test_a_copy_of_an_earlier_generation_is_refused(stores: tuple[Snapshot
     with pytest.raises(Stale):
         await first.write(Chunk(1, 1, header, shared_memory.START, content))
     assert not await first.write(Chunk(1, 2, header, shared_memory.START, content)), "that was all of it"
-    assert first.replicated(1) == [4] and first.holds() == {1: [4]}
+    assert first.replica_steps(1) == [4] and first.all_steps() == {1: [4]}
     assert not await first.write(Chunk(0, 2, header, shared_memory.START, content))
     assert first.steps() == [4]
     first.drop_replicas_except([])
-    assert first.holds() == {0: [4]}
+    assert first.all_steps() == {0: [4]}

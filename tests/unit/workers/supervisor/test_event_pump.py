@@ -113,7 +113,7 @@ async def test_ranks_wait_while_the_spool_is_full() -> None:
     class Beaten(Rank):
         def __init__(self) -> None:
             super().__init__()
-            self.beat = type("Beat", (), {"remote": staticmethod(self.beaten)})
+            self.heartbeat = type("Beat", (), {"remote": staticmethod(self.beaten)})
 
         async def beaten(self) -> None:
             beats.set()

@@ -10,10 +10,10 @@ from shardyard.workers.supervisor.ranks.members import Member, leases_kept
 
 
 class Heard:
-    """An actor as far as it is spoken to: `actor.beat.remote()`."""
+    """An actor as far as it is spoken to: `actor.heartbeat.remote()`."""
 
     def __init__(self, answers: bool = True) -> None:
-        self.beat: Any = self
+        self.heartbeat: Any = self
         self.answers = answers
         self.changed = asyncio.Event()
         self.times = 0
