@@ -84,6 +84,12 @@ async def run_until_stopped(gang: Gang) -> None:
         await asyncio.sleep(0.02)
 
 
+async def ignore_stop(gang: Gang) -> None:
+    """A gang that trains for ever and does not end on request."""
+    gang.stubborn = True
+    await run_until_stopped(gang)
+
+
 class InProcessCluster:
     """`script` is what gangs do from now on. `reachable`, `repeats` and `lost_replies` are its ways to break."""
 

@@ -5,7 +5,7 @@ from shardyard.service.settings import Settings
 from shardyard.service.states import State
 from shardyard.service.store.engine import Store
 
-from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped
+from ...inprocess_cluster import InProcessCluster, ignore_stop, run_until_stopped
 from .dispatching import dispatching, ended, eventually, reached, submit, until
 
 
@@ -25,11 +25,7 @@ async def test_cancel_ends_a_running_job(store: Store, settings: Settings, clust
 async def test_cancel_ends_a_gang_that_does_not_listen(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
-    async def deaf(gang: Gang) -> None:
-        gang.stubborn = True
-        await run_until_stopped(gang)
-
-    cluster.script = deaf
+    cluster.script = ignore_stop
     job = await submit(store, settings)
     async with dispatching(store, settings.model_copy(update={"cancel_s": 0.4}), cluster):
         await until(store, job, reached(State.RUNNING))

@@ -12,7 +12,7 @@ from shardyard.service.spec import JobSpec
 from shardyard.service.states import State
 from shardyard.service.store.engine import Store
 
-from ...inprocess_cluster import Gang, InProcessCluster, run_until_stopped, train
+from ...inprocess_cluster import InProcessCluster, ignore_stop, run_until_stopped, train
 from .dispatching import dispatching, ended, eventually, job_history, reached, states, submit, until
 
 
@@ -47,11 +47,7 @@ async def test_a_running_job_goes_on_with_another_layout(
 async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_layout_holds(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
-    async def deaf(gang: Gang) -> None:
-        gang.stubborn = True
-        await run_until_stopped(gang)
-
-    cluster.script = deaf
+    cluster.script = ignore_stop
     job = await submit(store, settings)
     async with dispatching(store, settings.model_copy(update={"reshard_s": 0.2, "cancel_s": 0.4}), cluster):
         await until(store, job, reached(State.RUNNING))
@@ -64,11 +60,7 @@ async def test_a_gang_that_does_not_save_in_time_is_ended_and_the_layout_holds(
 async def test_a_job_that_makes_room_can_be_cancelled(
     store: Store, settings: Settings, cluster: InProcessCluster
 ) -> None:
-    async def saves_for_ever(gang: Gang) -> None:
-        gang.stubborn = True
-        await run_until_stopped(gang)
-
-    cluster.script = saves_for_ever
+    cluster.script = ignore_stop
     job = await submit(store, settings)
     async with dispatching(store, settings.model_copy(update={"cancel_s": 0.4}), cluster):
         await until(store, job, reached(State.RUNNING))
