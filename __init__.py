@@ -1,11 +1,11 @@
-"""Shardyard runs distributed training jobs on Ray: a spec goes in, a gang of ranks trains it, and its story comes back.
+"""Shardyard runs distributed training jobs on Ray: a spec goes in, a gang of ranks trains it, and its history comes back.
 
 The folders of the repository are the sub-packages: `api → service → workers → strategies`, imports never the other way.
 """
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from .version import __version__
 
 if TYPE_CHECKING:
     from .api.client import AsyncClient, Client

@@ -7,10 +7,10 @@ from functools import partial
 
 from fastapi import Depends, FastAPI
 
-from .. import __version__
 from ..service.settings import Settings
 from ..service.store.engine import Store
 from ..service.store.positions import positions
+from ..version import __version__
 from . import openapi
 from .http import problems
 from .http.authentication import Authenticated, Authenticator

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ... import __version__
 from ...service.errors import ShardyardError
 from ...service.schemas.problem import FieldError
+from ...version import __version__
 from ..client import ApiError
 from ..errors import InvalidDocument
 from .commands import (

@@ -7,8 +7,8 @@ from pathlib import Path
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from ... import __version__
 from ...service.schemas.server import Server, Template, Templates
+from ...version import __version__
 from ..http.dependencies import In
 from ..http.validation_errors import job_schema
 

@@ -9,16 +9,27 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from ...strategies.layout import Refusal
 from ..regular_files import read
 
-if TYPE_CHECKING:
-    from ..spec import ModelSpec
-
 #: A larger source is not checked by the API, only by the trainers.
 MOST_BYTES: Final = 1 << 20
+
+
+class OwnModel(Protocol):
+    """What a spec says of a user's own model (`workers.spec.ModelSpec`)."""
+
+    @property
+    def import_(self) -> str | None: ...
+
+    @property
+    def code(self) -> str | None: ...
+
+    @property
+    def args(self) -> Mapping[str, Any]: ...
+
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -32,7 +43,7 @@ class _Taken:
     any: bool
 
 
-def refuse_arguments(factory: Callable[..., Any], spec: "ModelSpec") -> None:
+def refuse_arguments(factory: Callable[..., Any], spec: OwnModel) -> None:
     """Raises `Refusal` if the factory does not take the arguments of the spec."""
     try:
         parameters = inspect.signature(factory).parameters.values()
@@ -43,7 +54,7 @@ def refuse_arguments(factory: Callable[..., Any], spec: "ModelSpec") -> None:
     _check(_Taken(tuple(each.name for each in by_name), needed, any(p.kind is p.VAR_KEYWORD for p in parameters)), spec)
 
 
-def check_source(spec: "ModelSpec") -> None:
+def check_source(spec: OwnModel) -> None:
     """`refuse_arguments`, as far as the source in the spec's `code` folder shows.
 
     Raises `Refusal`, also for a source that is not Python.
@@ -91,8 +102,8 @@ def _of_function(function: _Function, skipped: int) -> _Taken:
     return _Taken((*named, *only), tuple(needed), takes.kwarg is not None)
 
 
-def _check(taken: _Taken, spec: "ModelSpec") -> None:
-    given: Mapping[str, Any] = spec.args
+def _check(taken: _Taken, spec: OwnModel) -> None:
+    given = spec.args
     for name in given:
         if name not in taken.names and not taken.any:
             close = difflib.get_close_matches(name, taken.names, n=1)
