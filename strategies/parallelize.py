@@ -25,14 +25,15 @@ from .comm_overlap import Overlap
 from .compile import apply_compile
 from .context_parallel.apply import apply_context
 from .cost.stage_balance import ModuleCosts
+from .data_parallel.ddp import DDP
 from .data_parallel.fsdp import FullyShard, blocks
+from .data_parallel.master_weights import Masters
 from .data_parallel.zero import ShardedOptimizer
-from .data_strategy import DataStrategy, Replicated
+from .data_strategy import DataStrategy
 from .expert_parallel import Tally, apply_experts
 from .fp8 import apply_fp8
 from .gradient_accumulation import Accumulate
 from .layout import Batch
-from .master_weights import Masters
 from .memory_options import MemoryOptions
 from .mesh import Mesh
 from .param_shard import Parameter, parameters, slice_of
@@ -118,7 +119,7 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
         fill(part)
     if stage:
         return ShardedOptimizer(parts, mesh, precision, stage, recipe.overlap, masters)
-    return Replicated(parameters(parts, mesh), mesh, precision, recipe.overlap, masters)
+    return DDP(parameters(parts, mesh), mesh, precision, recipe.overlap, masters)
 
 
 def _filler(

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from ...service.errors import ShardyardError
 from ...service.schemas.problem import FieldError, Problem
 from ..errors import InvalidDocument
-from ..routes.dashboard import not_found
+from .dashboard_files import not_found
 from .validation_errors import parameter_errors
 
 log = logging.getLogger(__name__)

@@ -1,30 +1,18 @@
 """Serves the single-page dashboard: index.html for every route, immutable assets, and the API's documentation."""
 
-from pathlib import Path
-
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
+from ..http.dashboard_files import DIST, PAGE_HEADERS
+
 router = APIRouter(include_in_schema=False)
 
-DIST = Path(__file__).parent.parent / "dashboard" / "dist"
-
-_PAGE_HEADERS = {
-    "Cache-Control": "no-cache",
-    "Content-Security-Policy": "default-src 'self'; style-src 'self'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
 #: Swagger UI's style sheet draws its arrows itself.
-_DOCS_HEADERS = _PAGE_HEADERS | {
+_DOCS_HEADERS = PAGE_HEADERS | {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"
 }
 _ASSET_HEADERS = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
-
-
-#: Paths below these are never pages of the dashboard.
-_NO_PAGES = ("/v1/", "/assets/", "/docs/")
 
 
 @router.get("/")
@@ -34,7 +22,7 @@ _NO_PAGES = ("/v1/", "/assets/", "/docs/")
 @router.get("/jobs")
 @router.get("/jobs/{rest:path}")
 async def page() -> Response:
-    return _page("index.html", _PAGE_HEADERS)
+    return _page("index.html", PAGE_HEADERS)
 
 
 @router.get("/docs")
@@ -56,15 +44,6 @@ async def asset(name: str) -> Response:
 @router.get("/favicon.svg")
 async def favicon() -> Response:
     return _file("favicon.svg", {"Cache-Control": "no-cache"})
-
-
-def not_found(request: Request) -> Response | None:
-    """The page for an unknown path if a browser requests a page; None for other clients."""
-    path, page = request.url.path, DIST / "index.html"
-    asks_for_page = request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
-    if not asks_for_page or path.startswith(_NO_PAGES) or not page.is_file():
-        return None
-    return FileResponse(page, 404, headers=_PAGE_HEADERS)
 
 
 def _page(name: str, headers: dict[str, str]) -> Response:

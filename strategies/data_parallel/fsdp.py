@@ -24,12 +24,12 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 
 from ..comm_overlap import Overlap
-from ..data_strategy import Replicated
-from ..master_weights import Masters
 from ..mesh import GROUPS, REPLICA, Mesh
 from ..param_shard import DimShard, Parameter, ParamShard, Placed, parameters, tied_names
 from ..precision import Precision
+from .ddp import DDP
 from .fsdp_comm import GlooAllGather, GlooReduceScatter
+from .master_weights import Masters
 
 
 class FullyShard:
@@ -68,7 +68,7 @@ class FullyShard:
         self._pairs = [(p, shard) for p, shard in pairs if p not in copied]
         kept = Precision(precision.name, precision.master, precision.master)
         scalars = [p for p in now if not p.value.dim()]
-        self._scalars = Replicated(scalars, mesh, kept, overlap, Masters(mesh, kept))
+        self._scalars = DDP(scalars, mesh, kept, overlap, Masters(mesh, kept))
         self.gradient_peak = 0
         self.shards: list[ParamShard] = [shard for _, shard in self._pairs if shard.tensor.numel()]
         self.shards += self._scalars.shards

@@ -5,10 +5,10 @@ bf16 keeps 8 bits of a number: a master made from a rounded value would be up to
 
 import torch
 
-from .data_parallel.buckets import chunk
-from .mesh import Mesh
-from .param_shard import Parameter
-from .precision import Precision
+from ..mesh import Mesh
+from ..param_shard import Parameter
+from ..precision import Precision
+from .buckets import chunk
 
 
 class Masters:

@@ -30,11 +30,11 @@ from torch import nn
 
 from ..collectives import Pending, all_gather, reduce_scatter
 from ..comm_overlap import Overlap
-from ..master_weights import Masters
 from ..mesh import Mesh
 from ..param_shard import DimShard, ParamShard, parameters
 from ..precision import Precision
 from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
+from .master_weights import Masters
 
 
 class ShardedOptimizer:

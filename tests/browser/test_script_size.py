@@ -2,7 +2,7 @@
 
 import gzip
 
-from shardyard.api.routes.dashboard import DIST
+from shardyard.api.http.dashboard_files import DIST
 
 MOST = 200_000
 

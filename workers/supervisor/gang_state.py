@@ -12,6 +12,9 @@ from ..messages.fault_request import Fault
 from ..messages.rendezvous import Reservation, SnapshotHandle
 from ..messages.trace_request import Trace
 from .policies.failures import Failure
+from .policies.loss_spike import LossSpikeState
+from .policies.repair_budget import BudgetState
+from .policies.straggler import StragglersState
 
 #: Of the journal's format: the fields below, and those of the dataclasses that they hold.
 VERSION: Final = 1
@@ -83,32 +86,6 @@ class MergerState:
     open_steps: dict[int, dict[int, dict[str, Any]]] = field(default_factory=dict)  # step → rank → its record
     held: list[HeldEvent] = field(default_factory=list)
     newest_facts: dict[str, int] = field(default_factory=dict)  # kind of event → the newest step that has one
-
-
-@dataclass(frozen=True)
-class BudgetState:
-    """Repairs so far, those in a row without a new step, and the step at the last one."""
-
-    done: int = 0
-    idle: int = 0
-    step: int = -1
-
-
-@dataclass(frozen=True)
-class StragglersState:
-    """The ranks that are behind, and every rank's usual compute time in a step, in seconds."""
-
-    behind: list[int] = field(default_factory=list)
-    usual_s: dict[int, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class LossSpikeState:
-    """The last losses, the length of the present spike, and its last steps in a row that were not high."""
-
-    losses: list[float] = field(default_factory=list)
-    lasts: int = 0
-    calm: int = 0
 
 
 @dataclass

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 from ..messages.event_buffer import Ranks
 from ..messages.gang_spec import GangSpec
-from .gang_state import LossSpikeState, StragglersState
 from .policies.failures import Failure
 from .policies.hang import Progress
-from .policies.loss_spike import Spikes
-from .policies.straggler import Stragglers
+from .policies.loss_spike import LossSpikeState, Spikes
+from .policies.straggler import Stragglers, StragglersState
 from .rank_samples import Samples
 
 

@@ -10,10 +10,11 @@ from ...strategies.precision import LossScale
 from ..messages.stop_request import Ending, agreed, votes
 from .batches import Batches
 from .build import TrainerParts
-from .callbacks.base import Callbacks, StepRecord, StepStats
+from .callbacks.base import Callbacks
 from .instruments import Instruments
 from .optimizer import learning_rate
 from .reports import Reporter
+from .step_record import StepRecord, StepStats
 from .train_state import TrainState
 
 

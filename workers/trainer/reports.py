@@ -16,8 +16,8 @@ from ..messages.rank_event import RankStepEvent, StoppedEvent
 from ..models.flops import flops_per_token
 from ..process_memory import Footprint
 from .build import TrainerParts
-from .callbacks.base import StepRecord
 from .event_outbox import EmitEvent
+from .step_record import StepRecord
 from .throughput import MFU_FORMULA, Throughput, peak_flops
 from .train_state import TrainState
 

@@ -5,9 +5,10 @@ import torch
 from ...strategies.grad_clip import sum_over_ranks
 from .batches import Batches
 from .build import TrainerParts
-from .callbacks.base import Callback, StepRecord
+from .callbacks.base import Callback
 from .instruments import Instruments
 from .reports import Reporter
+from .step_record import StepRecord
 from .train_state import TrainState
 
 

@@ -8,10 +8,10 @@ far above. One that lasts a whole window is no spike but a new level, with which
 
 import statistics
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from ...messages.gang_spec import LossSpikeLimits
-from ..gang_state import LossSpikeState
 from .failures import Failure
 
 DEVIATION: Final = 1.4826
@@ -19,6 +19,15 @@ LEAST: Final = 0.05
 #: With fewer losses than this nothing is far above.
 ENOUGH: Final = 32
 CALM: Final = 10
+
+
+@dataclass(frozen=True)
+class LossSpikeState:
+    """The last losses, the length of the present spike, and its last steps in a row that were not high."""
+
+    losses: list[float] = field(default_factory=list)
+    lasts: int = 0
+    calm: int = 0
 
 
 class Spikes:

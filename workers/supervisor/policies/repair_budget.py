@@ -3,14 +3,21 @@
 from dataclasses import dataclass
 from typing import Final, Self
 
-from ..gang_state import BudgetState
-
 #: Causes after which the gang restores a checkpoint, because snapshots in memory may be wrong.
 NOT_FROM_MEMORY: Final = frozenset({"replica_mismatch"})
 #: After this many repairs in a row without a new step the gang ends: the training itself causes the fault.
 MAX_IDLE: Final = 3
 #: Seconds before the second, third … repair in a row that brought no new step.
 BACK_OFF_S: Final = (0.0, 1.0, 5.0)
+
+
+@dataclass(frozen=True)
+class BudgetState:
+    """Repairs so far, those in a row without a new step, and the step at the last one."""
+
+    done: int = 0
+    idle: int = 0
+    step: int = -1
 
 
 @dataclass

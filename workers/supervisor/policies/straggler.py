@@ -19,7 +19,6 @@ from typing import Final, Self
 from ...messages.event_buffer import Ranks
 from ...messages.gang_spec import StragglerLimits
 from ...messages.rank_set import format_ranks
-from ..gang_state import StragglersState
 from .failures import Failure
 
 #: Shares of late steps among the last ones at which an episode begins and ends.
@@ -33,6 +32,14 @@ WORTH: Final = 0.05
 WARM_UP: Final = 2
 #: From this number of peers on, one of them hardly moves their median.
 MANY: Final = 16
+
+
+@dataclass(frozen=True)
+class StragglersState:
+    """The ranks that are behind, and every rank's usual compute time in a step, in seconds."""
+
+    behind: list[int] = field(default_factory=list)
+    usual_s: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

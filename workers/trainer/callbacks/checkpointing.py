@@ -20,8 +20,9 @@ from ...storage.open_folder import folder_at
 from ..build import TrainerParts
 from ..instruments import Instruments
 from ..reports import Reporter
+from ..step_record import StepRecord, StepStats
 from ..train_state import TrainState
-from .base import Callback, StepRecord, StepStats
+from .base import Callback
 
 #: Tries of the last checkpoint. Any other has one try, because the next checkpoint follows.
 TRIES: Final = 3

@@ -22,7 +22,8 @@ from ....strategies.precision import LossScale
 from ...messages.rank_set import format_ranks
 from ..batches import Batches
 from ..build import TrainerParts
-from .base import Callback, StepStats
+from ..step_record import StepStats
+from .base import Callback
 
 
 @dataclass

@@ -23,7 +23,8 @@ from ...messages.event import ProbeEvent, read
 from ..build import TrainerParts
 from ..instruments import Instruments
 from ..reports import Reporter
-from .base import Callback, StepRecord, StepStats
+from ..step_record import StepRecord, StepStats
+from .base import Callback
 
 T = TypeVar("T")
 

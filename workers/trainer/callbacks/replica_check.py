@@ -17,7 +17,8 @@ from ....strategies.telemetry.current import wait_on
 from ...messages.rank_set import format_ranks
 from ..build import TrainerParts
 from ..instruments import Instruments
-from .base import Callback, StepRecord
+from ..step_record import StepRecord
+from .base import Callback
 
 #: By default comparisons take at most this share of the time.
 COST: Final = 0.005

@@ -24,7 +24,8 @@ from ...snapshot.header import aligned
 from ...snapshot.replication import SnapshotNotifier
 from ..event_outbox import EventOutbox
 from ..instruments import Instruments
-from .base import Callback, StepRecord, StepStats
+from ..step_record import StepRecord, StepStats
+from .base import Callback
 
 T = TypeVar("T")
 

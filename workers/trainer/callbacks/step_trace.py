@@ -23,7 +23,8 @@ from ...messages.trace_request import Trace, traced_ranks
 from ..build import TrainerParts
 from ..event_outbox import EmitEvent
 from ..instruments import Instruments
-from .base import Callback, StepRecord, StepStats
+from ..step_record import StepRecord, StepStats
+from .base import Callback
 
 #: Spans of a rank's step, and of a whole trace: the shortest are left out.
 MOST_SPANS: Final = 4000

@@ -14,24 +14,24 @@ from shardyard.workers.messages.trace_request import Trace
 from shardyard.workers.supervisor.gang import Gang
 from shardyard.workers.supervisor.gang_state import (
     VERSION,
-    BudgetState,
     FaultsState,
     GangState,
     HeldEvent,
     JournalUnreadable,
-    LossSpikeState,
     MergerState,
     PendingFault,
     PendingTrace,
     RankState,
     Repair,
     SpareState,
-    StragglersState,
     TracesState,
     schema,
 )
 from shardyard.workers.supervisor.journal.journal import Journal, events_of, opened, sealed
 from shardyard.workers.supervisor.policies.failures import Failure
+from shardyard.workers.supervisor.policies.loss_spike import LossSpikeState
+from shardyard.workers.supervisor.policies.repair_budget import BudgetState
+from shardyard.workers.supervisor.policies.straggler import StragglersState
 
 DATA = Path(__file__).parents[3] / "data/journal"
 REPAIR = Repair("rank_lost", 1, 1700000000.5, [1], 3, 40)

@@ -1,6 +1,6 @@
 from shardyard.workers.messages.gang_spec import GangSpec, LossSpikeLimits
-from shardyard.workers.supervisor.gang_state import LossSpikeState, StragglersState
-from shardyard.workers.supervisor.policies.loss_spike import ENOUGH
+from shardyard.workers.supervisor.policies.loss_spike import ENOUGH, LossSpikeState
+from shardyard.workers.supervisor.policies.straggler import StragglersState
 from shardyard.workers.supervisor.step_watch import StepWatch
 
 

@@ -5,45 +5,19 @@ gradients, whatever the number of micro-batches: only the last one's backward pa
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 
-from .collectives import Pending, all_reduce
-from .comm_overlap import Overlap
-from .data_parallel.buckets import Bucket, BucketOrder, fill_buckets, own_bytes
+from ..collectives import Pending, all_reduce
+from ..comm_overlap import Overlap
+from ..mesh import Mesh
+from ..param_shard import Parameter
+from ..precision import Precision
+from .buckets import Bucket, BucketOrder, fill_buckets, own_bytes
 from .master_weights import Masters
-from .mesh import Mesh
-from .param_shard import Parameter, ParamShard
-from .precision import Precision
 
 
-class DataStrategy(Protocol):
-    """The methods of a data strategy that the training loop calls, in this order each step."""
-
-    shards: list[ParamShard]
-    gradient_peak: int  # most bytes of gradients held so far on this rank; may be set to 0
-
-    def before_backward(self, last: bool) -> None:
-        """Called before each micro-batch's backward pass; `last` on the last one."""
-
-    def collect(self) -> None:
-        """Called after a pass of a pipeline's schedule that set gradients without calling the parameters' hooks."""
-
-    def reduce(self) -> None:
-        """After the last backward pass: set every param shard's reduced gradient as `shard.tensor.grad`."""
-
-    def publish(self) -> None:
-        """After the optimizer: let the model compute with the updated param shards, and drop all gradients."""
-
-    def settle(self) -> None:
-        """Wait until every parameter has its new value."""
-
-    def after_validation(self) -> None:
-        """Called after forward passes that no backward pass follows."""
-
-
-class Replicated:
+class DDP:
     """Stage 0. With low precision, `shards` are fp32 masters of the model's own weights."""
 
     def __init__(

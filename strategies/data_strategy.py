@@ -1,0 +1,30 @@
+"""What the training loop sees of data parallelism, whichever stage."""
+
+from typing import Protocol
+
+from .param_shard import ParamShard
+
+
+class DataStrategy(Protocol):
+    """The methods of a data strategy that the training loop calls, in this order each step."""
+
+    shards: list[ParamShard]
+    gradient_peak: int  # most bytes of gradients held so far on this rank; may be set to 0
+
+    def before_backward(self, last: bool) -> None:
+        """Called before each micro-batch's backward pass; `last` on the last one."""
+
+    def collect(self) -> None:
+        """Called after a pass of a pipeline's schedule that set gradients without calling the parameters' hooks."""
+
+    def reduce(self) -> None:
+        """After the last backward pass: set every param shard's reduced gradient as `shard.tensor.grad`."""
+
+    def publish(self) -> None:
+        """After the optimizer: let the model compute with the updated param shards, and drop all gradients."""
+
+    def settle(self) -> None:
+        """Wait until every parameter has its new value."""
+
+    def after_validation(self) -> None:
+        """Called after forward passes that no backward pass follows."""

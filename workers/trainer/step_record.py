@@ -1,0 +1,34 @@
+"""A training step's numbers: as they come from the ranks, and as they are reported."""
+
+from dataclasses import dataclass
+
+from ...strategies.telemetry.wait_time import StepTiming
+from ..messages.stop_request import Ending
+
+
+@dataclass(frozen=True)
+class StepStats:
+    """A step's sums over all ranks: the same on every rank, except `timing`."""
+
+    step: int
+    loss: float  # mean over the global batch
+    grad_norm: float  # before clipping; inf if it is not finite
+    grad_factor: float  # the factor by which the gradients are too large
+    loss_scale: float | None  # None: there is no loss scaling
+    skipped: bool  # fp16 gradients overflowed: no update
+    stop: Ending  # after this step
+    trace_votes: float
+    timing: StepTiming  # of this rank
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """A step that is done. `seconds` is its length by this rank's clock."""
+
+    stats: StepStats
+    lr: float
+    seconds: float
+
+    @property
+    def step(self) -> int:
+        return self.stats.step
