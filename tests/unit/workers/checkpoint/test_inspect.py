@@ -1,0 +1,35 @@
+"""The state of one checkpoint, as far as this process can see it."""
+
+from pathlib import Path
+
+from harness.stored_checkpoints import FILE, checkpoint_path, flip_checkpoint_bit, save_checkpoint
+
+from shardyard.workers.checkpoint.inspect import inspect_checkpoint
+
+
+def verdict(root: Path, step: int, verify: bool) -> str:
+    return inspect_checkpoint(str(checkpoint_path(root, step)), verify=verify).verdict
+
+
+def test_files_are_read_only_to_verify(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save_checkpoint(tmp_path, step)
+    flip_checkpoint_bit(tmp_path, 2)
+    assert [verdict(tmp_path, step, False) for step in (1, 2, 3)] == ["present", "present", "deleted"]
+    assert [verdict(tmp_path, step, True) for step in (1, 2, 3)] == ["valid", "corrupt", "deleted"]
+
+
+def test_an_inspection_says_what_is_corrupt_and_what_was_compared(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 1)
+    valid = inspect_checkpoint(str(checkpoint_path(tmp_path, 1)), verify=True)
+    assert (valid.why, valid.corrupt) == (None, ()) and valid.files > 0 and valid.bytes > 0
+    flip_checkpoint_bit(tmp_path, 1)
+    corrupt = inspect_checkpoint(str(checkpoint_path(tmp_path, 1)), verify=True)
+    assert corrupt.corrupt == (FILE,) and corrupt.why and FILE in corrupt.why and "older checkpoint" in corrupt.why
+    assert (corrupt.files, corrupt.bytes) == (valid.files, valid.bytes)
+
+
+def test_a_folder_that_is_empty_or_away_says_nothing(tmp_path: Path) -> None:
+    for root in (tmp_path, tmp_path / "not mounted"):
+        found = inspect_checkpoint(str(root / "step-00000001"), verify=True)
+        assert found.verdict == "unknown" and found.why and str(root) in found.why
