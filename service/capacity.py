@@ -27,13 +27,13 @@ async def remember(tx: AsyncConnection, settings: Settings, found: Iterable[Clus
         if configured is None and row is not None and settings.ray_address is not None and not _outgrown(row, here):
             continue
         most = here if configured is None else configured
-        if row is None or (row["nodes"], row["told"]) != (most, configured is not None):
+        if row is None or (row["nodes"], row["configured"]) != (most, configured is not None):
             await capacities.put(tx, settings.cluster, device, most, configured is not None)
 
 
 def _outgrown(row: RowMapping, here: Sequence[int]) -> bool:
     """Whether the present capacity replaces the stored one."""
-    return bool(row["told"]) or sum(here) >= sum(row["nodes"])
+    return bool(row["configured"]) or sum(here) >= sum(row["nodes"])
 
 
 async def whole(tx: AsyncConnection, settings: Settings, cluster: str) -> queue.Whole:

@@ -17,8 +17,6 @@ DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 
 #: Device → ranks of each node of the cluster with all its nodes.
 Whole = Mapping[Device, Sequence[int]]
-#: The full capacity is unknown: the living nodes are all.
-UNTOLD: Whole = {}
 
 
 @dataclass(frozen=True)
@@ -119,14 +117,14 @@ def decide(
     machines: Sequence[Machine],
     held: Mapping[str, int],
     max_ranks: int | None,
-    whole: Whole = UNTOLD,
+    whole: Whole | None = None,
 ) -> list[Decision]:
     """A decision for each waiting job, in the queue's order.
 
-    `held` is device → ranks of the jobs that were already placed: a gang that is still being built is not counted in the machines'
+    `whole` None: the full capacity is unknown, so the living nodes are all. `held` is device → ranks of the jobs that were already placed: a gang that is still being built is not counted in the machines'
     numbers yet.
     """
-    pools = _pools(machines, held, max_ranks, whole)
+    pools = _pools(machines, held, max_ranks, whole or {})
     blocked: set[Device] = set()
     return [_decide(job, pools, blocked) for job in waiting]
 

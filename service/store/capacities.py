@@ -11,7 +11,7 @@ from .tables import capacities
 
 
 async def put(tx: AsyncConnection, cluster: str, device: str, nodes: Sequence[float], configured: bool) -> None:
-    values = {"nodes": list(nodes), "told": configured}
+    values = {"nodes": list(nodes), "configured": configured}
     statement = insert(tx, capacities).values(cluster=cluster, device=device, **values)
     await tx.execute(statement.on_conflict_do_update(index_elements=["cluster", "device"], set_=values))
 

@@ -343,7 +343,7 @@ capacities = Table(
     Column("cluster", String(63), primary_key=True),
     Column("device", String(8), primary_key=True),  # cpu, cuda
     Column("nodes", JSON, nullable=False),  # CPUs or GPUs of each node, the largest first
-    Column("told", Boolean, nullable=False),  # by settings
+    Column("configured", Boolean, nullable=False),  # by settings
 )
 
 node_faults = Table(

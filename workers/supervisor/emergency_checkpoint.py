@@ -169,7 +169,7 @@ async def _write(
     except (RayError, TimeoutError) as error:
         why = str(getattr(error, "cause", None) or error).strip().splitlines() or [type(error).__name__]
         raise CheckpointError(f"step {step}, which was whole in memory, could not be written: {why[0]}") from error
-    events = inventories[0].facts.get("told", ()) if 0 in inventories else ()
+    events = inventories[0].facts.get("recent_events", ()) if 0 in inventories else ()
     return EmergencyCheckpoint(step, path, manifest.bytes, time.monotonic() - began, kept, events)
 
 
@@ -182,7 +182,7 @@ def manifest_of(
         **leader.facts["training"],
         **leader.facts["about"],
         "loop": leader.facts["loop"],
-        "told": [],
-        "told_in": [run["job"], run["attempt"]],
+        "recent_events": [],
+        "events_attempt": [run["job"], run["attempt"]],
     }
     return Manifest(leader.step, training, tensors, files)

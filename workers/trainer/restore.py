@@ -48,13 +48,17 @@ class SavedState:
     def for_checkpoint(self, step: int) -> dict[str, Any]:
         """The `training` part of the manifest."""
         loop = self.state.progress.state_dict()
-        return self.state.state_dict(step) | {"loop": loop, "told": plain(self._recent()), "told_in": self.attempt}
+        return self.state.state_dict(step) | {
+            "loop": loop,
+            "recent_events": plain(self._recent()),
+            "events_attempt": self.attempt,
+        }
 
     def for_snapshot(self, step: int) -> dict[str, Any]:
         """The snapshot's JSON, with what a checkpoint made of it needs."""
         state = {"training": self.state.state_dict(step), "about": about_model(self.parts)}
         loop, newest = self.state.progress.state_dict(), self.state.newest_checkpoint
-        return state | {"loop": loop, "checkpoint": newest, "told": self._recent()}
+        return state | {"loop": loop, "checkpoint": newest, "recent_events": self._recent()}
 
     def _recent(self) -> list[tuple[str, dict[str, Any]]]:
         return self.outbox.recent() if self.is_first else []
@@ -99,7 +103,7 @@ class Restore(Callback):
         facts = snapshotting.restore(self._memory.slots, step, self._shards)
         self._state.progress = Progress.from_state_dict(facts["loop"])
         self._state.newest_checkpoint = facts["checkpoint"]
-        self._saved.outbox.replay(facts["told"])
+        self._saved.outbox.replay(facts["recent_events"])
         self._snapshots.copy(step)
         self._state.locate(facts["training"], own=True)
         self._state.load_state_dict(facts["training"])
@@ -112,9 +116,9 @@ class Restore(Callback):
         training = checkpoints.restore(own, resume, self._shards, warn, state.locate)
         if training is None:
             return
-        same_attempt = training.get("told_in") == self._saved.attempt
+        same_attempt = training.get("events_attempt") == self._saved.attempt
         if state.is_own and (same_attempt or training["step"] == run.train.steps):
             state.progress = Progress.from_state_dict(training.get("loop", {}))
         if self._saved.is_first and self._memory.again and same_attempt:
-            self._saved.outbox.replay(training["told"])
+            self._saved.outbox.replay(training["recent_events"])
         state.load_state_dict(training)

@@ -1,4 +1,4 @@
-"""Checkpoints and verifications have the words `valid`, `corrupt` and `deleted`; operations have a `position`, not an `n`."""
+"""Verdicts are `valid`, `corrupt` and `deleted`; an operation has a `position`; a capacity is `configured`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,12 +24,16 @@ Names = Mapping[str, str]
 def upgrade() -> None:
     with op.batch_alter_table("operations") as operations:
         operations.alter_column("n", new_column_name="position")
+    with op.batch_alter_table("capacities") as capacities:
+        capacities.alter_column("told", new_column_name="configured")
     _rename(STATES, VERDICTS, CODES, FIELDS)
 
 
 def downgrade() -> None:
     with op.batch_alter_table("operations") as operations:
         operations.alter_column("position", new_column_name="n")
+    with op.batch_alter_table("capacities") as capacities:
+        capacities.alter_column("configured", new_column_name="told")
     _rename(*({new: old for old, new in names.items()} for names in (STATES, VERDICTS, CODES, FIELDS)))
 
 
