@@ -121,8 +121,8 @@ def decide(
 ) -> list[Decision]:
     """A decision for each waiting job, in the queue's order.
 
-    `whole` None: the full capacity is unknown, so the living nodes are all. `held` is device → ranks of the jobs that were already placed: a gang that is still being built is not counted in the machines'
-    numbers yet.
+    `held` is device → ranks of the jobs that were already placed: a gang that is still being built is not counted in the machines'
+    numbers yet. `whole` None: the full capacity is unknown, so the living nodes are all.
     """
     pools = _pools(machines, held, max_ranks, whole or {})
     blocked: set[Device] = set()
