@@ -125,7 +125,7 @@ class Pipeline:
         """For the `plan` event: `stage_blocks`, [first, one past the last] per stage, and `bubble_simulated`, a share of the step."""
         blocks = stage_blocks(self._layout, self._costs)
         return {
-            "stage_blocks": [[part.start, part.stop] for part in blocks],
+            "stage_blocks": tuple((part.start, part.stop) for part in blocks),
             "bubble_simulated": self.timeline().bubble,
         }
 

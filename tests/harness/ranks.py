@@ -4,6 +4,7 @@ import faulthandler
 import multiprocessing
 import os
 import traceback
+import warnings
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -107,6 +108,7 @@ def _collect(pipes: list[Any], processes: list[Any]) -> list[Any]:
 def _enter(pipe: Any, work: Any, rank: int, world: int, port: int, arguments: tuple[Any, ...]) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     _say_where_it_crashed()
+    warnings.filterwarnings("error", "Pydantic serializer warnings")  # an event's value is not of its field's type
     try:
         pipe.send((False, work(rank, world, port, *arguments)))
     except BaseException:
