@@ -1,4 +1,4 @@
-"""A job's life seen from outside: it trains, it is cancelled, it fails with its story, and leaves nothing behind."""
+"""A job's life seen from outside: it trains, it is cancelled, it fails with its incident, and leaves nothing behind."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A job whose trainer and supervisor are killed goes on, seen from outside: same attempt, every step once, the same losses, a story."""
+"""A job whose trainer and supervisor are killed goes on, seen from outside: same attempt, every step once, the same losses, a history."""
 
 from pathlib import Path
 

@@ -54,9 +54,9 @@ def test_a_rank_is_killed_from_the_page_and_its_story_read(page: Page, job: Job)
     dialog.get_by_role("spinbutton", name="Rank").fill("1")
     dialog.get_by_role("button", name="Inject", exact=True).click()
     expect(dialog).to_be_hidden()
-    story = page.get_by_role("article").filter(has_text="rank_lost").first
-    expect(story).to_contain_text("Rank 1", timeout=PATIENCE_MS)
-    expect(story).to_contain_text("The gang was repaired in place as generation 2", timeout=PATIENCE_MS)
+    article = page.get_by_role("article").filter(has_text="rank_lost").first
+    expect(article).to_contain_text("Rank 1", timeout=PATIENCE_MS)
+    expect(article).to_contain_text("The gang was repaired in place as generation 2", timeout=PATIENCE_MS)
     expect(page.get_by_role("list", name="Budgets")).to_contain_text("1 of 20")
     expect(page.get_by_role("region", name="History")).to_contain_text("kill-rank")
     expect(page.get_by_role("region", name="Timeline")).to_contain_text("generation 2")

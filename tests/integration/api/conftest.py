@@ -154,7 +154,7 @@ def until(true: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
 
 
 class Gang:
-    """Reports a job's story into the store as its dispatcher would, without a cluster."""
+    """Reports a job's events into the store as its dispatcher would, without a cluster."""
 
     def __init__(self, plane: Plane, job: str) -> None:
         self._plane = plane

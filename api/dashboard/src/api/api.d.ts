@@ -2568,7 +2568,7 @@ export interface components {
             readonly ranks: number;
             /**
              * Slowest Rank
-             * @description Rank with the longest time of its own work.
+             * @description Rank with the most compute time.
              */
             readonly slowest_rank: number | null;
             /**

@@ -194,8 +194,8 @@ async def test_of_two_clusters_one_reports_why_a_job_waits(
 
     await until(recorded)
     await looked(store, first, second, first, second)
-    stories = [await live_tail.tail(store, job.id, Cursor(), limit=100) for job in (large, small)]
-    assert [[item.data["message"] for item in story.items] for story in stories] == [
+    pages = [await live_tail.tail(store, job.id, Cursor(), limit=100) for job in (large, small)]
+    assert [[item.data["message"] for item in one.items] for one in pages] == [
         [None, "Needs 8 ranks, 0 of 8 CPU ranks are free; waiting for 8 more."],
         [None, "Needs 4 ranks, 0 of 4 CPU ranks are free; waiting for 4 more."],
     ]

@@ -50,7 +50,7 @@ async def placed(store: Store, settings: Settings, submit: Submit, count: int = 
 async def struck(
     store: Store, lease: Lease, node: str | None, cause: str = "rank_lost", rules: Rules = RULES
 ) -> list[dict[str, Any]]:
-    """The leased job has three such incidents in its attempt, and succeeds; returns the cordon events of its story."""
+    """The leased job has three such incidents in its attempt, and succeeds; returns the cordon events of its history."""
     incident = {"cause": cause, "node": node, "rank": 0, "message": "gone"}
     recorded = [{"seq": n, "ts": 1000.0 + n, "kind": "incident", "data": incident} for n in (1, 2, 3)]
     recorded.append({"seq": 4, "ts": 1004.0, "kind": "state", "data": {"state": "succeeded"}})

@@ -33,7 +33,7 @@ FOUND = {"verdict": "valid", "message": None, "corrupt": [], "corrupt_files": 0,
 
 
 async def reported(store: Store, job: Job, *steps: int) -> list[int]:
-    """The places of checkpoints of these steps in the job's story."""
+    """The places of checkpoints of these steps in the job's history."""
     place = (await newest_position(store, job)) + 1
     same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}
     async with store.write() as tx:
@@ -54,7 +54,7 @@ async def test_what_cannot_be_done_is_refused(store: Store, submit: Submit) -> N
     [early, last] = await reported(store, job, 50, 100)
     cases: list[tuple[str, OperationRequest, type[ShardyardError], str | None]] = [
         ("absent", OperationRequest("verify", early), JobNotFound, None),
-        (job.id, OperationRequest("verify", 1), CheckpointNotFound, "position"),  # the story begins with its state
+        (job.id, OperationRequest("verify", 1), CheckpointNotFound, "position"),  # the history begins with its state
         (job.id, OperationRequest("export", last + 1, "fp32"), CheckpointNotFound, "position"),
         (job.id, OperationRequest("export", last, "fp32"), ExportUnderway, "position"),
     ]

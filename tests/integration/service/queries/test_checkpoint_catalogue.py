@@ -56,7 +56,7 @@ async def test_a_save_says_what_it_kept_though_the_one_before_was_never_reported
     assert await states(store, job) == {20: "present", 40: "present", 10: "deleted"}
 
 
-async def test_what_is_damaged_or_removed_is_refused_with_a_remedy(
+async def test_what_is_corrupt_or_deleted_is_refused_with_a_remedy(
     store: Store, settings: Settings, spec: Any, placed: tuple[Job, Lease], root: str
 ) -> None:
     job, lease = placed

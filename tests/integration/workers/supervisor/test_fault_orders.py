@@ -11,7 +11,7 @@ from shardyard.service.errors import ClusterError
 from shardyard.workers.messages.fault_request import Fault, Kind
 from shardyard.workers.messages.gang_spec import GangSpec
 
-from .story import Event, closed, follow, is_step, pids, states
+from .following import Event, closed, follow, is_step, pids, states
 from .test_hang_watchdog import newest
 from .test_repair import curve, is_running, parameters, train_gang
 

@@ -12,7 +12,7 @@ from shardyard.service.settings import Settings
 from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.ranks.placement_group import remove_remains, reserve
 
-from .story import Event, actors_of, closed, follow, gang_spec, gone, is_final, is_step, pids, states
+from .following import Event, actors_of, closed, follow, gang_spec, gone, is_final, is_step, pids, states
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,7 +11,7 @@ import pytest
 
 from shardyard.service.cluster.ray_cluster import Cluster
 
-from .story import Event, closed, follow, is_step, pids, states
+from .following import Event, closed, follow, is_step, pids, states
 from .test_repair import curve, is_running, parameters, train_gang, unbroken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -18,7 +18,7 @@ from shardyard.workers.messages.trace_request import Trace
 from shardyard.workers.tasks.checkpoint_task import Operation
 
 from ...inprocess_cluster import Gang, InProcessCluster
-from .story import follow, gang_spec, is_final, is_step, states
+from .following import follow, gang_spec, is_final, is_step, states
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

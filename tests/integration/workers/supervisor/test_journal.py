@@ -13,7 +13,7 @@ from shardyard.workers.supervisor.gang_state import JournalUnreadable
 from shardyard.workers.supervisor.journal import fencing, kv_store
 from shardyard.workers.supervisor.journal.journal import GATHER_S, Journal
 
-from .story import Event, closed, follow, gang_spec, gone, is_final, is_step, kill_supervisor, pids, states, written
+from .following import Event, closed, follow, gang_spec, gone, is_final, is_step, kill_supervisor, pids, states, written
 
 JOURNALS = Path(__file__).parents[3] / "data/journal"
 
@@ -164,7 +164,7 @@ async def test_ranks_that_end_a_step_together_share_a_write(cluster: Cluster) ->
 
 
 async def test_one_that_finds_a_successor_leaves_before_it_acts(cluster: Cluster, tmp_path: Path) -> None:
-    """As one does whose node was cut off and has its network again. Its place is taken once more, and the story goes on."""
+    """As one does whose node was cut off and has its network again. Its place is taken once more, and its events go on."""
     gang = gang_spec("deposed", ranks=2, steps=60, pause=0.03, folder=str(tmp_path))
     await cluster.start_gang(gang)
     events = await follow(cluster, gang.name, until=is_step(10))

@@ -10,7 +10,7 @@ from harness.nodes import Nodes, running_nodes
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
 
-from .story import closed, follow, gone, is_step, pids
+from .following import closed, follow, gone, is_step, pids
 from .test_node_loss import LAYOUT, names_the_lost_node, places, reads_as_unbroken
 from .test_repair import gate, train_gang, unbroken
 

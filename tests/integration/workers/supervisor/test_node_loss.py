@@ -14,7 +14,7 @@ from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.actor import Supervisor
 from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE, reserve
 
-from .story import Event, closed, follow, is_step, pids, states
+from .following import Event, closed, follow, is_step, pids, states
 from .test_repair import assert_no_step_was_lost, curve, facts, gate, parameters, train_gang, unbroken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -68,7 +68,7 @@ async def dispatching(store: Store, settings: Settings, cluster: Cluster) -> Asy
 
 
 async def ended_job(store: Store, settings: Settings, *reported: dict[str, Any]) -> tuple[str, list[int]]:
-    """A job that has ended and reported these checkpoints, and their places in its story."""
+    """A job that has ended and reported these checkpoints, and their positions in its history."""
     spec = {"name": "saved", "train": {"steps": 20, "global_batch": 4, "layout": {"data": 1}}}
     job, _ = await submitting.submit(store, settings, JobSpec.model_validate(spec), None, "", "tester")
     same = {"attempt": 1, "kind": "checkpoint", "ts": 1.0, "actor": "test"}

@@ -7,7 +7,7 @@ import pytest
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.workers.supervisor.rank_samples import SAMPLE_S
 
-from .story import Event, closed, follow, pids
+from .following import Event, closed, follow, pids
 from .test_repair import train_gang
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -22,7 +22,7 @@ from shardyard.workers.supervisor.actor import Supervisor
 from shardyard.workers.supervisor.ranks.placement_group import NAMESPACE
 
 from .conftest import HERE, embedded
-from .story import follow, gang_spec, gone, is_step, lives, pids, states
+from .following import follow, gang_spec, gone, is_step, lives, pids, states
 
 # ruff: noqa: ASYNC220, ASYNC240
 pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]  # a head of their own

@@ -18,7 +18,7 @@ from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.service.settings import Settings
 from shardyard.workers.messages.gang_spec import GangSpec
 
-from .story import Event, actors_of, closed, follow, is_final, is_step, kill_supervisor, pids, standing_by, states
+from .following import Event, actors_of, closed, follow, is_final, is_step, kill_supervisor, pids, standing_by, states
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,7 +7,7 @@ import pytest
 
 from shardyard.service.cluster.ray_cluster import Cluster
 
-from .story import closed, follow, is_step, pids, states
+from .following import closed, follow, is_step, pids, states
 from .test_repair import gate, parameters, train_gang, unbroken
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -10,7 +10,7 @@ import pytest
 from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.workers.messages.gang_spec import StragglerLimits
 
-from .story import Event, closed, follow, is_step, pids, states
+from .following import Event, closed, follow, is_step, pids, states
 from .test_repair import train_gang
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -11,7 +11,7 @@ from shardyard.service.cluster.ray_cluster import Cluster
 from shardyard.workers.chrome_trace import chrome_trace
 from shardyard.workers.messages.trace_request import Trace, slowest_rank
 
-from .story import Event, closed, follow, is_step, kill_supervisor, pids, states
+from .following import Event, closed, follow, is_step, kill_supervisor, pids, states
 from .test_hang_watchdog import newest
 from .test_repair import is_running, train_gang
 

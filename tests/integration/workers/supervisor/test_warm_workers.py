@@ -17,7 +17,7 @@ from shardyard.service.policies.warm_workers import Workers
 from shardyard.service.settings import Settings
 
 from .conftest import embedded
-from .story import closed, follow, gang_spec, is_step, pids
+from .following import closed, follow, gang_spec, is_step, pids
 
 pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]  # kills and starts a dozen workers
 

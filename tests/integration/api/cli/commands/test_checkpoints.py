@@ -89,7 +89,7 @@ def test_checkpoints_are_listed_newest_first(
     assert [one.step for one in client.checkpoints(job, before=page.next).items] == [10]
 
 
-def test_verify_finds_the_damaged_one(saved: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_finds_the_corrupt_one(saved: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     job, _ = saved
     assert run(["checkpoints", job, "--verify"]) == 1
     captured = capsys.readouterr()

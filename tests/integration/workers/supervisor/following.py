@@ -1,4 +1,4 @@
-"""A gang's story as a test reads it: events by number, and what processes it leaves."""
+"""Follows a gang as a dispatcher would: its events by number, and what processes it leaves."""
 
 import asyncio
 import contextlib
