@@ -4,7 +4,8 @@ from fastapi import APIRouter
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
-from ..http.dashboard_files import DIST, PAGE_HEADERS
+from ..http import dashboard_files
+from ..http.dashboard_files import PAGE_HEADERS
 
 router = APIRouter(include_in_schema=False)
 
@@ -47,7 +48,7 @@ async def favicon() -> Response:
 
 
 def _page(name: str, headers: dict[str, str]) -> Response:
-    path = DIST / name
+    path = dashboard_files.DIST / name
     if not path.is_file():
         message = "The dashboard is not built: run `make dashboard`, then load this page again.\nThe API is at /openapi.json.\n"
         return PlainTextResponse(message)
@@ -56,8 +57,8 @@ def _page(name: str, headers: dict[str, str]) -> Response:
 
 def _file(name: str, headers: dict[str, str]) -> Response:
     try:
-        path = (DIST / name).resolve()
-        there = path.is_relative_to(DIST.resolve()) and path.is_file()
+        path = (dashboard_files.DIST / name).resolve()
+        there = path.is_relative_to(dashboard_files.DIST.resolve()) and path.is_file()
     except (OSError, ValueError):  # a name too long; a null character
         there = False
     if not there:

@@ -89,7 +89,7 @@ def test_keeps_the_newest(root: Path, make_spec: Make) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "manifest"])
-def test_a_damaged_one_is_said_and_the_one_before_is_used(damage: str, root: Path, make_spec: Make) -> None:
+def test_a_corrupt_one_is_reported_and_the_one_before_is_used(damage: str, root: Path, make_spec: Make) -> None:
     name, spec = f"damage-{damage}", make_spec({"data": 2, "zero": 1}, checkpoint={"every": 2, "keep": 3})
     whole = train(spec, root, name)
     *_, before, newest = sorted((root / "checkpoints" / name).iterdir())
@@ -124,12 +124,12 @@ def test_where_none_is_whole_training_starts_again_and_says_so(root: Path, make_
     assert again["losses"] == whole["losses"]
 
 
-def test_a_damaged_one_that_was_named_is_refused(root: Path, make_spec: Make) -> None:
+def test_a_corrupt_one_that_was_named_is_refused(root: Path, make_spec: Make) -> None:
     train(make_spec({"data": 2}, steps=2, checkpoint={"every": 1}), root, "named")
     path = root / "checkpoints" / "named" / "step-00000002"
     spoil(path, "flip")
     with pytest.raises(
-        RuntimeError, match=r"step-00000002 is damaged: rank-.* does not match its checksum; use an older"
+        RuntimeError, match=r"step-00000002 is corrupt: rank-.* does not match its checksum; use an older"
     ):
         train(make_spec({"data": 2}), root, "of-named", resume=path)
 

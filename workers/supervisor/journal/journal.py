@@ -136,7 +136,7 @@ def opened(entry: bytes) -> tuple[int, bytes]:
     try:
         return last, zlib.decompress(state)
     except zlib.error as error:
-        raise JournalUnreadable(f"the journal's state is damaged: {error}") from error
+        raise JournalUnreadable(f"the journal's state is corrupt: {error}") from error
 
 
 def events_of(batch: bytes) -> list[Event]:
@@ -146,7 +146,7 @@ def events_of(batch: bytes) -> list[Event]:
         if not events or not all(event.keys() == Event.__annotations__.keys() for event in events):
             raise ValueError("no list of events")
     except (ValueError, TypeError, AttributeError) as error:
-        raise JournalUnreadable(f"a batch of the journal's events is damaged: {error}") from error
+        raise JournalUnreadable(f"a batch of the journal's events is corrupt: {error}") from error
     return events
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from shardyard.api.routes import dashboard
+from shardyard.api.http import dashboard_files
 
 from ..conftest import SPEC, problem
 
@@ -121,7 +121,7 @@ async def test_openapi_is_complete(api: httpx2.AsyncClient) -> None:
 
 
 async def test_the_dashboard_is_one_page(api: httpx2.AsyncClient, monkeypatch: Any, tmp_path: Any) -> None:
-    monkeypatch.setattr(dashboard, "DIST", tmp_path)
+    monkeypatch.setattr(dashboard_files, "DIST", tmp_path)
     assert "not built" in (await api.get("/")).text
     (tmp_path / "assets").mkdir()
     (tmp_path / "index.html").write_text("<html>page</html>")
@@ -144,8 +144,8 @@ async def test_the_dashboard_is_one_page(api: httpx2.AsyncClient, monkeypatch: A
 
 async def test_the_apis_description_asks_no_other_host(api: httpx2.AsyncClient, monkeypatch: Any) -> None:
     """A page of scripts that others serve would hold the session of the user who opens it."""
-    assert "not built" in (await api.get("/docs")).text or (dashboard.DIST / "docs" / "index.html").is_file()
-    monkeypatch.setattr(dashboard, "DIST", dashboard.DIST.parent / "public")
+    assert "not built" in (await api.get("/docs")).text or (dashboard_files.DIST / "docs" / "index.html").is_file()
+    monkeypatch.setattr(dashboard_files, "DIST", dashboard_files.DIST.parent / "public")
     page = await api.get("/docs")
     asked = re.findall(r'(?:src|href)="([^"]*)"', page.text)
     assert len(asked) == 4 and all(address.startswith("/") and not address.startswith("//") for address in asked)

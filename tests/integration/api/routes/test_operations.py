@@ -163,7 +163,7 @@ def test_the_command_line_has_the_cluster_verify_and_export(
         (["export", f"{job}@11", str(tmp_path / "out")], "no checkpoint of step 11"),
         (["export", f"{job}@40", str(tmp_path / "out")], "--on-cluster"),
         (["export", "absent", str(tmp_path / "out")], "There is no folder absent, and it cannot be read as a job"),
-        (["export", f"{job}@40", "--on-cluster"], "was removed"),
+        (["export", f"{job}@40", "--on-cluster"], "was deleted"),
         (["export", f"{job}@11", "--on-cluster"], "no checkpoint of step 11"),
         (["export", f"{job}@10", str(tmp_path / "out"), "--on-cluster"], "Leave out OUT"),
         (["export", str(checkpoint_path(folder, 10))], "--on-cluster"),

@@ -33,9 +33,9 @@ def test_a_lost_job_shows_what_it_has_used_and_when_it_is_tried_again(
     assert found.retry_at is not None
     budgets = found.budgets.model_dump()
     assert budgets == {
-        "restarts": {"used": 1, "most": 2},
-        "retries": {"used": 0, "most": 0},
-        "repairs": {"used": 1, "most": 20},
+        "restarts": {"used": 1, "limit": 2},
+        "retries": {"used": 0, "limit": 0},
+        "repairs": {"used": 1, "limit": 20},
     }
     assert run(["show", job.id]) == 0
     shown = capsys.readouterr().out

@@ -61,7 +61,7 @@ def test_a_bad_command_line(arguments: list[str], expected: str, capsys: pytest.
         ("sqlite+aiosqlite://", "must be a file"),
         ("sqlite+aiosqlite:///folder", "'folder' is not a file"),
         ("sqlite+aiosqlite:///a%00b", "is not a file"),
-        ("sqlite+aiosqlite:///text", "The database is damaged, or is not a database."),
+        ("sqlite+aiosqlite:///text", "The database is corrupt, or is not a database."),
         ("sqlite+aiosqlite:////proc/x.db", "The database's file /proc/x.db cannot be made."),
     ],
 )
