@@ -13,7 +13,7 @@ from ..http.problems import describe
 
 router = APIRouter(tags=["checkpoints"])
 
-N = Annotated[int, Path(ge=1, lt=2**53, description="Position of the checkpoint in the job's history: its `n`.")]
+N = Annotated[int, Path(ge=1, lt=2**53, description="Position of the checkpoint in the job's history.")]
 _ASKING = (
     *("job_not_found", "checkpoint_not_found", "checkpoint_deleted", "checkpoint_corrupt"),
     *("idempotency_conflict", "too_many_operations", "invalid_request"),

@@ -16,6 +16,7 @@ from ...workers.tasks.checkpoint_task import Dtype, Kind
 from ...workers.tasks.checkpoint_task import Operation as GangOperation
 from ..errors import CheckpointNotFound, ExportUnderway, OperationNotFound, TooManyOperations
 from ..queries import checkpoint_catalogue
+from ..queries.orders import find
 from ..schemas.operation import Operation, Operations
 from ..states import FINAL, State
 from ..store import events, orders
@@ -34,7 +35,7 @@ DTYPE: Final = "fp32"
 
 @dataclass(frozen=True)
 class OperationRequest:
-    """The operation on the checkpoint of event `n`; `dtype` is the type of an export's weights."""
+    """The operation on the checkpoint at `position` in the job's history; `dtype` is the type of an export's weights."""
 
     kind: Kind
     position: int
@@ -69,7 +70,7 @@ async def _prepare(tx: AsyncConnection, job: RowMapping, request: OperationReque
 async def _columns(tx: AsyncConnection, job: RowMapping, request: OperationRequest) -> dict[str, Any]:
     event = await events.at(tx, job["id"], request.position)
     if event is None or event["kind"] != "checkpoint":
-        remedy = f"List the checkpoints, each with its n: GET /v1/jobs/{job['id']}/checkpoints"
+        remedy = f"List the checkpoints, each with its position: GET /v1/jobs/{job['id']}/checkpoints"
         raise CheckpointNotFound(
             f"{job['id']} reported no checkpoint {request.position}.", field="position", remedy=remedy
         )
@@ -110,7 +111,7 @@ async def page(store: Store, job: str, *, before: str | None = None, limit: int 
 async def one(store: Store, job: str, operation: str) -> Operation:
     """An operation of a job (id or name). Raises JobNotFound, OperationNotFound."""
     async with store.read() as tx:
-        found, row = await order_frame.find(tx, _KIND, job, operation)
+        found, row = await find(tx, "operation", operations, job, operation)
     if row is None:
         remedy = f"A job keeps its newest {KEPT}: GET /v1/jobs/{found['id']}/operations"
         message = f"{found['id']} has no operation {operation[:80]!r}."

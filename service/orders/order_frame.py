@@ -103,13 +103,6 @@ async def page(
     return found, rows[:limit], rows[limit - 1]["id"] if len(rows) > limit else None
 
 
-async def find(tx: AsyncConnection, kind: OrderKind[Any], job: str, text: str) -> tuple[RowMapping, RowMapping | None]:
-    """A job (id or name), and its order of the id `text` if there is one. Raises JobNotFound."""
-    found = await existing(tx, job)
-    order_id = ids.parse(kind.noun, text)
-    return found, None if order_id is None else await orders.by_id(tx, kind.table, found["id"], order_id)
-
-
 async def deliveries(
     tx: AsyncConnection, table: Table, tokens: Collection[str], message: Callable[[RowMapping], UserOrder]
 ) -> list[Delivery]:

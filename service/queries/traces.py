@@ -17,15 +17,13 @@ from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.messages.trace_request import TRACED_RANKS, WAITS
-from .. import ids
 from ..errors import TraceNotFound
 from ..schemas.trace import IdealRow, RankSpans, SpanRow, Trace, TracedRank, TracedStep, TraceSpans, TraceSummary
-from ..store import orders
 from ..store import traces as rows
 from ..store.engine import Store
 from ..store.packing.trace_spans import CATEGORIES, OF_ACTION, Body, Ideal, Span, body_of
 from ..store.tables import traces
-from .jobs import existing
+from .orders import find
 
 #: Traces that a job keeps.
 KEPT: Final = 10
@@ -38,9 +36,7 @@ _CATEGORY: Final = {name: index for index, name in enumerate(CATEGORIES)}
 
 async def find_trace(tx: AsyncConnection, job: str, trace: str) -> tuple[Trace, int]:
     """A trace of a job (id or name), and the job's world size. Raises JobNotFound, TraceNotFound."""
-    found = await existing(tx, job)
-    trace_id = ids.parse("trace", trace)
-    row = None if trace_id is None else await orders.by_id(tx, traces, found["id"], trace_id)
+    found, row = await find(tx, "trace", traces, job, trace)
     if row is None:
         remedy = f"A job keeps its newest {KEPT}; list them with: shardyard trace JOB --list"
         raise TraceNotFound(f"{found['id']} has no trace {trace[:80]!r}.", field="trace", remedy=remedy)

@@ -6,7 +6,7 @@ from .base import Value
 
 
 class LogLine(Value):
-    """One log line of a rank. `n` is its position in the job's log, `line` its number in the rank's stream."""
+    """One log line of a rank. `position` is its place in the job's log, `line` its number in the rank's stream."""
 
     position: int
     rank: int

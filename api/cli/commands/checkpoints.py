@@ -72,7 +72,7 @@ def _asked(client: Client, job: str, items: Sequence[Checkpoint]) -> list[Inspec
     found: dict[int, Operation] = {}
     for at in range(0, len(present), _AT_ONCE):
         asked = {one.position: client.verify_checkpoint(job, one.position) for one in present[at : at + _AT_ONCE]}
-        found |= {n: client.finished(one) for n, one in asked.items()}
+        found |= {position: client.finished(one) for position, one in asked.items()}
     return [_inspection(found[one.position]) if one.position in found else Inspection(one.state) for one in items]
 
 

@@ -102,11 +102,11 @@ class AsyncJobHandle(Job):
         return await self._client.checkpoints(self.id, before=before, limit=limit)
 
     async def verify_checkpoint(self, position: int) -> Operation:
-        """Verify a checkpoint (its `n`) on the cluster."""
+        """Verify a checkpoint (its `position`) on the cluster."""
         return await self._client.verify_checkpoint(self.id, position)
 
     async def export_checkpoint(self, position: int, *, dtype: str = "fp32") -> Operation:
-        """Export a checkpoint (its `n`) on the cluster as a Hugging Face folder beside it."""
+        """Export a checkpoint (its `position`) on the cluster as a Hugging Face folder beside it."""
         return await self._client.export_checkpoint(self.id, position, dtype=dtype)
 
     async def operations(self, *, before: str | None = None, limit: int = 20) -> Operations:

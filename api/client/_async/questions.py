@@ -118,7 +118,7 @@ class AsyncQuestions(ABC):
         return await self._ask(requests.checkpoints(job, before, limit))
 
     async def verify_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
-        """Compare the files of a job's checkpoint (its `n`) with their checksums, on the cluster. `finished` waits for the result.
+        """Compare the files of a job's checkpoint (its `position`) with their checksums, on the cluster. `finished` waits for the result.
 
         Repeating a call with the same key starts one operation.
         """
@@ -127,7 +127,7 @@ class AsyncQuestions(ABC):
     async def export_checkpoint(
         self, job: str, position: int, *, dtype: str = "fp32", idempotency_key: str | None = None
     ) -> Operation:
-        """Export a job's checkpoint (its `n`) as a Hugging Face folder beside it, on the cluster. `finished` waits for the result.
+        """Export a job's checkpoint (its `position`) as a Hugging Face folder beside it, on the cluster. `finished` waits for the result.
 
         Repeating a call with the same key starts one operation.
         """

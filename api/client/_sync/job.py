@@ -103,11 +103,11 @@ class JobHandle(Job):
         return self._client.checkpoints(self.id, before=before, limit=limit)
 
     def verify_checkpoint(self, position: int) -> Operation:
-        """Verify a checkpoint (its `n`) on the cluster."""
+        """Verify a checkpoint (its `position`) on the cluster."""
         return self._client.verify_checkpoint(self.id, position)
 
     def export_checkpoint(self, position: int, *, dtype: str = "fp32") -> Operation:
-        """Export a checkpoint (its `n`) on the cluster as a Hugging Face folder beside it."""
+        """Export a checkpoint (its `position`) on the cluster as a Hugging Face folder beside it."""
         return self._client.export_checkpoint(self.id, position, dtype=dtype)
 
     def operations(self, *, before: str | None = None, limit: int = 20) -> Operations:

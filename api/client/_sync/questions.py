@@ -119,7 +119,7 @@ class Questions(ABC):
         return self._ask(requests.checkpoints(job, before, limit))
 
     def verify_checkpoint(self, job: str, position: int, *, idempotency_key: str | None = None) -> Operation:
-        """Compare the files of a job's checkpoint (its `n`) with their checksums, on the cluster. `finished` waits for the result.
+        """Compare the files of a job's checkpoint (its `position`) with their checksums, on the cluster. `finished` waits for the result.
 
         Repeating a call with the same key starts one operation.
         """
@@ -128,7 +128,7 @@ class Questions(ABC):
     def export_checkpoint(
         self, job: str, position: int, *, dtype: str = "fp32", idempotency_key: str | None = None
     ) -> Operation:
-        """Export a job's checkpoint (its `n`) as a Hugging Face folder beside it, on the cluster. `finished` waits for the result.
+        """Export a job's checkpoint (its `position`) as a Hugging Face folder beside it, on the cluster. `finished` waits for the result.
 
         Repeating a call with the same key starts one operation.
         """

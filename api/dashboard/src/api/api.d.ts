@@ -1419,7 +1419,7 @@ export interface components {
         };
         /**
          * LogLine
-         * @description One log line of a rank. `n` is its position in the job's log, `line` its number in the rank's stream.
+         * @description One log line of a rank. `position` is its place in the job's log, `line` its number in the rank's stream.
          */
         readonly LogLine: {
             /** Position */
@@ -5962,7 +5962,7 @@ export interface operations {
             };
             readonly path: {
                 readonly job: string;
-                /** @description Position of the checkpoint in the job's history: its `n`. */
+                /** @description Position of the checkpoint in the job's history. */
                 readonly position: number;
             };
             readonly cookie?: never;
@@ -6055,7 +6055,7 @@ export interface operations {
             };
             readonly path: {
                 readonly job: string;
-                /** @description Position of the checkpoint in the job's history: its `n`. */
+                /** @description Position of the checkpoint in the job's history. */
                 readonly position: number;
             };
             readonly cookie?: never;

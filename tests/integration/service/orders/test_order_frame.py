@@ -14,6 +14,7 @@ from shardyard.service.errors import IdempotencyConflict, InvalidCursor, Invalid
 from shardyard.service.jobs.transitions import Cause
 from shardyard.service.orders import order_frame
 from shardyard.service.orders.order_frame import OrderKind
+from shardyard.service.queries.orders import find
 from shardyard.service.schemas.job import Job
 from shardyard.service.store import events, orders
 from shardyard.service.store import jobs as job_rows
@@ -175,10 +176,10 @@ async def test_pages_have_each_order_once_newest_first(store: Store, submit: Sub
             with pytest.raises(InvalidCursor) as refused:
                 await order_frame.page(tx, kind, "no-such-job", text, 2)
             assert refused.value.field == "before"
-            assert (await order_frame.find(tx, kind, job.id, text))[1] is None
-        assert ((await order_frame.find(tx, kind, job.name, made[3]))[1] or {})["id"] == made[3]
+            assert (await find(tx, kind.noun, kind.table, job.id, text))[1] is None
+        assert ((await find(tx, kind.noun, kind.table, job.name, made[3]))[1] or {})["id"] == made[3]
         with pytest.raises(JobNotFound):
-            await order_frame.find(tx, kind, "no-such-job", made[0])
+            await find(tx, kind.noun, kind.table, "no-such-job", made[0])
 
 
 @every_kind
