@@ -147,7 +147,7 @@ clean: ## Remove all that make made: .venv, tools, builds, caches
 
 # npm ci begins by removing node_modules and vite by emptying dist: the stamps inside say that the last run came to its end.
 $(UI)/node_modules/.installed: $(UI)/package.json $(UI)/package-lock.json
-	$(NPM) ci --silent
+	$(NPM) ci --loglevel=error
 	@touch $@
 
 $(UI)/dist/.built: $(UI)/node_modules/.installed $(UI_SOURCES)

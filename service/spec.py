@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from ..workers.spec import TrainSpec
+from ..workers.spec_part import SpecPart
 
 Label = Annotated[
     str, StringConstraints(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$")
@@ -22,17 +23,13 @@ def _keys_by_pattern(schema: dict[str, Any]) -> None:
     schema["additionalProperties"] = value
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Resources(_Part):
+class Resources(SpecPart):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Kind of devices; `auto`: GPUs if the cluster has them, else CPUs."
     )
 
 
-class StragglerPolicy(_Part):
+class StragglerPolicy(SpecPart):
     """When a rank that computes more slowly than its peers is reported as an incident. The gang is not repaired for it."""
 
     factor: float = Field(
@@ -47,7 +44,7 @@ class StragglerPolicy(_Part):
     seconds: float = Field(30.0, ge=0, le=86_400, description="Minimum duration of the slowness, in seconds.")
 
 
-class LossSpikePolicy(_Part):
+class LossSpikePolicy(SpecPart):
     """When a step whose loss rises far above the losses before it is reported as an incident. Training continues."""
 
     window: int = Field(100, ge=32, le=10_000, description="Number of earlier steps that the loss is compared with.")
@@ -59,7 +56,7 @@ class LossSpikePolicy(_Part):
     )
 
 
-class Policy(_Part):
+class Policy(SpecPart):
     max_restarts: int = Field(
         3,
         ge=0,
@@ -110,7 +107,7 @@ class Policy(_Part):
     )
 
 
-class JobSpec(_Part):
+class JobSpec(SpecPart):
     """A training job, as YAML or JSON."""
 
     name: Name = Field(description="Name of the job: lower-case letters, digits and dashes.")

@@ -16,8 +16,9 @@ from fastapi import FastAPI
 from ...service.cluster.ray_cluster import Cluster
 from ...service.cluster.ray_head import Head
 from ...service.data_folder import PRIVATE_UMASK, close_to_others, make_private
+from ...service.database_errors import DatabaseBusy, DatabaseError, DatabaseUnreachable
 from ...service.dispatch.dispatcher import Dispatcher
-from ...service.errors import ClusterError, DatabaseBusy, DatabaseError, DatabaseUnreachable
+from ...service.errors import ClusterError
 from ...service.queries import jobs
 from ...service.settings import Settings
 from ...service.states import HOLDING

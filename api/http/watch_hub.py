@@ -17,7 +17,7 @@ from fastapi.sse import format_sse_event
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
-from ...service.errors import DatabaseError
+from ...service.database_errors import DatabaseError
 from ...service.failure_log import FailureLog
 from ...service.schemas.cursor import Cursor
 from ...service.schemas.live_tail import Tail, TailItem

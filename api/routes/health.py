@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from ...service import nodes
-from ...service.errors import DatabaseError, DatabaseUnreachable
+from ...service.database_errors import DatabaseError, DatabaseUnreachable
 from ...service.schemas.server import Check, Health, Readiness
 from ..http.dependencies import Context, In
 

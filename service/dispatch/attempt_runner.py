@@ -16,7 +16,8 @@ from sqlalchemy.engine import RowMapping
 
 from ...workers.messages.event import VERSION
 from ..cluster.interface import Cluster, UserOrder
-from ..errors import ClusterError, DatabaseError, GangLost, LeaseLost, OtherVersion
+from ..database_errors import DatabaseError
+from ..errors import ClusterError, GangLost, LeaseLost, OtherVersion
 from ..ids import gang_name
 from ..jobs.transitions import Cause
 from ..nodes import fleet

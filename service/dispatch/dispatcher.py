@@ -18,7 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import capacity
 from ..cluster.interface import Cluster
-from ..errors import ClusterError, DatabaseError, LeaseLost
+from ..database_errors import DatabaseError
+from ..errors import ClusterError, LeaseLost
 from ..failure_log import FailureLog
 from ..ids import job_of
 from ..nodes import fleet

@@ -17,7 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ...workers.tasks.checkpoint_task import Outcome, failed
 from ..cluster.interface import Cluster
-from ..errors import ClusterError, DatabaseError
+from ..database_errors import DatabaseError
+from ..errors import ClusterError
 from ..nodes import fleet, kinds_of
 from ..orders import checkpoint_operations
 from ..queries import checkpoint_catalogue

@@ -18,10 +18,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from ..errors import DatabaseError, DatabaseFull, DatabaseReadOnly, InvalidDatabase, SchemaDamaged, TooManySearches
+from ..database_errors import DatabaseError, DatabaseFull, DatabaseReadOnly, SchemaDamaged
+from ..errors import InvalidDatabase, TooManySearches
 from ..failure_log import FailureLog
 from . import sqlite
-from .database_errors import explained
+from .driver_errors import explained
 from .revision import RevisionCheck
 
 log = logging.getLogger(__name__)

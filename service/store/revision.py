@@ -14,8 +14,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..errors import SchemaDamaged, SchemaMissing, SchemaTooNew, SchemaTooOld, SchemaUnknown
-from .database_errors import explained
+from ..database_errors import SchemaDamaged, SchemaMissing, SchemaTooNew, SchemaTooOld, SchemaUnknown
+from .driver_errors import explained
 
 #: Seconds for which the database is not queried again.
 CHECK_S = 1.0

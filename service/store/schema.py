@@ -8,8 +8,8 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, text
 
-from ..errors import DatabaseDenied, DatabaseMissing, SchemaTooOld
-from .database_errors import translated
+from ..database_errors import DatabaseDenied, DatabaseMissing, SchemaTooOld
+from .driver_errors import translated
 from .engine import Store, parse, writing_engine
 from .revision import MIGRATIONS, refuse_misfit
 from .tables import METADATA

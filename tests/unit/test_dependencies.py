@@ -6,11 +6,12 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import packages_distributions
+from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,3 +113,10 @@ def test_every_import_of_the_tests_and_tools_is_declared() -> None:
 
 def test_every_extra_is_accounted_for() -> None:
     assert declared().keys() == {"", "dev", "node", *OF_EXTRA}
+
+
+def test_every_pinned_distribution_installs_on_the_oldest_python_that_we_support() -> None:
+    """Some ask for a later patch version: pymdown-extensions 13 for 3.11.5, and Debian 12 has 3.11.2."""
+    oldest = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    needs = {one.name: one.metadata.get("Requires-Python") or "" for one in distributions()}
+    assert not {name: need for name, need in needs.items() if not SpecifierSet(need).contains(f"{oldest}.0")}

@@ -19,7 +19,7 @@ MOST_BYTES: Final = 1 << 20
 
 
 class OwnModel(Protocol):
-    """What a spec says of a user's own model (`workers.spec.ModelSpec`)."""
+    """What a spec says of a user's own model (`workers.model_spec.ModelSpec`)."""
 
     @property
     def import_(self) -> str | None: ...

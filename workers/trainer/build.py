@@ -18,12 +18,13 @@ from ...strategies.param_shard import narrow
 from ...strategies.precision import PRECISIONS, loss_scale_for
 from ..data.dataset import Tokens, open_tokens
 from ..huggingface.import_weights import Pretrained
+from ..model_spec import ModelSpec
 from ..models.flops import module_flops
 from ..models.init import initial_value
 from ..models.own_module import refuse_arguments
 from ..models.presets import Architecture
 from ..models.registry import make
-from ..spec import ModelSpec, Run, TrainSpec
+from ..spec import Run, TrainSpec
 from .optimizer import make_optimizer
 
 

@@ -6,7 +6,7 @@ import pytest
 from harness.patience import PATIENCE_S
 from sqlalchemy import text
 
-from shardyard.service.errors import DatabaseReadOnly
+from shardyard.service.database_errors import DatabaseReadOnly
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 

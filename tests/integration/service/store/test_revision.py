@@ -13,8 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shardyard.api.cli.main import run
-from shardyard.service.dispatch.dispatcher import Dispatcher
-from shardyard.service.errors import (
+from shardyard.service.database_errors import (
     DatabaseError,
     SchemaDamaged,
     SchemaMissing,
@@ -22,6 +21,7 @@ from shardyard.service.errors import (
     SchemaTooOld,
     SchemaUnknown,
 )
+from shardyard.service.dispatch.dispatcher import Dispatcher
 from shardyard.service.queries import jobs
 from shardyard.service.settings import Settings
 from shardyard.service.store import revision

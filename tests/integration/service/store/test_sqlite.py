@@ -8,19 +8,19 @@ import pytest
 from harness.databases import migrated_sqlite
 from harness.disk import SmallDisk
 
-from shardyard.service.errors import (
+from shardyard.service.database_errors import (
     DatabaseBusy,
     DatabaseCorrupt,
     DatabaseFull,
     DatabaseMissing,
     DatabaseReadOnly,
-    InvalidDatabase,
 )
+from shardyard.service.errors import InvalidDatabase
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
 from shardyard.service.store.schema import upgrade
 
-from .test_database_errors import NODE, _content, _replace, opened, read, refused, url_of, write
+from .test_driver_errors import NODE, _content, _replace, opened, read, refused, url_of, write
 
 
 async def test_a_missing_file_is_neither_served_nor_made(file: Path) -> None:

@@ -3,10 +3,12 @@
 import pytest
 
 from shardyard.api.http.problems import CODES, DATABASE
-from shardyard.service import errors
-from shardyard.service.errors import DatabaseError, ShardyardError
+from shardyard.service import database_errors, errors
+from shardyard.service.database_errors import DatabaseError
+from shardyard.service.errors import ShardyardError
 
-KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ShardyardError)]
+EVERY = vars(errors) | vars(database_errors)
+KINDS = [kind for kind in EVERY.values() if isinstance(kind, type) and issubclass(kind, ShardyardError)]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if issubclass(kind, DatabaseError)])

@@ -8,7 +8,7 @@ from harness.patience import PATIENCE_S
 
 from shardyard.api.http import watch_hub as stream
 from shardyard.api.http.watch_hub import EventStream, Hub
-from shardyard.service.errors import DatabaseError, DatabaseUnreachable, SchemaTooNew
+from shardyard.service.database_errors import DatabaseError, DatabaseUnreachable, SchemaTooNew
 from shardyard.service.schemas.cursor import Cursor
 from shardyard.service.schemas.live_tail import Tail, TailItem
 from shardyard.service.states import State

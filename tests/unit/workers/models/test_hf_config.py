@@ -8,9 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from shardyard.strategies.layout import Refusal
+from shardyard.workers.model_spec import ModelSpec
 from shardyard.workers.models.hf_config import architecture_of, config_of, fitted, place
 from shardyard.workers.models.presets import Architecture
-from shardyard.workers.spec import ModelSpec, TrainSpec
+from shardyard.workers.spec import TrainSpec
 
 LLAMA = {
     "model_type": "llama",

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shardyard.strategies.layout import Refusal
+from shardyard.workers.model_spec import ModelSpec
 from shardyard.workers.models.own_module import check_source, refuse_arguments
-from shardyard.workers.spec import ModelSpec
 
 SOURCES = {
     "a function": "def model(width, depth=2, *, bias=False): ...",

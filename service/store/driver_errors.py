@@ -16,7 +16,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from ..errors import (
+from ..database_errors import (
     DatabaseBusy,
     DatabaseCorrupt,
     DatabaseDenied,
@@ -25,9 +25,9 @@ from ..errors import (
     DatabaseMissing,
     DatabaseReadOnly,
     DatabaseUnreachable,
-    InvalidDatabase,
     SchemaDamaged,
 )
+from ..errors import InvalidDatabase
 
 Kind = type[DatabaseError]
 

@@ -17,7 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError
 
-from shardyard.service.errors import (
+from shardyard.service.database_errors import (
     DatabaseBusy,
     DatabaseCorrupt,
     DatabaseDenied,
@@ -26,10 +26,10 @@ from shardyard.service.errors import (
     DatabaseMissing,
     DatabaseReadOnly,
     DatabaseUnreachable,
-    InvalidDatabase,
     SchemaDamaged,
     SchemaMissing,
 )
+from shardyard.service.errors import InvalidDatabase
 from shardyard.service.queries import jobs
 from shardyard.service.store import nodes
 from shardyard.service.store.engine import Store
