@@ -51,17 +51,18 @@ class Moved:
 
 
 def _first(args: Sequence[Any]) -> list[torch.Tensor]:
-    return _tensors(args[0])
+    return tensors_in(args[0])
 
 
 def _second(args: Sequence[Any]) -> list[torch.Tensor]:
-    return _tensors(args[1])
+    return tensors_in(args[1])
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors of a value, which may be nested lists."""
     if isinstance(value, torch.Tensor):
         return [value]
-    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, list | tuple) else []
+    return [tensor for item in value for tensor in tensors_in(item)] if isinstance(value, list | tuple) else []
 
 
 #: Operator → (collective, the tensors that make up the whole vector, whether they are one rank's share of it).
@@ -119,7 +120,7 @@ class Traffic(DispatchMode):
         if name not in _OPERATORS:
             return  # barriers, waits, and the receiving side of a message
         collective, vector, is_share = _OPERATORS[name]
-        group = _group(args)
+        group = group_of(args)
         parts, tensors = group.size(), vector(args)
         collective = _STANDS_FOR.get() or collective
         whole = sum(t.numel() for t in tensors) * (parts if is_share else 1)
@@ -179,7 +180,7 @@ def axes_of(mesh: Mesh) -> dict[str, str]:
     return {mesh.group(axis).group_name: names[ranks[axis]] for axis in mesh.axes if ranks[axis] in names}
 
 
-def _group(args: Sequence[Any]) -> dist.ProcessGroup:
+def group_of(args: Sequence[Any]) -> dist.ProcessGroup:
     """The process group among an operator's arguments: boxed for c10d, by name for functional collectives."""
     for argument in args:
         if isinstance(

@@ -57,15 +57,22 @@ def build(run: Run, mesh: Mesh) -> TrainerParts:
     spec = run.train
     tokens = open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch)
     _check_tokens(tokens, spec.model)
+    return compose(run, mesh, tokens)
+
+
+def compose(run: Run, mesh: Mesh, tokens: Tokens, initial: Initial | None = None) -> TrainerParts:
+    """The parts for `tokens`. `initial`, if given, is the source of initial weights of a model that the spec describes by its sizes."""
+    spec = run.train
     batch = spec.check(tokens.vocab)
     precision = replace(PRECISIONS[spec.precision.compute], wide_gradients=spec.precision.gradients == "fp32")
     tokens_per_step = spec.global_batch * spec.data.seq_len
     loss = TokenLoss(tokens_per_step, loss_scale_for(precision), spec.loss.label_smoothing, spec.loss.z_loss)
     architecture = spec.architecture(tokens.vocab)
-    model, initial = _model(spec.model, architecture, spec.seed)
+    model, own_initial = _model(spec.model, architecture, spec.seed)
     several = spec.layout.stages > 1  # each stage cuts a copy of its own
     whole = (lambda: copy.deepcopy(model)) if several else (lambda: model)
-    recipe = Recipe(whole, initial, batch, precision, spec.memory_options, loss, spec.overlap, loss.share)
+    source = initial if architecture is not None and initial else own_initial
+    recipe = Recipe(whole, source, batch, precision, spec.memory_options, loss, spec.overlap, loss.share)
     if architecture is not None:
         costs = module_flops(architecture, spec.data.seq_len)
         recipe = replace(recipe, build=lambda: _on_meta(architecture), costs=costs)

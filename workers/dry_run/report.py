@@ -1,0 +1,63 @@
+"""What a dry run found: one rank's memory, host synchronisations and collectives in one step. Plain data; imports no torch."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+#: What device memory holds, in the order in which it is shown.
+Kind = Literal["parameters", "gradients", "optimizer", "activations", "logits", "buffers"]
+KINDS: tuple[Kind, ...] = ("parameters", "gradients", "optimizer", "activations", "logits", "buffers")
+
+#: The parts of a step in which memory is measured; `build` is before the first one.
+Phase = Literal["build", "batch", "forward and backward", "gradients", "norm", "clip", "update", "publish"]
+
+
+@dataclass(frozen=True)
+class PhasePeak:
+    """The most device memory that one phase of a step holds, and the line of Shardyard's code that allocates the last of it."""
+
+    phase: Phase
+    bytes: int
+    operator: str
+    line: str  # file:line; empty if no line of ours is on the stack, as in a backward pass
+
+
+@dataclass(frozen=True)
+class HostSync:
+    """A place at which the host waits for the device in every step."""
+
+    line: str
+    what: Literal["read from device", "copy to device", "copy to host"]
+    count: int
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """Collectives of one kind on one mesh axis in one step: what one rank sends, by the algorithm's logical bytes."""
+
+    axis: str
+    kind: str
+    calls: int
+    bytes: float
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """One rank's step. Bytes of the device are rounded up as CUDA's caching allocator does; fragmentation is not counted."""
+
+    rank: int
+    world_size: int
+    layout: str
+    parameters: int  # of the whole model
+    state_bytes: int  # parameters and optimizer state, after build
+    peak_bytes: int
+    peak_phase: Phase
+    host_bytes: int  # host memory for tensors, most
+    by_kind: dict[Kind, int]  # at the peak; their sum is `peak_bytes`
+    phases: tuple[PhasePeak, ...]
+    host_syncs: tuple[HostSync, ...]
+    collectives: tuple[Collectives, ...]
+    sequence: dict[str, str] = field(
+        default_factory=dict
+    )  # axis → digest of its collectives in order; equal on ranks of one group
+    extrapolated_from: tuple[int, int] | None = None  # numbers of blocks that were run; None: all were
+    seconds: float = 0.0
