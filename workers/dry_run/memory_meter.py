@@ -102,7 +102,9 @@ class Meter(DispatchMode):
         """The value that the host gets for a fake number: 1."""
         if tensor.device.type == "cuda":
             self.syncs[_line(), "read from device"] += 1
-        return (tensor.dtype.is_floating_point and 1.0) or (True if tensor.dtype == torch.bool else 1)
+        if tensor.dtype == torch.bool:
+            return True
+        return 1.0 if tensor.dtype.is_floating_point else 1
 
     def _note_copy(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Count a copy between host and device for which the host waits."""

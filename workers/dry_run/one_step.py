@@ -1,8 +1,8 @@
 """Runs one rank's step of any layout on fake tensors and a fake process group, with the code that trains.
 
 The first step also makes what later steps reuse. So three are run: the second gives the peak of each phase, the third shows what is
-held at the highest of them. Nothing is computed, and no other rank is needed. Data parallelism
-of every stage, tensor, sequence and context parallelism, and recompute are covered; the rest is refused.
+held at the highest of them. Nothing is computed, and no other rank is needed. Layouts and options that need
+values are refused.
 """
 
 import time
@@ -65,7 +65,7 @@ class MeteredInstruments(Instruments):
 
 def dry_run(train: TrainSpec, vocab: int, rank: int = 0) -> DryRun:
     """The report of `rank`. `vocab`: the tokenizer's. Raises `Refusal` for a spec that the model or the layout cannot do."""
-    _refuse_unsupported(train)
+    _refuse_unsupported(train, vocab)
     require("the fake process group")
     began = time.monotonic()
     run = Run(job="dry-run", train=train, device="cuda", checkpoints="/", cache=Path("/"))
@@ -77,18 +77,18 @@ def dry_run(train: TrainSpec, vocab: int, rank: int = 0) -> DryRun:
             found = _Rank(run, mesh, vocab, log, meter).report()
     finally:
         dist.destroy_process_group()
-    return replace(found, rank=rank, seconds=time.monotonic() - began)
+    return replace(found, seconds=time.monotonic() - began)
 
 
-def _refuse_unsupported(train: TrainSpec) -> None:
+def _refuse_unsupported(train: TrainSpec, vocab: int) -> None:
     """Raise `Refusal` for what needs values that fake tensors do not have."""
-    layout = train.layout
-    if layout.stages > 1:
+    architecture = train.architecture(vocab)
+    if train.layout.stages > 1:
         raise Refusal(
             "layout.pipeline", "A dry run does not cover pipelines yet.", "Leave it out to see one stage's share."
         )
-    if train.model.family == "moe":
-        raise Refusal("model.family", "A dry run does not cover mixtures of experts yet.", "Use a dense model.")
+    if architecture is not None and architecture.experts is not None:
+        raise Refusal("model", "A dry run does not cover mixtures of experts yet.", "Use a dense model.")
     if train.offload.parameters or train.offload.activations or train.precision.compute == "fp8" or train.compile:
         raise Refusal(
             "offload",
@@ -114,19 +114,19 @@ class _Rank:
     def report(self) -> DryRun:
         self._step(1)
         self._step(2)
-        phases, peak, at = {"build": self._build_peak, **self._meter.peaks}, self._meter.peak, self._meter.peak_at
+        phases, at = {"build": self._build_peak, **self._meter.peaks}, self._meter.peak_at
         syncs, collectives, digests = self._meter.host_syncs(), self._log.collectives(), self._log.digests()
         self._step(3, stop_at=at)
         kinds = _by_kind(self._meter.at_stop, _known(self._parts))
         layout = self._parts.spec.layout
         highest = max(phases.values(), key=lambda phase: phase.bytes)
         return DryRun(
-            rank=0,
+            rank=dist.get_rank(),
             world_size=layout.world_size,
             layout=str(layout),
             parameters=self._parts.parameters,
             state_bytes=self._state_bytes,
-            peak_bytes=max(peak, self._build_peak.bytes),
+            peak_bytes=highest.bytes,
             peak_phase=highest.phase,
             host_bytes=self._meter.host_bytes,
             by_kind=kinds,

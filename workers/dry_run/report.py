@@ -1,6 +1,6 @@
 """What a dry run found: one rank's memory, host synchronisations and collectives in one step. Plain data; imports no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 #: What device memory holds, in the order in which it is shown.
@@ -52,12 +52,9 @@ class DryRun:
     peak_bytes: int
     peak_phase: Phase
     host_bytes: int  # host memory for tensors, most
-    by_kind: dict[Kind, int]  # at the peak; their sum is `peak_bytes`
+    by_kind: dict[Kind, int]  # at the peak of a step, whose bytes are their sum
     phases: tuple[PhasePeak, ...]
     host_syncs: tuple[HostSync, ...]
     collectives: tuple[Collectives, ...]
-    sequence: dict[str, str] = field(
-        default_factory=dict
-    )  # axis → digest of its collectives in order; equal on ranks of one group
-    extrapolated_from: tuple[int, int] | None = None  # numbers of blocks that were run; None: all were
+    sequence: dict[str, str]  # ranks of a group → digest of its collectives in order; equal on all of them
     seconds: float = 0.0
