@@ -115,7 +115,7 @@ def on_whole(mine: Tensor, decide: Callable[[Tensor], Tensor], mesh: Mesh) -> Te
     """
     ranks, layout = mesh.size("context"), mesh.layout
     parts = all_gather(mine.int().flatten(), mesh.group("context"))().view(ranks, *mine.shape)
-    positions = [positions_of(layout, rank, ranks * mine.shape[1]).to(mine.device) for rank in range(ranks)]
+    positions = [positions_of(layout, rank, ranks * mine.shape[1], mine.device) for rank in range(ranks)]
     whole = mine.new_empty(mine.shape[0], ranks * mine.shape[1], *mine.shape[2:])
     for part, held in zip(parts, positions, strict=True):
         whole[:, held] = part.to(mine.dtype)

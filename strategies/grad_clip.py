@@ -22,7 +22,9 @@ def sum_over_ranks(
 
     `loss` is this rank's share of the loss; it counts if `counts_loss` is set (one tensor rank of the last pipeline stage).
     """
-    numbers = torch.tensor([0.0, 0.0, *more], dtype=torch.float64, device=mesh.device)
+    numbers = torch.zeros(2 + len(more), dtype=torch.float64, device=mesh.device)
+    for place, number in enumerate(more, start=2):
+        numbers[place].fill_(number)  # a kernel's argument: the host does not wait, as it would for a copy
     if counts_loss:
         numbers[0] = loss.detach().double()
     numbers[1] = _square_sum(

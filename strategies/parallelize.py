@@ -12,6 +12,7 @@ pipeline split → tensor → context → experts → fp8 → recompute → comp
   runs again.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -37,8 +38,9 @@ from .layout import Batch
 from .memory_options import MemoryOptions
 from .mesh import Mesh
 from .param_shard import Parameter, parameters, slice_of
-from .pipeline_parallel.schedule import Loss, Pipeline
+from .pipeline_parallel.schedule import Loss, Pipeline, Split
 from .pipeline_parallel.split import module_costs, split
+from .pipeline_parallel.stage_shapes import StageShapes
 from .pipeline_parallel.tied_embeddings import share, sum_tied_grads
 from .precision import Precision
 from .tensor_parallel.apply import apply_tensor
@@ -72,6 +74,7 @@ class Recipe:
     overlap: Overlap
     share: Callable[[], float]  # the factor of a token's loss in a backward pass
     costs: ModuleCosts | None = None  # work per module, by which a pipeline is split; default: by number of parameters
+    shapes: StageShapes | None = None  # of a pipeline's stages, where they are known before they run
 
 
 def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
@@ -91,7 +94,9 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
     data = sum_tied_grads(_apply_data(parts, recipe, mesh), parts, mesh)
     if mesh.layout.stages > 1:
         assert costs is not None
-        pipeline = Pipeline(parts, mesh, recipe.batch.microbatches, recipe.loss, costs, data.collect)
+        pipeline = Pipeline(
+            parts, mesh, recipe.batch.microbatches, recipe.loss, Split(costs, recipe.shapes), data.collect
+        )
         return Parallel(parts, data, pipeline, tally)
     (whole,) = parts
     return Parallel(parts, data, Accumulate(whole, data, recipe.batch.microbatches, recipe.loss), tally)
@@ -137,17 +142,28 @@ def _filler(
             part.to(device=mesh.device, dtype=dtype)
         return lambda _: None
     known = {p.value: p for p in parameters(parts, mesh)}
-    filled: dict[nn.Parameter, nn.Parameter] = {}
+    modules = [module for part in parts for module in part.modules()]
+    left = Counter(value for owner in modules for _, value in _own_parameters(owner))  # places that are not filled yet
+    filled: dict[nn.Parameter, nn.Parameter] = {}  # only until the last place has it: ZeRO-3 shards it at once
 
     def fill(module: nn.Module) -> None:
         for owner in module.modules():
-            for key, value in list(owner.named_parameters(recurse=False, remove_duplicate=False)):
-                if value in known and value not in filled:
+            for key, value in _own_parameters(owner):
+                if value not in known:
+                    continue
+                if value not in filled:
                     filled[value] = _filled(known[value], initial, mesh.device, dtype, keep)
-                if value in filled:
-                    setattr(owner, key, filled[value])
+                setattr(owner, key, filled[value])
+                left[value] -= 1
+                if not left[value]:
+                    del filled[value]
 
     return fill
+
+
+def _own_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Those of the module itself, by each of their names."""
+    return list(module.named_parameters(recurse=False, remove_duplicate=False))
 
 
 def _filled(

@@ -19,6 +19,7 @@ from .commands import (
     compare,
     completion,
     curves,
+    dry_run,
     history,
     init,
     jobs,
@@ -47,7 +48,7 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Train": (init.init, run_watch.run, jobs.submit, run_watch.watch, jobs.cancel, jobs.reshard),
+    "Train": (init.init, run_watch.run, jobs.submit, dry_run.dry_run, run_watch.watch, jobs.cancel, jobs.reshard),
     "Read": (
         *(
             top.top,
@@ -76,7 +77,7 @@ _PANELS = {
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(_command.__name__.strip("_"), rich_help_panel=_panel)(_command)
+        app.command(_command.__name__.strip("_").replace("_", "-"), rich_help_panel=_panel)(_command)
 
 
 @app.callback()

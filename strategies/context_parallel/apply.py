@@ -46,7 +46,7 @@ def apply_context(part: nn.Module, mesh: Mesh) -> None:
     layout, index = mesh.layout, mesh.index("context")
 
     def positions(length: int, device: torch.device) -> Tensor:
-        return positions_of(layout, index, length * layout.context).to(device)
+        return positions_of(layout, index, length * layout.context, device)
 
     part.spread_context(lambda attend: _spread(attend, mesh), positions)
 
@@ -66,9 +66,13 @@ def share(tokens: Tensor, mesh: Mesh) -> Tensor:
     return tokens[:, positions_of(mesh.layout, mesh.index("context"), tokens.shape[1])]
 
 
-def positions_of(layout: Layout, index: int, sequence: int) -> Tensor:
-    """The positions [sequence/C] (int64) of rank `index` of the context axis, in the order in which it holds them."""
+def positions_of(layout: Layout, index: int, sequence: int, device: torch.device | None = None) -> Tensor:
+    """The positions [sequence/C] (int64) of rank `index` of the context axis, in the order in which it holds them.
+
+    They are computed on `device` (default: the CPU), so that no host waits for a copy.
+    """
     ring, part = divmod(index, layout.ulysses)
-    chunks = torch.arange(sequence).chunk(2 * layout.ring) if layout.ring > 1 else (torch.arange(sequence),)
+    whole = torch.arange(sequence, device=device)
+    chunks = whole.chunk(2 * layout.ring) if layout.ring > 1 else (whole,)
     held = torch.cat((chunks[ring], chunks[-1 - ring])) if layout.ring > 1 else chunks[0]
     return held.chunk(layout.ulysses)[part]

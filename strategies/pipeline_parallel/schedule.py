@@ -47,6 +47,7 @@ from .ideal_timeline import (
 from .p2p_trace import seen
 from .schedule_order import Order, order_of
 from .simulator import Timeline, evenly, simulate
+from .stage_shapes import StageShapes
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -86,6 +87,14 @@ class OwnStage(PipelineStage):
             return given
 
 
+@dataclass(frozen=True)
+class Split:
+    """What a model's split depends on, and the shapes of its stages; None: torch's stages find out in the first step."""
+
+    costs: ModuleCosts
+    shapes: StageShapes | None = None
+
+
 class Pipeline:
     """Runs the micro-batches of a step through the stages. Gradients are summed over micro-batches and not yet reduced."""
 
@@ -95,21 +104,24 @@ class Pipeline:
         mesh: Mesh,
         microbatches: int,
         loss: Loss,
-        costs: ModuleCosts,
+        split: Split,
         collect: Callable[[], None],
     ) -> None:
         layout, group = mesh.layout, mesh.group("pipeline")
         indices = layout.stages_of(mesh.index("pipeline"))
         self.stages = [
-            OwnStage(part, index, layout.stages, mesh.device, group=group)
+            OwnStage(
+                part, index, layout.stages, mesh.device, group=group, **_examples(split.shapes, index, layout.stages)
+            )
             for part, index in zip(parts, indices, strict=True)
         ]
         for stage in self.stages:
             stage.collect = collect
         self._first, self.last = 0 in indices, layout.stages - 1 in indices
         self._schedule = _make(layout, self.stages, microbatches, self._loss_of)
-        self._relay, self._loss, self._microbatches = ForwardOnly(parts, mesh, microbatches), loss, microbatches
-        self._layout, self._costs, self._mesh = layout, costs, mesh
+        self._relay = ForwardOnly(parts, mesh, microbatches, split.shapes.passed_on if split.shapes else None)
+        self._loss, self._microbatches = loss, microbatches
+        self._layout, self._costs, self._mesh = layout, split.costs, mesh
         self._stopwatch: BubbleTimer | None = None
 
     @property
@@ -177,6 +189,12 @@ class Pipeline:
         expected = targets.chunk(self._microbatches)
         self._relay.run(inputs, lambda number, output: losses.append(self._loss(output, expected[number])))
         return torch.stack([loss.double() for loss in losses]).sum()
+
+
+def _examples(shapes: StageShapes | None, stage: int, stages: int) -> dict[str, Any]:
+    if shapes is None:
+        return {}
+    return {"input_args": shapes.inputs(stage), "output_args": shapes.outputs(stage, stages)}
 
 
 def _make(layout: Layout, stages: Sequence[Any], microbatches: int, loss: Loss) -> Any:

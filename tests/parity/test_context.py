@@ -6,44 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.layouts import BOTH, CONTEXT_LAYOUTS, RING, ULYSSES
 from harness.models import GPT2, MIXTURE
 from harness.ranks import train
 
 Make = Callable[..., Any]
 
-RING = {"context": 2}
-ULYSSES = {"context": 2, "ulysses": 2}
-BOTH = {"context": 4, "ulysses": 2}
 
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "ring2": RING,
-    "ring4": {"context": 4},
-    "ulysses2": ULYSSES,
-    "ulysses2-ring2": BOTH,
-    "ring2-accumulate-zero2": {**RING, "zero": 2, "micro_batch": 4},
-    "ring2-data2": {**RING, "data": 2},
-    "ring2-data2-zero1": {**RING, "data": 2, "zero": 1},
-    "ulysses2-data2-zero2": {**ULYSSES, "data": 2, "zero": 2},
-    "ring2-data2-zero3": {**RING, "data": 2, "zero": 3},
-    "ring2-data4-zero3-groups": {**RING, "data": 4, "zero": 3, "shard": 4},
-    "ring2-tensor2": {**RING, "tensor": 2},
-    "ring2-tensor2-whole": {**RING, "tensor": 2, "sequence": False},
-    "ring2-1f1b2": {**RING, "pipeline": 2},
-    "ring2-interleaved2": {**RING, "pipeline": 2, "schedule": "interleaved"},
-    "ulysses2-zbv2": {**ULYSSES, "pipeline": 2, "schedule": "zbv"},
-    "ring2-dualpipev2": {**RING, "pipeline": 2, "schedule": "dualpipev"},
-    "ulysses2-interleaved-zb2": {**ULYSSES, "pipeline": 2, "schedule": "interleaved-zb"},
-    "ring4-zero1": {"context": 4, "zero": 1},
-    "ulysses2-ring2-data2-zero3": {**BOTH, "data": 2, "zero": 3},
-    "ulysses2-ring2-gpipe2": {**BOTH, "pipeline": 2, "schedule": "gpipe"},
-    "ring2-tensor2-data2-zero1": {**RING, "tensor": 2, "data": 2, "zero": 1},
-    "ring2-tensor2-zbv2-zero2": {**RING, "tensor": 2, "pipeline": 2, "schedule": "zbv", "zero": 2},
-    "ring2-tensor2-1f1b2-zero3": {**RING, "tensor": 2, "pipeline": 2, "zero": 3},
-    "ulysses2-data2-1f1b2-zero1": {**ULYSSES, "data": 2, "pipeline": 2, "zero": 1},
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+@pytest.mark.parametrize("layout", CONTEXT_LAYOUTS.values(), ids=CONTEXT_LAYOUTS.keys())
 def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
     spec = make_spec(layout, steps=4)
     _assert_equal(train(spec, root), one_process(spec))

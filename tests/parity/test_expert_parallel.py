@@ -6,52 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.layouts import EXPERT_LAYOUTS
 from harness.models import MIXTURE
 from harness.ranks import train
 
 Make = Callable[..., Any]
-
-
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "data2": {"data": 2},
-    "data2-zero3": {"data": 2, "zero": 3},
-    "tensor2": {"tensor": 2},
-    "zbv2": {"pipeline": 2, "schedule": "zbv"},
-    "data2-expert2": {"data": 2, "expert": 2},
-    "data2-expert2-zero1": {"data": 2, "expert": 2, "zero": 1},
-    "data2-expert2-zero3": {"data": 2, "expert": 2, "zero": 3},
-    "data4-expert4": {"data": 4, "expert": 4},
-    "data4-expert2": {"data": 4, "expert": 2},
-    "data4-expert2-zero1": {"data": 4, "expert": 2, "zero": 1},
-    "data4-expert2-zero2": {"data": 4, "expert": 2, "zero": 2},
-    "data4-expert2-zero3": {"data": 4, "expert": 2, "zero": 3},
-    "accumulate-expert2": {"data": 2, "expert": 2, "micro_batch": 2},
-    "accumulate-expert2-zero2": {"data": 4, "expert": 2, "zero": 2, "micro_batch": 1},
-    "accumulate-expert2-zero3": {"data": 2, "expert": 2, "zero": 3, "micro_batch": 4},
-    "tensor2-expert2": {"tensor": 2, "data": 2, "expert": 2},
-    "tensor2-expert2-whole": {"tensor": 2, "data": 2, "expert": 2, "sequence": False},
-    "tensor2-expert2-zero3": {"tensor": 2, "data": 2, "expert": 2, "zero": 3},
-    "pipeline2-expert2": {"pipeline": 2, "data": 2, "expert": 2},
-    "interleaved2-expert2-zero2": {"pipeline": 2, "schedule": "interleaved", "data": 2, "expert": 2, "zero": 2},
-    "zbv2-expert2": {"pipeline": 2, "schedule": "zbv", "data": 2, "expert": 2},
-    "zbv2-expert2-zero3": {"pipeline": 2, "schedule": "zbv", "data": 2, "expert": 2, "zero": 3},
-    "pipeline2-data4-expert2-zero1": {"pipeline": 2, "data": 4, "expert": 2, "zero": 1},
-    "tensor2-data4-expert2-zero2": {"tensor": 2, "data": 4, "expert": 2, "zero": 2},
-    "tensor2-pipeline2-expert2": {"tensor": 2, "pipeline": 2, "data": 2, "expert": 2},
-    "tensor2-pipeline2-expert2-zero1": {"tensor": 2, "pipeline": 2, "data": 2, "expert": 2, "zero": 1},
-    "context2": {"context": 2},
-    "context2-expert2": {"context": 2, "expert": 2},
-    "context2-data2-expert2-zero3": {"context": 2, "data": 2, "expert": 2, "zero": 3},
-    "context2-data2-expert4-zero1": {"context": 2, "data": 2, "expert": 4, "zero": 1},
-    "context2-tensor2-pipeline2-expert2": {"context": 2, "tensor": 2, "pipeline": 2, "expert": 2, "schedule": "zbv"},
-    "tensor2-pipeline2-expert2-zero3": {"tensor": 2, "pipeline": 2, "data": 2, "expert": 2, "zero": 3},
-    "data4-expert2-groups2": {"data": 4, "expert": 2, "zero": 3, "shard": 2},
-    "accumulate-expert2-groups4": {"data": 8, "expert": 2, "zero": 3, "shard": 4, "micro_batch": 1},
-    "data4-expert4-groups2": {"data": 4, "expert": 4, "zero": 3, "shard": 2},
-    "tensor2-data4-expert2-groups2": {"tensor": 2, "data": 4, "expert": 2, "zero": 3, "shard": 2},
-    "context2-data2-expert2-groups2": {"context": 2, "data": 2, "expert": 2, "zero": 3, "shard": 2},
-    "zbv2-data4-expert2-groups2": {"pipeline": 2, "schedule": "zbv", "data": 4, "expert": 2, "zero": 3, "shard": 2},
-}
 
 
 def assert_equal(found: Any, expected: Any) -> None:
@@ -68,7 +27,7 @@ def _evaluations(run: Any) -> list[float]:
     return [data[name] for kind, data in run["events"] if kind == "eval" for name in names]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+@pytest.mark.parametrize("layout", EXPERT_LAYOUTS.values(), ids=EXPERT_LAYOUTS.keys())
 def test_float64_equals_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
     spec = make_spec(layout, model=MIXTURE, steps=4)
     assert_equal(train(spec, root), one_process(spec))

@@ -6,50 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.layouts import LAYOUTS
 from harness.models import GPT2
 from harness.ranks import train
 
 Make = Callable[..., Any]
-
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "data4": {"data": 4},
-    "data4-zero1": {"data": 4, "zero": 1},
-    "data4-zero2": {"data": 4, "zero": 2},
-    "data4-zero3": {"data": 4, "zero": 3},
-    "data4-zero3-shard2": {"data": 4, "zero": 3, "shard": 2},
-    "data4-tensor2-zero3-shard2": {"data": 4, "tensor": 2, "zero": 3, "shard": 2},
-    "data3-uneven": {"data": 3, "zero": 1},
-    "data3-uneven-zero2": {"data": 3, "zero": 2, "micro_batch": 2},
-    "data3-uneven-zero3": {"data": 3, "zero": 3, "micro_batch": 2},
-    "accumulate": {"data": 2, "micro_batch": 2},
-    "accumulate-zero1": {"data": 2, "zero": 1, "micro_batch": 2},
-    "accumulate-zero2": {"data": 2, "zero": 2, "micro_batch": 2},
-    "accumulate-zero3": {"data": 2, "zero": 3, "micro_batch": 2},
-    "tensor2": {"tensor": 2},
-    "tensor2-whole": {"tensor": 2, "sequence": False},
-    "tensor2-data2": {"tensor": 2, "data": 2},
-    "tensor2-data2-zero1": {"tensor": 2, "data": 2, "zero": 1},
-    "tensor2-data2-zero2": {"tensor": 2, "data": 2, "zero": 2, "micro_batch": 4},
-    "tensor2-data2-zero3": {"tensor": 2, "data": 2, "zero": 3},
-    "gpipe2": {"pipeline": 2, "schedule": "gpipe"},
-    "1f1b2": {"pipeline": 2},
-    "1f1b4": {"pipeline": 4},
-    "interleaved2": {"pipeline": 2, "schedule": "interleaved"},
-    "zbv2": {"pipeline": 2, "schedule": "zbv"},
-    "pipeline2-data2": {"pipeline": 2, "data": 2},
-    "pipeline2-data2-zero1": {"pipeline": 2, "data": 2, "zero": 1},
-    "pipeline2-data2-zero2": {"pipeline": 2, "data": 2, "zero": 2},
-    "pipeline2-data2-zero3": {"pipeline": 2, "data": 2, "zero": 3},
-    "zbv2-data2-zero1": {"pipeline": 2, "schedule": "zbv", "data": 2, "zero": 1},
-    "zbv2-data2-zero3": {"pipeline": 2, "schedule": "zbv", "data": 2, "zero": 3},
-    "interleaved2-data2-zero2": {"pipeline": 2, "schedule": "interleaved", "data": 2, "zero": 2},
-    "pipeline2-tensor2": {"pipeline": 2, "tensor": 2},
-    "zbv2-tensor2": {"pipeline": 2, "schedule": "zbv", "tensor": 2},
-    "data2-tensor2-pipeline2": {"data": 2, "tensor": 2, "pipeline": 2},
-    "data2-tensor2-pipeline2-zero1": {"data": 2, "tensor": 2, "pipeline": 2, "zero": 1},
-    "data2-tensor2-pipeline2-zero2": {"data": 2, "tensor": 2, "pipeline": 2, "zero": 2},
-    "data2-tensor2-pipeline2-zero3": {"data": 2, "tensor": 2, "pipeline": 2, "zero": 3},
-}
 
 
 def assert_equal(found: Any, expected: Any, bound: float) -> None:

@@ -1,36 +1,70 @@
-"""`python -m shardyard.workers.dry_run`: reads a request as JSON from the standard input and prints the report of one rank as JSON.
+"""`python -m shardyard.workers.dry_run`: reads one request per line from the standard input and answers each with one line.
 
-The request: `{"train": …, "vocab": 256, "rank": 0}`. A process of its own, because the fake device must come before torch.
+Requests and answers are those of `processes.py`, as JSON. A process of its own, because the fake device must come before torch.
 """
 
 import json
+import os
 import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
 
 from ...strategies.layout import Refusal
+from ..gpu_models import gpu_named
 from ..messages import json_codec
 from ..spec import TrainSpec
 from . import fake_cuda
+from .processes import NO_DEVICE
+from .report import DryRun
 
 
 def main() -> int:
-    request = json.load(sys.stdin)
-    train = TrainSpec.model_validate(request["train"])
     try:
         fake_cuda.load()
-        from . import fake_streams
-        from .one_step import dry_run
-
-        # After all imports: torch compares what it finds in its namespace while it is imported.
-        fake_streams.install("NVIDIA H100 80GB HBM3", (9, 0))
-        report = dry_run(train, int(request.get("vocab", 256)), int(request.get("rank", 0)))
-    except Refusal as refusal:
-        sys.stderr.write(f"{refusal.field}: {refusal.message} {refusal.remedy}\n")
-        return 2
     except fake_cuda.NoFakeDevice as error:
         sys.stderr.write(f"{error}\n")
-        return 3
-    sys.stdout.write(json_codec.dumps(report).decode() + "\n")
+        return NO_DEVICE
+    from . import fake_attention, fake_streams, one_step
+
+    fake_attention.install()
+    fake_streams.install()  # after all imports: torch compares what it finds in its namespace while it is imported
+    for line in sys.stdin:
+        # Torch keeps meshes of former process groups in its caches, so each run has a process, which has torch from its parent.
+        if child := os.fork():
+            _, status = os.waitpid(child, 0)
+            if status:
+                return 1
+        else:
+            os._exit(_answer(json.loads(line), fake_streams.answer_as, one_step.dry_run))
     return 0
+
+
+def _answer(request: dict[str, Any], answer_as: Callable[..., None], dry_run: Callable[..., DryRun]) -> int:
+    gpu = gpu_named(request["gpu"])
+    assert gpu is not None, request["gpu"]
+    answer_as(gpu.devices[0], gpu.capability)
+    try:
+        train = TrainSpec.model_validate(request["train"])
+        report = dry_run(train, request["vocab"], request["rank"], request["whole"])
+    except Refusal as refusal:
+        _write(_refused(refusal))
+    except Exception:  # noqa: BLE001  (the forked process ends here)
+        traceback.print_exc()
+        return 1
+    else:
+        _write(b'{"report": ' + json_codec.dumps(report) + b"}")
+    return 0
+
+
+def _refused(refusal: Refusal) -> bytes:
+    found: dict[str, Any] = {"field": refusal.field, "message": refusal.message, "remedy": refusal.remedy}
+    return json.dumps({"refusal": found}).encode()
+
+
+def _write(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""The collectives that one rank starts in a step: their logical bytes by axis, and their order."""
+"""The collectives and messages that one rank starts in a step: their logical bytes by axis, and their order."""
 
 import hashlib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch.distributed as dist
@@ -9,7 +11,7 @@ import torch.distributed as dist
 from ...strategies.dispatch_mode import operator_name
 from ...strategies.mesh import Mesh
 from ...strategies.telemetry.comm_counter import Traffic, axes_of, group_of, tensors_in
-from .report import Collectives
+from .report import Message
 
 
 class CollectiveLog(Traffic):
@@ -18,10 +20,33 @@ class CollectiveLog(Traffic):
     def __init__(self, mesh: Mesh) -> None:
         super().__init__(axes_of(mesh))
         self.order: dict[str, list[str]] = {}
+        self.messages: list[Message] = []
+        self._batches = itertools.count()
+        self._batch: int | None = None  # the number of the batch whose messages are being started
 
     def begin_step(self) -> None:
         self.moved.clear()
         self.order.clear()
+        self.messages.clear()
+
+    @contextmanager
+    def logging(self) -> Iterator["CollectiveLog"]:
+        """Enter this log, and see which messages are started in one batch."""
+        given = dist.batch_isend_irecv
+
+        def batched(operations: list[dist.P2POp]) -> list[dist.Work]:
+            self._batch = next(self._batches)
+            try:
+                return given(operations)
+            finally:
+                self._batch = None
+
+        setattr(dist, "batch_isend_irecv", batched)  # noqa: B010  (mypy: a function of a module)
+        try:
+            with self:
+                yield self
+        finally:
+            setattr(dist, "batch_isend_irecv", given)  # noqa: B010
 
     def _count(self, func: Any, args: Sequence[Any]) -> None:
         super()._count(func, args)
@@ -29,21 +54,18 @@ class CollectiveLog(Traffic):
         if name in ("wait_tensor", "barrier", "monitored_barrier_"):
             return
         group, tensors = group_of(args), tensors_in(args)
+        ranks = dist.get_process_group_ranks(group)
+        if name in ("send", "recv_"):
+            batch = next(self._batches) if self._batch is None else self._batch
+            what, other, (tensor,) = name.rstrip("_"), ranks[args[2]], tensors
+            self.messages.append(Message(what, other, tensor.numel(), str(tensor.dtype), batch))  # type: ignore[arg-type]
+            return
         what = f"{name} {tensors[0].dtype} {sum(t.numel() for t in tensors)}" if tensors else name
-        ranks = ",".join(map(str, dist.get_process_group_ranks(group)))
-        self.order.setdefault(ranks, []).append(what)
-
-    def collectives(self) -> tuple[Collectives, ...]:
-        return tuple(
-            Collectives(axis, kind, moved.calls, moved.bytes)
-            for axis, kinds in sorted(self.moved.items())
-            for kind, moved in sorted(kinds.items())
-        )
+        self.order.setdefault(",".join(map(str, ranks)), []).append(what)
 
     def digests(self) -> dict[str, str]:
-        """Ranks of a group → a digest of its collectives in order. Messages between two ranks are left out: theirs differ."""
-        found = {}
-        for ranks, entries in self.order.items():
-            same = [entry for entry in entries if not entry.startswith(("send", "recv"))]
-            found[ranks] = hashlib.blake2b("\n".join(same).encode(), digest_size=8).hexdigest()
-        return found
+        """Ranks of a group → a digest of its collectives in order."""
+        return {
+            ranks: hashlib.blake2b("\n".join(entries).encode(), digest_size=8).hexdigest()
+            for ranks, entries in self.order.items()
+        }

@@ -7,7 +7,7 @@ or the pipeline schedules use.
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -77,8 +77,8 @@ def _stream(_: Any) -> Iterator[None]:
     yield
 
 
-def install(name: str, capability: tuple[int, int]) -> None:
-    """Answer as a device of this `name` and compute `capability` would."""
+def install() -> None:
+    """Replace torch's attributes. Once per process; `answer_as` says which device it is."""
     default = Stream()
     cuda: Any = torch.cuda
     cuda.Stream, cuda.Event = Stream, Event
@@ -89,8 +89,6 @@ def install(name: str, capability: tuple[int, int]) -> None:
     cuda.is_initialized = lambda: True  # not `is_available`: fake tensors would then use a driver
     cuda.set_device = cuda.synchronize = lambda device=None: None  # noqa: ARG005
     cuda.manual_seed_all = lambda seed: None  # noqa: ARG005
-    cuda.get_device_capability = lambda device=None: capability  # noqa: ARG005
-    cuda.get_device_name = lambda device=None: name  # noqa: ARG005
     cuda.get_rng_state = lambda device=None: torch.zeros(16, dtype=torch.uint8)  # noqa: ARG005
     cuda.set_rng_state = lambda state, device=None: None  # noqa: ARG005
     accelerator: Any = torch.accelerator
@@ -101,7 +99,15 @@ def install(name: str, capability: tuple[int, int]) -> None:
     _keep_meshes_real()
 
 
+def answer_as(name: str, capability: tuple[int, int]) -> None:
+    """Answer as a device of this `name` and compute `capability` would."""
+    cuda: Any = torch.cuda
+    cuda.get_device_capability = lambda device=None: capability  # noqa: ARG005
+    cuda.get_device_name = lambda device=None: name  # noqa: ARG005
+
+
 def _keep_meshes_real() -> None:
+    cast(Any, DeviceMesh).mesh = property(_real(vars(DeviceMesh)["mesh"].fget))
     for name in _MESH_METHODS:
         given = vars(DeviceMesh).get(name)
         if given is None:

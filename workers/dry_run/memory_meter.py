@@ -7,7 +7,7 @@ as CUDA's caching allocator does.
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,9 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_iter
 
 from ...strategies.dispatch_mode import DispatchMode
-from .report import HostSync, Phase, PhasePeak
+from .even_routing import value_of
+from .fake_tensors import FakeTensor, unset_fake_temporarily
+from .report import KINDS, HostWait, Kind, Phase
 
 #: What the caching allocator hands out is a multiple of this.
 _BLOCK: Final = 512
@@ -30,33 +32,46 @@ _SELF: Final = f"{_ROOT}/workers/dry_run/"
 
 
 @dataclass(frozen=True)
-class Held:
-    """One storage on the device: its size, and the phase and line that made it."""
+class Site:
+    """A place of the code at which the device's memory grows."""
 
-    key: int
-    bytes: int
     phase: Phase
     line: str
+    operator: str
     backward: bool
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How many bytes the device holds, and of what: bytes by kind in the order of `KINDS`."""
+
+    bytes: int
+    by_kind: tuple[int, ...]
+
+
+@dataclass
+class Use:
+    """The readings at one site in one step. Between the first and the last one, memory rises or falls from block to block."""
+
+    first: Reading
+    last: Reading
+    most: Reading
 
 
 @dataclass
 class Meter(DispatchMode):
-    """Counts while it is entered; `phase` says what runs. Give it the number of an operator in `stop_at` to see what is held there."""
+    """Counts while it is entered. `phase` says what runs, `known` which storages hold what from step to step."""
 
     phase: Phase = "build"
-    stop_at: int | None = None
-    operators: int = 0
-    peaks: dict[Phase, PhasePeak] = field(default_factory=dict)
-    peak: int = 0
-    peak_at: int = 0  # the operator's number
-    at_stop: tuple[Held, ...] = ()
-    syncs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    known: Mapping[int, Kind] = field(default_factory=dict)
+    sites: dict[Site, Use] = field(default_factory=dict)
+    syncs: Counter[tuple[str, HostWait]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         super().__init__()
         self._now: Counter[str] = Counter()
-        self._held: dict[int, Held] = {}
+        self._by_kind: Counter[Kind] = Counter()
+        self._held: dict[int, tuple[int, Kind]] = {}
         self._host_peak = 0
         self._host: dict[int, int] = {}
 
@@ -69,10 +84,14 @@ class Meter(DispatchMode):
         """The most that host tensors held."""
         return self._host_peak
 
-    def begin_step(self, stop_at: int | None = None) -> None:
-        """Forget the peaks and counts so far; what is held stays."""
-        self.operators, self.peak, self.peak_at, self.peaks, self.stop_at = 0, 0, 0, {}, stop_at
+    def begin_step(self, known: Mapping[int, Kind]) -> None:
+        """Forget the readings and counts so far; what is held stays."""
+        self.sites, self.known = {}, known
         self.syncs.clear()
+        self._by_kind.clear()
+        for key, (held, kind) in self._held.items():
+            self._held[key] = (held, known.get(key, kind))
+            self._by_kind[self._held[key][1]] += held
 
     @contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
@@ -86,25 +105,47 @@ class Meter(DispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # it comes again, as plain tensors
         name = func.name()
-        if name == "aten::_local_scalar_dense":
-            return self.read(args[0])
+        if name == "aten::_local_scalar_dense" and isinstance(args[0], FakeTensor):
+            value = self.read(args[0])
+            while isinstance(value, list):  # of one number
+                (value,) = value
+            return value
         self._note_copy(name, args, kwargs or {})
         result = func(*args, **(kwargs or {}))
-        self.operators += 1
         for tensor in tree_iter(result):
             if isinstance(tensor, torch.Tensor):
                 self._see(tensor, name)
-        if self.operators == self.stop_at:
-            self.at_stop = tuple(self._held.values())
         return result
 
-    def read(self, tensor: torch.Tensor) -> float | int | bool:
-        """The value that the host gets for a fake number: 1."""
+    def read(self, tensor: torch.Tensor) -> Any:
+        """What the host gets for a fake tensor, as a number or nested lists: its values where they are known, else ones."""
         if tensor.device.type == "cuda":
             self.syncs[_line(), "read from device"] += 1
-        if tensor.dtype == torch.bool:
-            return True
-        return 1.0 if tensor.dtype.is_floating_point else 1
+        known = value_of(tensor)
+        with unset_fake_temporarily():
+            values = torch.ones(tensor.shape, dtype=tensor.dtype) if known is None else known
+            return values.numpy().tolist() if values.dtype != torch.bfloat16 else values.float().numpy().tolist()
+
+    @contextmanager
+    def metering(self) -> Iterator["Meter"]:
+        """Enter this meter, and see what does not pass through a dispatch mode: reads of whole tensors and resized storages."""
+        fake, storage = cast(Any, FakeTensor), cast(Any, torch.UntypedStorage)
+        resize = storage.resize_
+
+        def resized(self_: torch.UntypedStorage, size: int) -> Any:
+            result = resize(self_, size)
+            if self_._cdata in self._held:  # the storages of parameters that FSDP2 gathers and frees
+                self._see_on_device(self_, "resize_")
+            return result
+
+        storage.resize_ = resized
+        fake.tolist = lambda tensor: self.read(tensor)  # noqa: PLW0108  (a method is no function of a class)
+        try:
+            with self:
+                yield self
+        finally:
+            storage.resize_ = resize
+            del fake.tolist
 
     def _note_copy(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Count a copy between host and device for which the host waits."""
@@ -119,30 +160,31 @@ class Meter(DispatchMode):
             self.syncs[_line(), "copy to device" if target.type == "cuda" else "copy to host"] += 1
 
     def _see(self, tensor: torch.Tensor, name: str) -> None:
-        storage = tensor.untyped_storage()
-        key, size, device = storage._cdata, -(-storage.nbytes() // _BLOCK) * _BLOCK, tensor.device.type
+        storage, device = tensor.untyped_storage(), tensor.device.type
+        key = storage._cdata
         if device == "cuda":
-            self._see_on_device(storage, key, size, name)
+            self._see_on_device(storage, name)
         elif device == "cpu" and key not in self._host:
-            self._host[key] = size
-            self._count("cpu", size)
+            self._host[key] = _rounded(storage.nbytes())
+            self._count("cpu", self._host[key])
             weakref.finalize(storage, self._drop_on_host, key)
 
-    def _see_on_device(self, storage: torch.UntypedStorage, key: int, size: int, name: str) -> None:
-        known = self._held.get(key)
-        if known is not None and known.bytes == size:
+    def _see_on_device(self, storage: torch.UntypedStorage, name: str) -> None:
+        key, size = storage._cdata, _rounded(storage.nbytes())
+        held, kind = self._held.get(key, (None, None))
+        if held == size:
             return
-        if known is None:
+        if held is None:
             weakref.finalize(storage, self._drop, key)
         backward = torch._C._current_graph_task_id() != -1
         line = _line()
-        self._held[key] = Held(key, size, self.phase, line, backward)
-        self._count("cuda", size - (known.bytes if known else 0))
-        now = self._now["cuda"]
-        if self.phase not in self.peaks or now > self.peaks[self.phase].bytes:
-            self.peaks[self.phase] = PhasePeak(self.phase, now, name, line)
-        if now > self.peak:
-            self.peak, self.peak_at = now, self.operators
+        kind = kind or self.known.get(key) or _kind(self.phase, line, backward)
+        self._held[key] = (size, kind)
+        self._count("cuda", size - (held or 0))
+        self._by_kind[kind] += size - (held or 0)
+        reading = Reading(self._now["cuda"], tuple(self._by_kind[kind] for kind in KINDS))
+        use = self.sites.setdefault(Site(self.phase, line, name, backward), Use(reading, reading, reading))
+        use.last, use.most = reading, max(use.most, reading, key=lambda one: one.bytes)
 
     def _count(self, device: str, size: int) -> None:
         self._now[device] += size
@@ -150,13 +192,27 @@ class Meter(DispatchMode):
             self._host_peak = max(self._host_peak, self._now["cpu"])
 
     def _drop(self, key: int) -> None:
-        self._now["cuda"] -= self._held.pop(key).bytes
+        held, kind = self._held.pop(key)
+        self._now["cuda"] -= held
+        self._by_kind[kind] -= held
 
     def _drop_on_host(self, key: int) -> None:
         self._now["cpu"] -= self._host.pop(key)
 
-    def host_syncs(self) -> tuple[HostSync, ...]:
-        return tuple(HostSync(line, cast(Any, what), count) for (line, what), count in sorted(self.syncs.items()))
+
+def _kind(phase: Phase, line: str, backward: bool) -> Kind:
+    """What a storage of this step holds, by the line that made it."""
+    if line.startswith("strategies/loss.py"):
+        return "logits"
+    if line.startswith("strategies/data_parallel/"):
+        return "gradients" if backward or phase != "forward and backward" else "buffers"
+    if phase == "forward and backward":
+        return "gradients" if backward else "activations"
+    return "buffers"
+
+
+def _rounded(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
 
 
 def _line() -> str:

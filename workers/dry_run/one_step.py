@@ -1,27 +1,29 @@
 """Runs one rank's step of any layout on fake tensors and a fake process group, with the code that trains.
 
-The first step also makes what later steps reuse. So three are run: the second gives the peak of each phase, the third shows what is
-held at the highest of them. Nothing is computed, and no other rank is needed. Layouts and options that need
-values are refused.
+The first step also makes what later steps reuse, so two are run and the second is read. Nothing is computed, and no other rank is
+needed. Options that need values are refused.
 """
 
 import time
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from ...strategies.cost.stage_balance import stage_blocks
 from ...strategies.layout import Refusal
 from ...strategies.mesh import Mesh, make_mesh
+from ...strategies.precision import PRECISIONS
 from ...strategies.torch_version import require
 from ..data.dataset import Pair, Rows, Tokens
 from ..data.position import SampleOrder
+from ..models.flops import module_flops
+from ..models.presets import Architecture
 from ..spec import Run, TrainSpec
 from ..trainer.batches import Batches
 from ..trainer.build import TrainerParts, compose
@@ -32,10 +34,12 @@ from ..trainer.loop import Loop
 from ..trainer.reports import Reporter
 from ..trainer.train_state import TrainState
 from .collective_log import CollectiveLog
+from .even_routing import EvenRouting
+from .extrapolation import Grid, Size, highest, reading
 from .fake_streams import DEVICE
-from .fake_tensors import FakeStore, FakeTensor, FakeTensorMode
-from .memory_meter import Held, Meter
-from .report import KINDS, DryRun, Kind, Phase
+from .fake_tensors import FakeStore, FakeTensorMode
+from .memory_meter import Meter
+from .report import KINDS, Collectives, DryRun, HostSync, Kind, Phase, PhasePeak
 
 
 class FakeTokens(Tokens):
@@ -63,32 +67,28 @@ class MeteredInstruments(Instruments):
         return self.meter.during(cast(Phase, name))
 
 
-def dry_run(train: TrainSpec, vocab: int, rank: int = 0) -> DryRun:
-    """The report of `rank`. `vocab`: the tokenizer's. Raises `Refusal` for a spec that the model or the layout cannot do."""
-    _refuse_unsupported(train, vocab)
+def dry_run(train: TrainSpec, vocab: int, rank: int = 0, whole: bool = False) -> DryRun:
+    """The report of `rank`. `vocab`: the tokenizer's.
+
+    A model of many blocks is run with a few per stage, and a step of many micro-batches with a few, and the numbers are extrapolated;
+    not so if `whole`. Raises `Refusal` for a spec that the model or the layout cannot do.
+    """
+    _refuse_unsupported(train)
     require("the fake process group")
     began = time.monotonic()
-    run = Run(job="dry-run", train=train, device="cuda", checkpoints="/", cache=Path("/"))
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=train.layout.world_size)
     try:
         mesh = make_mesh(train.layout, DEVICE)
-        with FakeTensorMode(allow_non_fake_inputs=True), CollectiveLog(mesh) as log, Meter() as meter:
-            _count_lists(meter)
-            found = _Rank(run, mesh, vocab, log, meter).report()
+        grid = grid_of(train, vocab, mesh.index("pipeline"), whole)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            found = _report(train, vocab, grid, {size: _Rank(train, vocab, mesh, size) for size in grid.sizes})
     finally:
         dist.destroy_process_group()
     return replace(found, seconds=time.monotonic() - began)
 
 
-def _refuse_unsupported(train: TrainSpec, vocab: int) -> None:
+def _refuse_unsupported(train: TrainSpec) -> None:
     """Raise `Refusal` for what needs values that fake tensors do not have."""
-    architecture = train.architecture(vocab)
-    if train.layout.stages > 1:
-        raise Refusal(
-            "layout.pipeline", "A dry run does not cover pipelines yet.", "Leave it out to see one stage's share."
-        )
-    if architecture is not None and architecture.experts is not None:
-        raise Refusal("model", "A dry run does not cover mixtures of experts yet.", "Use a dense model.")
     if train.offload.parameters or train.offload.activations or train.precision.compute == "fp8" or train.compile:
         raise Refusal(
             "offload",
@@ -97,50 +97,110 @@ def _refuse_unsupported(train: TrainSpec, vocab: int) -> None:
         )
 
 
+def grid_of(train: TrainSpec, vocab: int, place: int, whole: bool) -> Grid:
+    """What to run for the rank at `place` of its pipeline."""
+    batch, architecture, layout = train.check(vocab), train.architecture(vocab), train.layout
+    few = 3 if layout.stages == 1 else 3 * layout.stages
+    microbatches: tuple[int, ...] = (batch.microbatches,)
+    if batch.microbatches > few and not whole:
+        microbatches = (few - layout.stages, few)
+    if architecture is None:
+        return Grid((None,), microbatches, (0, batch.microbatches))
+    stages = stage_blocks(layout, module_flops(architecture, train.data.seq_len))
+    mine = [len(stages[stage]) for stage in layout.stages_of(place)]
+    depth = sum(mine) / len(mine)
+    least = train.overlap.prefetch + 1  # so many blocks that none is prefetched too early or too late
+    if whole or depth <= least + 1 or _shares_buckets(train, architecture):
+        return Grid((None,), microbatches, (depth, batch.microbatches))
+    return Grid((least, least + 1), microbatches, (depth, batch.microbatches))
+
+
+def _shares_buckets(train: TrainSpec, architecture: Architecture) -> bool:
+    """Whether gradients of several blocks share a bucket: then memory does not grow evenly with the blocks."""
+    deeper = architecture.model_copy(update={"layers": architecture.layers + 1})
+    numbers = (deeper.parameters - architecture.parameters) // train.layout.tensor
+    element_bytes = PRECISIONS[train.precision.compute].compute.itemsize
+    return train.layout.zero < 3 and numbers * element_bytes < 2 * train.overlap.bucket_bytes
+
+
 class _Rank:
-    """One rank's parts and the loop over them."""
+    """One rank's parts and the loop over them, at one size."""
 
-    def __init__(self, run: Run, mesh: Mesh, vocab: int, log: CollectiveLog, meter: Meter) -> None:
-        self._log, self._meter = log, meter
-        self._parts = compose(run, mesh, _tokens(run.train, vocab), _initial)
-        self._state_bytes = meter.device_bytes
-        state = TrainState(self._parts)
-        self._instruments = MeteredInstruments(meter=meter)
-        reporter = Reporter(self._parts, state, lambda _, __: None)
-        batches = Batches(self._parts, state.position)
-        self._loop = Loop(self._parts, state, batches, Callbacks([]), reporter, self._instruments)
-        self._build_peak = meter.peaks["build"]
-
-    def report(self) -> DryRun:
+    def __init__(self, train: TrainSpec, vocab: int, mesh: Mesh, size: Size) -> None:
+        blocks, microbatches = size
+        batch = train.check(vocab)
+        layout = train.layout.model_copy(update={"micro_batch": batch.micro_batch})
+        fewer = {"layout": layout, "global_batch": batch.data * microbatches * batch.micro_batch}
+        run = Run(job="dry-run", train=train.model_copy(update=fewer), device="cuda", checkpoints="/", cache=Path("/"))
+        self.log, self.meter = CollectiveLog(mesh), Meter()
+        with self._metered():
+            self.parts = compose(run, mesh, _tokens(run.train, vocab), _initial, blocks)
+        self.state_bytes, self.build_sites = self.meter.device_bytes, self.meter.sites
+        state = TrainState(self.parts)
+        self._instruments = MeteredInstruments(meter=self.meter)
+        reporter = Reporter(self.parts, state, lambda _, __: None)
+        batches = Batches(self.parts, state.position)
+        self._loop = Loop(self.parts, state, batches, Callbacks([]), reporter, self._instruments)
         self._step(1)
         self._step(2)
-        phases, at = {"build": self._build_peak, **self._meter.peaks}, self._meter.peak_at
-        syncs, collectives, digests = self._meter.host_syncs(), self._log.collectives(), self._log.digests()
-        self._step(3, stop_at=at)
-        kinds = _by_kind(self._meter.at_stop, _known(self._parts))
-        layout = self._parts.spec.layout
-        highest = max(phases.values(), key=lambda phase: phase.bytes)
-        return DryRun(
-            rank=dist.get_rank(),
-            world_size=layout.world_size,
-            layout=str(layout),
-            parameters=self._parts.parameters,
-            state_bytes=self._state_bytes,
-            peak_bytes=highest.bytes,
-            peak_phase=highest.phase,
-            host_bytes=self._meter.host_bytes,
-            by_kind=kinds,
-            phases=tuple(phases.values()),
-            host_syncs=syncs,
-            collectives=collectives,
-            sequence=digests,
-        )
+        with self._metered(), self.meter.during("validation"), torch.no_grad():
+            self.parts.parallel.runner.validate(*batches.validation(0))
+        self.sites = {**self.build_sites, **self.meter.sites}
+        self.syncs = self.meter.syncs.copy()
+        self.moved = {(axis, kind): moved for axis, kinds in self.log.moved.items() for kind, moved in kinds.items()}
+        self.messages, self.digests = tuple(self.log.messages), self.log.digests()
 
-    def _step(self, step: int, stop_at: int | None = None) -> None:
-        self._meter.begin_step(stop_at)
-        self._log.begin_step()
-        with self._meter.during("forward and backward"), self._instruments.installed(DEVICE):
+    def _step(self, step: int) -> None:
+        self.meter.begin_step(_known(self.parts))
+        self.log.begin_step()
+        with self._metered(), self.meter.during("forward and backward"), self._instruments.installed(DEVICE):
             self._loop.train_step(step)
+
+    @contextmanager
+    def _metered(self) -> Iterator[None]:
+        with self.log.logging(), self.meter.metering(), EvenRouting():
+            yield
+
+
+def _report(train: TrainSpec, vocab: int, grid: Grid, runs: Mapping[Size, _Rank]) -> DryRun:
+    sites = {size: run.sites for size, run in runs.items()}
+    phases = {site.phase: None for site in runs[grid.sizes[0]].sites}
+    peaks = [highest(grid, sites, [site for site in sites[grid.sizes[0]] if site.phase == phase]) for phase in phases]
+    top = max((peak for peak in peaks if peak.site.phase != "build"), key=lambda peak: peak.bytes)
+    by_kind = [
+        round(grid.value(lambda size: reading(runs[size].sites[top.site], top.which).by_kind[place]))  # noqa: B023
+        for place in range(len(KINDS))
+    ]
+    largest = runs[grid.sizes[-1]]
+    architecture = train.architecture(vocab)
+    peak = max(peaks, key=lambda peak: peak.bytes)
+    return DryRun(
+        rank=dist.get_rank(),
+        world_size=train.layout.world_size,
+        layout=str(train.layout),
+        parameters=architecture.parameters if architecture else largest.parts.parameters,
+        state_bytes=round(grid.value(lambda size: runs[size].state_bytes)),
+        peak_bytes=peak.bytes,
+        peak_phase=peak.site.phase,
+        host_bytes=round(grid.value(lambda size: runs[size].meter.host_bytes)),
+        by_kind={kind: held for kind, held in zip(KINDS, by_kind, strict=True) if held},
+        phases=tuple(PhasePeak(peak.site.phase, peak.bytes, peak.site.operator, peak.site.line) for peak in peaks),
+        host_syncs=tuple(
+            HostSync(*key, count=round(grid.value(lambda size: runs[size].syncs[key])))  # noqa: B023
+            for key in sorted(largest.syncs)
+        ),
+        collectives=tuple(
+            Collectives(
+                *key,
+                round(grid.value(lambda size: runs[size].moved[key].calls)),  # noqa: B023
+                grid.value(lambda size: runs[size].moved[key].bytes),  # noqa: B023
+            )
+            for key in sorted(largest.moved)
+        ),
+        sequence=largest.digests,
+        messages=largest.messages,
+        extrapolated_from=() if grid.whole else tuple((blocks or 0, m) for blocks, m in grid.sizes),
+    )
 
 
 def _tokens(train: TrainSpec, vocab: int) -> Tokens:
@@ -151,18 +211,6 @@ def _tokens(train: TrainSpec, vocab: int) -> Tokens:
 
 def _initial(name: str, shape: torch.Size, offset: Sequence[int], size: Sequence[int]) -> torch.Tensor:  # noqa: ARG001
     return torch.empty(tuple(size))
-
-
-def _count_lists(meter: Meter) -> None:
-    """One read of a whole tensor, as on a device: torch's fake tensors read number by number."""
-
-    def tolist(tensor: torch.Tensor) -> Any:
-        meter.read(tensor)
-        ones = np.ones(tuple(tensor.shape))
-        return (ones if tensor.dtype.is_floating_point else ones.astype(np.int64)).tolist()
-
-    fake: Any = FakeTensor
-    fake.tolist = tolist
 
 
 def _known(parts: TrainerParts) -> dict[int, Kind]:
@@ -181,21 +229,3 @@ def _storage(tensor: torch.Tensor) -> int:
     plain = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     key: int = plain.untyped_storage()._cdata
     return key
-
-
-def _by_kind(held: Sequence[Held], known: dict[int, Kind]) -> dict[Kind, int]:
-    found: Counter[Kind] = Counter()
-    for one in held:
-        found[known.get(one.key) or _kind(one)] += one.bytes
-    return {kind: found[kind] for kind in KINDS if found[kind]}
-
-
-def _kind(held: Held) -> Kind:
-    """What a storage of this step holds, by the line that made it."""
-    if held.line.startswith("strategies/loss.py"):
-        return "logits"
-    if held.line.startswith("strategies/data_parallel/"):
-        return "gradients" if held.backward or held.phase != "forward and backward" else "buffers"
-    if held.phase == "forward and backward":
-        return "gradients" if held.backward else "activations"
-    return "buffers"

@@ -3,12 +3,17 @@
 from dataclasses import dataclass
 from typing import Literal
 
-#: What device memory holds, in the order in which it is shown.
+#: What device memory holds, in the order in which it is shown. `gradients` are all that a backward pass makes, those of activations, too.
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "logits", "buffers"]
 KINDS: tuple[Kind, ...] = ("parameters", "gradients", "optimizer", "activations", "logits", "buffers")
 
-#: The parts of a step in which memory is measured; `build` is before the first one.
-Phase = Literal["build", "batch", "forward and backward", "gradients", "norm", "clip", "update", "publish"]
+#: The parts of a step in which memory is measured; `build` is before the first one, `validation` one batch after it.
+Phase = Literal[
+    "build", "batch", "forward and backward", "gradients", "norm", "clip", "update", "publish", "validation"
+]
+
+#: What a host waits for.
+HostWait = Literal["read from device", "copy to device", "copy to host"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class HostSync:
     """A place at which the host waits for the device in every step."""
 
     line: str
-    what: Literal["read from device", "copy to device", "copy to host"]
+    what: HostWait
     count: int
 
 
@@ -38,6 +43,17 @@ class Collectives:
     kind: str
     calls: int
     bytes: float
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message between two ranks. Those with the same `batch` were started together."""
+
+    what: Literal["send", "recv"]
+    other: int  # rank of the world
+    elements: int
+    dtype: str
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -57,4 +73,10 @@ class DryRun:
     host_syncs: tuple[HostSync, ...]
     collectives: tuple[Collectives, ...]
     sequence: dict[str, str]  # ranks of a group → digest of its collectives in order; equal on all of them
+    messages: tuple[
+        Message, ...
+    ] = ()  # to and from other ranks, in order: of a step and of a validation batch after it
+    #: (blocks per stage, micro-batches) of the runs from which the numbers were extrapolated; empty if the whole step was run.
+    #: `sequence` and `messages` are those of the largest of them.
+    extrapolated_from: tuple[tuple[int, int], ...] = ()
     seconds: float = 0.0

@@ -155,7 +155,9 @@ class Mixture(nn.Module):
         # A dropped choice is sorted behind the last expert and is not passed on.
         place = torch.where(routing.kept, routing.chosen, experts).flatten()
         counts = torch.bincount(place, minlength=experts + 1)[:experts]
-        order = place.argsort(stable=True)[: int(counts.sum())]
+        order = place.argsort(stable=True)
+        if self.arch.capacity_factor is not None:  # else none is dropped, and the host need not wait for the counts
+            order = order[: int(counts.sum())]
         # Every row of the expanded x is read at most once, and results are stored, not added: no order of sums varies.
         rows = x.unsqueeze(1).expand(tokens, top_k, dim).reshape(-1, dim).index_select(0, order)
         done = self.exchange(rows, counts, self.experts)

@@ -41,8 +41,13 @@ class Batches:
     def _share(self, pair: Pair) -> Pair:
         """This context rank's positions."""
         mesh = self._parts.mesh
-        inputs, targets = (share(tokens, mesh).to(mesh.device) for tokens in pair)
+        inputs, targets = (_on_device(share(tokens, mesh), mesh.device) for tokens in pair)
         return inputs, targets
+
+
+def _on_device(tokens: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """`tokens` on `device`. From pinned memory, which the host need not wait for."""
+    return tokens.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tokens
 
 
 def _rows(parts: TrainerParts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -10,12 +10,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ...strategies.cost.stage_balance import ModuleCosts
 from ...strategies.layout import Batch, Refusal
 from ...strategies.loss import TokenLoss
 from ...strategies.mesh import Mesh
 from ...strategies.parallelize import Initial, Parallel, Recipe, parallelize
 from ...strategies.param_shard import narrow
-from ...strategies.precision import PRECISIONS, loss_scale_for
+from ...strategies.pipeline_parallel.stage_shapes import stage_shapes
+from ...strategies.precision import PRECISIONS, Precision, loss_scale_for
 from ..data.dataset import Tokens, open_tokens
 from ..huggingface.import_weights import Pretrained
 from ..model_spec import ModelSpec
@@ -60,26 +62,57 @@ def build(run: Run, mesh: Mesh) -> TrainerParts:
     return compose(run, mesh, tokens)
 
 
-def compose(run: Run, mesh: Mesh, tokens: Tokens, initial: Initial | None = None) -> TrainerParts:
-    """The parts for `tokens`. `initial`, if given, is the source of initial weights of a model that the spec describes by its sizes."""
+def compose(
+    run: Run, mesh: Mesh, tokens: Tokens, initial: Initial | None = None, blocks: int | None = None
+) -> TrainerParts:
+    """The parts for `tokens`.
+
+    For a model that the spec describes by its sizes: `initial`, if given, is the source of initial weights, and `blocks` the number of
+    blocks of each stage in the place of the model's own.
+    """
     spec = run.train
     batch = spec.check(tokens.vocab)
     precision = replace(PRECISIONS[spec.precision.compute], wide_gradients=spec.precision.gradients == "fp32")
     tokens_per_step = spec.global_batch * spec.data.seq_len
     loss = TokenLoss(tokens_per_step, loss_scale_for(precision), spec.loss.label_smoothing, spec.loss.z_loss)
     architecture = spec.architecture(tokens.vocab)
-    model, own_initial = _model(spec.model, architecture, spec.seed)
-    several = spec.layout.stages > 1  # each stage cuts a copy of its own
-    whole = (lambda: copy.deepcopy(model)) if several else (lambda: model)
-    source = initial if architecture is not None and initial else own_initial
-    recipe = Recipe(whole, source, batch, precision, spec.memory_options, loss, spec.overlap, loss.share)
-    if architecture is not None:
+    if architecture is None:
+        torch.manual_seed(spec.seed)
+        model = _imported(spec.model)
+        several = spec.layout.stages > 1  # each stage cuts a copy of its own
+        whole = (lambda: copy.deepcopy(model)) if several else (lambda: model)
+        recipe = Recipe(whole, None, batch, precision, spec.memory_options, loss, spec.overlap, loss.share)
+    else:
         costs = module_flops(architecture, spec.data.seq_len)
-        recipe = replace(recipe, build=lambda: _on_meta(architecture), costs=costs)
+        if blocks is not None:
+            architecture = architecture.model_copy(update={"layers": blocks * spec.layout.stages})
+            costs = ModuleCosts(0, (1,) * architecture.layers, 0)
+        model = _on_meta(architecture)
+        recipe = _recipe(spec, architecture, batch, precision, loss, costs)
+        recipe = replace(recipe, initial=initial or _initial(spec.model, architecture, spec.seed))
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     parallel = parallelize(recipe, mesh)
     optimizer = make_optimizer(parallel.data.shards, spec.optimizer, spec.offload.optimizer)
     return TrainerParts(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture)
+
+
+def _recipe(
+    spec: TrainSpec, architecture: Architecture, batch: Batch, precision: Precision, loss: TokenLoss, costs: ModuleCosts
+) -> Recipe:
+    """The recipe of a model that the spec describes by its sizes, without a source of initial weights."""
+    layout, seq_len = spec.layout, spec.data.seq_len
+    return Recipe(
+        lambda: _on_meta(architecture),
+        None,
+        batch,
+        precision,
+        spec.memory_options,
+        loss,
+        spec.overlap,
+        loss.share,
+        costs,
+        stage_shapes(layout, batch, seq_len, architecture.dim, architecture.vocab, precision.compute),
+    )
 
 
 def _check_tokens(tokens: Tokens, model: ModelSpec) -> None:
@@ -94,13 +127,6 @@ def _check_tokens(tokens: Tokens, model: ModelSpec) -> None:
             f"ranks {different} read another text than rank 0.",
             "Give every node the same files (and, for python-stdlib, the same Python).",
         )
-
-
-def _model(spec: ModelSpec, architecture: Architecture | None, seed: int) -> tuple[nn.Module, Initial | None]:
-    if architecture is not None:
-        return _on_meta(architecture), _initial(spec, architecture, seed)
-    torch.manual_seed(seed)
-    return _imported(spec), None
 
 
 def _initial(spec: ModelSpec, architecture: Architecture, seed: int) -> Initial:

@@ -1,0 +1,56 @@
+"""What a pipeline's stages take and return for one micro-batch, where it is known before the first step.
+
+With these, torch's stages allocate their buffers at once, instead of passing a first micro-batch of shapes through the pipeline, and
+validation needs no headers that a host would wait for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..layout import Batch, Layout
+
+
+@dataclass(frozen=True)
+class StageShapes:
+    """One rank's share of a micro-batch, [micro-batch, positions] with `dim` numbers per position between stages and `vocab` at the end.
+
+    `hidden_positions` are fewer than `positions` under sequence parallelism, which divides the hidden state between stages.
+    """
+
+    micro_batch: int
+    positions: int
+    hidden_positions: int
+    dim: int
+    vocab: int
+    dtype: torch.dtype
+
+    @property
+    def passed_on(self) -> tuple[Sequence[int], torch.dtype]:
+        """Shape and dtype of what a stage passes on to the next."""
+        return (self.micro_batch, self.hidden_positions, self.dim), self.dtype
+
+    def inputs(self, stage: int) -> torch.Tensor:
+        """An example, on the meta device, of what `stage` takes: token numbers, or the hidden state of the stage before."""
+        if stage == 0:
+            return torch.empty(self.micro_batch, self.positions, dtype=torch.int64, device="meta")
+        return self._hidden()
+
+    def outputs(self, stage: int, stages: int) -> torch.Tensor:
+        """An example, on the meta device, of what `stage` returns; the last one's logits as one process has them."""
+        if stage < stages - 1:
+            return self._hidden()
+        shape = (self.micro_batch, self.positions, self.vocab)
+        return torch.empty(shape, dtype=self.dtype, device="meta", requires_grad=True)
+
+    def _hidden(self) -> torch.Tensor:
+        shape, dtype = self.passed_on
+        return torch.empty(*shape, dtype=dtype, device="meta", requires_grad=True)
+
+
+def stage_shapes(layout: Layout, batch: Batch, seq_len: int, dim: int, vocab: int, compute: torch.dtype) -> StageShapes:
+    """The shapes of a decoder of width `dim` on `layout`, whose hidden states have the dtype `compute`."""
+    positions = seq_len // layout.context
+    hidden = positions // layout.tensor if layout.sequence else positions
+    return StageShapes(batch.micro_batch, positions, hidden, dim, vocab, compute)

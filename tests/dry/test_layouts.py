@@ -1,0 +1,71 @@
+"""A step and a validation batch of every layout of the parity grid on fake devices: host waits, collectives and messages."""
+
+from typing import Any
+
+import pytest
+from harness.dry_run import DryRunner
+from harness.layouts import CONTEXT_LAYOUTS, EXPERT_LAYOUTS, LAYOUTS
+
+from shardyard.strategies.layout import Layout
+from shardyard.workers.dry_run.processes import disagreements, representatives
+
+MIXTURE = {"family": "moe", "preset": "nano", "capacity_factor": 1.25}
+ALL = {
+    **{name: (layout, {}) for name, layout in LAYOUTS.items()},
+    **{f"context-{name}": (layout, {}) for name, layout in CONTEXT_LAYOUTS.items()},
+    **{f"experts-{name}": (layout, {"model": MIXTURE}) for name, layout in EXPERT_LAYOUTS.items()},
+}
+#: What `make test` runs; `make test-all` runs every one.
+CORE = (
+    "data4-zero2",
+    "tensor2-data2-zero3",
+    "data4-zero3-shard2",
+    "interleaved2",
+    "zbv2-data2-zero3",
+    "data2-tensor2-pipeline2-zero1",
+    "context-ulysses2-ring2-data2-zero3",
+    "experts-zbv2-expert2",
+    "experts-data4-expert2-zero1",
+)
+CASES = [name if name in CORE else pytest.param(name, marks=pytest.mark.full) for name in ALL]
+
+#: Where the host may wait for the device in a step: once for the loss and the norm.
+ALLOWED = {"strategies/grad_clip.py"}
+#: A mixture's host reads how many rows go to each rank and expert, and with a capacity how many are left.
+ALLOWED_IN_MIXTURES = {"strategies/expert_parallel.py", "workers/models/moe.py"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ranks_agree_and_the_host_waits_once(name: str, dry: DryRunner) -> None:
+    given, changes = ALL[name]
+    layout = Layout.model_validate(given)
+    batch = 12 if layout.data == 3 else 16
+    ranks = {*representatives(layout), layout.world_size - 1}
+    reports = {rank: dry.report(given, rank, global_batch=batch, **changes) for rank in sorted(ranks)}
+    assert disagreements(reports) == []
+    for report in reports.values():
+        assert sum(report.by_kind.values()) == max(
+            phase.bytes for phase in report.phases if phase.phase not in ("build", "validation")
+        )
+        _assert_allowed_waits(report.host_syncs, mixture="model" in changes)
+    if layout.pipeline > 1:
+        assert any(report.messages for report in reports.values())
+
+
+def _assert_allowed_waits(waits: Any, mixture: bool) -> None:
+    files = {wait.line.partition(":")[0]: wait for wait in waits}
+    assert files.keys() - (ALLOWED_IN_MIXTURES if mixture else set()) == ALLOWED
+    assert files["strategies/grad_clip.py"].count == 1
+    assert {wait.what for wait in waits} == {"read from device"}
+
+
+def test_a_mixture_without_a_capacity_does_not_wait_for_how_many_rows_are_left(dry: DryRunner) -> None:
+    found = {
+        factor: {
+            wait.line
+            for wait in dry.report({"data": 2}, model={**MIXTURE, "capacity_factor": factor}).host_syncs
+            if wait.line.startswith("workers/models/moe.py")
+        }
+        for factor in (None, 1.25)
+    }
+    assert len(found[None]) == 1 and len(found[1.25]) == 2

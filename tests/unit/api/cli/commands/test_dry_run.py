@@ -1,0 +1,62 @@
+"""`dry-run` needs no control plane: what is wrong is said with its option or field, and a spec that runs is reported."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardyard.api.cli.main import run
+from shardyard.strategies import cxx_compiler
+
+SPEC = """\
+name: tiny
+train:
+  model: { preset: nano }
+  data: { seq_len: 64 }
+  layout: { data: 2, tensor: 2, zero: 1 }
+  precision: bf16
+  steps: 2
+  global_batch: 8
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    path = tmp_path / "job.yaml"
+    path.write_text(SPEC)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--gpu", "H1"], ("--gpu", "H100 PCIe")),
+        (["--world", "5"], ("--world", "multiple of 2")),
+        (["--rank", "4"], ("--rank", "from 0 to 3")),
+        (["--rank", "x"], ("--rank", "Use all")),
+    ],
+)
+def test_a_wrong_option_is_refused_by_its_name(
+    spec: str, more: list[str], said: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["dry-run", spec, *more]) == 1
+    error = capsys.readouterr().err
+    assert all(text in error for text in said)
+
+
+def test_a_layout_that_cannot_run_is_refused_with_its_field(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(spec).write_text(SPEC.replace("tensor: 2", "tensor: 3"))
+    assert run(["dry-run", spec]) == 1
+    assert "train.layout.tensor" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(cxx_compiler.found() is None, reason="a dry run compiles its fake device: no C++ compiler here")
+def test_a_step_on_another_world_is_reported(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dry-run", spec, "--world", "16", "--rank", "3", "--gpu", "L4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (report,) = found["ranks"]
+    assert found["fits"] and found["gpu"] == "L4" and report["rank"] == 3 and report["world_size"] == 16
+    assert report["by_kind"]["parameters"] > 0 and found["problems"] == []
+    assert run(["dry-run", spec]) == 0
+    shown = capsys.readouterr().out
+    assert "fits on H100" in shown and "HOST WAITS PER STEP" in shown and "COLLECTIVES PER STEP" in shown

@@ -1,0 +1,20 @@
+import torch
+
+from shardyard.strategies.layout import Layout
+from shardyard.strategies.pipeline_parallel.stage_shapes import stage_shapes
+
+
+def test_context_divides_the_positions_and_sequence_parallelism_the_hidden_state() -> None:
+    layout = Layout(pipeline=2, tensor=2, context=2)
+    shapes = stage_shapes(layout, layout.batch(8), seq_len=64, dim=16, vocab=100, compute=torch.bfloat16)
+    micro = layout.batch(8).micro_batch
+    assert shapes.inputs(0).shape == (micro, 32) and shapes.inputs(0).dtype == torch.int64
+    assert shapes.inputs(1).shape == shapes.outputs(0, 2).shape == (micro, 16, 16)
+    assert shapes.outputs(1, 2).shape == (micro, 32, 100)
+    assert shapes.inputs(1).requires_grad and shapes.inputs(1).dtype == torch.bfloat16
+
+
+def test_without_sequence_parallelism_every_rank_has_the_whole_hidden_state() -> None:
+    layout = Layout(pipeline=2, tensor=2, sequence=False)
+    shapes = stage_shapes(layout, layout.batch(8), seq_len=64, dim=16, vocab=100, compute=torch.float32)
+    assert shapes.passed_on[0][1:] == (64, 16)

@@ -1,0 +1,44 @@
+import json
+
+import pytest
+from harness.dry_run import SPEC
+
+from shardyard.strategies import cxx_compiler
+from shardyard.strategies.layout import Layout, Refusal
+from shardyard.workers.dry_run.processes import Request, disagreements, dry_runs, representatives
+from shardyard.workers.dry_run.report import DryRun, Message
+from shardyard.workers.gpu_models import GPU_MODELS
+from shardyard.workers.spec import TrainSpec
+
+
+def report(rank: int, digest: str, *messages: Message) -> DryRun:
+    return DryRun(rank, 4, "", 0, 0, 0, "update", 0, {}, (), (), (), {"0,1": digest}, messages)
+
+
+def test_a_pipeline_is_shown_by_one_rank_of_each_place() -> None:
+    assert representatives(Layout(data=4, tensor=2)) == (0,)
+    assert representatives(Layout(data=2, tensor=2, pipeline=2)) == (0, 4)
+
+
+def test_a_request_is_one_line() -> None:
+    line = Request(TrainSpec.model_validate(SPEC), 256, GPU_MODELS[0], rank=3).line()
+    assert line.count("\n") == 1 and json.loads(line)["rank"] == 3
+
+
+def test_groups_whose_ranks_differ_are_named() -> None:
+    assert disagreements({0: report(0, "a"), 1: report(1, "a")}) == []
+    (problem,) = disagreements({0: report(0, "a"), 1: report(1, "b")})
+    assert problem == "Ranks 0 and 1 start different collectives in the group of ranks 0,1."
+
+
+def test_messages_to_ranks_that_were_not_run_do_not_count() -> None:
+    away = Message("send", 7, 1, "torch.float32", 0)
+    assert disagreements({0: report(0, "a", away), 1: report(1, "a")}) == []
+
+
+@pytest.mark.skipif(cxx_compiler.found() is None, reason="a dry run compiles its fake device: no C++ compiler here")
+def test_what_a_dry_run_does_not_cover_is_refused_with_its_field() -> None:
+    train = TrainSpec.model_validate({**SPEC, "offload": {"activations": True}})
+    with pytest.raises(Refusal) as caught:
+        dry_runs([Request(train, 256, GPU_MODELS[0])])
+    assert caught.value.field == "offload"

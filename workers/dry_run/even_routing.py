@@ -1,0 +1,81 @@
+"""Values for what a mixture of experts counts: every expert gets as many rows as any other, none is dropped.
+
+Fake tensors have no values, but the sizes of a mixture's tensors are counts of routed rows. The count itself (`bincount`) is replaced by
+an even one, and what the layers compute of it follows from real tensors that its fake results carry along.
+"""
+
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from ...strategies.dispatch_mode import DispatchMode
+from ...strategies.telemetry.comm_counter import group_of
+from .fake_tensors import unset_fake_temporarily
+
+#: What is computed of counts before a host reads them. Views and sums: the results stay small.
+_FOLLOWED: Final = (
+    "aten::select",
+    "aten::slice",
+    "aten::view",
+    "aten::_unsafe_view",
+    "aten::sum",
+    "aten::alias",
+    "aten::detach",
+)
+_VALUE: Final = "_shardyard_value"
+
+
+def value_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The real tensor, on the host, whose values the fake `tensor` stands for; None if they are not known."""
+    return getattr(tensor, _VALUE, None)
+
+
+class EvenRouting(DispatchMode):
+    """Follows counts while it is entered."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # it comes again, as plain tensors
+        name, given = func.name(), kwargs or {}
+        if name == "aten::bincount":
+            return self._bincount(*args, **given)
+        if name == "aten::repeat_interleave.Tensor" and (known := value_of(args[0])) is not None:
+            return args[0].new_empty(sum(_plain(known)), dtype=torch.int64)
+        result = func(*args, **given)
+        if name.startswith("c10d::alltoall_base_"):
+            self._exchange(args[0], args[1], group_of(args))
+        elif name.partition(".")[0] in _FOLLOWED and (known := value_of(args[0])) is not None:
+            with unset_fake_temporarily():
+                setattr(result, _VALUE, func(known, *args[1:], **given))
+        return result
+
+    @staticmethod
+    def _bincount(choices: torch.Tensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
+        """Rows per expert; the last bin, of dropped choices, is empty."""
+        assert weights is None and minlength > 1
+        each, more = divmod(choices.numel(), minlength - 1)
+        counts = choices.new_empty(minlength, dtype=torch.int64)
+        with unset_fake_temporarily():
+            rows = torch.full((minlength,), each, dtype=torch.int64)
+            rows[:more] += 1
+            rows[-1] = 0
+            setattr(counts, _VALUE, rows)
+        return counts
+
+    @staticmethod
+    def _exchange(arriving: torch.Tensor, leaving: torch.Tensor, group: dist.ProcessGroup) -> None:
+        """Every rank sends this one as many rows for its experts as this one has for them."""
+        known = value_of(leaving)
+        if known is None:
+            return
+        with unset_fake_temporarily():
+            mine = known.chunk(group.size())[group.rank()]
+            setattr(arriving, _VALUE, mine.repeat(group.size()))
+
+
+def _plain(known: torch.Tensor) -> list[int]:
+    with unset_fake_temporarily():
+        rows: list[int] = known.tolist()
+        return rows

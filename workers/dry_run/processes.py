@@ -1,0 +1,93 @@
+"""Dry runs of several ranks, each in a process of its own. Imports no torch."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from ...strategies.layout import Layout, Refusal
+from ..gpu_models import GpuModel
+from ..messages import json_codec
+from ..spec import TrainSpec
+from .rendezvous import NoRendezvous, check_rendezvous
+from .report import DryRun
+
+#: Exit code of `python -m shardyard.workers.dry_run` where there can be no fake device; the reason is on its standard error.
+NO_DEVICE: Final = 3
+
+
+class DryRunFailed(RuntimeError):
+    """A dry run did not end with a report. The text says why, and the remedy."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One rank's dry run. `vocab`: the tokenizer's; `whole`: nothing is extrapolated."""
+
+    train: TrainSpec
+    vocab: int
+    gpu: GpuModel
+    rank: int = 0
+    whole: bool = False
+
+    def line(self) -> str:
+        train = self.train.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        asked = {"train": train, "vocab": self.vocab, "gpu": self.gpu.name, "rank": self.rank, "whole": self.whole}
+        return json.dumps(asked) + "\n"
+
+
+def representatives(layout: Layout) -> tuple[int, ...]:
+    """One rank of each place in the pipeline: the others of a place hold and do the same, give or take a row that does not divide."""
+    return tuple(range(0, layout.world_size, layout.world_size // layout.pipeline))
+
+
+def dry_runs(requests: Sequence[Request], timeout_s: float = 1800) -> list[DryRun]:
+    """The reports, in order, from as many processes as there are cores. Raises `Refusal` and `DryRunFailed`."""
+    several = min(len(requests), os.cpu_count() or 1)
+    with ThreadPoolExecutor(max_workers=several) as pool:
+        shares = list(pool.map(lambda first: _answers(requests[first::several], timeout_s), range(several)))
+    return [shares[number % several][number // several] for number in range(len(requests))]
+
+
+def _answers(requests: Sequence[Request], timeout_s: float) -> list[DryRun]:
+    """One process's reports, one request after the other."""
+    command = [sys.executable, "-P", "-m", "shardyard.workers.dry_run"]
+    lines = "".join(request.line() for request in requests)
+    try:
+        done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise DryRunFailed(f"The dry run took longer than {timeout_s:.0f} s.") from None
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    for answer in answers:
+        if "refusal" in answer:
+            raise Refusal(**answer["refusal"])
+    if done.returncode or len(answers) < len(requests):
+        last = (done.stderr.strip().splitlines() or [f"it exited with {done.returncode}"])[-1]
+        ranks = ", ".join(str(request.rank) for request in requests[len(answers) :][:1])
+        raise DryRunFailed(last if done.returncode == NO_DEVICE else f"The dry run of rank {ranks} failed: {last}")
+    return [json_codec.read(DryRun, answer["report"]) for answer in answers]
+
+
+def disagreements(reports: Mapping[int, DryRun]) -> list[str]:
+    """What would hang: groups whose ranks start different collectives, and messages that never meet, among the ranks that were run."""
+    found = []
+    digests: dict[str, dict[str, int]] = {}
+    for rank, report in reports.items():
+        for group, digest in report.sequence.items():
+            digests.setdefault(group, {}).setdefault(digest, rank)
+    for group, ranks in digests.items():
+        if len(ranks) > 1:
+            first, second = sorted(ranks.values())[:2]
+            found.append(f"Ranks {first} and {second} start different collectives in the group of ranks {group}.")
+    messages = {
+        rank: [message for message in report.messages if message.other in reports] for rank, report in reports.items()
+    }
+    try:
+        check_rendezvous(messages)
+    except NoRendezvous as error:
+        found.append(str(error))
+    return found
