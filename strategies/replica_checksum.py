@@ -74,8 +74,9 @@ def _shared(axes: Sequence[str], cut: frozenset[str], mesh: Mesh) -> tuple[str, 
 @torch.no_grad()
 def difference(rectangles: Sequence[ReplicatedSlice], mesh: Mesh) -> ReplicaMismatch | None:
     """The parts in which ranks hold different bits, or None; the same answer on all ranks. Collective over the world."""
-    sums = torch.stack([checksum(r.tensor) for r in rectangles]) if rectangles else torch.empty(0, dtype=torch.int64)
-    sums = sums.to(mesh.device)
+    # Each on the mesh's device: offloaded state is on the host.
+    each = [checksum(r.tensor).to(mesh.device) for r in rectangles]
+    sums = torch.stack(each) if each else torch.empty(0, dtype=torch.int64, device=mesh.device)
     odd = torch.zeros(len(rectangles), dtype=torch.bool, device=mesh.device)
     for axis in sorted({axis for r in rectangles for axis in r.axes}):
         here = torch.tensor([axis in r.axes for r in rectangles], device=mesh.device)

@@ -11,7 +11,8 @@ of a pipeline, a tied embedding and its head are sharded and gathered separately
 head's is a copy.
 
 With sharding groups (HSDP; `layout.shard` = S of N replicas) S replaces N, and 2(Ψ/S)(N/S−1)/(N/S) are all-reduced between groups,
-for 16Ψ/S bytes. If E ranks share the experts, they are Ψ/E on N/E replicas, of which max(1, S/E) in each group shard them further.
+for 16Ψ/S bytes. If E ranks share the experts, they are Ψ/E on N/E replicas, of which max(1, S/E) in each group shard them further: by
+their number, or by the second dimension if there are fewer than ranks to hold them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 
 from ..comm_overlap import Overlap
 from ..mesh import GROUPS, REPLICA, Mesh
@@ -50,6 +51,7 @@ class FullyShard:
     ) -> None:
         whole = parameters(parts, mesh)
         uncut = {p.name for p in whole if not _can_be_cut(p.value)}
+        dims = {p.name: _dim(p.value, _parts(p.replicas, mesh)) for p in whole}
         # With sharding groups, torch all-reduces between groups as soon as a group has its own sum.
         self._mesh, self._begun = mesh, False
         self._sums = GlooReduceScatter(overlap.prefetch, at_once=bool(mesh.hybrid))
@@ -61,7 +63,7 @@ class FullyShard:
         for part in parts:
             _prefetch(part, overlap.prefetch)
         now = _now(whole, parts)
-        pairs = [(p, p.shard(p.local, _cut(p.replicas, mesh))) for p in now if p.name not in uncut]
+        pairs = [(p, p.shard(p.local, _cut(p.replicas, mesh, dims[p.name]))) for p in now if p.name not in uncut]
         here = {p.name: shard for p, shard in pairs if not p.borrowed}
         self._copies = [(p, here[p.name]) for p, _ in pairs if p.borrowed and p.name in here]
         copied = {p for p, _ in self._copies}
@@ -142,9 +144,27 @@ def _gradient(parameter: Parameter, shard: ParamShard) -> torch.Tensor:
     return own.view_as(shard.tensor)
 
 
-def _cut(replicas: str, mesh: Mesh) -> DimShard:
-    axis = GROUPS[replicas][1] if replicas in mesh.hybrid else replicas
-    return DimShard(axis, 0, mesh.size(axis), mesh.index(axis))
+def _cut(replicas: str, mesh: Mesh, dim: int) -> DimShard:
+    axis = _axis(replicas, mesh)
+    return DimShard(axis, dim, mesh.size(axis), mesh.index(axis))
+
+
+def _axis(replicas: str, mesh: Mesh) -> str:
+    return GROUPS[replicas][1] if replicas in mesh.hybrid else replicas
+
+
+def _parts(replicas: str, mesh: Mesh) -> int:
+    return mesh.size(_axis(replicas, mesh))
+
+
+def _dim(value: nn.Parameter, parts: int) -> int:
+    """The dimension that is sharded: the first, which torch pads; the second if the first has fewer rows than there are parts.
+
+    A rank has few of a layer's experts, sharded by the first dimension some of its replicas would hold whole experts and others none.
+    """
+    if isinstance(value, DTensor) or value.dim() == 1 or not value.dim() or value.shape[0] >= parts:
+        return 0
+    return 0 if value.shape[1] % parts else 1
 
 
 def _cut_by_hand(part: nn.Module, mesh: Mesh) -> Iterator[nn.Module]:
@@ -171,8 +191,11 @@ def _shard(
     if precision.mixed:
         _round_the_empty(module, precision.compute)
         policy = MixedPrecisionPolicy(param_dtype=precision.compute, reduce_dtype=precision.master)
+    parts = _parts(replicas, mesh)
+    by_second = any(_dim(value, parts) for value in module.parameters())
     shard = fully_shard(
         module,
+        shard_placement_fn=(lambda value: Shard(_dim(value, parts))) if by_second else None,
         mesh=mesh.hybrid[replicas] if mesh.hybrid else mesh.axis(replicas),
         mp_policy=policy,
         offload_policy=CPUOffloadPolicy(pin_memory=mesh.device.type == "cuda") if on_host else OffloadPolicy(),

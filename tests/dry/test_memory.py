@@ -19,6 +19,13 @@ def test_state_is_sharded_as_the_stage_says(zero: int, each: int, shared: int, d
     assert found.state_bytes == pytest.approx((each + shared / 4) * found.parameters, rel=0.02)
 
 
+@pytest.mark.parametrize("rank", [0, 7])
+def test_zero_3_shards_experts_of_which_a_rank_has_one(rank: int, dry: DryRunner) -> None:
+    """Four experts over four ranks, each on two replicas: neither of them holds a whole expert."""
+    found = dry.report({"data": 8, "expert": 4, "zero": 3}, rank, model={"preset": "nano", "family": "moe"})
+    assert found.state_bytes == pytest.approx(12 * found.parameters / 8, rel=0.02)
+
+
 def test_zero_3_never_holds_the_whole_model(dry: DryRunner) -> None:
     """While it is built: its share of everything, and at most two whole blocks in fp32."""
     shallow, deep = (

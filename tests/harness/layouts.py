@@ -86,6 +86,7 @@ EXPERT_LAYOUTS: dict[str, dict[str, Any]] = {
     "data4-expert2-zero1": {"data": 4, "expert": 2, "zero": 1},
     "data4-expert2-zero2": {"data": 4, "expert": 2, "zero": 2},
     "data4-expert2-zero3": {"data": 4, "expert": 2, "zero": 3},
+    "data8-expert4-zero3": {"data": 8, "expert": 4, "zero": 3},  # fewer experts on a rank than replicas
     "accumulate-expert2": {"data": 2, "expert": 2, "micro_batch": 2},
     "accumulate-expert2-zero2": {"data": 4, "expert": 2, "zero": 2, "micro_batch": 1},
     "accumulate-expert2-zero3": {"data": 2, "expert": 2, "zero": 3, "micro_batch": 4},

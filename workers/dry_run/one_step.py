@@ -4,12 +4,15 @@ The first step also makes what later steps reuse, so two are run and the second 
 needed. Options that need values are refused.
 """
 
+import multiprocessing
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import cast, get_args
+from typing import Final, cast, get_args
 
 import numpy as np
 import torch
@@ -34,12 +37,16 @@ from ..trainer.loop import Loop
 from ..trainer.reports import Reporter
 from ..trainer.train_state import TrainState
 from .collective_log import CollectiveLog
+from .combined import Measured, combined
 from .even_routing import EvenRouting
-from .extrapolation import Grid, Size, highest, reading
+from .extrapolation import Grid, Size
 from .fake_streams import DEVICE
 from .fake_tensors import FakeStore, FakeTensorMode
 from .memory_meter import Meter
-from .report import KINDS, Collectives, DryRun, HostSync, Kind, Phase, PhasePeak
+from .report import DryRun, Kind, Phase
+
+#: The first step also makes what later ones reuse.
+_STEPS: Final = 2
 
 
 class FakeTokens(Tokens):
@@ -67,8 +74,8 @@ class MeteredInstruments(Instruments):
         return self.meter.during(cast(Phase, name))
 
 
-def dry_run(train: TrainSpec, vocab: int, rank: int = 0, whole: bool = False) -> DryRun:
-    """The report of `rank`. `vocab`: the tokenizer's.
+def dry_run(train: TrainSpec, vocab: int, rank: int = 0, whole: bool = False, at_once: int = 1) -> DryRun:
+    """The report of `rank`. `vocab`: the tokenizer's; `at_once`: in how many processes to measure.
 
     A model of many blocks is run with a few per stage, and a step of many micro-batches with a few, and the numbers are extrapolated;
     not so if `whole`. Raises `Refusal` for a spec that the model or the layout cannot do.
@@ -76,14 +83,15 @@ def dry_run(train: TrainSpec, vocab: int, rank: int = 0, whole: bool = False) ->
     _refuse_unsupported(train)
     require("the fake process group")
     began = time.monotonic()
-    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=train.layout.world_size)
-    try:
-        mesh = make_mesh(train.layout, DEVICE)
-        grid = grid_of(train, vocab, mesh.index("pipeline"), whole)
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            found = _report(train, vocab, grid, {size: _Rank(train, vocab, mesh, size) for size in grid.sizes})
-    finally:
-        dist.destroy_process_group()
+    layout = train.layout
+    grid = grid_of(train, vocab, rank // (layout.world_size // layout.pipeline), whole)
+    measure = partial(_measure, train, vocab, rank)
+    if at_once == 1 or grid.whole:
+        runs = [measure(size) for size in grid.sizes]
+    else:
+        with ProcessPoolExecutor(at_once, multiprocessing.get_context("fork")) as pool:
+            runs = list(pool.map(measure, grid.sizes))
+    found = combined(train, vocab, rank, grid, dict(zip(grid.sizes, runs, strict=True)))
     return replace(found, seconds=time.monotonic() - began)
 
 
@@ -123,6 +131,17 @@ def _shares_buckets(train: TrainSpec, architecture: Architecture) -> bool:
     return train.layout.zero < 3 and numbers * element_bytes < 2 * train.overlap.bucket_bytes
 
 
+def _measure(train: TrainSpec, vocab: int, rank: int, size: Size) -> Measured:
+    """One run, with a process group of its own."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=train.layout.world_size)
+    try:
+        mesh = make_mesh(train.layout, DEVICE)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            return _Rank(train, vocab, mesh, size).measured()
+    finally:
+        dist.destroy_process_group()
+
+
 class _Rank:
     """One rank's parts and the loop over them, at one size."""
 
@@ -130,77 +149,51 @@ class _Rank:
         blocks, microbatches = size
         batch = train.check(vocab)
         layout = train.layout.model_copy(update={"micro_batch": batch.micro_batch})
-        fewer = {"layout": layout, "global_batch": batch.data * microbatches * batch.micro_batch}
+        sequences = batch.data * microbatches * batch.micro_batch
+        fewer = {"layout": layout, "global_batch": sequences, "steps": max(_STEPS, train.steps)}
         run = Run(job="dry-run", train=train.model_copy(update=fewer), device="cuda", checkpoints="/", cache=Path("/"))
-        self.log, self.meter = CollectiveLog(mesh), Meter()
+        self._log, self._meter = CollectiveLog(mesh), Meter()
         with self._metered():
-            self.parts = compose(run, mesh, _tokens(run.train, vocab), _initial, blocks)
-        self.state_bytes, self.build_sites = self.meter.device_bytes, self.meter.sites
-        state = TrainState(self.parts)
-        self._instruments = MeteredInstruments(meter=self.meter)
-        reporter = Reporter(self.parts, state, lambda _, __: None)
-        batches = Batches(self.parts, state.position)
-        self._loop = Loop(self.parts, state, batches, Callbacks([]), reporter, self._instruments)
-        self._step(1)
-        self._step(2)
-        with self._metered(), self.meter.during("validation"), torch.no_grad():
-            self.parts.parallel.runner.validate(*batches.validation(0))
-        self.sites = {**self.build_sites, **self.meter.sites}
-        self.syncs = self.meter.syncs.copy()
-        self.moved = {(axis, kind): moved for axis, kinds in self.log.moved.items() for kind, moved in kinds.items()}
-        self.messages, self.digests = tuple(self.log.messages), self.log.digests()
+            self._parts = compose(run, mesh, _tokens(run.train, vocab), _initial, blocks)
+        state = TrainState(self._parts)
+        self._instruments = MeteredInstruments(meter=self._meter)
+        reporter = Reporter(self._parts, state, lambda _, __: None)
+        self._batches = Batches(self._parts, state.position)
+        self._loop = Loop(self._parts, state, self._batches, Callbacks([]), reporter, self._instruments)
+
+    def measured(self) -> Measured:
+        state_bytes, built = self._meter.device_bytes, self._meter.sites
+        for step in range(1, _STEPS + 1):
+            self._step(step)
+        syncs, digests = self._meter.syncs.copy(), self._log.digests()
+        sent = {
+            (axis, kind): (moved.calls, moved.bytes)
+            for axis, kinds in self._log.moved.items()
+            for kind, moved in kinds.items()
+        }
+        with self._metered(), self._meter.during("validation"), torch.no_grad():
+            self._parts.parallel.runner.validate(*self._batches.validation(0))
+        return Measured(
+            parameters=self._parts.parameters,
+            state_bytes=state_bytes,
+            host_bytes=self._meter.host_bytes,
+            sites={**built, **self._meter.sites},
+            syncs=syncs,
+            sent=sent,
+            messages=tuple(self._log.messages),
+            digests=digests,
+        )
 
     def _step(self, step: int) -> None:
-        self.meter.begin_step(_known(self.parts))
-        self.log.begin_step()
-        with self._metered(), self.meter.during("forward and backward"), self._instruments.installed(DEVICE):
+        self._meter.begin_step(_known(self._parts))
+        self._log.begin_step()
+        with self._metered(), self._meter.during("forward and backward"), self._instruments.installed(DEVICE):
             self._loop.train_step(step)
 
     @contextmanager
     def _metered(self) -> Iterator[None]:
-        with self.log.logging(), self.meter.metering(), EvenRouting():
+        with self._log.logging(), self._meter.metering(), EvenRouting():
             yield
-
-
-def _report(train: TrainSpec, vocab: int, grid: Grid, runs: Mapping[Size, _Rank]) -> DryRun:
-    sites = {size: run.sites for size, run in runs.items()}
-    phases = {site.phase: None for site in runs[grid.sizes[0]].sites}
-    peaks = [highest(grid, sites, [site for site in sites[grid.sizes[0]] if site.phase == phase]) for phase in phases]
-    top = max((peak for peak in peaks if peak.site.phase != "build"), key=lambda peak: peak.bytes)
-    by_kind = [
-        round(grid.value(lambda size: reading(runs[size].sites[top.site], top.which).by_kind[place]))  # noqa: B023
-        for place in range(len(KINDS))
-    ]
-    largest = runs[grid.sizes[-1]]
-    architecture = train.architecture(vocab)
-    peak = max(peaks, key=lambda peak: peak.bytes)
-    return DryRun(
-        rank=dist.get_rank(),
-        world_size=train.layout.world_size,
-        layout=str(train.layout),
-        parameters=architecture.parameters if architecture else largest.parts.parameters,
-        state_bytes=round(grid.value(lambda size: runs[size].state_bytes)),
-        peak_bytes=peak.bytes,
-        peak_phase=peak.site.phase,
-        host_bytes=round(grid.value(lambda size: runs[size].meter.host_bytes)),
-        by_kind={kind: held for kind, held in zip(KINDS, by_kind, strict=True) if held},
-        phases=tuple(PhasePeak(peak.site.phase, peak.bytes, peak.site.operator, peak.site.line) for peak in peaks),
-        host_syncs=tuple(
-            HostSync(*key, count=round(grid.value(lambda size: runs[size].syncs[key])))  # noqa: B023
-            for key in sorted(largest.syncs)
-        ),
-        collectives=tuple(
-            Collectives(
-                *key,
-                round(grid.value(lambda size: runs[size].moved[key].calls)),  # noqa: B023
-                grid.value(lambda size: runs[size].moved[key].bytes),  # noqa: B023
-            )
-            for key in sorted(largest.moved)
-        ),
-        sequence=largest.digests,
-        messages=largest.messages,
-        extrapolated_from=() if grid.whole else tuple((blocks or 0, m) for blocks, m in grid.sizes),
-    )
 
 
 def _tokens(train: TrainSpec, vocab: int) -> Tokens:

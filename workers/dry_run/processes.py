@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ...strategies.layout import Layout, Refusal
@@ -26,18 +26,19 @@ class DryRunFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Request:
-    """One rank's dry run. `vocab`: the tokenizer's; `whole`: nothing is extrapolated."""
+    """One rank's dry run. `vocab`: the tokenizer's; `whole`: nothing is extrapolated; `at_once`: in how many processes it may measure."""
 
     train: TrainSpec
     vocab: int
     gpu: GpuModel
     rank: int = 0
     whole: bool = False
+    at_once: int = 1
 
     def line(self) -> str:
         train = self.train.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        asked = {"train": train, "vocab": self.vocab, "gpu": self.gpu.name, "rank": self.rank, "whole": self.whole}
-        return json.dumps(asked) + "\n"
+        run = {"gpu": self.gpu.name, "rank": self.rank, "whole": self.whole, "at_once": self.at_once}
+        return json.dumps({"train": train, "vocab": self.vocab, **run}) + "\n"
 
 
 def representatives(layout: Layout) -> tuple[int, ...]:
@@ -47,7 +48,9 @@ def representatives(layout: Layout) -> tuple[int, ...]:
 
 def dry_runs(requests: Sequence[Request], timeout_s: float = 1800) -> list[DryRun]:
     """The reports, in order, from as many processes as there are cores. Raises `Refusal` and `DryRunFailed`."""
-    several = min(len(requests), os.cpu_count() or 1)
+    cores = os.cpu_count() or 1
+    several = min(len(requests), cores)
+    requests = [replace(request, at_once=cores // several) for request in requests]
     with ThreadPoolExecutor(max_workers=several) as pool:
         shares = list(pool.map(lambda first: _answers(requests[first::several], timeout_s), range(several)))
     return [shares[number % several][number // several] for number in range(len(requests))]

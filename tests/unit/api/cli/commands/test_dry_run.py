@@ -15,7 +15,7 @@ train:
   data: { seq_len: 64 }
   layout: { data: 2, tensor: 2, zero: 1 }
   precision: bf16
-  steps: 2
+  steps: 1
   global_batch: 8
 """
 
