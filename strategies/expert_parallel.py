@@ -4,6 +4,10 @@ Each rank routes its own tokens, sends every row to the rank that holds its expe
 all-to-alls per layer in the forward pass and two in the backward pass, each of k·n·dim·(E−1)/E elements out of a rank with n tokens
 (when they are distributed evenly), beside the row counts (experts integers).
 
+The sizes of uneven all-to-alls must be known to the host, which waits for the device once per layer. With a capacity, devices other
+than CPUs exchange buffers of fixed size instead (2006.16668, algorithm 1): every expert has as many rows as it could get, empty ones
+are zeros, and no host waits. That is up to `capacity_factor` times the elements.
+
 Memory per rank: expert parameters, gradients and optimizer state ÷ E, before ZeRO. The exchange itself sums an expert's gradient
 over its group's tokens, so it is summed over the expert replicas only. Nothing is approximated: every row goes to the same expert
 as on one process.
@@ -23,8 +27,8 @@ from .mesh import EXPERT_REPLICA, Mesh
 from .param_shard import DimShard, shard_manually
 from .telemetry.current import wait_on
 
-#: rows [n, dim] sorted by expert, counts [experts held here] → results [n, dim]
-Compute = Callable[[Tensor, Tensor], Tensor]
+#: rows [n, dim] sorted by expert, counts [experts held here] → results [n, dim]; without counts rows [experts held here, n, dim] → the same
+Compute = Callable[[Tensor, Tensor | None], Tensor]
 
 
 @runtime_checkable
@@ -41,7 +45,7 @@ class Mixture(Protocol):
     """
 
     experts: nn.Module
-    exchange: Callable[[Tensor, Tensor, Compute], Tensor]
+    exchange: Callable[[Tensor, Tensor, int | None, Compute], Tensor]
     share: Callable[[], float]
     over_sequence: Callable[[Tensor], Tensor]
     sequence_ranks: int
@@ -128,26 +132,63 @@ class Exchange:
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group, self._ranks = group, dist.get_world_size(group)
 
-    def __call__(self, rows: Tensor, counts: Tensor, experts: Compute) -> Tensor:
-        """`rows` [n, dim] sorted by expert, `counts` [all experts] int64 → `experts`' results [n, dim], in the same order."""
+    def __call__(self, rows: Tensor, counts: Tensor, most_rows: int | None, experts: Compute) -> Tensor:
+        """`rows` [n, dim] sorted by expert, `counts` [all experts] int64 → `experts`' results [n, dim], in the same order.
+
+        `most_rows`: the most rows of an expert, the same on all ranks; None if it is not known. The last n − Σ counts rows belong to no
+        expert: they are not sent, and their results are zeros.
+        """
+        if most_rows is not None and fixed_sizes(rows.device):
+            return self._fixed(rows, counts, most_rows, experts)
+        return self._uneven(rows, counts, experts)
+
+    def _uneven(self, rows: Tensor, counts: Tensor, experts: Compute) -> Tensor:
         arriving = torch.empty_like(counts)
         wait_on(lambda: dist.all_to_all_single(arriving, counts, group=self._group), "all_to_all", self._group)
         arriving = arriving.view(self._ranks, -1)  # [from rank, expert held here]
-        out = counts.view(self._ranks, -1).sum(1).tolist()
-        into = arriving.sum(1).tolist()
-        received = all_to_all(rows, out, into, self._group)
-        order = _by_expert(arriving)
+        out, into = torch.stack([counts.view(self._ranks, -1).sum(1), arriving.sum(1)]).tolist()
+        received = all_to_all(rows[: sum(out)], out, into, self._group)
+        order = _by_expert(arriving, len(received))
         done = experts(received.index_select(0, order), arriving.sum(0))
-        return all_to_all(done.index_select(0, order.argsort()), into, out, self._group)
+        back = all_to_all(done.index_select(0, order.argsort()), into, out, self._group)
+        of_none = back.new_zeros(len(rows) - len(back), rows.shape[1])
+        return torch.cat([back, of_none]) if len(of_none) else back
+
+    def _fixed(self, rows: Tensor, counts: Tensor, most_rows: int, experts: Compute) -> Tensor:
+        dim, every = rows.shape[1], len(counts) * most_rows
+        slots = _slots(counts, most_rows, len(rows))
+        out = rows.new_zeros(every + 1, dim).index_copy(0, slots, rows)[
+            :every
+        ]  # the last slot is for rows of no expert
+        even = [every // self._ranks] * self._ranks
+        received = all_to_all(out, even, even, self._group).view(self._ranks, -1, most_rows, dim)
+        done = experts(received.transpose(0, 1).reshape(-1, self._ranks * most_rows, dim), None)
+        done = done.view(-1, self._ranks, most_rows, dim).transpose(0, 1).reshape(every, dim)
+        back = all_to_all(done, even, even, self._group)
+        return torch.cat([back, back.new_zeros(1, dim)]).index_select(0, slots)
 
 
-def _by_expert(arriving: Tensor) -> Tensor:
+def fixed_sizes(device: torch.device) -> bool:
+    """Whether to exchange buffers of fixed size. A CPU has its counts at hand, and a larger exchange would cost it more."""
+    return device.type != "cpu"
+
+
+def _slots(counts: Tensor, most_rows: int, rows: int) -> Tensor:
+    """Where each of the `rows`, sorted by expert, goes in a buffer [experts, most_rows]: one behind the end if it has no expert."""
+    ends = counts.cumsum(0)
+    place = torch.arange(rows, device=counts.device)
+    expert = torch.searchsorted(ends, place, right=True)
+    starts = torch.cat([ends - counts, ends[-1:]])
+    return torch.where(expert < len(counts), expert * most_rows + place - starts[expert], len(counts) * most_rows)
+
+
+def _by_expert(arriving: Tensor, rows: int) -> Tensor:
     """The permutation that sorts rows by expert.
 
-    They arrived sorted by rank and then by expert, in numbers `arriving` [ranks, experts].
+    They arrived sorted by rank and then by expert, in numbers `arriving` [ranks, experts], which the host knows to be `rows` in all.
     """
     expert = torch.arange(arriving.shape[1], device=arriving.device).repeat(arriving.shape[0])
-    return expert.repeat_interleave(arriving.flatten()).argsort(stable=True)
+    return expert.repeat_interleave(arriving.flatten(), output_size=rows).argsort(stable=True)
 
 
 def all_to_all(rows: Tensor, out: list[int], into: list[int], group: dist.ProcessGroup) -> Tensor:

@@ -31,8 +31,6 @@ CASES = [name if name in CORE else pytest.param(name, marks=pytest.mark.full) fo
 
 #: Where the host may wait for the device in a step: once for the loss and the norm.
 ALLOWED = {"strategies/grad_clip.py"}
-#: A mixture's host reads how many rows go to each rank and expert, and with a capacity how many are left.
-ALLOWED_IN_MIXTURES = {"strategies/expert_parallel.py", "workers/models/moe.py"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -47,25 +45,24 @@ def test_ranks_agree_and_the_host_waits_once(name: str, dry: DryRunner) -> None:
         assert sum(report.by_kind.values()) == max(
             phase.bytes for phase in report.phases if phase.phase not in ("build", "validation")
         )
-        _assert_allowed_waits(report.host_syncs, mixture="model" in changes)
+        _assert_allowed_waits(report.host_syncs)
     if layout.pipeline > 1:
         assert any(report.messages for report in reports.values())
 
 
-def _assert_allowed_waits(waits: Any, mixture: bool) -> None:
+def _assert_allowed_waits(waits: Any) -> None:
     files = {wait.line.partition(":")[0]: wait for wait in waits}
-    assert files.keys() - (ALLOWED_IN_MIXTURES if mixture else set()) == ALLOWED
+    assert files.keys() == ALLOWED
     assert files["strategies/grad_clip.py"].count == 1
     assert {wait.what for wait in waits} == {"read from device"}
 
 
-def test_a_mixture_without_a_capacity_does_not_wait_for_how_many_rows_are_left(dry: DryRunner) -> None:
-    found = {
-        factor: {
-            wait.line
-            for wait in dry.report({"data": 2}, model={**MIXTURE, "capacity_factor": factor}).host_syncs
-            if wait.line.startswith("workers/models/moe.py")
-        }
-        for factor in (None, 1.25)
-    }
-    assert len(found[None]) == 1 and len(found[1.25]) == 2
+@pytest.mark.parametrize(("layout", "waits"), [({"data": 2}, 0), ({"data": 2, "expert": 2}, 4)], ids=str)
+def test_without_a_capacity_the_host_waits_once_per_layer_of_spread_experts(
+    layout: dict[str, Any], waits: int, dry: DryRunner
+) -> None:
+    """It reads how many rows go to each rank. The case above has a capacity, where it waits for nothing."""
+    found = dry.report(layout, model={**MIXTURE, "capacity_factor": None}).host_syncs
+    of_mixtures = [wait for wait in found if not wait.line.startswith("strategies/grad_clip.py")]
+    assert sum(wait.count for wait in of_mixtures) == waits
+    assert {wait.line.partition(":")[0] for wait in of_mixtures} <= {"strategies/expert_parallel.py"}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from harness.layouts import EXPERT_LAYOUTS
 from harness.models import MIXTURE
-from harness.ranks import train
+from harness.ranks import train, train_rank
 
 Make = Callable[..., Any]
 
@@ -55,6 +55,29 @@ def test_dropped_tokens_equal_one_process(
     whole = one_process(spec)
     assert_equal(train(spec, root), whole)
     assert whole["losses"] != one_process({**spec, "model": MIXTURE})["losses"]
+
+
+def _with_fixed_sizes(*arguments: Any) -> Any:
+    from shardyard.strategies import expert_parallel
+
+    expert_parallel.fixed_sizes = lambda _: True
+    return train_rank(*arguments)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"data": 2, "expert": 2, "micro_batch": 2},
+        {"context": 4, "ulysses": 2, "expert": 2},
+        {"context": 2, "tensor": 2, "expert": 2},
+        {"data": 2, "pipeline": 2, "expert": 2, "zero": 1},
+    ],
+    ids=str,
+)
+def test_buffers_of_fixed_size_equal_one_process(layout: Any, root: Path, make_spec: Make, one_process: Make) -> None:
+    """What GPUs exchange if there is a capacity."""
+    spec = make_spec(layout, model={**MIXTURE, "capacity_factor": 0.75}, steps=4)
+    assert_equal(train(spec, root, work=_with_fixed_sizes), one_process(spec))
 
 
 SAVINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

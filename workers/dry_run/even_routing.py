@@ -4,6 +4,7 @@ Fake tensors have no values, but the sizes of a mixture's tensors are counts of 
 an even one, and what the layers compute of it follows from real tensors that its fake results carry along.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -46,6 +47,8 @@ class EvenRouting(DispatchMode):
         result = func(*args, **given)
         if name.startswith("c10d::alltoall_base_"):
             self._exchange(args[0], args[1], group_of(args))
+        elif name == "aten::stack":
+            self._stack(result, *args)
         elif name.partition(".")[0] in _FOLLOWED and (known := value_of(args[0])) is not None:
             with unset_fake_temporarily():
                 setattr(result, _VALUE, func(known, *args[1:], **given))
@@ -63,6 +66,14 @@ class EvenRouting(DispatchMode):
             rows[-1] = 0
             setattr(counts, _VALUE, rows)
         return counts
+
+    @staticmethod
+    def _stack(result: torch.Tensor, tensors: Sequence[torch.Tensor], dim: int = 0) -> None:
+        values = [value_of(tensor) for tensor in tensors]
+        known = [value for value in values if value is not None]
+        if len(known) == len(values):
+            with unset_fake_temporarily():
+                setattr(result, _VALUE, torch.stack(known, dim))
 
     @staticmethod
     def _exchange(arriving: torch.Tensor, leaving: torch.Tensor, group: dist.ProcessGroup) -> None:

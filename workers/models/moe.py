@@ -17,6 +17,7 @@ from torch.autograd.function import FunctionCtx
 from torch.distributed.tensor import DTensor, Partial
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from .experts import Experts
 from .llama import Llama
 from .presets import Architecture
 from .tensor_plan import MixtureParallel
@@ -24,8 +25,12 @@ from .tensor_plan import MixtureParallel
 #: Makes a decision on the tokens [batch, seq, …] of whole sequences: (this rank's part of them, decision) → its part of the decision.
 OnWhole = Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]
 
-#: (rows [n, dim] sorted by expert, counts [experts] int64, experts) → rows' results, in the same order.
-Exchange = Callable[[Tensor, Tensor, Callable[[Tensor, Tensor], Tensor]], Tensor]
+#: (rows, counts) → results, as `Experts.forward` defines them.
+Compute = Callable[[Tensor, Tensor | None], Tensor]
+
+#: (rows [n, dim] sorted by expert, counts [experts] int64, the most rows of an expert or None, experts) → rows' results in the same
+#: order. The last n − Σ counts rows belong to no expert: their results are zeros.
+Exchange = Callable[[Tensor, Tensor, int | None, Compute], Tensor]
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,12 @@ def route(
 def _kept(chosen: Tensor, experts: int, factor: float) -> Tensor:
     """Which choices [batch, whole seq, k] are kept if each expert takes an equal share of the sequence, times `factor`."""
     _, seq, top_k = chosen.shape
-    return within_capacity(chosen, experts, math.ceil(factor * seq * top_k / experts))
+    return within_capacity(chosen, experts, capacity_of(seq, top_k, experts, factor))
+
+
+def capacity_of(seq: int, top_k: int, experts: int, factor: float) -> int:
+    """The most choices of a whole sequence that an expert takes."""
+    return math.ceil(factor * seq * top_k / experts)
 
 
 def within_capacity(chosen: Tensor, experts: int, capacity: int) -> Tensor:
@@ -90,26 +100,6 @@ class Router(nn.Module):
         return F.linear(x.to(wide), weight.to(wide))
 
 
-class Experts(nn.Module):
-    """SwiGLUs stacked: `gate`, `up` [experts, hidden, dim] and `down` [experts, dim, hidden]."""
-
-    #: The hidden width's dimension of each: the one that tensor parallelism shards, by column and then by row.
-    tensor_dims = {"gate": 1, "up": 1, "down": 2}  # noqa: RUF012  (a constant of the class)
-
-    def __init__(self, experts: int, dim: int, hidden: int) -> None:
-        super().__init__()
-        self.gate = nn.Parameter(torch.empty(experts, hidden, dim))
-        self.up = nn.Parameter(torch.empty(experts, hidden, dim))
-        self.down = nn.Parameter(torch.empty(experts, dim, hidden))
-
-    def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """`rows` [n, dim], the first `counts[0]` of them for the first expert and so on → [n, dim]."""
-        # unbind, not indexing: its backward pass stacks the experts' gradients once.
-        weights = zip(self.gate.unbind(), self.up.unbind(), self.down.unbind(), strict=True)
-        parts = zip(rows.split(counts.tolist()), weights, strict=True)
-        return torch.cat([F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down) for x, (gate, up, down) in parts])
-
-
 class Mixture(nn.Module):
     """Σ over a token's chosen and kept experts of weight · expert(x); hidden [batch, seq, dim] → hidden [batch, seq, dim].
 
@@ -137,7 +127,7 @@ class Mixture(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         logits = self.router(x)
         routing = route(logits, self.arch.top_k, self.arch.router_softmax, self.arch.capacity_factor, self.on_whole)
-        out = self._mix(x.flatten(0, 1), routing).view_as(x)
+        out = self._mix(x.flatten(0, 1), routing, self._most_rows(*x.shape[:2])).view_as(x)
         balance = balance_loss(logits, routing.chosen, self.over_sequence, self.sequence_ranks)
         z = z_loss(logits)
         if not torch.is_grad_enabled():
@@ -148,19 +138,25 @@ class Mixture(nn.Module):
         attached: Tensor = AttachLoss.apply(out, losses, self.share())  # type: ignore[no-untyped-call]
         return attached
 
-    def _mix(self, x: Tensor, routing: Routing) -> Tensor:
+    def _most_rows(self, batch: int, seq: int) -> int | None:
+        """The most rows that an expert can get of this rank's tokens [batch, seq]; None without a capacity."""
+        arch = self.arch
+        if arch.capacity_factor is None or arch.experts is None:
+            return None
+        capacity = capacity_of(seq * self.sequence_ranks, arch.top_k, arch.experts, arch.capacity_factor)
+        return batch * min(capacity, seq)
+
+    def _mix(self, x: Tensor, routing: Routing, most_rows: int | None) -> Tensor:
         """Pass `x` [tokens, dim] to its experts and combine their results."""
         tokens, dim = x.shape
         top_k, experts = self.arch.top_k, self.router.weight.shape[0]
-        # A dropped choice is sorted behind the last expert and is not passed on.
+        # A dropped choice is sorted behind the last expert.
         place = torch.where(routing.kept, routing.chosen, experts).flatten()
         counts = torch.bincount(place, minlength=experts + 1)[:experts]
         order = place.argsort(stable=True)
-        if self.arch.capacity_factor is not None:  # else none is dropped, and the host need not wait for the counts
-            order = order[: int(counts.sum())]
         # Every row of the expanded x is read at most once, and results are stored, not added: no order of sums varies.
         rows = x.unsqueeze(1).expand(tokens, top_k, dim).reshape(-1, dim).index_select(0, order)
-        done = self.exchange(rows, counts, self.experts)
+        done = self.exchange(rows, counts, most_rows, self.experts)
         back = done.new_zeros(tokens * top_k, dim).index_copy(0, order, done).view(tokens, top_k, dim)
         weights = routing.weights.view(tokens, top_k, 1).to(back.dtype)
         return (back * weights).sum(1)
@@ -202,7 +198,7 @@ class AttachLoss(torch.autograd.Function):
         return grad, ctx.one, None  # type: ignore[attr-defined]
 
 
-def here(rows: Tensor, counts: Tensor, experts: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def here(rows: Tensor, counts: Tensor, most_rows: int | None, experts: Compute) -> Tensor:  # noqa: ARG001  (an exchange's)
     """Apply `experts`, which are all on this rank."""
     return experts(rows, counts)
 

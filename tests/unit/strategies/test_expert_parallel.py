@@ -9,14 +9,19 @@ from shardyard.strategies.layout_rules import check_layout
 FACTS = ModelFacts(layers=4, heads=4, kv_heads=2, hidden=24, experts=6)
 
 
-def exchanged(rank: int, world: int, port: int, empty: bool) -> list[float]:
-    """The largest differences of results and gradients of spread experts from those of all experts on one rank."""
+def exchanged(rank: int, world: int, port: int, empty: bool, most_rows: int | None = None) -> list[float]:
+    """The largest differences of results and gradients of spread experts from those of all experts on one rank.
+
+    `most_rows`: buffers of fixed size are exchanged, as on a GPU, and the last two rows belong to no expert.
+    """
     import torch
     import torch.distributed as dist
     from torch import Tensor
 
-    from shardyard.strategies.expert_parallel import Exchange
+    from shardyard.strategies import expert_parallel
 
+    if most_rows is not None:
+        expert_parallel.fixed_sizes = lambda _: True
     group(rank, world, port)
     experts, dim = 2 * world, 5
     noise = torch.Generator().manual_seed(1)
@@ -27,16 +32,24 @@ def exchanged(rank: int, world: int, port: int, empty: bool) -> list[float]:
         for counts in per_rank:
             counts[-2:] = 0  # the last rank's experts get none
     counts = per_rank[rank]
-    rows = torch.randn(int(counts.sum()), dim, dtype=torch.float64, generator=noise.manual_seed(rank))
+    of_none = 0 if most_rows is None else 2
+    rows = torch.randn(int(counts.sum()) + of_none, dim, dtype=torch.float64, generator=noise.manual_seed(rank))
 
     def compute(own: Tensor) -> Any:
-        return lambda x, n: torch.cat([p @ w for p, w in zip(x.split(n.tolist()), own, strict=True)])
+        def computed(x: Tensor, n: Tensor | None) -> Tensor:
+            if n is None:
+                return x @ own
+            parts = x.split([*n.tolist(), len(x) - int(n.sum())])
+            return torch.cat([*(p @ w for p, w in zip(parts, own, strict=False)), torch.zeros_like(parts[-1])])
+
+        return computed
 
     found = []
     for spread in (True, False):
         own = (weights[2 * rank : 2 * rank + 2] if spread else weights).clone().requires_grad_()
         x = rows.clone().requires_grad_()
-        out = Exchange(dist.group.WORLD)(x, counts, compute(own)) if spread else compute(own)(x, counts)
+        exchange = expert_parallel.Exchange(dist.group.WORLD)
+        out = exchange(x, counts, most_rows, compute(own)) if spread else compute(own)(x, counts)
         out.tanh().sum().backward()
         grad = own.grad
         if not spread:  # what all ranks' tokens taught the experts that this rank holds
@@ -48,10 +61,11 @@ def exchanged(rank: int, world: int, port: int, empty: bool) -> list[float]:
     ]
 
 
+@pytest.mark.parametrize("most_rows", [None, 5])
 @pytest.mark.parametrize("empty", [False, True])
 @pytest.mark.parametrize("world", [2, 3])
-def test_spread_experts_equal_local_ones(world: int, empty: bool) -> None:
-    for differences in spawn(exchanged, world, empty):
+def test_spread_experts_equal_local_ones(world: int, empty: bool, most_rows: int | None) -> None:
+    for differences in spawn(exchanged, world, empty, most_rows):
         assert max(differences) < 1e-13
 
 

@@ -8,8 +8,9 @@ from harness.decoders import decoder, tiny, token_ids
 from torch import Tensor
 from torch.nn import functional as F
 
+from shardyard.workers.models.experts import Experts
 from shardyard.workers.models.init import initial_value
-from shardyard.workers.models.moe import Experts, Mixture, balance_loss, route, within_capacity, z_loss
+from shardyard.workers.models.moe import Mixture, balance_loss, route, within_capacity, z_loss
 
 EXPERTS = 5
 
