@@ -171,6 +171,8 @@ class Generations:
 
     async def _replace(self, lost: Sequence[Member], repair: Repair) -> None:
         """Another actor for each of these ranks: a hot spare where one may be, else a new one."""
+        if not lost:
+            return
         gang = self.gang
         dead = [member.handle for member in lost]
         spares = gang.placement.promote_spares(lost)
