@@ -6,8 +6,10 @@ from typing import Final
 
 from ..messages.event_buffer import Spool
 from ..messages.gang_spec import GangSpec
+from .policies.diagnosis import diagnose
+from .policies.examination import Examination
 from .policies.failures import Failure
-from .policies.hang import Examination, Progress, diagnose, evidence, hung
+from .policies.hang import Progress, evidence, hung
 from .ranks.handles import STACKS_S
 from .ranks.members import Member
 

@@ -1,67 +1,63 @@
-"""The last collectives of a trainer, from torch's flight recorder: per process group, those entered and those not completed.
+"""The last collectives of a trainer, from torch's flight recorders: per process group, those entered and those not completed.
 
-The recorder is on by default, on gloo and NCCL. It does not record messages between two ranks. Torch has no public way to read it within
-the process: only this file does, and returns nothing if a version of torch lacks it.
+There are two recorders, and both are on by default. One has gloo's collectives, but no messages between two ranks. A build with NCCL has
+another one with NCCL's collectives and messages. Torch has no public way to read them within the process: only this file does, and
+returns nothing if a version of torch lacks it. `recorded_groups.py` knows the format.
 """
 
 import contextlib
+import importlib
 import json
-import time
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
-from ..messages.rank_status import BACKGROUND
+from ..messages.collective_record import GroupRecord
+from .recorded_groups import names, read_dump
+
+MODULE: Final = "torch._C._distributed_c10d"
+#: NCCL's first: in a job that computes on GPUs, gloo's groups carry little.
+RECORDERS: Final = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
 
 
-def collectives() -> list[dict[str, Any]]:
-    """Per process group that was used: `group`, its `ranks`, the number `entered` last, and of what is not done `op`, `seq` and `since_s`.
+def collectives() -> list[GroupRecord]:
+    """A record of every process group that was used. Empty without torch, without groups and without a recorder."""
+    found: list[GroupRecord] = []
+    for dump in _recorded():
+        try:
+            groups = _groups(names(dump))
+            found += read_dump(dump, groups, on_gloo=any(record.nccl for record in found))
+        except (ImportError, AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+            continue  # another format
+    return found
 
-    Group names and numbers are the same on all ranks of a group. Empty without torch, without groups and without a recorder.
-    """
+
+def _recorded() -> list[Mapping[str, Any]]:
+    """What each recorder of this build has."""
+    found: list[Mapping[str, Any]] = []
     try:
-        entries = _recorded()
-        groups = _groups({entry["process_group"][0] for entry in entries})
-    except (ImportError, AttributeError, KeyError, RuntimeError, ValueError):
-        return []
-    found: dict[str, dict[str, Any]] = {}
-    for entry in entries:
-        name, described = entry["process_group"]
-        if entry.get("is_p2p") or name not in groups or described == BACKGROUND:
-            continue
-        fact = found.setdefault(name, {"group": _plain_name(described), "ranks": groups[name], "entered": 0})
-        fact["entered"] = max(fact["entered"], int(entry["collective_seq_id"]))
-        if "op" not in fact and not _is_done(entry):
-            fact |= {"op": str(entry["profiling_name"]).rpartition(":")[2], "seq": int(entry["collective_seq_id"])}
-            fact["since_s"] = max(0.0, time.time() - entry["time_created_ns"] / 1e9)
-    return list(found.values())
+        from ...strategies.torch_version import tried
+
+        if not tried():
+            return found
+        module = importlib.import_module(MODULE)
+    except ImportError:
+        return found
+    for name in RECORDERS:
+        dump: Callable[[], str | bytes] | None = getattr(module, name, None)  # a build for CPUs lacks NCCL's
+        if dump is not None:
+            with contextlib.suppress(RuntimeError, ValueError):
+                found.append(json.loads(dump()))
+    return found
 
 
-def _is_done(entry: dict[str, Any]) -> bool:
-    return bool(entry.get("retired")) or entry.get("state") == "completed"
-
-
-def _plain_name(described: str) -> str:
-    return "world" if described == "default_pg" else described.removeprefix("mesh_")
-
-
-def _recorded() -> list[dict[str, Any]]:
-    from ...strategies.torch_version import tried
-
-    if not tried():
-        return []
-    from torch._C._distributed_c10d import _dump_fr_trace_json  # type: ignore[attr-defined]
-
-    recorded: list[dict[str, Any]] = json.loads(_dump_fr_trace_json()).get("entries", [])
-    return recorded
-
-
-def _groups(names: set[str]) -> dict[str, list[int]]:
-    """Group name → its ranks in the world, for the groups that still exist."""
+def _groups(wanted: Iterable[str]) -> dict[str, list[int]]:
+    """Group name → its ranks in the world, by their rank in the group, for the groups that still exist."""
     from torch.distributed import get_process_group_ranks
 
     from ...strategies.process_groups import group_named
 
     found = {}
-    for name in names:
+    for name in wanted:
         with contextlib.suppress(RuntimeError, ValueError):  # the group was destroyed
-            found[name] = sorted(get_process_group_ranks(group_named(name)))
+            found[name] = get_process_group_ranks(group_named(name))
     return found

@@ -4,6 +4,7 @@ The training thread records beats; the control thread reports them with `status`
 the interpreter's lock. Then a signal still makes the interpreter write all stacks to the log.
 """
 
+import dis
 import faulthandler
 import itertools
 import sys
@@ -20,6 +21,8 @@ from ..messages.rank_status import STACKS_SIGNAL
 MOST_FRAMES: Final = 60
 TRAINER: Final = str(Path(__file__).with_name("main.py"))
 MOST_THREADS: Final = 16
+#: Instructions that load a function by its name.
+LOADS: Final = frozenset({"LOAD_ATTR", "LOAD_GLOBAL", "LOAD_METHOD", "LOAD_NAME"})
 
 
 @dataclass
@@ -51,16 +54,33 @@ def _collectives() -> list[dict[str, Any]]:
         return []
     from .flight_recorder import collectives
 
-    return collectives()
+    return [record.to_json() for record in collectives()]
 
 
 def _stacks() -> list[dict[str, Any]]:
-    """Per thread, the main one first: its name and frames, the innermost last."""
+    """Per thread, the main one first: its name, its frames, the innermost last, and the function that the innermost calls."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     frames = sys._current_frames()
     main = threading.main_thread().ident
     threads = sorted((ident for ident in frames if ident != threading.get_ident()), key=lambda ident: ident != main)
-    return [{"thread": names.get(i, "native"), "frames": _lines(frames[i])} for i in threads[:MOST_THREADS]]
+    return [
+        {"thread": names.get(i, "native"), "frames": _lines(frames[i]), "call": called(frames[i])}
+        for i in threads[:MOST_THREADS]
+    ]
+
+
+def called(frame: FrameType) -> str:
+    """The name of the function that a frame calls, from its bytecode; empty if it calls none.
+
+    A function of torch in C, such as `tolist`, has no frame of its own. The source is not read: its file system may hang, too.
+    """
+    name = ""
+    for instruction in dis.get_instructions(frame.f_code):
+        if instruction.opname in LOADS:
+            name = str(instruction.argval)
+        if instruction.offset >= frame.f_lasti:
+            return name if instruction.opname.startswith("CALL") else ""
+    return ""
 
 
 def _lines(frame: FrameType) -> list[str]:

@@ -93,7 +93,7 @@ def test_training_goes_on_while_a_slow_disk_gets_the_state_of_the_save(
     assert (saved.step, saved.error, saved.bytes) == (4, None, read(folder_at(saved.path)).bytes)
     assert saved.held_s <= saved.seconds
     assert equal(stored(folder_at(saved.path), state), before)
-    assert {fact["group"] for fact in collectives()} <= {
+    assert {record.group for record in collectives()} <= {
         "world"
     }  # what is said of a hang does not speak of the writers
 

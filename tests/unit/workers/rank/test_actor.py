@@ -4,7 +4,8 @@ import socket
 
 from shardyard.workers.rank.actor import Rank
 from shardyard.workers.rank.trainer_process import TrainerProcess
-from shardyard.workers.supervisor.policies.hang import Examination, hung
+from shardyard.workers.supervisor.policies.examination import Examination
+from shardyard.workers.supervisor.policies.hang import hung
 
 
 async def test_a_trainer_that_its_fork_server_is_still_to_fork_is_no_hang() -> None:

@@ -1,13 +1,16 @@
-"""What torch's flight recorder kept is read, and not read where a version of torch was not tried."""
+"""What torch's flight recorders kept is read, and not read where a version of torch was not tried."""
 
+import importlib
+import json
 from collections.abc import Iterator
 
 import pytest
 import torch
 import torch.distributed as dist
+from harness.examinations import DUMPS
 
 from shardyard.strategies import torch_version
-from shardyard.workers.trainer.flight_recorder import collectives
+from shardyard.workers.trainer.flight_recorder import MODULE, collectives
 
 
 @pytest.fixture
@@ -24,14 +27,36 @@ def entered() -> Iterator[None]:
 
 @pytest.mark.usefixtures("entered")
 def test_the_last_collective_of_a_group_is_found() -> None:
-    (fact,) = [fact for fact in collectives() if fact["group"] == "world"]
-    assert fact["ranks"] == [0] and fact["entered"] >= 2
+    (record,) = [record for record in collectives() if record.group == "world"]
+    assert record.ranks == (0,) and record.entered >= 2 and not record.op and not record.nccl
 
 
 @pytest.mark.usefixtures("entered")
 def test_another_torch_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_version, "TRIED", ("1.0.",))
     assert collectives() == []
+
+
+@pytest.mark.usefixtures("entered")
+def test_both_recorders_are_read_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build with NCCL has another recorder; here it returns a recorded dump, whose groups have the names of living ones."""
+    name = next(iter(dist.distributed_c10d._world.pg_names.values()))  # type: ignore[attr-defined]
+    dump = json.loads((DUMPS / "host_ahead.json").read_text())["ranks"][0]["dump"]
+    for entry in dump["entries"]:
+        entry["process_group"] = [name, "default_pg"]
+    monkeypatch.setattr(
+        importlib.import_module(MODULE), "_dump_nccl_trace_json", lambda: json.dumps(dump).encode(), raising=False
+    )
+    on_nccl, on_gloo = collectives()
+    assert (on_nccl.group, on_nccl.nccl, on_nccl.entered, on_nccl.seq) == ("world", True, 74, 58)
+    assert (on_gloo.group, on_gloo.nccl) == ("world (gloo)", False) and on_gloo.entered >= 2
+
+
+@pytest.mark.usefixtures("entered")
+def test_a_dump_of_another_format_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module(MODULE)
+    monkeypatch.setattr(module, "_dump_nccl_trace_json", lambda: b'{"entries": [{"process_group": 3}]}', raising=False)
+    assert [record.group for record in collectives()] == ["world"]
 
 
 def test_groups_that_are_gone_are_left_out(entered: None) -> None:

@@ -1,0 +1,52 @@
+"""What a rank waits for: another rank, its own device, or nothing."""
+
+from typing import Any
+
+import pytest
+from harness.examinations import COMPUTES, RECEIVES, rank, recorded, waits
+
+from shardyard.workers.supervisor.policies.examination import Waiting
+
+DONE = {"group": "world", "ranks": [0, 1], "entered": 57}
+IN_TOLIST = [{"thread": "MainThread", "frames": ["loop.py:1 in run", "grad_clip.py:35 in sum"], "call": "tolist"}]
+
+
+@pytest.mark.parametrize(
+    ("facts", "waits_for_rank", "waits_for_device"),
+    [
+        ({"stacks": IN_TOLIST, "collectives": [DONE | {"nccl": True}]}, False, True),
+        ({"stacks": IN_TOLIST, "collectives": [DONE]}, False, False),
+        ({"stacks": IN_TOLIST, "collectives": [DONE | {"nccl": True, "op": "all_reduce", "seq": 57}]}, True, False),
+        ({"stacks": [{"thread": "MainThread", "frames": ["torch/cuda/streams.py:9 in synchronize"]}]}, False, False),
+    ],
+)
+def test_a_host_waits_for_its_device_only_where_collectives_run_on_one(
+    facts: dict[str, Any], waits_for_rank: bool, waits_for_device: bool
+) -> None:
+    one = rank(0, stack=None, **facts)
+    assert (one.waits, one.in_device_wait) == (waits_for_rank, waits_for_device)
+    assert one.is_free == (not waits_for_rank and not waits_for_device)
+
+
+def test_a_message_of_gloo_is_seen_in_the_stack() -> None:
+    assert rank(0, RECEIVES).waits and not rank(0, COMPUTES).waits
+
+
+def test_two_groups_of_one_axis_and_the_same_ranks_are_told_apart() -> None:
+    """Meshes with other parents have axes of the same name."""
+    place = {"group": "tensor", "ranks": [0, 1]}
+    one = rank(0, collectives=[place | {"name": "3", "entered": 58}, place | {"name": "9", "entered": 2}])
+    assert [one.entered(Waiting("tensor", (0, 1), 1, "all_reduce", name=name)) for name in ("3", "9")] == [58, 2]
+
+
+def test_the_oldest_is_what_it_waits_in() -> None:
+    (oldest,) = recorded("host_ahead")[0].oldest
+    assert (oldest.seq, str(oldest)) == (58, "all_reduce 58 of the world group (ranks 0–3)")
+    assert [wait.op for wait in recorded("lone_message")[1].oldest] == ["recv from rank 0"]
+    assert waits(0).oldest[0].seq == 58
+
+
+def test_what_it_entered_earlier_is_known() -> None:
+    at = Waiting("world", (0, 1, 2, 3), 58, "all_reduce", name="0")
+    left, usual = recorded("other_op_left")[1], recorded("other_op_left")[0]
+    assert (left.what(at), usual.what(at)) == (("broadcast", "4096 × Float"), ("all_reduce", "4096 × Float"))
