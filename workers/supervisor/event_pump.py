@@ -15,7 +15,7 @@ from ..messages.rank_event import ExitEvent, FailedEvent
 from ..messages.rendezvous import RankAssignment
 from .event_merger import EventMerger
 from .journal.journal import GATHER_S, Journal
-from .policies.failures import Failure, brief, ending, raised
+from .policies.failures import Failure, brief, exited, raised, watchdog_line
 from .rank_samples import places
 from .ranks.handles import PULL_S
 from .ranks.members import Member
@@ -102,7 +102,9 @@ class EventPump:
         self._emit_sample(self.watch.samples.flush(), members)
 
     def _take_log(self, _: Sequence[Member], member: Member, event: Event) -> EventTaken:
-        member.log.extend(read(LogEvent, event["data"]).lines)
+        lines = read(LogEvent, event["data"]).lines
+        member.log.extend(lines)
+        member.watchdog = member.watchdog or watchdog_line(lines)
         self.merger.log(event)
         return EventTaken(event["seq"])
 
@@ -148,7 +150,7 @@ class EventPump:
             return EventTaken(event["seq"])  # of a trainer that a dead supervisor had started
         if member.done or member.failed:
             return EventTaken(event["seq"], exited=True)
-        failure = Failure("rank_lost", member.rank, ending(ended.status), member.node)
+        failure = exited(member.rank, member.node, ended.status, member.watchdog)
         return EventTaken(event["seq"], exited=True, failure=failure)
 
     def _take_trace(self, _: Sequence[Member], __: Member, event: Event) -> EventTaken:

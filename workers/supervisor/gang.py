@@ -76,9 +76,10 @@ class Gang:
 
     @property
     def root_cause(self) -> Failure:
-        """The first failure that is not a secondary error of another one."""
+        """The first failure that is not a secondary error of another one; else an abort by NCCL's watchdog, which others follow."""
         primary = [failure for failure in self.failures if not failure.secondary]
-        return (primary or self.failures)[0]
+        aborts = [failure for failure in self.failures if failure.is_abort]
+        return (primary or aborts or self.failures)[0]
 
     def emit_incident(self, failure: Failure) -> None:
         """With the last lines of the rank to blame."""

@@ -8,13 +8,15 @@ from ..messages.event_buffer import Spool
 from ..messages.gang_spec import GangSpec
 from .policies.diagnosis import diagnose
 from .policies.examination import Examination
-from .policies.failures import Failure
+from .policies.failures import ABORTED, Failure
 from .policies.hang import Progress, evidence, hung
 from .ranks.handles import STACKS_S
 from .ranks.members import Member
 
 #: Minimum seconds between two examinations of a gang without progress.
 LOOK_S: Final = 0.1
+#: For `failures.ABORTED` in the message of a hang that was found by NCCL's watchdog.
+ENDED: Final = "a collective did not end, and NCCL's watchdog aborted the trainer"
 
 
 async def hang(spec: GangSpec, members: Sequence[Member], progress: Progress, spool: Spool) -> Failure:
@@ -31,6 +33,22 @@ async def hang(spec: GangSpec, members: Sequence[Member], progress: Progress, sp
             progress.began()
         elif progress.left_s == 0:
             return await _failure(found, members, progress.idle_s)
+
+
+async def after_abort(abort: Failure, members: Sequence[Member], limit_s: float) -> Failure:
+    """The hang for which NCCL's watchdog has ended trainers. Those that it has not ended yet are examined at once.
+
+    A rank is named only if it lives, has made no progress for `limit_s`, and waits for no rank.
+    """
+    living = [member for member in members if not (member.exited or member.lost)]
+    found = [one for one in await _examine(living) if one.answered or one.stopped]
+    verdict = diagnose(found) if found else None
+    named = next((one for one in found if verdict is not None and one.rank == verdict.rank), None)
+    message = abort.message.replace(ABORTED, ENDED, 1)
+    if verdict is None or named is None or not (named.stopped or (named.is_free and named.idle_s >= limit_s)):
+        return Failure("hang", None, message, evidence=evidence(found))
+    node = members[named.rank].node
+    return Failure("hang", named.rank, f"{verdict.message}; {message}", node, evidence=evidence(found))
 
 
 async def _examine(members: Sequence[Member]) -> list[Examination]:

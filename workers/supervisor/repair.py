@@ -16,7 +16,7 @@ from .emergency_checkpoint import BrokenGang, save_and_emit
 from .event_pump import EventTaken, RankLost
 from .gang import Gang
 from .gang_state import Repair
-from .hang_watchdog import hang
+from .hang_watchdog import after_abort, hang
 from .node_loss import lost_node
 from .policies.failures import Failure, brief
 from .policies.repair_budget import NOT_FROM_MEMORY
@@ -191,6 +191,10 @@ class Generations:
         """Whether this generation's failure is repaired; its incident is emitted then."""
         gang = self.gang
         root = await choose_root_cause(gang)
+        if root.is_abort:
+            limit_s = gang.spec.hang_timeout_s or gang.spec.timeout_s
+            gang.failures.insert(0, await after_abort(root, gang.members, limit_s))
+            root = gang.root_cause
         await _find_lost_node(gang, root)
         root = gang.root_cause
         if not gang.budget.allows(root.is_repairable, gang.merger.newest_step):

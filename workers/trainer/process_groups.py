@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from ..messages.rendezvous import RankAssignment
+from .nccl_watchdog import set_up
 
 #: Checkpoint plans are sent as CPU objects, also if tensors are sent by NCCL.
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
@@ -26,6 +27,8 @@ def name_interface(interface: str | None, env: MutableMapping[str, str]) -> None
 def formed(coords: RankAssignment) -> Iterator[torch.device]:
     """The world's process group for a rank of a gang; yields this rank's device."""
     name_interface(coords.interface, os.environ)
+    if coords.device == "cuda":
+        set_up(coords.timeout_s, os.environ)
     timeout = timedelta(seconds=coords.timeout_s)
     store = TCPStore(
         coords.master_host,

@@ -1,6 +1,7 @@
 """Why a gang ends before its work is done: root causes, and the secondary errors that follow from them in other ranks."""
 
 import signal
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +24,16 @@ SECONDARY: Final = (
     "sendbytes failed",
     "recv, 0 bytes",
 )
+#: First words of the message of a trainer that torch's NCCL watchdog has aborted (SIGABRT) because others did not go on.
+ABORTED: Final = "NCCL's watchdog aborted the trainer"
+#: What it, or the thread that monitors it, writes before that: a collective did not end.
+TIMED_OUT: Final = (
+    "watchdog caught collective operation timeout",
+    "processgroupnccl's watchdog got stuck",
+    "due to collective timeout or exception",
+)
+#: The same, where a peer is gone. An error of the rank's own device is neither: it is a cause.
+PEER_GONE: Final = ("remote process exited or there was a network error", "nccl communicator was aborted")
 
 
 @dataclass(frozen=True)
@@ -42,14 +53,21 @@ class Failure:
 
     @property
     def secondary(self) -> bool:
-        """Probably a peer's connection loss, after another rank's end. A pipeline wraps the error, so the traceback counts, too."""
+        """Probably the consequence of another rank's end. A pipeline wraps the error, so the traceback counts, too."""
+        if self.is_abort:
+            return True
         text = f"{self.message}\n{self.traceback or ''}".lower()
         return self.cause == "exception" and any(sign in text for sign in SECONDARY)
 
     @property
+    def is_abort(self) -> bool:
+        """Whether NCCL's watchdog has ended the trainer, since a collective did not end: an echo of a hang."""
+        return self.cause == "hang" and self.message.startswith(ABORTED)
+
+    @property
     def reason(self) -> str:
         """The reason of the final state. A secondary error counts as a machine fault if no primary cause was reported."""
-        return "connection_lost" if self.secondary else self.cause
+        return "connection_lost" if self.secondary and not self.is_abort else self.cause
 
     @property
     def is_repairable(self) -> bool:
@@ -68,6 +86,24 @@ def raised(event: FailedEvent, rank: int | None, node: str | None) -> Failure:
     known = {"ranks": facts.ranks, "parameter": facts.parameter, "parameters": facts.parameters, "agreed": facts.agreed}
     evidence = {name: plain(value) for name, value in known.items() if value is not None}
     return Failure(facts.cause, rank, message, node, event.traceback, {"raised_in": event.step} | evidence)
+
+
+def exited(rank: int, node: str | None, status: int | None, watchdog: str | None) -> Failure:
+    """The failure for a trainer that ended without an exception. `watchdog`: the line of NCCL's watchdog in its log, if there is one.
+
+    NCCL's watchdogs abort all trainers within seconds of each other. Which of them is reported first is chance, so none is named.
+    """
+    if status != -signal.SIGABRT or watchdog is None:
+        return Failure("rank_lost", rank, ending(status), node)
+    message = f"{ABORTED} of rank {rank}: {watchdog}"
+    if any(sign in watchdog.lower() for sign in PEER_GONE):
+        return Failure("exception", rank, message, node)
+    return Failure("hang", None, message)
+
+
+def watchdog_line(lines: Iterable[str]) -> str | None:
+    """The first line in which NCCL's watchdog says why it aborts the trainer; None if there is none."""
+    return next((line.strip() for line in lines if any(sign in line.lower() for sign in TIMED_OUT + PEER_GONE)), None)
 
 
 def brief(error: BaseException) -> str:

@@ -6,10 +6,13 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from ...messages.gang_spec import GangSpec
 from .examination import Examination, Waiting
 
 #: A hang is suspected after this many median steps, or `policy.hang_timeout_s` if that is longer.
 MEDIAN_STEPS: Final = 5
+#: Minimum time limit of collectives on NCCL where a hang is watched for. They are enqueued long before the device runs them.
+NCCL_TIMEOUT_S: Final = 3600.0
 #: Maximum number of different stacks in an incident. Of a thousand ranks nearly all are the same.
 MOST_STACKS: Final = 16
 
@@ -18,6 +21,17 @@ def limit_s(hang_timeout_s: float, steps_s: Iterable[float]) -> float:
     """Seconds without progress that make a hang: max(`hang_timeout_s`, 5 × the median of `steps_s`)."""
     recent = list(steps_s)
     return max(hang_timeout_s, MEDIAN_STEPS * statistics.median(recent)) if recent else hang_timeout_s
+
+
+def collectives_timeout_s(spec: GangSpec) -> float:
+    """Seconds after which a trainer's collective fails.
+
+    On NCCL torch's watchdog then aborts the trainer. That must come after the verdict on a hang, which is due after `hang_timeout_s`, or
+    after `timeout_s` in a phase that may be slow, or after some steps.
+    """
+    if spec.device != "cuda" or spec.hang_timeout_s is None:
+        return spec.timeout_s
+    return max(NCCL_TIMEOUT_S, 2 * max(spec.hang_timeout_s, spec.timeout_s))
 
 
 class Progress:

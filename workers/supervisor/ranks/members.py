@@ -33,6 +33,9 @@ class Member:
     reader: "asyncio.Task[None] | None" = field(default=None, repr=False)
     lost: bool = False  # its actor died
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES), repr=False)  # its last lines
+    watchdog: str | None = (
+        None  # the line of its log in which NCCL's watchdog aborts it; its stacks may push it out of `log`
+    )
     snapshots: SnapshotHandle | None = None  # as the next rank on its node holds them
     replica_holder: str | None = None  # name of the actor on another node that holds replicas of its snapshots
 
@@ -89,7 +92,7 @@ class Member:
     def renew(self) -> None:
         """Reset it for the next generation."""
         self.done = self.exited = self.failed = self.stopped = self.lost = False
-        self.reader = None
+        self.reader = self.watchdog = None
 
 
 async def call_each(members: Sequence[Member], call: Callable[[RankHandle], Awaitable[None]]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ...messages.gang_spec import GangSpec
 from ...messages.rendezvous import RankAssignment
 from ...snapshot.replication import replication_peers
+from ..policies.hang import collectives_timeout_s
 from .members import Member
 
 
@@ -53,7 +54,7 @@ def assignments(spec: GangSpec, members: Sequence[Member], restore: int | None) 
                 generation=here.generation,
                 interface=here.interface,
                 device="cuda" if spec.device == "cuda" else "cpu",
-                timeout_s=spec.timeout_s,
+                timeout_s=collectives_timeout_s(spec),
                 copied=member.replica_holder is not None,
                 restore=restore,
             )

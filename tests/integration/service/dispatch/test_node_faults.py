@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from harness.examinations import recorded
 from harness.patience import PATIENCE_S
 
 from shardyard.service import nodes
@@ -22,6 +23,11 @@ from shardyard.service.store import leases
 from shardyard.service.store import nodes as node_rows
 from shardyard.service.store.engine import Store
 from shardyard.service.store.leases import Lease
+from shardyard.workers.messages.event_buffer import Spool
+from shardyard.workers.supervisor.event_merger import EventMerger
+from shardyard.workers.supervisor.policies.diagnosis import diagnose
+from shardyard.workers.supervisor.policies.failures import Failure
+from shardyard.workers.supervisor.policies.hang import evidence
 
 from ..conftest import Submit
 from ..gang_events import NODE
@@ -167,3 +173,19 @@ async def test_both_of_the_last_two_are_never_cordoned_at_once(
         await other.close()
     assert sorted(reported[0]["until"] is None for reported in both) == [False, True]
     assert sorted(node.in_use for node in (await seen(store, settings)).values()) == [False, True]
+
+
+@pytest.mark.parametrize(("dumps", "cordoned"), [("never_enqueued", True), ("network", False), ("in_tolist", False)])
+async def test_a_hang_cordons_a_node_only_if_a_rank_is_named(
+    store: Store, settings: Settings, submit: Submit, dumps: str, cordoned: bool
+) -> None:
+    """From a recorded hang on NCCL over the supervisor's incident to the node."""
+    verdict = diagnose(recorded(dumps))
+    node = None if verdict.rank is None else "node-1"
+    spool = Spool(1 << 20)
+    hang = Failure("hang", verdict.rank, verdict.message, node, evidence=evidence(recorded(dumps)))
+    EventMerger(spool, 4).emit_incident(hang, 1, [])
+    (lease,) = await placed(store, settings, submit)
+    await take_in(store, lease, 1, spool.take(0), Rules(RULES.back_off, Limits(faults=1)))
+    found = await seen(store, settings)
+    assert [found[name].cordon is not None for name in ("node-1", "node-2")] == [cordoned, False]

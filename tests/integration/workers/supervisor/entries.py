@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -131,6 +132,15 @@ def _exit(_: dict[str, Any]) -> None:
     os._exit(3)
 
 
+def _abort(_: dict[str, Any]) -> None:
+    """As torch's NCCL watchdog does when a collective has timed out."""
+    watchdog = (
+        "[rank1]:[E1124 17:02:11.408 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout: "
+    )
+    print(watchdog + "WorkNCCL(SeqNum=58, OpType=ALLREDUCE, Timeout(ms)=600000)", file=sys.stderr, flush=True)
+    os.abort()
+
+
 def _shout(_: dict[str, Any]) -> None:
     for number in range(100_000):
         print(f"line {number} " + "x" * 60)
@@ -142,4 +152,4 @@ def _breed(run: dict[str, Any]) -> None:
     Path(run["folder"], "child.pid").write_text(str(child.pid))
 
 
-MISBEHAVIOUR = {"raise": _raise, "exit": _exit, "shout": _shout, "breed": _breed}
+MISBEHAVIOUR = {"raise": _raise, "exit": _exit, "abort": _abort, "shout": _shout, "breed": _breed}

@@ -105,6 +105,21 @@ async def test_a_trainer_that_leaves_without_a_word_is_lost(cluster: Cluster) ->
     await closed(cluster, gang.name, [])
 
 
+async def test_a_trainer_that_nccls_watchdog_aborts_is_a_hang_of_no_rank(cluster: Cluster) -> None:
+    """The other rank loses its connection, which is an echo, too."""
+    gang = gang_spec("aborts", ranks=2, misbehave={"rank": 1, "step": 2, "how": "abort"})
+    await cluster.start_gang(gang)
+    *_, incident, final = await follow(cluster, gang.name)
+    assert (incident["data"]["cause"], incident["data"].get("rank"), incident["data"].get("node")) == (
+        "hang",
+        None,
+        None,
+    )
+    assert "WorkNCCL(SeqNum=58, OpType=ALLREDUCE" in incident["data"]["message"]
+    assert (final["data"]["state"], final["data"]["reason"]) == ("failed", "hang")
+    await closed(cluster, gang.name, [])
+
+
 async def test_a_frozen_trainer_can_be_stopped(cluster: Cluster, tmp_path: Path) -> None:
     gang = gang_spec("frozen", ranks=2, steps=100_000, pause=0.01, folder=str(tmp_path))
     await cluster.start_gang(gang)

@@ -87,6 +87,21 @@ async def test_an_exit_is_a_lost_rank_unless_the_rank_was_done() -> None:
     assert await follow(done, Written(Spool(1 << 20))) == [EventTaken(1, done=True), EventTaken(2, exited=True)]
 
 
+async def test_the_line_of_nccls_watchdog_is_kept_though_stacks_follow_it() -> None:
+    line = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=58)"
+    stacks = [f"  File loop.py, line {number}" for number in range(500)]
+    aborted = Rank(
+        [
+            event(1, "log", rank=0, stream="stderr", first=1, lines=[line, *stacks]),
+            event(2, "log", rank=0, stream="stderr", first=502, lines=stacks),
+            event(3, "exit", status=-6, generation=2),
+        ]
+    )
+    *_, taken = await follow(aborted, Written(Spool(1 << 20)))
+    assert isinstance(taken, EventTaken) and taken.failure is not None
+    assert taken.failure.is_abort and line in taken.failure.message and taken.failure.rank is None
+
+
 async def test_the_exit_of_an_older_generations_trainer_is_ignored() -> None:
     rank = Rank([event(1, "exit", status=-9, generation=1)], [event(2, "exit", status=-15, generation=2)])
     first, second = await follow(rank, Written(Spool(1 << 20)))

@@ -1,9 +1,11 @@
+import signal
+
 import pytest
 
 from shardyard.service.policies.retry import INFRASTRUCTURE
 from shardyard.workers.messages.rank_event import FailedEvent, facts_of
 from shardyard.workers.storage.errors import StorageDenied, StorageError, StorageUnreachable
-from shardyard.workers.supervisor.policies.failures import Failure, raised
+from shardyard.workers.supervisor.policies.failures import Failure, exited, raised, watchdog_line
 
 
 def test_a_failure_says_rank_and_traceback() -> None:
@@ -19,3 +21,36 @@ def test_storage_that_is_away_is_no_fault_of_the_training_code(error: StorageErr
     failure = raised(failed, 0, None)
     assert (failure.cause in INFRASTRUCTURE) == blamed
     assert failure.cause == ("storage_unreachable" if blamed else "exception")
+
+
+TIMED_OUT = (
+    "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=58, OpType=ALLREDUCE) ran for 600060 ms"
+)
+STUCK = "[PG ID 0 PG GUID 0(default_pg) Rank 3] ProcessGroupNCCL's watchdog got stuck for 480 seconds"
+GONE = "what():  [PG ID 0 PG GUID 0(default_pg) Rank 3] Process group watchdog thread terminated with exception: NCCL error: "
+GONE += "remote process exited or there was a network error, NCCL version 2.28.9"
+OWN = "Process group watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered"
+
+
+@pytest.mark.parametrize("line", [TIMED_OUT, STUCK])
+def test_an_abort_by_nccls_watchdog_is_a_hang_of_no_rank(line: str) -> None:
+    watchdog = watchdog_line(["step 7", f"  {line}", "Fatal Python error: Aborted"])
+    assert watchdog == line
+    failure = exited(3, "node", -signal.SIGABRT, watchdog)
+    assert (failure.cause, failure.rank, failure.node) == ("hang", None, None) and line in failure.message
+    assert failure.is_abort and failure.secondary and failure.is_repairable and failure.reason == "hang"
+
+
+def test_an_abort_since_a_peer_is_gone_is_a_lost_connection() -> None:
+    failure = exited(3, "node", -signal.SIGABRT, watchdog_line([GONE]))
+    assert failure.secondary and not failure.is_abort and failure.reason == "connection_lost"
+    assert failure.cause not in INFRASTRUCTURE, "its node is not to blame"
+
+
+@pytest.mark.parametrize(
+    ("status", "lines"), [(-signal.SIGKILL, [TIMED_OUT]), (-signal.SIGABRT, [OWN]), (-signal.SIGABRT, []), (None, [])]
+)
+def test_another_end_is_a_lost_rank(status: int | None, lines: list[str]) -> None:
+    """Also an abort for an error of the rank's own device."""
+    failure = exited(3, "node", status, watchdog_line(lines))
+    assert (failure.cause, failure.rank, failure.node) == ("rank_lost", 3, "node") and not failure.secondary

@@ -3,8 +3,9 @@
 import pytest
 from harness.examinations import COMPUTES, rank, recorded, waits
 
+from shardyard.workers.messages.gang_spec import GangSpec
 from shardyard.workers.supervisor.policies.examination import Examination
-from shardyard.workers.supervisor.policies.hang import evidence, hung, limit_s
+from shardyard.workers.supervisor.policies.hang import collectives_timeout_s, evidence, hung, limit_s
 
 
 def test_equal_stacks_are_kept_once() -> None:
@@ -51,3 +52,18 @@ def test_messages_are_evidence_too() -> None:
         "ranks": [1],
     }.items() <= (kept["waiting"][0].items())
     assert any("in a call of tolist" in one["stack"] for one in kept["stacks"])
+
+
+@pytest.mark.parametrize(
+    ("device", "hang_timeout_s", "expected"),
+    [
+        ("cpu", 30.0, 600.0),
+        ("cpu", 7200.0, 600.0),
+        ("cuda", None, 600.0),
+        ("cuda", 30.0, 3600.0),
+        ("cuda", 7200.0, 14400.0),
+    ],
+)
+def test_torchs_watchdog_comes_after_the_verdict(device: str, hang_timeout_s: float | None, expected: float) -> None:
+    spec = GangSpec("shardyard-a-1", {}, 2, device=device, hang_timeout_s=hang_timeout_s)
+    assert collectives_timeout_s(spec) == expected

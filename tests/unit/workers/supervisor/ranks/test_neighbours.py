@@ -44,3 +44,5 @@ def test_assignments_count_the_ranks_of_each_node() -> None:
         ("host-a", 4000, 3, 7)
     }
     assert [one.copied for one in found] == [False, True, False]
+    on_gpus = GangSpec("shardyard-a-1", {}, 3, device="cuda", hang_timeout_s=7200.0)
+    assert {one.timeout_s for one in assignments(on_gpus, members, None)} == {14400.0}
