@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...messages.rank_set import format_ranks
-from .examination import Examination, Waiting
+from .examination import Examination, Key, Waiting
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Verdict:
 def diagnose(found: Sequence[Examination]) -> Verdict:
     """Name the rank that blocks the others, or none."""
     ranks = {one.rank: one for one in found}
-    waits = {one.rank: _waits_for(one, ranks) for one in found}
+    waits = _all_waits(ranks)
     awaited = Counter(rank for others in waits.values() for rank in others)
     stopped = [one.rank for one in found if one.stopped]
     free = [one.rank for one in found if one.is_free]
@@ -45,13 +45,28 @@ def diagnose(found: Sequence[Examination]) -> Verdict:
     return _in_circle(awaited, found, waits) or _nobody(found)
 
 
-def _waits_for(one: Examination, ranks: Mapping[int, Examination]) -> set[int]:
-    """The ranks that have not entered what this rank waits in."""
-    missing: set[int] = set()
-    for wait in one.waiting:
-        others = [ranks[rank] for rank in wait.others if rank in ranks and rank != one.rank]
-        missing.update(other.rank for other in others if not _has_entered(other, wait, one.rank))
-    return missing
+def _all_waits(ranks: Mapping[int, Examination]) -> dict[int, set[int]]:
+    """Rank → the ranks that have not entered what it waits in. Each collective is looked at once, though hundreds wait in it."""
+    missing: dict[tuple[Key, int], frozenset[int]] = {}
+    found = {}
+    for one in ranks.values():
+        waits: set[int] = set()
+        for wait in one.waiting:
+            if wait.peer is not None:
+                waits |= _without(wait, one.rank, ranks)
+                continue
+            at = (wait.key, wait.seq)
+            if at not in missing:
+                missing[at] = _without(wait, one.rank, ranks)
+            waits |= missing[at]
+        found[one.rank] = waits - {one.rank}
+    return found
+
+
+def _without(wait: Waiting, rank: int, ranks: Mapping[int, Examination]) -> frozenset[int]:
+    """The ranks that have not entered the collective, or the other half of the message, in which `rank` waits."""
+    others = [ranks[other] for other in wait.others if other in ranks]
+    return frozenset(other.rank for other in others if not _has_entered(other, wait, rank))
 
 
 def _has_entered(other: Examination, wait: Waiting, rank: int) -> bool:
@@ -110,11 +125,11 @@ def _everywhere(ranks: Mapping[int, Examination]) -> Iterator[tuple[Waiting, lis
     seen = set()
     for one in ranks.values():
         for wait in one.waiting:
-            members = [ranks[rank] for rank in wait.ranks if rank in ranks]
-            if wait.peer is not None or (wait.key, wait.seq) in seen or len(members) < len(wait.ranks):
+            if wait.peer is not None or (wait.key, wait.seq) in seen:
                 continue
             seen.add((wait.key, wait.seq))
-            if all(member.entered(wait) >= wait.seq for member in members):
+            members = [ranks[rank] for rank in wait.ranks if rank in ranks]
+            if len(members) == len(wait.ranks) and all(member.entered(wait) >= wait.seq for member in members):
                 yield wait, members
 
 

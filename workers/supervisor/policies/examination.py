@@ -9,6 +9,8 @@ from ...messages.collective_record import GroupRecord
 from ...messages.rank_set import format_ranks
 from ...messages.rank_status import BACKGROUND, QUICK
 
+#: A process group on all ranks: torch's name of it, its axis, its ranks.
+Key = tuple[str, str, tuple[int, ...]]
 #: Frames that only wait for other ranks, where no collective is on record: messages of pipelines and rings.
 MESSAGES: Final = ("distributed_c10d.py:", "distributed/pipelining/", "strategies/collectives.py:")
 #: Functions of torch in which the host waits for its device.
@@ -39,7 +41,7 @@ class Waiting:
         return self.ranks if self.peer is None else (self.peer,)
 
     @property
-    def key(self) -> tuple[str, str, tuple[int, ...]]:
+    def key(self) -> Key:
         """Its group, on all ranks."""
         return self.name, self.group, self.ranks
 
@@ -117,7 +119,7 @@ class Examination:
         return next(((op, size) for seq, op, size in record.recent if seq == wait.seq), None)
 
     @cached_property
-    def _by_group(self) -> dict[tuple[str, str, tuple[int, ...]], GroupRecord]:
+    def _by_group(self) -> dict[Key, GroupRecord]:
         return {(record.name, record.group, record.ranks): record for record in self.records}
 
     @property
