@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from harness.ranks import train
+
+from shardyard.workers.trainer.flight_recorder import collectives
 
 pytestmark = pytest.mark.gpu
 
@@ -105,3 +108,24 @@ def test_a_gpu_saves_the_state_of_the_step_while_it_trains_on(root: Path, make_s
     path = root / "checkpoints" / "saved-on-gpu" / "step-00000002"
     resumed = train(spec, root, "resumed-on-gpu", resume=path, device="cuda")
     np.testing.assert_allclose(resumed["losses"], whole["losses"][2:], rtol=1e-5)
+
+
+def test_nccls_flight_recorder_says_what_the_device_has_not_done() -> None:
+    """The host has enqueued the second sum, and the device still multiplies."""
+    _needs(1)
+    device = torch.device("cuda", 0)
+    dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1, device_id=device)
+    try:
+        matrix, sums = torch.ones(8192, 8192, device=device), torch.ones(4, device=device)
+        dist.all_reduce(sums)
+        torch.cuda.synchronize()
+        for _ in range(50):
+            matrix = matrix @ matrix
+        dist.all_reduce(sums)
+        (pending,) = [record for record in collectives() if record.nccl]
+        torch.cuda.synchronize()
+        (done,) = [record for record in collectives() if record.nccl]
+    finally:
+        dist.destroy_process_group()
+    assert (pending.group, pending.entered, pending.op, pending.size) == ("world", 2, "all_reduce", "4 × Float")
+    assert (done.entered, done.op) == (2, "")
