@@ -1,7 +1,9 @@
-"""Collectives as the strategies need them, with one implementation per backend.
+"""Collectives as the strategies need them.
 
 gloo's `reduce_scatter_tensor` is an all-reduce inside and moves twice the bytes. An all-to-all and a local sum move the right
 number, and sum in rank order, so that the result is the same on every run.
+
+A `group` of None is this rank alone: nothing is sent.
 """
 
 from collections.abc import Callable
@@ -28,38 +30,56 @@ def all_reduce(flat: torch.Tensor, group: dist.ProcessGroup) -> Pending:
     return wait
 
 
-def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup, into: torch.Tensor | None = None) -> Pending:
-    """Start to sum `rows` [N, n] over `group`. The result [n] (in `into`, if given) is this rank's row. n·(N−1) elements leave each rank.
+def reduce_scatter(rows: torch.Tensor, group: dist.ProcessGroup | None, into: torch.Tensor | None = None) -> Pending:
+    """Start to sum `rows` [N, n] over `group`, in their dtype, by the backend's reduce-scatter. n·(N−1) elements leave each rank.
 
-    Half precision is summed in fp32, so that the rounding error does not grow with N; without `into` the result is fp32. `into` may be
-    this rank's row itself.
+    The result [n] (in `into`, if given) is this rank's row. `into` may be this rank's row itself.
     """
-    half, since = rows.dtype.itemsize == 2, now()
-    if half or dist.get_backend(group) == "gloo":
-        received = torch.empty_like(rows)
-        with stands_for("reduce_scatter"):
-            work = dist.all_to_all_single(received, rows, group=group, async_op=True)
-
-        def wait() -> torch.Tensor:
-            wait_on(work.wait, "reduce_scatter", group, since)
-            if half or into is None:
-                total = received.sum(0, dtype=torch.float32 if half else None)
-                return total if into is None else into.copy_(total)
-            return torch.sum(received, 0, out=into)
-
-        return wait
+    if group is None:
+        return _only_row(rows, into)
+    since = now()
     mine = rows.new_empty(rows.shape[1]) if into is None else into
     work = dist.reduce_scatter_single(mine, rows.flatten(), group=group, async_op=True)
 
-    def wait_mine() -> torch.Tensor:
+    def wait() -> torch.Tensor:
         wait_on(work.wait, "reduce_scatter", group, since)
         return mine
 
-    return wait_mine
+    return wait
 
 
-def all_gather(mine: torch.Tensor, group: dist.ProcessGroup, into: torch.Tensor | None = None) -> Pending:
+def exchange_and_sum(rows: torch.Tensor, group: dist.ProcessGroup | None, into: torch.Tensor | None = None) -> Pending:
+    """The same by an all-to-all and a local sum, for gloo.
+
+    Half precision is summed in fp32, so that the rounding error does not grow with N; without `into` the result is fp32.
+    """
+    if group is None:
+        return _only_row(rows, into)
+    half, since = rows.dtype.itemsize == 2, now()
+    received = torch.empty_like(rows)
+    with stands_for("reduce_scatter"):
+        work = dist.all_to_all_single(received, rows, group=group, async_op=True)
+
+    def wait() -> torch.Tensor:
+        wait_on(work.wait, "reduce_scatter", group, since)
+        if half or into is None:
+            total = received.sum(0, dtype=torch.float32 if half else None)
+            return total if into is None else into.copy_(total)
+        return torch.sum(received, 0, out=into)
+
+    return wait
+
+
+def _only_row(rows: torch.Tensor, into: torch.Tensor | None) -> Pending:
+    (mine,) = rows
+    return lambda: mine if into is None else into.copy_(mine)
+
+
+def all_gather(mine: torch.Tensor, group: dist.ProcessGroup | None, into: torch.Tensor | None = None) -> Pending:
     """Start to gather every rank's `mine` [n]. The result is [N, n] (`into`, if given). n·(N−1) elements leave each rank."""
+    if group is None:
+        alone = mine.view(1, -1) if into is None else into.copy_(mine.view(1, -1))
+        return lambda: alone
     rows = mine.new_empty(dist.get_world_size(group), mine.numel()) if into is None else into
     since = now()
     work = dist.all_gather_single(rows.view(-1), mine, group=group, async_op=True)

@@ -10,16 +10,21 @@ Experts divide the replicas once more: neighbouring replicas form an expert grou
 
 With sharding groups (HSDP) the neighbouring replicas of a group shard what they would hold in common, and groups sum: `replica =
 group · S + place`. Of a group's S replicas S/E hold the same experts (at least one), and shard them.
+
+A group is formed for an axis of more than one rank, in one call. Axes of one purpose that have the same ranks share it, and an axis of
+the whole world has the world's. For an axis of one rank nothing is formed, and nothing is sent.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from .layout import Layout
+from .process_groups import group_of_mine, group_of_one, reduces
 
 #: Data × context: the ranks that hold the same parameters and see different tokens.
 REPLICA = "replica"
@@ -31,37 +36,66 @@ SHARD, SHARD_REPLICA = "shard", "shard_replica"
 EXPERT_SHARD, EXPERT_SHARD_REPLICA = "expert_shard", "expert_shard_replica"
 #: Axis over which a parameter is replicated → the two axes that sharding groups make of it: among groups, and inside.
 GROUPS = {REPLICA: (SHARD_REPLICA, SHARD), EXPERT_REPLICA: (EXPERT_SHARD_REPLICA, EXPERT_SHARD)}
+#: Axes of one purpose, which share a group if they have the same ranks. Over the data axis nothing is sent if it has fewer than replicas.
+_PURPOSES: Final = (
+    ("pipeline",),
+    (REPLICA, EXPERT_REPLICA, *GROUPS[REPLICA], *GROUPS[EXPERT_REPLICA]),
+    ("tensor",),
+    ("context", "ring", "ulysses"),
+    ("expert",),
+)
+#: The axes over which ZeRO-3 shards. Torch needs them as meshes, also those of one rank.
+_SHARDING: Final = frozenset({REPLICA, EXPERT_REPLICA, SHARD, EXPERT_SHARD})
+
+#: How many ranks an axis has, and how far apart their numbers are.
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the mesh. `index` is this rank's coordinate. `group` is None if nothing is sent over it."""
+
+    size: int
+    index: int
+    group: dist.ProcessGroup | None
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """A layout on the running process group. `device` is where this rank computes; `axes` are one-dimensional."""
+    """A layout on the running process group. `device` is where this rank computes."""
 
     layout: Layout
     device: torch.device
-    axes: Mapping[str, DeviceMesh]
+    axes: Mapping[str, Axis]
+    device_meshes: Mapping[
+        str, DeviceMesh
+    ]  # for torch, one-dimensional: the tensor axis, and those over which ZeRO-3 shards
     hybrid: Mapping[str, DeviceMesh] = field(
         default_factory=dict
-    )  # axis → its `GROUPS`, if the layout has sharding groups
+    )  # axis → its `GROUPS` of more than one rank, if the layout has sharding groups
+    reduces: bool = False  # whether the backend has a reduce-scatter that is worth it: see `collectives.py`
 
     def size(self, axis: str) -> int:
-        return self.axes[axis].size()
+        return self.axes[axis].size
 
     def index(self, axis: str) -> int:
         """This rank's coordinate on `axis`."""
-        return self.axes[axis].get_local_rank()
+        return self.axes[axis].index
 
     @property
     def part(self) -> int:
         """Number of this rank's share of a step's work: ranks with the same number do equal work, though on other tokens or columns."""
-        experts = self.layout.expert
-        return self.index("pipeline") * experts + (self.index("expert") if experts > 1 else 0)
+        return self.index("pipeline") * self.layout.expert + self.index("expert")
 
     def group(self, axis: str) -> dist.ProcessGroup:
-        return self.axes[axis].get_group()
+        """The axis' group. Raises `ValueError` for an axis over which nothing is sent."""
+        group = self.axes[axis].group
+        if group is None:
+            raise ValueError(f"the {axis} axis of {self.layout} has no process group: nothing is sent over it")
+        return group
 
-    def axis(self, axis: str) -> DeviceMesh:
-        return self.axes[axis]
+    def device_mesh(self, axis: str) -> DeviceMesh:
+        return self.device_meshes[axis]
 
 
 def make_mesh(layout: Layout, device: torch.device) -> Mesh:
@@ -70,58 +104,88 @@ def make_mesh(layout: Layout, device: torch.device) -> Mesh:
         raise ValueError(
             f"layout {layout} needs {layout.world_size} ranks, but the process group has {dist.get_world_size()}"
         )
-    outer = {"pipeline": layout.pipeline, REPLICA: layout.data * layout.context, "tensor": layout.tensor}
-    axes = _axes(outer, device)
-    axes |= dict.fromkeys(("data", EXPERT_REPLICA), axes[REPLICA])
-    if layout.context > 1:
-        axes |= _context_axes(layout, device)
-    if layout.expert > 1:
-        axes |= _expert_axes(layout, device)
-    if layout.shard is None:
-        return Mesh(layout, device, axes)
-    parents = _parents_of_groups(layout, layout.shard, device)
+    axes = _axes(layout)
     # DTensors of the tensor axis need the same parent mesh as the axes that shard them further.
-    axes |= {name: parents[REPLICA][name] for name in ("pipeline", *GROUPS[REPLICA], "tensor")}
-    axes |= {name: parents[axis][name] for axis in parents for name in GROUPS[axis]}
-    return Mesh(layout, device, axes, {axis: parent[GROUPS[axis]] for axis, parent in parents.items()})
+    parents = {REPLICA: _parent(_split(REPLICA, layout), axes, layout, device)}
+    if layout.expert > 1 and layout.zero == 3:
+        parents[EXPERT_REPLICA] = _parent((*_split(EXPERT_REPLICA, layout), "expert"), axes, layout, device)
+    meshes = {name: parent[name] for parent in reversed(parents.values()) if parent for name in _names(parent)}
+    hybrid = {axis: _within(parent, GROUPS[axis]) for axis, parent in parents.items() if parent and layout.shard}
+    return Mesh(layout, device, axes, meshes, hybrid, reduces())
 
 
-def _parents_of_groups(layout: Layout, shard: int, device: torch.device) -> dict[str, DeviceMesh]:
-    """Axis over which parameters are replicated → the mesh of the world that has the two axes of its `GROUPS`."""
-    groups = layout.data * layout.context // shard
-    spread = {"pipeline": layout.pipeline, SHARD_REPLICA: groups, SHARD: shard, "tensor": layout.tensor}
-    parents = {REPLICA: _mesh(spread, device)}
-    if layout.expert > 1:
-        alike = max(1, shard // layout.expert)  # ranks of a group that hold the same experts
-        between = layout.data * layout.context // layout.expert // alike
-        inner = {"expert": layout.expert, "tensor": layout.tensor}
-        spread = {"pipeline": layout.pipeline, EXPERT_SHARD_REPLICA: between, EXPERT_SHARD: alike, **inner}
-        parents[EXPERT_REPLICA] = _mesh(spread, device)
-    return parents
+def _split(replicas: str, layout: Layout) -> tuple[str, ...]:
+    """The axes that make up `replicas`."""
+    return GROUPS[replicas] if layout.shard else (replicas,)
 
 
-def _expert_axes(layout: Layout, device: torch.device) -> dict[str, DeviceMesh]:
-    """The axes inside the replicas: expert groups of neighbours, and the replicas of each expert."""
-    groups = layout.data * layout.context // layout.expert
-    spread = {"outer": layout.pipeline, EXPERT_REPLICA: groups, "expert": layout.expert, "inner": layout.tensor}
-    found = _axes(spread, device)
-    return {name: found[name] for name in (EXPERT_REPLICA, "expert")}
+def _axes(layout: Layout) -> dict[str, Axis]:
+    """The axes with their groups. Every rank forms them in the same order."""
+    spans = _spans(layout)
+    groups: dict[str, dist.ProcessGroup | None] = {}
+    for purpose in _PURPOSES:
+        formed: dict[Span, dist.ProcessGroup | None] = {}
+        for axis in filter(spans.__contains__, purpose):
+            if spans[axis] not in formed:
+                formed[spans[axis]] = _group(axis, spans[axis])
+            groups[axis] = formed[spans[axis]]
+    if spans["data"] == spans[REPLICA]:
+        groups["data"] = groups[REPLICA]
+    rank = dist.get_rank()
+    return {axis: Axis(size, rank // stride % size, groups.get(axis)) for axis, (size, stride) in spans.items()}
 
 
-def _context_axes(layout: Layout, device: torch.device) -> dict[str, DeviceMesh]:
-    """The axes inside the replicas: data and context, and the two that make up context."""
-    outer = layout.pipeline * layout.data
-    halves = {"outer": outer, "context": layout.context, "inner": layout.tensor}
-    around = {"outer": layout.pipeline, "data": layout.data, "inner": layout.context * layout.tensor}
-    inside = {"outer": outer, "ring": layout.ring, "ulysses": layout.ulysses, "inner": layout.tensor}
-    found = {name: mesh for shape in (halves, around, inside) for name, mesh in _axes(shape, device).items()}
-    return {name: found[name] for name in ("data", "context", "ring", "ulysses")}
+def _spans(layout: Layout) -> dict[str, Span]:
+    data, context, tensor, expert = layout.data, layout.context, layout.tensor, layout.expert
+    replicas = data * context
+    found = {
+        "pipeline": (layout.pipeline, replicas * tensor),
+        REPLICA: (replicas, tensor),
+        "tensor": (tensor, 1),
+        "data": (data, context * tensor),
+        EXPERT_REPLICA: (replicas // expert, expert * tensor),
+        "context": (context, tensor),
+        "ring": (layout.ring, layout.ulysses * tensor),
+        "ulysses": (layout.ulysses, tensor),
+        "expert": (expert, tensor),
+    }
+    if layout.shard:
+        found |= {SHARD_REPLICA: (replicas // layout.shard, layout.shard * tensor), SHARD: (layout.shard, tensor)}
+    if layout.shard and expert > 1:
+        alike = max(1, layout.shard // expert)  # ranks of a group that hold the same experts
+        found[EXPERT_SHARD_REPLICA] = (replicas // expert // alike, alike * expert * tensor)
+        found[EXPERT_SHARD] = (alike, expert * tensor)
+    return found
 
 
-def _axes(shape: Mapping[str, int], device: torch.device) -> dict[str, DeviceMesh]:
-    mesh = _mesh(shape, device)
-    return {name: mesh[name] for name in shape}
+def _group(axis: str, span: Span) -> dist.ProcessGroup | None:
+    """The group of an axis: none for one rank, the world's for all ranks."""
+    size, stride = span
+    world = torch.arange(dist.get_world_size())
+    if size == 1 or size == len(world):
+        return None if size == 1 else dist.group.WORLD
+    parts = world.view(-1, size, stride).transpose(1, 2).reshape(-1, size)
+    return group_of_mine(parts.tolist(), f"mesh_{axis}")
 
 
-def _mesh(shape: Mapping[str, int], device: torch.device) -> DeviceMesh:
-    return init_device_mesh(device.type, tuple(shape.values()), mesh_dim_names=tuple(shape))
+def _parent(
+    names: tuple[str, ...], axes: Mapping[str, Axis], layout: Layout, device: torch.device
+) -> DeviceMesh | None:
+    """The mesh of the world with the axes `names` between pipeline and tensor, without those of one rank that nothing needs."""
+    needed = _SHARDING if layout.zero == 3 else frozenset()
+    kept = [name for name in ("pipeline", *names, "tensor") if axes[name].size > 1 or name in needed]
+    if not kept:
+        return None
+    ranks = torch.arange(layout.world_size).view([axes[name].size for name in kept])
+    groups = [axes[name].group or group_of_one() for name in kept]
+    if len(kept) == 1:
+        return DeviceMesh.from_group(groups[0], device.type, mesh_dim_names=tuple(kept))
+    return DeviceMesh.from_group(groups, device.type, ranks, mesh_dim_names=tuple(kept))
+
+
+def _within(parent: DeviceMesh, names: tuple[str, ...]) -> DeviceMesh:
+    return parent[tuple(name for name in names if name in _names(parent))]
+
+
+def _names(mesh: DeviceMesh) -> tuple[str, ...]:
+    return mesh.mesh_dim_names or ()

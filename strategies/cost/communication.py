@@ -5,7 +5,7 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
 
 - data: 2Ψ(N−1)/N elements for ZeRO-0, 1 and 2; stage 2 repeats the reduce-scatter per micro-batch. ZeRO-3 needs 3Ψ(N−1)/N per
   micro-batch; under a pipeline it gathers and reduces once (1910.02054, section 7). Gradients travel in the dtype in which they are
-  summed; if stage 2 sends each micro-batch's, in the compute dtype. From stage 1 on each parameter is sharded by its rows, and
+  summed; if stage 2 sends each micro-batch's by gloo, in the compute dtype. From stage 1 on each parameter is sharded by its rows, and
   N·⌈rows/N⌉ of them travel. With sharding groups (HSDP) of S ranks, S replaces N, and 2(Ψ/S)(G−1)/G are all-reduced between G
   groups.
 - tensor: a block all-reduces its two outputs forward and their inputs' gradients backward, 4 times 2nf; the head its input's
@@ -94,10 +94,9 @@ def _replicas(setting: Setting) -> dict[str, tuple[str | None, Callable[[], "Sen
 
 def _data(setting: Setting) -> Sent:
     held, n, c = _held(setting), setting.cut, setting.compute
-    sent = c if setting.each_microbatch else setting.gradients
     times = 1 if setting.layout.pipeline > 1 else setting.batch.microbatches
     if setting.layout.zero == 0:
-        yield "all_reduce", _moved("2Ψ(N−1)/N", 2 * elements(held) * (n - 1) / n, sent)
+        yield "all_reduce", _moved("2Ψ(N−1)/N", 2 * elements(held) * (n - 1) / n, setting.sent)
         return
     part = n * chunks(held, n) * (n - 1) / n
     if setting.layout.zero == 3:
@@ -108,7 +107,7 @@ def _data(setting: Setting) -> Sent:
         return
     again = times if setting.each_microbatch else 1
     turns = f" × {again} micro-batches" * (again > 1)
-    yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", again * part, sent)
+    yield "reduce_scatter", _moved(f"Ψ(N−1)/N{turns}", again * part, setting.sent)
     yield "all_gather", _moved("Ψ(N−1)/N", part, c)
 
 
@@ -160,7 +159,7 @@ def _tensor(setting: Setting) -> Sent:
     norms = (2 * blocks + last) * 2 * decoder.dim * f * times
     yield "all_gather", _moved("6nf per block", (6 * blocks + 2 * again + 2 * last + 2 * columns + rows) * n * f, c)
     yield "reduce_scatter", _moved("4nf per block", (4 * blocks + again + last + rows) * n * f, c)
-    yield "all_reduce", _moved("norms", norms, c if at_once else setting.gradients)
+    yield "all_reduce", _moved("norms", norms, c if at_once and layout.zero == 3 else setting.sent)
     yield "all_reduce", _moved("loss", loss, wide)
 
 

@@ -67,8 +67,13 @@ class Setting:
 
     @property
     def each_microbatch(self) -> bool:
-        """Whether each micro-batch's gradients are sent at once, in the compute dtype (ZeRO-2)."""
+        """Whether each micro-batch's gradients are sent at once (ZeRO-2)."""
         return self.layout.zero == 2 and self.layout.pipeline == 1
+
+    @property
+    def sent(self) -> int:
+        """Bytes per element of a gradient that ZeRO-1 or ZeRO-2 sends. NCCL sums in the dtype that is sent, gloo's receiver in another."""
+        return self.compute if self.each_microbatch and self.device == "cpu" else self.gradients
 
     @property
     def tied_ends(self) -> bool:

@@ -88,8 +88,8 @@ def _gradients(setting: Setting) -> Answer:
     if not setting.each_microbatch:
         return _over_ranks(setting, f"{g}Ψ", lambda held: g * n * chunks(held, n))
     own = _over_ranks(setting, "", lambda held: g * chunks(held, n))
-    whole = _over_ranks(setting, "", lambda held: c * n * chunks(held, n))
-    largest = max(weight.chunk(n) * n * c for weight in setting.decoder.held(setting.layout, 0))
+    whole = _over_ranks(setting, "", lambda held: setting.sent * n * chunks(held, n))
+    largest = max(weight.chunk(n) * n * setting.sent for weight in setting.decoder.held(setting.layout, 0))
     on_the_way = (setting.prefetch + 1) * max(setting.bucket_bytes, largest)
     words = f"{g}Ψ/{n}, and at most {setting.prefetch + 1} buckets in transit{_of_what(setting)}"
     return Formula(words, own.low, min(own.high + on_the_way, own.high + whole.high))

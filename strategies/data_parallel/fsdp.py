@@ -196,7 +196,7 @@ def _shard(
     shard = fully_shard(
         module,
         shard_placement_fn=(lambda value: Shard(_dim(value, parts))) if by_second else None,
-        mesh=mesh.hybrid[replicas] if mesh.hybrid else mesh.axis(replicas),
+        mesh=mesh.hybrid[replicas] if mesh.hybrid else mesh.device_mesh(replicas),
         mp_policy=policy,
         offload_policy=CPUOffloadPolicy(pin_memory=mesh.device.type == "cuda") if on_host else OffloadPolicy(),
         reshard_after_forward=mesh.size("pipeline") == 1,

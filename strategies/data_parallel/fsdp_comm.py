@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from ..collectives import Pending, reduce_scatter
+from ..collectives import Pending, exchange_and_sum
 from ..telemetry.current import WaitedWork, now
 
 
@@ -61,7 +61,7 @@ class GlooReduceScatter(Allocate):
     ) -> None:
         """Start to sum `input_tensor` [N·n] over `group` into `output_tensor` [n]. `op` is always a sum: see `fsdp.py`."""
         rows = input_tensor.view(dist.get_world_size(group), -1)
-        self._pending.append(reduce_scatter(rows, group, output_tensor))
+        self._pending.append(exchange_and_sum(rows, group, output_tensor))
         self.settle(0 if self.at_once else self._depth)
 
     def settle(self, left: int = 0) -> None:

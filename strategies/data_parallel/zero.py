@@ -8,12 +8,12 @@ Under a pipeline both reduce after the last micro-batch: a schedule interleaves 
 then.
 
 Memory in mixed precision (K = 12: fp32 values and two moments): stage 1 holds 6Ψ + 12Ψ/N bytes, stage 2 2Ψ + 16Ψ/N, and at most
-`prefetch` buckets in transit. Gradients are summed in fp32 over micro-batches and ranks. Stage 1 therefore sends fp32. Stage 2
-sends one micro-batch's gradient, which already has the compute dtype, so that sending in it loses nothing; the receiver sums it in
-fp32. Values are gathered in the compute dtype.
+`prefetch` buckets in transit. Gradients are summed in fp32 over micro-batches and ranks, and sent in fp32: NCCL's reduce-scatter sums
+in the dtype of what it sends. On gloo stage 2 sends one micro-batch's gradient as it is, in the compute dtype, and the receiver sums it
+in fp32. Values are gathered in the compute dtype.
 
 With gradients in the compute dtype it is 4Ψ + 12Ψ/N and 2Ψ + 14Ψ/N bytes, as the paper counts them: they are then sent and stored
-in it. The sum over ranks is computed in fp32 and rounded once, the sum over micro-batches is rounded with each. The optimizer's
+in it. On gloo the sum over ranks is computed in fp32 and rounded once; the sum over micro-batches is rounded with each. The optimizer's
 step reads the own chunk's gradient in fp32: 4Ψ/N bytes more, from `reduce` to `publish`.
 
 Stage 1's buckets stay allocated from step to step: gradients are summed in the same memory, and updated parameters are received in it.
@@ -26,9 +26,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
-from ..collectives import Pending, all_gather, reduce_scatter
+from ..collectives import Pending, all_gather, exchange_and_sum, reduce_scatter
 from ..comm_overlap import Overlap
 from ..mesh import Mesh
 from ..param_shard import DimShard, ParamShard, parameters
@@ -51,7 +52,9 @@ class ShardedOptimizer:
     ) -> None:
         self._mesh, self._precision, self._prefetch = mesh, precision, overlap.prefetch
         self._each_microbatch = stage == 2 and mesh.size("pipeline") == 1
-        sent = precision.compute if self._each_microbatch else precision.gradients
+        # NCCL sums in the dtype that is sent, gloo's receiver in a wider one.
+        sent = precision.compute if self._each_microbatch and not mesh.reduces else precision.gradients
+        self._reduce_scatter = reduce_scatter if mesh.reduces else exchange_and_sum
         wide = sent != precision.compute
         filled = fill_buckets(parameters(parts, mesh), sent.itemsize, overlap.bucket_bytes)
         # Under a pipeline, gradients that need not be wider stay with their parameters until `reduce`.
@@ -100,7 +103,11 @@ class ShardedOptimizer:
         while len(self._sent) >= self._prefetch:
             self._receive()
         into = rows[self._mesh.index(bucket.replicas)] if self._stay else None
-        self._sent.append((number, reduce_scatter(rows, self._mesh.group(bucket.replicas), into)))
+        self._sent.append((number, self._reduce_scatter(rows, self._group(bucket), into)))
+
+    def _group(self, bucket: Bucket) -> dist.ProcessGroup | None:
+        """Who shares the bucket; None: this rank alone, as with experts of which no other rank has a copy."""
+        return self._mesh.group(bucket.replicas) if bucket.parts > 1 else None
 
     def _receive(self) -> None:
         """Wait for the oldest bucket in transit and add it to this rank's sums."""
@@ -151,7 +158,7 @@ class ShardedOptimizer:
         while self._unasked and len(self._coming) < self._prefetch:
             number = self._unasked.popleft()
             bucket, row = self._buckets[number], self._masters[number].to(self._precision.compute)
-            self._coming.append((number, all_gather(row, self._mesh.group(bucket.replicas), bucket.landing)))
+            self._coming.append((number, all_gather(row, self._group(bucket), bucket.landing)))
 
     @torch.no_grad()
     def settle(self, needed: Iterable[int] | None = None) -> None:

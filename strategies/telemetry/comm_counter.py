@@ -172,12 +172,11 @@ def total(
 
 def axes_of(mesh: Mesh) -> dict[str, str]:
     """Group name → mesh axis. Axes with the same ranks have one name, that which a spec uses where one does."""
-    ranks = {axis: tuple(dist.get_process_group_ranks(mesh.group(axis))) for axis in mesh.axes}
-    names: dict[tuple[int, ...], str] = {}
-    for axis in sorted(mesh.axes, key=lambda axis: (axis in mesh.layout.degrees, axis == REPLICA)):
-        if mesh.size(axis) > 1 or mesh.layout.world_size == 1:
-            names[ranks[axis]] = axis
-    return {mesh.group(axis).group_name: names[ranks[axis]] for axis in mesh.axes if ranks[axis] in names}
+    groups = {name: axis.group for name, axis in mesh.axes.items() if axis.group is not None}
+    ranks = {axis: tuple(dist.get_process_group_ranks(group)) for axis, group in groups.items()}
+    by_preference = sorted(groups, key=lambda axis: (axis in mesh.layout.degrees, axis == REPLICA))
+    names = {ranks[axis]: axis for axis in by_preference}  # the last one stays
+    return {group.group_name: names[ranks[axis]] for axis, group in groups.items()}
 
 
 def group_of(args: Sequence[Any]) -> dist.ProcessGroup:

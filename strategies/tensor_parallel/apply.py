@@ -45,7 +45,7 @@ def apply_tensor(part: nn.Module, mesh: Mesh) -> None:
             "Set layout.tensor to 1, or add that method to the module.",
         )
     require(functional_collectives.API)
-    parallelize_module(part, mesh.axis("tensor"), _present(part, part.tensor_plan(mesh.layout.sequence)))
+    parallelize_module(part, mesh.device_mesh("tensor"), _present(part, part.tensor_plan(mesh.layout.sequence)))
     tie = getattr(part, "tie", None)
     if callable(tie):
         tie()  # sharding replaced parameters one module at a time

@@ -45,6 +45,7 @@ def _difference(mesh: Any, case: dict[str, Any]) -> list[float]:
     from shardyard.strategies.context_parallel.apply import positions_of
     from shardyard.strategies.context_parallel.ring_attention import ring_attention
     from shardyard.strategies.context_parallel.ulysses import ulysses_attention
+    from shardyard.strategies.process_groups import group_of_one
 
     dtype = getattr(torch, case.get("dtype", "float64"))
     everything = heads(case["kv_heads"], case.get("sequence", 24), dtype)
@@ -53,8 +54,10 @@ def _difference(mesh: Any, case: dict[str, Any]) -> list[float]:
     inputs = [x.requires_grad_() for x in (q, k, v)]
     kernel = getattr(attention_kernels, case["kernel"])
 
+    around = mesh.group("ring") if mesh.layout.ring > 1 else group_of_one()
+
     def ring(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return ring_attention(q, k, v, mesh.group("ring"), kernel)
+        return ring_attention(q, k, v, around, kernel)
 
     out = ulysses_attention(*inputs, mesh.group("ulysses"), ring) if mesh.layout.ulysses > 1 else ring(*inputs)
     out.backward(grad)

@@ -133,7 +133,7 @@ def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
     import torch
     import torch.distributed as dist
 
-    from shardyard.workers.trainer.process_groups import BACKENDS
+    from shardyard.workers.trainer.process_groups import form_world
 
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", port, None, is_master=False, timeout=timedelta(seconds=PATIENCE_S))
@@ -141,9 +141,7 @@ def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
     if kind == "cuda":
         device = torch.device("cuda", rank)
         torch.cuda.set_device(device)
-    dist.init_process_group(
-        BACKENDS[kind], store=store, rank=rank, world_size=world, timeout=timedelta(seconds=PATIENCE_S)
-    )
+    form_world(device, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=PATIENCE_S))
     return device
 
 

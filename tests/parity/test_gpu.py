@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from harness.ranks import train
+from harness.ranks import group, spawn, train
 
 from shardyard.workers.trainer.flight_recorder import collectives
 
@@ -59,8 +59,8 @@ def test_grouped_products_of_experts_equal_the_loop(counts: list[int]) -> None:
     x, each = torch.randn(1000, 128, device="cuda", dtype=torch.bfloat16), torch.tensor(counts, device="cuda")
     found = []
     for compute in (by_loop, by_groups):
-        del_me = torch.full((8 << 20,), float("nan"), device="cuda")  # what the allocator hands out next
-        del del_me
+        dirty = torch.full((8 << 20,), float("nan"), device="cuda")  # what the allocator hands out next
+        del dirty
         layer.zero_grad()
         rows = x.clone().requires_grad_()
         out = compute(rows, each, Weights(layer.gate, layer.up, layer.down))
@@ -129,3 +129,23 @@ def test_nccls_flight_recorder_says_what_the_device_has_not_done() -> None:
         dist.destroy_process_group()
     assert (pending.group, pending.entered, pending.op, pending.size) == ("world", 2, "all_reduce", "4 × Float")
     assert (done.entered, done.op) == (2, "")
+
+
+def test_groups_are_split_from_the_worlds_communicator() -> None:
+    _needs(4)
+    assert spawn(_splits, 4) == [(2, "cuda:nccl", 3.0)] * 4
+
+
+def _splits(rank: int, world: int, port: int) -> tuple[int, str, float]:
+    """Splits of the world's communicator, the backend of a group that came of it, and a sum over that group."""
+
+    from shardyard.strategies.layout import Layout
+    from shardyard.strategies.mesh import make_mesh
+
+    device = group(rank, world, port, "cuda")
+    mesh = make_mesh(Layout(data=2, tensor=2), device)
+    number = torch.tensor([1.0 + mesh.index("tensor")], device=device)
+    dist.all_reduce(number, group=mesh.group("tensor"))
+    assert dist.group.WORLD is not None
+    splits = dist.group.WORLD._get_backend(device).comm_split_count()  # type: ignore[attr-defined]
+    return splits, str(dist.get_backend(mesh.group("tensor"))), number.item()

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,7 +13,8 @@ from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 from ..messages.rendezvous import RankAssignment
 from .nccl_watchdog import set_up
 
-#: Checkpoint plans are sent as CPU objects, also if tensors are sent by NCCL.
+#: On GPUs the world has gloo beside NCCL for what the host sends: objects such as checkpoint plans, and the clocks of traces. The groups
+#: of the mesh have NCCL only.
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
@@ -40,20 +42,15 @@ def formed(coords: RankAssignment) -> Iterator[torch.device]:
         master_listen_fd=coords.master_fd if coords.rank == 0 else None,
     )
     device = _device(coords.device, 0)
-    dist.init_process_group(
-        BACKENDS[coords.device],
-        store=store,
-        rank=coords.rank,
-        world_size=coords.world_size,
-        timeout=timeout,
-    )
+    form_world(device, store=store, rank=coords.rank, world_size=coords.world_size, timeout=timeout)
     yield device
 
 
 @contextmanager
 def formed_by_torchrun(kind: str) -> Iterator[torch.device]:
     """The world's process group from torchrun's environment (a world of one without it); yields this rank's device."""
-    if "RANK" not in os.environ:
+    alone = "RANK" not in os.environ
+    if alone:
         os.environ |= {
             "RANK": "0",
             "WORLD_SIZE": "1",
@@ -61,13 +58,22 @@ def formed_by_torchrun(kind: str) -> Iterator[torch.device]:
             "MASTER_PORT": "0",
             "LOCAL_RANK": "0",
         }
-        dist.init_process_group(BACKENDS[kind], store=HashStore(), rank=0, world_size=1)
-    else:
-        dist.init_process_group(BACKENDS[kind], timeout=timedelta(minutes=10))
+    device = _device(kind, int(os.environ.get("LOCAL_RANK", "0")))
+    place: dict[str, Any] = {"store": HashStore(), "rank": 0, "world_size": 1} if alone else {}
+    form_world(device, timeout=timedelta(minutes=10), **place)
     try:
-        yield _device(kind, int(os.environ.get("LOCAL_RANK", "0")))
+        yield device
     finally:
         dist.destroy_process_group()
+
+
+def form_world(device: torch.device, **place: Any) -> None:
+    """Form the world's group. `place`: the arguments of `init_process_group` that say which rank this is of which world.
+
+    On GPUs the group is bound to the device: NCCL connects at once, so that the groups of the mesh can be split from it.
+    """
+    bound = device if device.type == "cuda" else None
+    dist.init_process_group(BACKENDS[device.type], device_id=bound, **place)
 
 
 def _device(kind: str, index: int) -> torch.device:

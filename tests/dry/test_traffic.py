@@ -1,0 +1,23 @@
+"""What NCCL would send for gradients and parameters of ZeRO-1 and ZeRO-2: 2Ψ(N−1)/N elements, gradients in the dtype of their sums."""
+
+import pytest
+from harness.dry_run import SPEC, DryRunner
+
+from shardyard.strategies.cost.communication import traffic
+from shardyard.strategies.cost.estimate import Setting
+from shardyard.workers.cost_inputs import setting_of
+from shardyard.workers.spec import TrainSpec
+
+
+@pytest.mark.parametrize("zero", [1, 2])
+@pytest.mark.parametrize(("gradients", "size"), [("fp32", 4), ("compute", 2)])
+def test_gradients_are_sent_in_the_dtype_of_their_sums(zero: int, gradients: str, size: int, dry: DryRunner) -> None:
+    layout, precision = {"data": 4, "zero": zero}, {"compute": "bf16", "gradients": gradients}
+    found = dry.report(layout, precision=precision)
+    share = found.parameters * 3 / 4
+    sent = {(one.axis, one.kind): one.bytes for one in found.collectives if one.axis == "data"}
+    assert sent == {("data", "reduce_scatter"): size * share, ("data", "all_gather"): 2 * share}
+    spec = TrainSpec.model_validate({**SPEC, "layout": layout, "precision": precision})
+    setting = setting_of(spec, 256, "cuda")
+    assert isinstance(setting, Setting)
+    assert {flow: moved.bytes for flow, moved in traffic(setting).moved.items()} == sent

@@ -1,0 +1,47 @@
+"""The two ways to sum rows over ranks give the same, on real ranks; and a rank alone sends nothing."""
+
+from typing import Any
+
+import pytest
+import torch
+from harness.ranks import group, spawn
+
+from shardyard.strategies.collectives import all_gather, exchange_and_sum, reduce_scatter
+
+
+def summed(rank: int, world: int, port: int) -> Any:
+    import torch.distributed as dist
+
+    group(rank, world, port)
+    assert dist.group.WORLD is not None
+    found = []
+    for dtype in (torch.float64, torch.bfloat16):
+        rows = torch.randn(world, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(rank)).to(dtype)
+        ways = [way(rows.clone(), dist.group.WORLD)() for way in (reduce_scatter, exchange_and_sum)]
+        mine = rows.clone()
+        into = exchange_and_sum(mine, dist.group.WORLD, mine[rank])()
+        found.append([way.double().tolist() for way in (*ways, into)])
+    return found
+
+
+def test_both_ways_sum_alike() -> None:
+    everyone = [
+        torch.randn(2, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(rank)) for rank in range(2)
+    ]
+    for rank, (exact, half) in enumerate(spawn(summed, 2)):
+        expected = (everyone[0] + everyone[1])[rank].tolist()
+        assert exact == [expected] * 3
+        rounded = sum(rows.bfloat16().double() for rows in everyone)[rank]
+        native, exchanged, into = half
+        assert exchanged == rounded.float().tolist()  # summed in fp32
+        assert native == into == rounded.bfloat16().double().tolist()  # in the dtype that is sent
+
+
+@pytest.mark.parametrize("way", [reduce_scatter, exchange_and_sum])
+def test_one_rank_has_the_sum(way: Any) -> None:
+    rows = torch.arange(3.0).view(1, 3)
+    assert way(rows, None)().tolist() == [0, 1, 2]
+    assert way(rows, None, rows[0])().data_ptr() == rows.data_ptr()
+    into = torch.empty(1, 3)
+    assert all_gather(rows[0], None, into)() is into and into.tolist() == [[0, 1, 2]]
+    assert all_gather(rows[0], None)().tolist() == [[0, 1, 2]]

@@ -1,0 +1,141 @@
+"""What a rank does to form the groups of a mesh: a call per axis, whatever the number of ranks; and which ranks are in its groups."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from shardyard.strategies.layout import Layout
+from shardyard.strategies.mesh import Mesh, make_mesh
+
+CPU = torch.device("cpu")
+
+#: Layouts of 512 ranks → groups formed beside the world's.
+LAYOUTS: list[tuple[dict[str, Any], int]] = [
+    ({"data": 512}, 0),
+    ({"data": 512, "zero": 3, "shard": 8}, 2),
+    ({"data": 8, "tensor": 8, "pipeline": 8}, 3),
+    ({"data": 64, "tensor": 8, "zero": 1}, 2),
+    ({"data": 32, "context": 16}, 1),
+    ({"data": 4, "context": 8, "ulysses": 2, "tensor": 4, "pipeline": 4}, 6),
+    ({"data": 64, "expert": 8, "pipeline": 8, "zero": 1}, 4),
+    ({"data": 32, "zero": 3, "shard": 8, "tensor": 8, "pipeline": 2}, 5),
+    # Neighbours of a group hold different experts: torch shards theirs over a group of one, which is formed once.
+    ({"data": 64, "expert": 8, "zero": 3, "shard": 8, "pipeline": 8}, 6),
+]
+
+
+@contextmanager
+def fake_world(rank: int, size: int) -> Iterator[None]:
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.fixture
+def formed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The ranks of each group whose formation this process takes part in."""
+    found: list[Any] = []
+    given = distributed_c10d._new_group_with_tag
+
+    def noted(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+        found.append(ranks)
+        return given(ranks, *args, **kwargs)
+
+    monkeypatch.setattr(distributed_c10d, "_new_group_with_tag", noted)
+    return found
+
+
+@pytest.mark.parametrize(("degrees", "groups"), LAYOUTS, ids=str)
+def test_one_formation_per_axis_at_512_ranks(degrees: dict[str, Any], groups: int, formed: list[Any]) -> None:
+    layout = Layout.model_validate(degrees)
+    assert layout.world_size == 512
+    with fake_world(333, 512):
+        mesh = make_mesh(layout, CPU)
+        assert len(formed) == groups
+        assert all(333 in ranks for ranks in formed)
+        assert not [name for name, axis in mesh.axes.items() if axis.size == 1 and axis.group is not None]
+        assert _ranks(mesh) == _expected(mesh, 333)
+
+
+def _ranks(mesh: Mesh) -> dict[str, list[int]]:
+    return {name: dist.get_process_group_ranks(axis.group) for name, axis in mesh.axes.items() if axis.group}
+
+
+def _expected(mesh: Mesh, rank: int) -> dict[str, list[int]]:
+    """The ranks whose coordinates on what the axis does not divide are this rank's, from the numbering alone."""
+    layout = mesh.layout
+    tensor, context = layout.tensor, layout.context
+    replicas = layout.data * context
+    block = rank // (tensor * replicas) * tensor * replicas  # of this rank's pipeline stage
+    column, replica = rank % tensor, rank // tensor % replicas
+    alike = {
+        "replica": lambda r: True,
+        "data": lambda r: r % context == replica % context,
+        "context": lambda r: r // context == replica // context,
+        "ring": lambda r: r // context == replica // context and (r - replica) % layout.ulysses == 0,
+        "ulysses": lambda r: r // layout.ulysses == replica // layout.ulysses,
+        "expert": lambda r: r // layout.expert == replica // layout.expert,
+        "expert_replica": lambda r: r % layout.expert == replica % layout.expert,
+    }
+    if shard := layout.shard:
+        alike["shard"] = lambda r: r // shard == replica // shard
+        alike["shard_replica"] = lambda r: r % shard == replica % shard
+        alike["expert_shard"] = lambda r: alike["expert_replica"](r) and alike["shard"](r)
+        alike["expert_shard_replica"] = lambda r: r % max(shard, layout.expert) == replica % max(shard, layout.expert)
+    found = {
+        name: [block + r * tensor + column for r in range(replicas) if same(r)]
+        for name, same in alike.items()
+        if name in mesh.axes
+    }
+    found["tensor"] = [rank - column + t for t in range(tensor)]
+    found["pipeline"] = [rank - block + p * tensor * replicas for p in range(layout.pipeline)]
+    if layout.context > 1:
+        del found["data"]  # nothing is sent over it
+    return {name: ranks for name, ranks in found.items() if len(ranks) > 1}
+
+
+@pytest.mark.parametrize(("degrees", "groups"), LAYOUTS, ids=str)
+def test_a_world_bound_to_a_device_is_split_once_per_axis(
+    degrees: dict[str, Any], groups: int, formed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL is not here: `split_group` is replaced, and forms this rank's part on the fake backend."""
+    splits: list[list[list[int]]] = []
+
+    def split_group(parent: Any, parts: list[list[int]], group_desc: str, backend: str) -> Any:
+        assert parent is dist.group.WORLD and backend == "cuda:nccl"
+        splits.append(parts)
+        mine = next(part for part in parts if dist.get_rank() in part)
+        return dist.new_group(mine, use_local_synchronization=True, group_desc=group_desc)
+
+    monkeypatch.setattr(dist, "split_group", split_group)
+    layout = Layout.model_validate(degrees)
+    with fake_world(333, 512):
+        assert dist.group.WORLD is not None
+        dist.group.WORLD.bound_device_id = torch.device("cuda", 0)
+        make_mesh(layout, torch.device("cuda", 0))
+        alone = [ranks for ranks in formed if len(ranks) == 1]
+        assert len(splits) + len(alone) == groups and len(alone) <= 1
+        for parts in splits:
+            assert sorted(rank for part in parts for rank in part) == list(range(512))
+            assert len(parts[0]) > 1 and len({len(part) for part in parts}) == 1
+
+
+def test_an_axis_of_one_rank_has_no_group() -> None:
+    with fake_world(0, 4):
+        mesh = make_mesh(Layout(data=4, zero=1), CPU)
+        assert (mesh.size("tensor"), mesh.index("tensor"), mesh.part) == (1, 0, 0)
+        with pytest.raises(ValueError, match=r"the tensor axis of data 4 .ZeRO-1. has no process group"):
+            mesh.group("tensor")
+
+
+def test_a_layout_of_another_size_is_an_error() -> None:
+    with fake_world(0, 4), pytest.raises(ValueError, match="needs 2 ranks, but the process group has 4"):
+        make_mesh(Layout(data=2), CPU)
