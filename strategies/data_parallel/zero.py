@@ -19,7 +19,9 @@ step reads the own chunk's gradient in fp32: 4Ψ/N bytes more, from `reduce` to 
 Stage 1's buckets stay allocated from step to step: gradients are summed in the same memory, and updated parameters are received in it.
 
 Reduction overlaps with the backward pass. Gathering overlaps with the next forward pass: a block waits for its own parameters when
-it is called. A model of another shape than embed → blocks → norm → head waits for all of them at its start.
+it is called. A model of another shape than embed → blocks → norm → head waits for all of them at its start. On NCCL all buckets are in
+transit at once that need no memory of their own: gradients that are reduced in place, and values that are received in place, as
+far as their rounded copies are no more than `prefetch` buckets.
 """
 
 from collections import deque
@@ -55,6 +57,7 @@ class ShardedOptimizer:
         # NCCL sums in the dtype that is sent, gloo's receiver in a wider one.
         sent = precision.compute if self._each_microbatch and not mesh.reduces else precision.gradients
         self._reduce_scatter = reduce_scatter if mesh.reduces else exchange_and_sum
+        self._budget = overlap.prefetch * overlap.bucket_bytes
         wide = sent != precision.compute
         filled = fill_buckets(parameters(parts, mesh), sent.itemsize, overlap.bucket_bytes)
         # Under a pipeline, gradients that need not be wider stay with their parameters until `reduce`.
@@ -100,7 +103,8 @@ class ShardedOptimizer:
         bucket = self._buckets[number]
         rows = bucket.finish()
         self.gradient_peak = max(self.gradient_peak, self._gradient_bytes())
-        while len(self._sent) >= self._prefetch:
+        # A reduce-scatter from rows that stay into this rank's own row needs no memory: as many as there are may be in transit.
+        while len(self._sent) >= self._prefetch and not (self._mesh.reduces and self._stay):
             self._receive()
         into = rows[self._mesh.index(bucket.replicas)] if self._stay else None
         self._sent.append((number, self._reduce_scatter(rows, self._group(bucket), into)))
@@ -155,10 +159,22 @@ class ShardedOptimizer:
         self._ask()
 
     def _ask(self) -> None:
-        while self._unasked and len(self._coming) < self._prefetch:
+        while self._unasked and self._has_room(self._unasked[0]):
             number = self._unasked.popleft()
             bucket, row = self._buckets[number], self._masters[number].to(self._precision.compute)
             self._coming.append((number, all_gather(row, self._group(bucket), bucket.landing)))
+
+    def _has_room(self, number: int) -> bool:
+        """Whether the bucket may be gathered now. NCCL takes any number of messages, whose memory is bounded; gloo's threads few."""
+        if not self._mesh.reduces or not self._coming:
+            return len(self._coming) < self._prefetch
+        return sum(self._message_bytes(coming) for coming in (number, *(n for n, _ in self._coming))) <= self._budget
+
+    def _message_bytes(self, number: int) -> int:
+        """Memory that gathering the bucket takes: the rounded values of this rank, and all of them unless they land in place."""
+        bucket, size = self._buckets[number], self._precision.compute.itemsize
+        whole = 0 if bucket.landing is not None else bucket.parts * bucket.width * size
+        return whole + (bucket.width * size if self._precision.mixed else 0)
 
     @torch.no_grad()
     def settle(self, needed: Iterable[int] | None = None) -> None:

@@ -32,8 +32,8 @@ def model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Sequential(*layers))
 
 
-def parallel(mesh: Mesh, precision: str, wide: bool) -> Parallel:
-    loss, overlap = TokenLoss(1), Overlap(bucket_mb=0.002, prefetch=1)
+def parallel(mesh: Mesh, precision: str, wide: bool, bucket_mb: float = 0.002) -> Parallel:
+    loss, overlap = TokenLoss(1), Overlap(bucket_mb=bucket_mb, prefetch=1)
     ranks = mesh.layout.data
     batch = Batch(MICROBATCHES * ranks, ranks, MICROBATCHES, 1)
     kind = replace(PRECISIONS[precision], wide_gradients=wide)
@@ -85,6 +85,68 @@ def test_the_backends_reduce_scatter_sums_in_the_dtype_that_is_asked_for(
         "reduce_scatter": (times * share, times * share * dtype.itemsize),
         "all_gather": (share, share * 2),
     }
+
+
+class NotedWork(dist.Work):
+    def __init__(self, name: str, notes: list[str]) -> None:
+        super().__init__()
+        self._name, self._notes = name, notes
+
+    def wait(self, *_: Any) -> bool:
+        self._notes.append(f"wait {self._name}")
+        return True
+
+
+def notes_of_a_step(monkeypatch: pytest.MonkeyPatch, stage: int, bucket_mb: float) -> list[str]:
+    """What a step on the fake backend starts and waits for, between `reduce` and `publish` and around them."""
+    notes: list[str] = []
+
+    def noted(name: str) -> Any:
+        def start(into: torch.Tensor, *_: Any, **__: Any) -> NotedWork:
+            into.zero_()
+            notes.append(f"start {name}")
+            return NotedWork(name, notes)
+
+        return start
+
+    monkeypatch.setattr(dist, "reduce_scatter_single", noted("reduce"))
+    monkeypatch.setattr(dist, "all_gather_single", noted("gather"))
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    try:
+        made = parallel(make_mesh(Layout(data=4, zero=stage), CPU), "bf16", True, bucket_mb)  # type: ignore[arg-type]
+        for name in ("reduce", "publish", "settle"):
+            monkeypatch.setattr(made.data, name, _after(getattr(made.data, name), lambda name=name: notes.append(name)))
+        step(made, 0)
+    finally:
+        dist.destroy_process_group()
+    return notes
+
+
+def _after(call: Any, note: Any) -> Any:
+    def noted() -> None:
+        note()
+        call()
+
+    return noted
+
+
+def test_where_no_memory_is_needed_all_are_in_transit_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket of 1,024 bytes per layer in fp32, of which a rank gathers 128 rounded ones."""
+    notes = notes_of_a_step(monkeypatch, 1, bucket_mb=0.001)
+    reduced, gathered = ["start reduce"] * LAYERS, ["start gather"] * LAYERS
+    waits = ["wait reduce"] * LAYERS, ["wait gather"] * LAYERS
+    assert [note for note in notes if note != "settle"] == [
+        *reduced, "reduce", *waits[0], "publish", *gathered, *waits[1],
+    ]  # fmt: skip
+
+
+def test_memory_in_transit_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for 314 bytes is room for two rounded chunks of 128; of gradients that do not stay, one bucket is in transit."""
+    notes = notes_of_a_step(monkeypatch, 1, bucket_mb=0.0003)
+    gathers = [note for note in notes if note.endswith("gather")]
+    assert gathers == ["start gather", "start gather", *["wait gather", "start gather"] * 2, *["wait gather"] * 2]
+    reductions = [note for note in notes_of_a_step(monkeypatch, 2, bucket_mb=0.001) if note.endswith("reduce")]
+    assert max(reductions[:n].count("start reduce") - reductions[:n].count("wait reduce") for n in range(16)) == 1
 
 
 CASES = [(stage, precision, wide) for stage in (1, 2) for precision in ("bf16", "fp32") for wide in (True, False)]
