@@ -59,6 +59,13 @@ async def inventories(tx: AsyncConnection, settings: Settings) -> list[queue.Inv
     return [await inventory(tx, settings, cluster) for cluster in sorted(known)]
 
 
+async def living(tx: AsyncConnection, settings: Settings) -> list[Sequence[RowMapping]]:
+    """The living nodes of every known cluster, in the order of `inventories`."""
+    rows = await nodes.all_nodes(tx)
+    known = sorted({settings.cluster, *(row["cluster"] for row in rows)})
+    return [[row for row in rows if row["cluster"] == name and row["alive"]] for name in known]
+
+
 def _configured(groups: Iterable[NodeGroup], device: queue.Device) -> list[int]:
     amounts = [(int(group.cpus) if device == "cpu" else group.gpus, group.nodes) for group in groups]
     return _sorted(amount for amount, nodes in amounts for _ in range(nodes))

@@ -76,6 +76,12 @@ class TooManyRanks(ShardyardError):
     code = "too_many_ranks"
 
 
+class DoesNotFit(ShardyardError):
+    """A rank of the job needs more memory than its device has."""
+
+    code = "does_not_fit"
+
+
 class UnknownCheckpoint(ShardyardError):
     """`resume_from` names neither a job with a complete checkpoint nor a complete checkpoint's folder."""
 

@@ -27,6 +27,9 @@ class Resources(SpecPart):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Kind of devices; `auto`: GPUs if the cluster has them, else CPUs."
     )
+    force: bool = Field(
+        False, description="Run the job even if its memory plan exceeds its devices' memory. It may run out of memory."
+    )
 
 
 class StragglerPolicy(SpecPart):

@@ -2,7 +2,8 @@
 
 from ..strategies.cost.estimate import ELEMENT_BYTES, Setting, Unknown
 from .models.param_shapes import sizes
-from .spec import TrainSpec
+from .models.presets import Architecture
+from .spec import TrainSpec, facts_of
 
 
 def setting_of(spec: TrainSpec, vocab: int, device: str) -> Setting | Unknown:
@@ -15,12 +16,17 @@ def setting_of(spec: TrainSpec, vocab: int, device: str) -> Setting | Unknown:
         return Unknown("A module of your own: its sizes cannot be computed from the spec.")
     if arch.experts is not None:
         return Unknown("What a mixture of experts holds and sends depends on its router's choices.")
+    return planned_setting(spec, arch, device)
+
+
+def planned_setting(spec: TrainSpec, arch: Architecture, device: str) -> Setting:
+    """The inputs of a memory plan for a run of `arch`, which may be a mixture of experts. Raises `Refusal`."""
     compute, master = ELEMENT_BYTES[spec.precision.compute]
     adam = spec.optimizer.name == "adamw"
     return Setting(
         layout=spec.layout,
-        batch=spec.check(vocab),
-        decoder=sizes(arch, spec.data.seq_len),
+        batch=spec.check_facts(facts_of(arch)),
+        decoder=sizes(arch, spec.data.seq_len, spec.layout.expert),
         seq_len=spec.data.seq_len,
         precision=spec.precision.compute,
         compute=compute,

@@ -53,6 +53,12 @@ def gpu_of_device(device: str) -> GpuModel | None:
     return next((model for model in GPU_MODELS if device in model.devices), None)
 
 
+def gpus_of_ray(name: str) -> tuple[GpuModel, ...]:
+    """The models that Ray calls `name`: `A100` stands for two sizes of memory. Empty for what is not known."""
+    folded = "mi300x" if name.casefold().startswith("amd-instinct-mi300x") else name.casefold()
+    return tuple(model for model in GPU_MODELS if model.name.casefold().split()[0] == folded)
+
+
 def gpu_named(name: str) -> GpuModel | None:
     """The model that people call `name`, or whose device has that name; case does not matter."""
     wanted = name.strip().casefold()

@@ -247,9 +247,7 @@ class TrainSpec(SpecPart):
     def facts(self, vocab: int = 256) -> ModelFacts:
         """What the layout must know of the model; `vocab` is the tokenizer's size."""
         arch = self.architecture(vocab)
-        if arch is None:
-            return ModelFacts(None, None, None, None)
-        return ModelFacts(arch.layers, arch.heads, arch.kv_heads, arch.hidden, arch.experts)
+        return ModelFacts(None, None, None, None) if arch is None else facts_of(arch)
 
     def check(self, vocab: int = 256) -> Batch:
         """The batch maths; raises `strategies.layout.Refusal` for what this model cannot do on this layout."""
@@ -280,6 +278,11 @@ class TrainSpec(SpecPart):
             config_of(arch, "float32", None)
         except ValueError as error:
             raise Refusal("checkpoint.export", f"{error}.", never) from None
+
+
+def facts_of(arch: Architecture) -> ModelFacts:
+    """What the layout must know of `arch`."""
+    return ModelFacts(arch.layers, arch.heads, arch.kv_heads, arch.hidden, arch.experts)
 
 
 class Run(BaseModel):

@@ -59,6 +59,7 @@ CODES: dict[str, tuple[int, str]] = {
     "too_many_files": (422, "Too many files"),
     "empty_corpus": (422, "The corpus is empty"),
     "too_many_ranks": (422, "More ranks than devices"),
+    "does_not_fit": (422, "Not enough memory"),
     "unknown_checkpoint": (422, "No such checkpoint to resume from"),
     "resume_mismatch": (422, "The checkpoint does not fit the job"),
     "internal_error": (500, "Internal error"),

@@ -52,6 +52,7 @@ _OF_THE_SPEC = (
     *_OF_FILES,
     "empty_corpus",
     "too_many_ranks",
+    "does_not_fit",
     "unknown_checkpoint",
     "checkpoint_deleted",
     "checkpoint_corrupt",
@@ -152,7 +153,8 @@ async def cancel(job: str, context: In, actor: Actor) -> Job:
     summary="Change a job's layout",
     status_code=202,
     responses=describe(
-        "job_not_found", "job_ended", "invalid_spec", "invalid_layout", *_OF_FILES, "empty_corpus", "too_many_ranks", "invalid_encoding",
+        "job_not_found", "job_ended", "invalid_spec", "invalid_layout", *_OF_FILES, "empty_corpus", "too_many_ranks", "does_not_fit",
+        "invalid_encoding",
         "invalid_syntax", "request_timeout", "spec_too_large", "unsupported_media_type", "invalid_request",
     ),
     openapi_extra={"requestBody": _LAYOUT_BODY},

@@ -1,8 +1,14 @@
 """The nodes of a Ray cluster: what they have, what is free, and which gangs hold the rest."""
 
+from collections.abc import Mapping
+
 from ..schemas.node import ClusterNode
 from . import allocations, ray_private
+from .host_memory import host_memory_bytes
 from .ray_connection import ANSWER_S
+
+#: Ray gives each node with GPUs a resource of this name and their model.
+_GPU_MODEL = "accelerator_type:"
 
 
 def read_nodes() -> list[ClusterNode]:
@@ -21,7 +27,7 @@ def _read_nodes_inside() -> list[ClusterNode]:
 
     available = ray_private.free_resources()
     shares = allocations.by_node(placement_group_table().values())
-    nodes = []
+    here, nodes = ray.get_runtime_context().get_node_id(), []
     for node in ray.nodes():
         total, free = node["Resources"], available.get(node["NodeID"], {})
         alive = bool(node["Alive"])
@@ -37,6 +43,19 @@ def _read_nodes_inside() -> list[ClusterNode]:
                 gpu_used=gpu - float(free.get("GPU", 0)) if alive else 0.0,
                 memory_bytes=int(total.get("memory", 0)),
                 gangs=shares.get(node["NodeID"], []),
+                gpu_model=gpu_model(total) if gpu else "",
+                host_memory_bytes=host_memory_bytes() if node["NodeID"] == here else free_memory_bytes(total),
             )
         )
     return nodes
+
+
+def gpu_model(resources: Mapping[str, float]) -> str:
+    """The model of a node's GPUs, as Ray names it; empty if Ray does not know it."""
+    found = (name.removeprefix(_GPU_MODEL) for name in resources if name.startswith(_GPU_MODEL))
+    return next(found, "")
+
+
+def free_memory_bytes(resources: Mapping[str, float]) -> int:
+    """What was free on a node when Ray began there: its object store takes memory only as it is filled."""
+    return int(resources.get("memory", 0) + resources.get("object_store_memory", 0))

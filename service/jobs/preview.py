@@ -13,8 +13,9 @@ from .spec_warnings import warnings
 
 async def preview(store: Store, settings: Settings, spec: JobSpec, files: SpecFiles) -> Preview:
     """The preview. Raises what `submit` raises for the spec."""
-    row, checked = await submit.new_row(store, settings, spec, files)
-    batch, train, architecture = checked.batch, spec.train, checked.architecture
+    new = await submit.new_row(store, settings, spec, files)
+    row, checked, train = new.row, new.checked, spec.train
+    batch, architecture = checked.batch, checked.architecture
     tokens = batch.global_batch * train.data.seq_len
     return Preview(
         name=spec.name,
@@ -29,6 +30,7 @@ async def preview(store: Store, settings: Settings, spec: JobSpec, files: SpecFi
         tokens_per_step=tokens,
         tokens=tokens * train.steps,
         parameters=architecture.parameters if architecture else None,
+        memory=new.plan.record() if new.plan else None,
         forms=[Form(**asdict(form)) for form in checked.forms],
         resume=row["resume"],
         warnings=warnings(train),

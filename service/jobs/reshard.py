@@ -3,6 +3,7 @@
 The job's row has the new layout as soon as it is requested, so that the next gang uses it whatever happens to the old one.
 """
 
+import asyncio
 import time
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..store import events
 from ..store import jobs as job_rows
 from ..store.dialect import unix_now
 from ..store.engine import Store
-from . import elastic, validation
+from . import elastic, memory_plan, validation
 from .transitions import Cause, move
 
 #: A job in these states holds no device, and keeps its state when its layout changes.
@@ -34,12 +35,14 @@ async def reshard(
 ) -> Job:
     """Continue the job as `spec`, which differs from its own only in the layout. Harmless if repeated.
 
-    Raises JobNotFound, JobEnded, InvalidLayout, TooManyRanks; then nothing is changed.
+    Raises JobNotFound, JobEnded, InvalidLayout, TooManyRanks, DoesNotFit; then nothing is changed.
     """
     checked = await validation.check(spec, settings, files or SpecFiles())
     async with store.read() as tx:
-        clusters = await capacity.inventories(tx, settings)
+        clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
     validation.check_ranks(spec, checked, clusters)
+    known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
+    await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
     columns = elastic.columns(spec, checked.batch, checked.forms)
     while True:
         try:

@@ -1,6 +1,8 @@
 """Submits jobs and cancels them: the checked spec becomes a row, in one or a few short transactions."""
 
+import asyncio
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.engine import RowMapping
@@ -21,7 +23,7 @@ from ..store import events as event_rows
 from ..store import jobs as job_rows
 from ..store.dialect import unix_now
 from ..store.engine import Store
-from . import elastic, validation
+from . import elastic, memory_plan, validation
 from . import resume as resuming
 from .transitions import Cause, move
 
@@ -38,15 +40,15 @@ async def submit(
     """Check the spec against layout, files and cluster, and store it as `queued`. `files`: this process's file checks.
 
     False beside the job: it was there before (the same key and body). Raises InvalidLayout, InvalidSpec, MissingFile, NotAFile,
-    FileTooLarge, TooManyFiles, FilesTooSlow, EmptyCorpus, TooManyRanks, UnknownCheckpoint, CheckpointDeleted, CheckpointCorrupt,
-    ResumeMismatch, IdempotencyConflict; then nothing is stored.
+    FileTooLarge, TooManyFiles, FilesTooSlow, EmptyCorpus, TooManyRanks, DoesNotFit, UnknownCheckpoint, CheckpointDeleted,
+    CheckpointCorrupt, ResumeMismatch, IdempotencyConflict; then nothing is stored.
     """
     if idempotency_key is not None:
         async with store.read() as tx:
             known = await job_rows.by_key(tx, idempotency_key)
         if known is not None:
             return _replayed(known, body_hash), False
-    row, _ = await new_row(store, settings, spec, files or SpecFiles())
+    row = (await new_row(store, settings, spec, files or SpecFiles())).row
     row |= {"idempotency_key": idempotency_key, "body_hash": body_hash, "actor": actor}
     async with store.write() as tx:
         if row["elastic"]:
@@ -71,15 +73,22 @@ def _replayed(row: RowMapping, body_hash: str) -> Job:
     )
 
 
-async def new_row(
-    store: Store, settings: Settings, spec: JobSpec, files: SpecFiles
-) -> tuple[dict[str, Any], validation.Checked]:
-    """The checked spec as a row of `jobs` that is not stored yet, and the warnings. Raises what `submit` raises for the spec."""
+@dataclass(frozen=True)
+class NewRow:
+    """A checked spec as a row of `jobs` that is not stored yet."""
+
+    row: dict[str, Any]
+    checked: validation.Checked
+    plan: memory_plan.Planned | None
+
+
+async def new_row(store: Store, settings: Settings, spec: JobSpec, files: SpecFiles) -> NewRow:
+    """Check the spec. Raises what `submit` raises for it."""
     _refuse_null_characters(spec.model_dump(mode="json", by_alias=True))
     validation.check_paths(spec.train)
     checked = await validation.check(spec, settings, files)
     async with store.read() as tx:
-        clusters = await capacity.inventories(tx, settings)
+        clusters, nodes = await capacity.inventories(tx, settings), await capacity.living(tx, settings)
         source = await find(tx, spec.train.resume_from) if spec.train.resume_from else None
     resume = None
     if spec.train.resume_from is not None:
@@ -88,6 +97,8 @@ async def new_row(
         async with store.read() as tx:
             await checkpoint_catalogue.refuse_unusable_path(tx, resume, "train.resume_from")
     validation.check_ranks(spec, checked, clusters)
+    known = [memory_plan.Nodes(*one) for one in zip(nodes, clusters, strict=True)]
+    plan = await asyncio.to_thread(memory_plan.planned, spec, checked, known, settings)
     now = time.time()
     row = {
         "id": new_job_id(now),
@@ -102,7 +113,7 @@ async def new_row(
         "created_at": now,
         "steps": spec.train.steps,
     }
-    return row, checked
+    return NewRow(row, checked, plan)
 
 
 def _refuse_null_characters(value: Any, field: str = "") -> None:

@@ -174,6 +174,11 @@ def impossible(job: Waiting, cluster: Inventory) -> str | None:
     return pools[_resolve(job, pools)].never(job)
 
 
+def resolved(job: Waiting, cluster: Inventory) -> Device:
+    """The kind of devices that the job would get."""
+    return _resolve(job, _pools(cluster.machines, {}, cluster.max_ranks, cluster.whole))
+
+
 def _pools(machines: Sequence[Machine], held: Mapping[str, int], max_ranks: int | None, whole: Whole) -> "_Pools":
     return {device: _Pool(device, machines, held, max_ranks, whole) for device in DEVICES}
 

@@ -9,8 +9,9 @@ from sqlalchemy.engine import RowMapping
 from ...strategies.cost.communication import Traffic, traffic
 from ...strategies.cost.estimate import Formula, Setting, Unknown
 from ...strategies.cost.memory import Answer, memory
+from ...strategies.cost.plan import Plan, plan
 from ...strategies.layout import Refusal
-from ...workers.cost_inputs import setting_of, vocabulary
+from ...workers.cost_inputs import planned_setting, setting_of, vocabulary
 from ...workers.spec import TrainSpec
 from ..errors import FilesTooSlow
 from ..schemas.resource import CommVolume, MemoryUsage, ResourceReport
@@ -19,6 +20,11 @@ from ..store import events
 from ..store.engine import Store
 from .jobs import existing
 
+#: The kinds that a probe measures.
+_MEASURED: Final = ("parameters", "gradients", "optimizer", "activations")
+#: A measured peak above the plan by more than this is reported.
+_TOLERATED: Final = 1.05
+_AT_THE_PEAK: Final = Unknown("A part of the planned peak. A probe does not measure it apart.")
 #: Kinds of memory that have no formula.
 _PEAK: Final = Unknown("The peak of all memory that torch had allocated, including buffers and fragments.")
 
@@ -29,62 +35,77 @@ async def resources(store: Store, job: str, files: SpecFiles) -> ResourceReport:
     """Memory and traffic of a job (id or name). Raises JobNotFound."""
     async with store.read() as tx:
         row = await existing(tx, job)
-        plan = await events.newest(tx, row["id"], "plan")
+        reported = await events.newest(tx, row["id"], "plan")
         probe = await events.newest(tx, row["id"], "probe")
         changed = await events.newest(tx, row["id"], "reshard")
     if probe is not None and changed is not None and changed["position"] > probe["position"]:
         probe = None  # it measured another layout
     try:
-        setting = await files.look(lambda _: _setting(row, plan))  # a model may come from a folder
+        setting, planned = await files.look(lambda _: _setting(row, reported))  # a model may come from a folder
     except FilesTooSlow as error:
-        setting = Unknown(f"The model's numbers cannot be read here: {error.message}")
+        setting, planned = Unknown(f"The model's numbers cannot be read here: {error.message}"), None
     measured: Numbers = {} if probe is None else probe["data"]
     return ResourceReport(
         layout=row["layout"],
         step=measured.get("step"),
-        memory=_memory(setting, measured.get("memory") or {}),
+        memory=_memory(setting, measured.get("memory") or {}, planned),
         traffic=_traffic(setting, measured.get("traffic") or {}),
+        over_plan=_over_plan(planned, measured.get("memory") or {}),
         reason=setting.reason if isinstance(setting, Unknown) else None,
     )
 
 
-def _setting(row: RowMapping, plan: RowMapping | None) -> Setting | Unknown:
-    spec = TrainSpec.model_validate(row["spec"]["train"])
+def _setting(row: RowMapping, reported: RowMapping | None) -> tuple[Setting | Unknown, Plan | None]:
+    """The inputs of the formulas, or why there are none; and the memory plan, which covers more models."""
+    spec, device = TrainSpec.model_validate(row["spec"]["train"]), row["device"] or "cpu"
     try:
-        vocab = _vocabulary(spec, plan)
+        vocab = _vocabulary(spec, reported)
         if isinstance(vocab, Unknown):
-            return vocab
-        return setting_of(spec, vocab, row["device"] or "cpu")
+            return vocab, None
+        architecture = spec.architecture(vocab)
+        planned = None if architecture is None else plan(planned_setting(spec, architecture, device))
+        return setting_of(spec, vocab, device), planned
     except (Refusal, ValidationError) as error:
-        return Unknown(f"The model's numbers cannot be read here: {error}")
+        return Unknown(f"The model's numbers cannot be read here: {error}"), None
 
 
-def _vocabulary(spec: TrainSpec, plan: RowMapping | None) -> int | Unknown:
+def _vocabulary(spec: TrainSpec, reported: RowMapping | None) -> int | Unknown:
     """The vocabulary size by the spec or the trainers' plan; only the trainers read the tokenizer's file."""
     if spec.model.import_ is not None or spec.model.vocab is not None:
         return spec.model.vocab or 2
-    if plan is None:
+    if reported is None:
         return 256 if spec.data.tokenizer == "bytes" else Unknown("The vocabulary is known when the job has begun.")
-    return vocabulary(spec, int(plan["data"]["parameters"])) or Unknown("The model has other sizes than its spec says.")
+    return vocabulary(spec, int(reported["data"]["parameters"])) or Unknown(
+        "The model has other sizes than its spec says."
+    )
 
 
-def _memory(setting: Setting | Unknown, measured: Numbers) -> list[MemoryUsage]:
+def _memory(setting: Setting | Unknown, measured: Numbers, planned: Plan | None) -> list[MemoryUsage]:
     said: dict[str, Answer] = {} if isinstance(setting, Unknown) else memory(setting)
-    kinds = [
-        *("parameters", "gradients", "optimizer", "activations"),
-        *(kind for kind in measured if kind == "allocated"),
-    ]
-    unknown = setting if isinstance(setting, Unknown) else _PEAK
-    return [_held(kind, said.get(kind, unknown), measured.get(kind) or {}) for kind in kinds]
+    kept: dict[str, float] = {} if planned is None else dict(planned.by_kind.items()) | {"allocated": planned.peak}
+    more = [kind for kind in kept if kind not in (*_MEASURED, "allocated")]
+    kinds = [*_MEASURED, *more, *(kind for kind in measured if kind == "allocated")]
+    unknown = setting if isinstance(setting, Unknown) else None
+    missing = {kind: unknown or (_AT_THE_PEAK if kind in more else _PEAK) for kind in kinds}
+    return [_held(kind, said.get(kind, missing[kind]), measured.get(kind) or {}, kept.get(kind)) for kind in kinds]
 
 
-def _held(kind: str, said: Answer, measured: Numbers) -> MemoryUsage:
+def _over_plan(planned: Plan | None, measured: Numbers) -> str | None:
+    """By how much a rank peaks above its plan. Only a GPU's allocator knows the peak: a CPU rank's resident pages are not tensors alone."""
+    peak = (measured.get("allocated") or {}).get("max")
+    if planned is None or peak is None or peak <= _TOLERATED * planned.peak:
+        return None
+    more = peak / planned.peak - 1
+    return f"A rank holds {peak / 2**30:.1f} GiB at its peak, {more:.0%} more than the {planned.peak / 2**30:.1f} GiB of the plan."
+
+
+def _held(kind: str, said: Answer, measured: Numbers, planned: float | None) -> MemoryUsage:
     least, most = measured.get("min"), measured.get("max")
     if isinstance(said, Formula):
         formula: Numbers = {"formula": said.words, "low": said.low, "high": said.high, "reason": None}
     else:
         formula = {"formula": None, "low": None, "high": None, "reason": said.reason}
-    return MemoryUsage(kind=kind, least=least, most=most, **formula)
+    return MemoryUsage(kind=kind, least=least, most=most, planned=planned, **formula)
 
 
 def _traffic(setting: Setting | Unknown, measured: Mapping[str, Mapping[str, Numbers]]) -> list[CommVolume]:

@@ -25,6 +25,8 @@ class ClusterNode(Value):
     gpu_used: float = 0.0
     memory_bytes: int = 0
     gangs: list[Allocation] = Field(default_factory=list)
+    gpu_model: str = ""
+    host_memory_bytes: int = 0
 
 
 class Cordon(Value):
@@ -85,6 +87,8 @@ class Node(Value):
     cpu_used: float = 0
     gpu_used: float = 0
     memory_bytes: int = 0
+    host_memory_bytes: int = Field(0, description="Memory of the machine for all its processes; 0: unknown.")
+    gpu_model: str = Field("", description="Model of its GPUs, as Ray names it; empty: unknown, or no GPU.")
     seen_at: Timestamp | None = None
     faults: int = Field(
         0, description="Number of attempts that failed because of this machine within SHARDYARD_CORDON_WINDOW_S."

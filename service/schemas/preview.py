@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from .base import Value
+from .memory_plan import MemoryPlan
 from .problem import FieldError
 
 
@@ -32,6 +33,9 @@ class Preview(Value):
     parameters: int | None = Field(
         None,
         description="Number of parameters; null for a custom module, or if only the workers can read the model's files.",
+    )
+    memory: MemoryPlan | None = Field(
+        None, description="Memory plan of a rank; null if the model's sizes are unknown before it runs."
     )
     forms: list[Form] = Field(
         default_factory=list, description="Layouts that an elastic job may run with, the largest first."

@@ -9,7 +9,8 @@ class MemoryUsage(Value):
     """Memory of one kind per rank, in bytes: measured, and by the cost model."""
 
     kind: str = Field(
-        description="Kind of memory: `parameters`, `gradients`, `optimizer`, `activations`; on CUDA also `allocated`."
+        description="Kind of memory: `parameters`, `gradients`, `optimizer`, `activations`, `logits`, `buffers`, `workspace`; "
+        "on CUDA also `allocated`."
     )
     least: float | None = Field(description="Smallest measured value over all ranks.")
     most: float | None = Field(description="Largest measured value over all ranks.")
@@ -19,6 +20,9 @@ class MemoryUsage(Value):
     low: float | None = Field(description="Smallest estimate over all ranks, or the lower bound.")
     high: float | None = Field(description="Largest estimate over all ranks, or the upper bound.")
     reason: str | None = Field(description="Why the cost model has no formula for this; null if it has one.")
+    planned: float | None = Field(
+        None, description="Planned bytes at the peak of a step, on the rank that needs most; `allocated`: of all kinds."
+    )
 
 
 class CommVolume(Value):
@@ -42,4 +46,8 @@ class ResourceReport(Value):
     step: int | None = Field(description="Step of the newest probe; null before the first one.")
     memory: list[MemoryUsage]
     traffic: list[CommVolume]
+    over_plan: str | None = Field(
+        None,
+        description="By how much the measured peak exceeds the plan, if by more than 5%. Only GPUs measure a peak.",
+    )
     reason: str | None = Field(description="Why the cost model does not cover this job; null if it does.")

@@ -334,6 +334,8 @@ nodes = Table(
     Column("memory_bytes", BigInteger, nullable=False),
     Column("seen_at", Double, nullable=False),
     Column("gangs", JSON, nullable=False, server_default="[]"),  # each gang's share of the node
+    Column("gpu_model", String(80), nullable=False, server_default=""),  # as Ray names it; empty: unknown
+    Column("host_memory_bytes", BigInteger, nullable=False, server_default="0"),  # for all processes; 0: unknown
 )
 
 #: A cluster's capacity with all its nodes: from its settings, else the largest that was seen at one time.

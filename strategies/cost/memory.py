@@ -21,16 +21,14 @@ With c = g = 2 and m = 4 these are the 16Ψ, 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ
 
 from collections.abc import Callable
 
-from .activations import Widths, kept
+from .block_memory import block_bytes
 from .estimate import Formula, Setting, Unknown
-from .model_shape import Weight, chunks, elements, last_chunks, share
+from .logits import loss_kept
+from .model_shape import Weight, chunks, elements, last_chunks
 
 Answer = Formula | Unknown
 #: Bytes of the parameters that a rank holds.
 Size = Callable[[list[Weight]], float]
-
-#: Bytes of a number that is kept in fp32.
-_WIDE = 4
 
 
 def memory(setting: Setting) -> dict[str, Answer]:
@@ -120,7 +118,7 @@ def _activations(setting: Setting) -> Answer:
         return Unknown(reason)
     blocks, tokens, recompute = setting.decoder.layers, setting.tokens, setting.memory_options.recompute
     again = -(-blocks // recompute.every) if recompute.mode != "none" else 0
-    held = again * _block_bytes(setting, recompute.mode) + (blocks - again) * _block_bytes(setting, "none")
+    held = again * block_bytes(setting, recompute.mode) + (blocks - again) * block_bytes(setting, "none")
     most, least = (_end_bytes(setting, rank) for rank in (0, setting.layout.tensor - 1))
     words = f"{tokens} tokens × ({blocks} blocks × {held / blocks:.0f} bytes + {most:.0f} of norm, head and loss)"
     return Formula(words, tokens * (held + least), tokens * (held + most))
@@ -139,18 +137,8 @@ def _why_not_activations(setting: Setting) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _block_bytes(setting: Setting, mode: str) -> float:
-    """Bytes per token on one rank."""
-    of, layout = setting.decoder, setting.layout
-    repeated = setting.compute > 2
-    found = kept(mode, Widths(of.dim, of.query, of.key, of.heads, of.hidden, of.gated, repeated))
-    return setting.compute * found.of_rank(layout.tensor, layout.sequence)
-
-
 def _end_bytes(setting: Setting, tensor_rank: int) -> float:
     """Bytes per token on a tensor rank: the inputs of the last norm and of the head, and the loss's softmax in fp32 or wider."""
-    layout, t = setting.layout, setting.layout.tensor
-    wide = max(_WIDE, setting.compute)
-    outside = setting.compute * 2 * setting.decoder.dim / (t if layout.sequence else 1)
-    logits = 2 if setting.z_loss and t == 1 else 1  # the z-loss needs log Z of the logits, not of their softmax
-    return outside + logits * wide * share(setting.decoder.vocab, t, tensor_rank)
+    layout = setting.layout
+    outside = setting.compute * 2 * setting.decoder.dim / (layout.tensor if layout.sequence else 1)
+    return outside + loss_kept(setting, tensor_rank)

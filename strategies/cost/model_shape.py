@@ -9,19 +9,23 @@ from .stage_balance import ModuleCosts, stage_blocks
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter [rows, columns] (vectors: one column). Tensor parallelism shards its rows (0), its columns (1), or nothing (None)."""
+    """A parameter [rows, columns] (vectors: one column). Tensor parallelism shards its rows (0), its columns (1), or nothing (None).
+
+    `spread`: ranks that hold different ones of its kind, as of experts: each has a part of the replicas only.
+    """
 
     rows: int
     columns: int = 1
     cut: int | None = None
+    spread: int = 1
 
     def of_rank(self, tensor: int, rank: int = 0) -> "Weight":
         """The part of this parameter on tensor rank `rank` of `tensor`: the first has the most, the last the least."""
         if self.cut is None:
             return self
         if self.cut == 0:
-            return Weight(share(self.rows, tensor, rank), self.columns)
-        return Weight(self.rows, share(self.columns, tensor, rank))
+            return Weight(share(self.rows, tensor, rank), self.columns, spread=self.spread)
+        return Weight(self.rows, share(self.columns, tensor, rank), spread=self.spread)
 
     @property
     def elements(self) -> int:
@@ -29,7 +33,7 @@ class Weight:
 
     def chunk(self, parts: int) -> int:
         """Elements of the largest of `parts` chunks of rows. All chunks are padded to it when they travel."""
-        return -(-self.rows // parts) * self.columns
+        return -(-self.rows // max(1, parts // self.spread)) * self.columns
 
     def last_chunk(self, parts: int) -> int:
         """Elements of the smallest of `parts` chunks of rows."""
@@ -54,6 +58,8 @@ class Decoder:
     block: tuple[Weight, ...]
     end: tuple[Weight, ...]
     costs: ModuleCosts
+    experts: int | None = None  # of a mixture's block
+    top_k: int = 1  # of them process each token
 
     def stages(self, layout: Layout, pipeline_rank: int) -> list[tuple[int, int]]:
         """(Stage, its number of blocks) for each stage of a pipeline rank."""

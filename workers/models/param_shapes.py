@@ -5,12 +5,12 @@ from .flops import module_flops
 from .presets import Architecture
 
 
-def sizes(arch: Architecture, seq_len: int) -> Decoder:
-    """The shapes of `arch`.
+def sizes(arch: Architecture, seq_len: int, spread: int | None = None) -> Decoder:
+    """The shapes of `arch`. `spread`: the ranks over which the experts of a mixture are spread.
 
-    Raises ValueError for a mixture of experts: what a rank holds and sends depends on their ranks and on the routing.
+    Raises ValueError for a mixture of experts without it: what a rank holds and sends depends on their ranks and on the routing.
     """
-    if arch.experts is not None:
+    if arch.experts is not None and spread is None:
         raise ValueError("there is no formula for a mixture of experts")
     d, q, k = arch.dim, arch.head_size * arch.heads, arch.head_size * arch.kv_heads
     gpt = arch.family == "gpt2"
@@ -28,9 +28,11 @@ def sizes(arch: Architecture, seq_len: int) -> Decoder:
         plain=not (gpt or arch.qkv_bias or arch.qk_norm),
         tied=arch.tied,
         embed=(Weight(arch.vocab, d, 0 if arch.tied else 1), *positions),
-        block=(*_attention(arch, d, q, k), *_feed_forward(arch)),
+        block=(*_attention(arch, d, q, k), *_feed_forward(arch, spread or 1)),
         end=(*_norm(arch), *head),
         costs=module_flops(arch, seq_len),
+        experts=arch.experts,
+        top_k=arch.active_experts,
     )
 
 
@@ -49,8 +51,11 @@ def _attention(arch: Architecture, d: int, q: int, k: int) -> tuple[Weight, ...]
     return (*_norm(arch), *matrices, *biases, *heads)
 
 
-def _feed_forward(arch: Architecture) -> tuple[Weight, ...]:
+def _feed_forward(arch: Architecture, spread: int) -> tuple[Weight, ...]:
     d, h = arch.dim, arch.hidden
+    if arch.experts is not None:
+        each = (Weight(h, d, 0, spread), Weight(h, d, 0, spread), Weight(h, d, 0, spread))
+        return (*_norm(arch), Weight(arch.experts, d), *each * (arch.experts // spread))
     if arch.family == "gpt2":
         return (*_norm(arch), Weight(h, d, 0), Weight(d, h, 1), Weight(h, 1, 0), Weight(d))
     return (*_norm(arch), Weight(h, d, 0), Weight(h, d, 0), Weight(d, h, 1))

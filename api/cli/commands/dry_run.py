@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ....service.jobs.validation import check_layout
+from ....strategies.cost.node_room import GPU_RESERVED_BYTES
 from ....strategies.layout import Layout, Refusal
 from ....workers.data.errors import DataError
 from ....workers.data.tokenizer import load_tokenizer
@@ -21,8 +22,6 @@ from ..exit_codes import ExitCode
 from ..options import Json, SpecPath
 from ..terminal.screen import Screen, number, size
 
-#: What a process holds on a device beside its tensors: the CUDA context, cuBLAS' workspace and NCCL's buffers. An assumption.
-RESERVED_BYTES = 2 * 2**30
 #: Host synchronisations and collectives that are listed.
 _MOST_LINES = 20
 
@@ -54,7 +53,12 @@ def dry_run(
     fits = all(_needed(report) <= model.memory_bytes for report in reports.values())
     screen = Screen()
     if json:
-        memory = {"gpu": model.name, "memory_bytes": model.memory_bytes, "reserved_bytes": RESERVED_BYTES, "fits": fits}
+        memory = {
+            "gpu": model.name,
+            "memory_bytes": model.memory_bytes,
+            "reserved_bytes": GPU_RESERVED_BYTES,
+            "fits": fits,
+        }
         screen.json({**memory, "problems": problems, "ranks": [asdict(report) for report in reports.values()]})
     else:
         _show(screen, reports, model)
@@ -126,7 +130,7 @@ def _ranks(layout: Layout, wanted: str | None) -> tuple[int, ...]:
 
 
 def _needed(report: DryRun) -> int:
-    return report.peak_bytes + RESERVED_BYTES
+    return report.peak_bytes + GPU_RESERVED_BYTES
 
 
 def _show(screen: Screen, reports: Mapping[int, DryRun], model: GpuModel) -> None:
@@ -141,7 +145,7 @@ def _show(screen: Screen, reports: Mapping[int, DryRun], model: GpuModel) -> Non
             ("memory", f"{fits} on {model.name}: {size(needed)} of {size(model.memory_bytes)}"),
             ("peak", f"{size(fullest.peak_bytes)} of tensors in {fullest.peak_phase}"),
             ("at the peak", ", ".join(f"{kind} {size(held)}" for kind, held in fullest.by_kind.items())),
-            ("reserved", f"{size(RESERVED_BYTES)} for the CUDA context, cuBLAS and NCCL (an assumption)"),
+            ("reserved", f"{size(GPU_RESERVED_BYTES)} for the CUDA context, cuBLAS and NCCL (an assumption)"),
             ("on the host", f"{size(fullest.host_bytes)} of tensors"),
             ("run", _run(fullest)),
         ],

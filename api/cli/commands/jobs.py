@@ -6,6 +6,7 @@ import typer
 
 from ....service.errors import ShardyardError
 from ....service.schemas.job import Budgets, Job
+from ....service.schemas.memory_plan import MemoryPlan
 from ....service.schemas.preview import Preview
 from ....service.schemas.timeline import Plan, StateSpan
 from ...client import Client
@@ -13,7 +14,7 @@ from ...errors import InvalidParameter
 from ...spec_document import parse
 from ..exit_codes import of_state
 from ..options import JobName, Json, SpecPath, Url
-from ..terminal.screen import Screen, age, clock, loss, number, seconds, state
+from ..terminal.screen import Screen, age, clock, loss, number, seconds, size, state
 
 #: Number of past states that `show` prints.
 _STATES = 20
@@ -69,12 +70,28 @@ def _preview(screen: Screen, found: Preview, spec: str, json: bool) -> None:
             ("batch", found.batch),
             ("tokens", f"{number(found.tokens)}, {number(found.tokens_per_step)} per step"),
             ("parameters", number(found.parameters)),
+            *(_memory(found.memory) if found.memory else ()),
             ("resumes", found.resume),
             *(("or", f"{form.layout}: {form.batch}") for form in found.forms),
         ],
     )
     screen.warnings(found.warnings)
     screen.hint(f"Submit it with: shardyard submit {spec}")
+
+
+def _memory(plan: MemoryPlan) -> list[tuple[str, str]]:
+    """A rank's plan in one line, and its kinds in another."""
+    fits = {True: "fits", False: "does not fit", None: "unknown whether it fits"}[plan.fits]
+    has = ""
+    if plan.device_bytes is not None:
+        has = f" of {size(plan.device_bytes)} " + ("per GPU" if plan.device == "cuda" else "per node")
+    kinds = [f"{one.kind} {size(one.bytes)}" for one in plan.kinds]
+    kinds += [f"{one.kind} on the host {size(one.bytes)}" for one in plan.host]
+    return [
+        ("memory", f"{fits}: {size(plan.needed_bytes)} per rank{has}"),
+        ("at the peak", f"{', '.join(kinds)}, the process itself {size(plan.reserved_bytes)}"),
+        *(("", note) for note in plan.notes),
+    ]
 
 
 def list_(

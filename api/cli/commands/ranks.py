@@ -83,7 +83,9 @@ def resources(job: JobName, url: Url = None, json: Json = False) -> None:
         screen.say(f"No formulas: {found.reason}")
     memory = [_held(one) for one in found.memory]
     if memory:
-        screen.table(("HELD BY A RANK", "MEASURED", "BY FORMULA", "FORMULA"), memory)
+        screen.table(("HELD BY A RANK", "MEASURED", "PLANNED", "BY FORMULA", "FORMULA"), memory)
+    if found.over_plan:
+        screen.say(found.over_plan)
     sent = [_sent(one) for one in found.traffic]
     if sent:
         screen.out.print()
@@ -93,7 +95,7 @@ def resources(job: JobName, url: Url = None, json: Json = False) -> None:
 
 
 def _held(one: MemoryUsage) -> tuple[str, ...]:
-    return one.kind, _between(one.least, one.most), _between(one.low, one.high), _why(one)
+    return one.kind, _between(one.least, one.most), size(one.planned) or "", _between(one.low, one.high), _why(one)
 
 
 def _sent(one: CommVolume) -> tuple[str, ...]:

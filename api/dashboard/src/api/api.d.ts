@@ -1418,6 +1418,16 @@ export interface components {
             readonly next: string | null;
         };
         /**
+         * KindBytes
+         * @description Bytes of one kind of memory.
+         */
+        readonly KindBytes: {
+            /** Kind */
+            readonly kind: string;
+            /** Bytes */
+            readonly bytes: number;
+        };
+        /**
          * LogLine
          * @description One log line of a rank. `position` is its place in the job's log, `line` its number in the rank's stream.
          */
@@ -1505,13 +1515,64 @@ export interface components {
             readonly items: readonly components["schemas"]["LossSparkline"][];
         };
         /**
+         * MemoryPlan
+         * @description Memory plan of the rank that needs most, at the peak of a step.
+         */
+        readonly MemoryPlan: {
+            /**
+             * Device
+             * @description Kind of devices: `cpu` or `cuda`.
+             */
+            readonly device: string;
+            /**
+             * Fits
+             * @description Whether the job fits on the known nodes; null: their memory is unknown.
+             */
+            readonly fits: boolean | null;
+            /**
+             * Bytes
+             * @description Bytes of tensors at the peak.
+             */
+            readonly bytes: number;
+            /**
+             * Needed Bytes
+             * @description Bytes that a rank needs: tensors, and what its process holds beside them.
+             */
+            readonly needed_bytes: number;
+            /**
+             * Reserved Bytes
+             * @description Bytes of `needed_bytes` that the process holds beside its tensors.
+             */
+            readonly reserved_bytes: number;
+            /**
+             * Device Bytes
+             * @description Memory of the largest known GPU, or of the largest known node, whose CPU ranks share it.
+             */
+            readonly device_bytes: number | null;
+            /**
+             * Kinds
+             * @description Bytes by kind at the peak: `parameters`, `gradients`, `optimizer`, `activations`, `logits`, `buffers`, `workspace`.
+             */
+            readonly kinds: readonly components["schemas"]["KindBytes"][];
+            /**
+             * Host
+             * @description Bytes in host memory by what they are for: offload. Snapshots are not counted.
+             */
+            readonly host: readonly components["schemas"]["KindBytes"][];
+            /**
+             * Notes
+             * @description Where the plan is only an estimate, and why.
+             */
+            readonly notes: readonly string[];
+        };
+        /**
          * MemoryUsage
          * @description Memory of one kind per rank, in bytes: measured, and by the cost model.
          */
         readonly MemoryUsage: {
             /**
              * Kind
-             * @description Kind of memory: `parameters`, `gradients`, `optimizer`, `activations`; on CUDA also `allocated`.
+             * @description Kind of memory: `parameters`, `gradients`, `optimizer`, `activations`, `logits`, `buffers`, `workspace`; on CUDA also `allocated`.
              */
             readonly kind: string;
             /**
@@ -1544,6 +1605,11 @@ export interface components {
              * @description Why the cost model has no formula for this; null if it has one.
              */
             readonly reason: string | null;
+            /**
+             * Planned
+             * @description Planned bytes at the peak of a step, on the rank that needs most; `allocated`: of all kinds.
+             */
+            readonly planned: number | null;
         };
         /**
          * Metrics
@@ -1606,6 +1672,18 @@ export interface components {
              * @default 0
              */
             readonly memory_bytes: number;
+            /**
+             * Host Memory Bytes
+             * @description Memory of the machine for all its processes; 0: unknown.
+             * @default 0
+             */
+            readonly host_memory_bytes: number;
+            /**
+             * Gpu Model
+             * @description Model of its GPUs, as Ray names it; empty: unknown, or no GPU.
+             * @default
+             */
+            readonly gpu_model: string;
             /** Seen At */
             readonly seen_at: string | null;
             /**
@@ -1816,6 +1894,8 @@ export interface components {
              * @description Number of parameters; null for a custom module, or if only the workers can read the model's files.
              */
             readonly parameters: number | null;
+            /** @description Memory plan of a rank; null if the model's sizes are unknown before it runs. */
+            readonly memory: components["schemas"]["MemoryPlan"] | null;
             /**
              * Forms
              * @description Layouts that an elastic job may run with, the largest first.
@@ -2068,6 +2148,11 @@ export interface components {
             readonly memory: readonly components["schemas"]["MemoryUsage"][];
             /** Traffic */
             readonly traffic: readonly components["schemas"]["CommVolume"][];
+            /**
+             * Over Plan
+             * @description By how much the measured peak exceeds the plan, if by more than 5%. Only GPUs measure a peak.
+             */
+            readonly over_plan: string | null;
             /**
              * Reason
              * @description Why the cost model does not cover this job; null if it does.
@@ -3228,6 +3313,12 @@ export interface components {
              * @enum {string}
              */
             readonly device: "auto" | "cpu" | "cuda";
+            /**
+             * Force
+             * @description Run the job even if its memory plan exceeds its devices' memory. It may run out of memory.
+             * @default false
+             */
+            readonly force: boolean;
         };
         /**
          * ScheduleSpec
@@ -3485,7 +3576,8 @@ export interface components {
             readonly train: components["schemas"]["TrainSpec"];
             /**
              * @default {
-             *       "device": "auto"
+             *       "device": "auto",
+             *       "force": false
              *     }
              */
             readonly resources: components["schemas"]["Resources"];
@@ -4616,7 +4708,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job */
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `does_not_fit`: not enough memory; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -4731,7 +4823,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job */
+            /** @description `invalid_request`: invalid parameters; `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `does_not_fit`: not enough memory; `unknown_checkpoint`: no such checkpoint to resume from; `resume_mismatch`: the checkpoint does not fit the job */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;
@@ -5018,7 +5110,7 @@ export interface operations {
                     readonly "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `invalid_request`: invalid parameters */
+            /** @description `invalid_spec`: invalid job spec; `invalid_layout`: impossible layout; `missing_file`: a file is missing; `not_a_file`: not a file; `file_too_large`: a file is too large; `too_many_files`: too many files; `empty_corpus`: the corpus is empty; `too_many_ranks`: more ranks than devices; `does_not_fit`: not enough memory; `invalid_request`: invalid parameters */
             readonly 422: {
                 headers: {
                     readonly [name: string]: unknown;

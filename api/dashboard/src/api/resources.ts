@@ -7,6 +7,8 @@ export interface Resources {
   step: number | null;
   memory: readonly Held[];
   traffic: readonly Flow[];
+  /** By how much the measured peak exceeds the plan; null if it does not. */
+  overPlan: string | null;
   /** Why there is no formula at all. */
   reason: string | null;
 }
@@ -21,6 +23,8 @@ export interface Held {
   kind: string;
   measured: Range | null;
   formula: (Range & { words: string }) | null;
+  /** At the peak of a step, on the rank that needs most. */
+  planned: number | null;
   reason: string | null;
 }
 
@@ -44,6 +48,7 @@ function toHeld(wire: Schema<"MemoryUsage">): Held {
     kind: wire.kind,
     measured: range(wire.least, wire.most),
     formula: formula && wire.formula !== null ? { ...formula, words: wire.formula } : null,
+    planned: wire.planned,
     reason: wire.reason,
   };
 }
@@ -61,5 +66,5 @@ const toFlow = (wire: Schema<"CommVolume">): Flow => ({
 /** Raises `Problem`. */
 export async function getResources(id: string, signal?: AbortSignal): Promise<Resources> {
   const wire = await get("/v1/jobs/{job}/resources", { path: { job: id }, signal });
-  return { step: wire.step, memory: wire.memory.map(toHeld), traffic: wire.traffic.map(toFlow), reason: wire.reason };
+  return { step: wire.step, memory: wire.memory.map(toHeld), traffic: wire.traffic.map(toFlow), overPlan: wire.over_plan, reason: wire.reason };
 }

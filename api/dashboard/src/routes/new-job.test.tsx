@@ -23,6 +23,17 @@ const preview: Schema<"Preview"> = {
   tokens_per_step: 4096,
   tokens: 81_920,
   parameters: 803_968,
+  memory: {
+    device: "cpu",
+    fits: true,
+    bytes: 2 ** 30,
+    needed_bytes: 3 * 2 ** 29,
+    reserved_bytes: 2 ** 29,
+    device_bytes: 2 ** 34,
+    kinds: [{ kind: "parameters", bytes: 2 ** 29 }, { kind: "activations", bytes: 2 ** 29 }],
+    host: [],
+    notes: [],
+  },
   forms: [],
   resume: null,
   warnings: [],
@@ -60,6 +71,8 @@ test("the first template is there, with what it would run as", async () => {
   expect(await screen.findByText("4 and 1 spare")).toBeTruthy();
   expect(screen.getByText("16 sequences = 2 data × 2 micro-batches × 4")).toBeTruthy();
   expect(screen.getByText("803,968 (804k)")).toBeTruthy();
+  expect(screen.getByText("1.5 GiB of 16.0 GiB per node: fits")).toBeTruthy();
+  expect(screen.getByText("parameters 512.0 MiB, activations 512.0 MiB, the process itself 512.0 MiB")).toBeTruthy();
   await expectAccessible(container);
 });
 

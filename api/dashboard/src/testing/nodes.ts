@@ -12,6 +12,8 @@ export const nodeWire = (changes: Partial<Schema<"Node">> = {}): Schema<"Node"> 
   cpu_used: 1,
   gpu_used: 1,
   memory_bytes: 2 ** 34,
+  host_memory_bytes: 2 ** 35,
+  gpu_model: "",
   seen_at: "2026-11-21T12:00:00Z",
   faults: 0,
   cordon: null,

@@ -53,6 +53,8 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
     assert of("gradients", found).most is None
     peak = of("allocated", found)
     assert peak.formula is None and "buffers" in (peak.reason or "")
+    assert peak.planned == sum(held.planned or 0 for held in found.memory if held.kind != "allocated")
+    assert found.over_plan is None
     assert [(flow.calls, flow.elements) for flow in found.traffic] == [(3, PARAMETERS)]
     assert len(found.model_dump_json()) < 10_000
 
@@ -60,6 +62,30 @@ async def test_a_probe_is_shown_beside_the_formulas(store: Store, settings: Sett
         row = {"attempt": 1, "kind": "reshard", "ts": 1.0, "actor": "x", "data": {}}
         await events.append(tx, job.id, [row])
     assert (await resources.resources(store, job.id, SpecFiles())).step is None, "that was another layout's"
+
+
+async def test_a_gpus_peak_above_the_plan_is_reported(store: Store, settings: Settings, submit: Submit) -> None:
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**NODE, "memory_bytes": 1, "seen_at": 0.0}])
+    job = await submit(precision="bf16")
+    plan = of("workspace", await resources.resources(store, job.id, SpecFiles())), await _peak(store, job.id)
+    assert plan[0].planned is not None and plan[0].reason is not None and plan[0].formula is None
+    (lease,) = (await admit(store, settings, "a", None)).leases
+    begun = event_batch(
+        state("starting"),
+        ("plan", {"parameters": PARAMETERS}),
+        state("running"),
+        probe(2, allocated=int(1.04 * plan[1])),
+    )
+    await take_in(store, lease, 1, begun)
+    assert (await resources.resources(store, job.id, SpecFiles())).over_plan is None
+    await take_in(store, lease, 1, event_batch(probe(3, allocated=int(1.5 * plan[1])), first=5))
+    assert "50% more than the" in ((await resources.resources(store, job.id, SpecFiles())).over_plan or "")
+
+
+async def _peak(store: Store, job: str) -> float:
+    """The planned peak: the sum of all kinds."""
+    return sum(held.planned or 0 for held in (await resources.resources(store, job, SpecFiles())).memory)
 
 
 @pytest.mark.parametrize(

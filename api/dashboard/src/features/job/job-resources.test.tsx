@@ -6,20 +6,21 @@ import { given, open } from "../../testing/control-plane";
 import { JobResources } from "./job-resources";
 
 const MIB = 2 ** 20;
-const NONE = { formula: null, low: null, high: null };
+const NONE = { formula: null, low: null, high: null, planned: null };
 
 const FOUND: Schema<"ResourceReport"> = {
   layout: "data 2 (ZeRO-2)",
   step: 2,
   memory: [
-    { kind: "parameters", least: 8 * MIB, most: 8 * MIB, formula: "2Ψ", low: 8 * MIB, high: 8 * MIB, reason: null },
-    { kind: "gradients", least: 5 * MIB, most: 6 * MIB, formula: "2Ψ/2, and at most 3 buckets in transit", low: 4 * MIB, high: 12 * MIB, reason: null },
+    { kind: "parameters", least: 8 * MIB, most: 8 * MIB, formula: "2Ψ", low: 8 * MIB, high: 8 * MIB, reason: null, planned: 8 * MIB },
+    { kind: "gradients", least: 5 * MIB, most: 6 * MIB, formula: "2Ψ/2, and at most 3 buckets in transit", low: 4 * MIB, high: 12 * MIB, reason: null, planned: 12 * MIB },
     { kind: "activations", least: MIB, most: MIB, ...NONE, reason: "A compiled block chooses by itself what it keeps." },
   ],
   traffic: [
     { axis: "data", collective: "reduce_scatter", calls: 3, elements: 1024, bytes: 4096, formula: "Ψ(N−1)/N", formula_elements: 1024, formula_bytes: 4096, reason: null },
     { axis: "expert", collective: "all_to_all", calls: 8, elements: 10, bytes: 40, formula: null, formula_elements: null, formula_bytes: null, reason: "It depends." },
   ],
+  over_plan: null,
   reason: null,
 };
 
@@ -30,10 +31,18 @@ test("each kind has its measured range beside the formula, or why there is none"
   const { container } = open(<JobResources id="job-1" ended />);
   expect(await screen.findByText("Measured in step 2.")).toBeTruthy();
   const of = (name: string) => screen.getByText(name).parentElement?.textContent ?? "";
-  expect(of("Parameters")).toContain("8.0 MiB formula 8.0 MiB = 2Ψ");
-  expect(of("Gradients")).toContain("5.0 MiB – 6.0 MiB formula 4.0 MiB – 12.0 MiB = 2Ψ/2");
+  expect(of("Parameters")).toContain("8.0 MiB planned 8.0 MiB formula 8.0 MiB = 2Ψ");
+  expect(of("Gradients")).toContain("5.0 MiB – 6.0 MiB planned 12.0 MiB formula 4.0 MiB – 12.0 MiB = 2Ψ/2");
   expect(of("Activations")).toContain("1.0 MiB A compiled block chooses by itself what it keeps.");
   await expectAccessible(container);
+});
+
+test("a peak above the plan is said", async () => {
+  const allocated = { kind: "allocated", least: 30 * MIB, most: 30 * MIB, ...NONE, planned: 20 * MIB, reason: "The peak of all memory." };
+  given(answers({ ...FOUND, memory: [...FOUND.memory, allocated], over_plan: "A rank holds 50% more than the plan." }));
+  open(<JobResources id="job-1" ended />);
+  expect(await screen.findByText("A rank holds 50% more than the plan.")).toBeTruthy();
+  expect(screen.getByText("Allocated in total").parentElement?.textContent).toContain("30.0 MiB planned 20.0 MiB");
 });
 
 test("each flow has its bytes, the formula's and their ratio", async () => {

@@ -9,12 +9,15 @@ const NAMES: Readonly<Record<string, string>> = {
   gradients: "Gradients",
   optimizer: "Optimizer",
   activations: "Activations",
+  logits: "Logits",
+  buffers: "Buffers",
+  workspace: "Workspace",
   allocated: "Allocated in total",
 };
 
 /** `reason`: why there is no formula at all; the page shows it elsewhere. */
 export function MemoryBars({ memory, reason = null }: { memory: readonly Held[]; reason?: string | null }) {
-  const most = Math.max(1, ...memory.flatMap(({ measured, formula }) => [measured?.high ?? 0, formula?.high ?? 0]));
+  const most = Math.max(1, ...memory.flatMap(({ measured, formula, planned }) => [measured?.high ?? 0, formula?.high ?? 0, planned ?? 0]));
   return (
     <dl className="memory-bars">
       {memory.map((held) => (
@@ -23,6 +26,7 @@ export function MemoryBars({ memory, reason = null }: { memory: readonly Held[];
           <dd>
             <Bar held={held} most={most} />
             <span className="number">{held.measured ? inWords(held.measured) : "not measured yet"}</span>{" "}
+            {held.planned !== null && <span className="quiet number">planned {bytes(held.planned)} </span>}
             <span className="quiet number">{held.formula ? `formula ${inWords(held.formula)} = ${held.formula.words}` : held.reason !== reason && held.reason}</span>
           </dd>
         </div>

@@ -1,8 +1,8 @@
 /** The preview of a spec: its ranks, its batch and its size. */
 
 import type { Schema } from "../../api/http";
-import { Facts } from "../../components/facts";
-import { integer, short } from "../../model/format";
+import { type Fact, Facts } from "../../components/facts";
+import { bytes, integer, short } from "../../model/format";
 
 export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
   const { data, microbatches, micro_batch: micro, global_batch: global, parameters, forms, spares } = preview;
@@ -16,9 +16,24 @@ export function PreviewFacts({ preview }: { preview: Schema<"Preview"> }) {
         { name: "Tokens per step", value: integer(preview.tokens_per_step) },
         { name: "Tokens in total", value: short(preview.tokens) },
         { name: "Parameters", value: parameters === null ? "unknown until the job runs" : `${integer(parameters)} (${short(parameters)})` },
+        ...(preview.memory ? memoryFacts(preview.memory) : []),
         { name: "Smaller layouts", value: forms.length > 1 ? forms.slice(1).map((form) => form.layout).join(", ") : null },
         { name: "Resumes from", value: preview.resume !== null && <code>{preview.resume}</code> },
       ]}
     />
   );
+}
+
+const FITS = { true: "fits", false: "does not fit", null: "not known whether it fits" } as const;
+
+/** What the rank that needs most holds at the peak of a step, and of what. */
+function memoryFacts(plan: Schema<"MemoryPlan">): Fact[] {
+  const has = plan.device_bytes === null ? "" : ` of ${bytes(plan.device_bytes)} per ${plan.device === "cuda" ? "GPU" : "node"}`;
+  const kinds = plan.kinds.map(({ kind, bytes: held }) => `${kind} ${bytes(held)}`);
+  const host = plan.host.map(({ kind, bytes: held }) => `${kind} on the host ${bytes(held)}`);
+  return [
+    { name: "Memory per rank", value: `${bytes(plan.needed_bytes)}${has}: ${FITS[`${plan.fits}`]}` },
+    { name: "At the peak", value: [...kinds, ...host, `the process itself ${bytes(plan.reserved_bytes)}`].join(", ") },
+    { name: "An estimate", value: plan.notes.join(" ") },
+  ];
 }

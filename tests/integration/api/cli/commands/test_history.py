@@ -86,8 +86,12 @@ def test_a_dry_run_shows_what_would_run_and_stores_nothing(
     assert run(["submit", str(path), "--dry-run"]) == 0
     printed = capsys.readouterr()
     assert "data 2  (2 ranks)" in printed.out and f"shardyard submit {path}" in printed.err
+    assert "unknown whether it fits: " in printed.out and "the process itself 286.1 MiB" in printed.out
     assert run(["submit", str(path), "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["world_size"] == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["world_size"] == 2 and found["memory"]["bytes"] == sum(
+        one["bytes"] for one in found["memory"]["kinds"]
+    )
     assert client.jobs().items == []
     path.write_text(yaml.safe_dump({**SPEC, "polcy": 1}))
     assert run(["submit", str(path), "--dry-run"]) == 1

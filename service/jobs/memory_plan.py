@@ -1,0 +1,148 @@
+"""Plans the memory of a job's ranks before any device is taken, and refuses a job that cannot fit.
+
+Refused is only what fits on no known node. The plan is that of the fullest rank. An elastic job fits if one of its layouts does, and
+nodes of several kinds have room if enough of them do. Where the memory of a device is unknown, the job is not refused.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from sqlalchemy.engine import RowMapping
+
+from ...strategies.cost.node_room import Cluster, Room, Verdict, verdict
+from ...strategies.cost.plan import Plan, plan
+from ...workers.cost_inputs import planned_setting
+from ...workers.fitting_changes import Change, smallest_change
+from ...workers.gpu_models import gpus_of_ray
+from ...workers.models.presets import Architecture
+from ...workers.spec import TrainSpec, facts_of
+from ..errors import DoesNotFit
+from ..policies import queue
+from ..schemas.memory_plan import KindBytes, MemoryPlan
+from ..settings import Settings
+from ..spec import JobSpec
+from . import validation
+
+_GIB: Final = 2**30
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """A cluster's living nodes, and its devices as the queue sees them."""
+
+    rows: Sequence[RowMapping]
+    inventory: queue.Inventory
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of a job's ranks, and whether they fit. `smaller`: whether only a smaller layout of an elastic job does."""
+
+    plan: Plan
+    verdict: Verdict
+    device: queue.Device
+    smaller: bool = False
+
+    def record(self) -> MemoryPlan:
+        found = self.verdict
+        return MemoryPlan(
+            device=self.device,
+            fits=found.fits,
+            bytes=self.plan.peak,
+            needed_bytes=found.needed,
+            reserved_bytes=found.reserved,
+            device_bytes=found.memory,
+            kinds=[KindBytes(kind=kind, bytes=held) for kind, held in self.plan.by_kind.items()],
+            host=[KindBytes(kind=kind, bytes=held) for kind, held in self.plan.host.items()],
+            notes=[*self.plan.notes, *(["Only a smaller layout of this elastic job fits."] if self.smaller else [])],
+        )
+
+
+def planned(
+    spec: JobSpec, checked: validation.Checked, clusters: Sequence[Nodes], settings: Settings
+) -> Planned | None:
+    """The plan of the spec's layout. None if the model's numbers are not known here. Raises DoesNotFit unless `resources.force`."""
+    architecture = checked.architecture
+    if architecture is None:
+        return None
+    waiting = queue.Waiting("", spec.train.layout.world_size, spec.train.layout.tensor, spec.device, spec.policy.spares)
+    device = queue.resolved(waiting, clusters[0].inventory)
+    most = [_cluster(cluster, device, settings, max) for cluster in clusters]
+    judge = partial(_judged, architecture=architecture, device=device, clusters=most)
+    whole, found = judge(spec.train)
+    forms = (_with_degree(spec.train, form.data) for form in checked.forms)
+    smaller = found.fits is False and any(judge(form)[1].fits is not False for form in forms)
+    answer = Planned(whole, found, device, smaller)
+    if found.fits is False and not smaller and not spec.resources.force:
+        least = [_cluster(cluster, device, settings, min) for cluster in clusters]
+        raise _refusal(spec.train, architecture, answer, least)
+    return answer
+
+
+def _judged(
+    train: TrainSpec, architecture: Architecture, device: queue.Device, clusters: Sequence[Cluster]
+) -> tuple[Plan, Verdict]:
+    found = plan(planned_setting(train, architecture, device))
+    return found, verdict(found, device, train.layout.world_size, clusters)
+
+
+def _with_degree(train: TrainSpec, data: int) -> TrainSpec:
+    return train.model_copy(update={"layout": train.layout.model_copy(update={"data": data})})
+
+
+def _cluster(nodes: Nodes, device: queue.Device, settings: Settings, pick: Callable[[Iterable[int]], int]) -> Cluster:
+    """The nodes' rooms. `pick` chooses where the name of a GPU stands for models of several sizes."""
+    rooms = [_room(row, device, settings, pick) for row in nodes.rows]
+    here = sum(room.ranks for room in rooms)
+    whole = max(sum(nodes.inventory.whole.get(device, ())), nodes.inventory.max_ranks or 0)
+    return Cluster([room for room in rooms if room.ranks], max(0, whole - here))
+
+
+def _room(row: RowMapping, device: queue.Device, settings: Settings, pick: Callable[[Iterable[int]], int]) -> Room:
+    ranks = queue.machine(row["cpu"], 0, row["gpu"], 0, settings.cpu_ranks_per_core).capacity[device]
+    if device == "cpu":
+        return Room(ranks, row["host_memory_bytes"] or None, shared=True)
+    models = gpus_of_ray(row["gpu_model"])
+    return Room(ranks, pick(model.memory_bytes for model in models) if models else None)
+
+
+def _refusal(train: TrainSpec, architecture: Architecture, found: Planned, clusters: Sequence[Cluster]) -> DoesNotFit:
+    """The error with the breakdown, and the smallest change that fits."""
+
+    def judge(changed: TrainSpec) -> Verdict:
+        return _judged(changed, architecture, found.device, clusters)[1]
+
+    change = smallest_change(train, facts_of(architecture), judge)
+    field = f"train.{change.edits[0][0]}" if change is not None and change.fits else "train.layout"
+    return DoesNotFit(_message(found), field=field, remedy=_remedy(change))
+
+
+def _message(found: Planned) -> str:
+    verdict = found.verdict
+    parts = [f"{kind} {size(held)}" for kind, held in found.plan.by_kind.items()]
+    parts += [f"{kind} on the host {size(held)}" for kind, held in found.plan.host.items()] if verdict.shared else []
+    parts.append(f"the process itself {size(verdict.reserved)}")
+    has = (
+        f"the largest known node has {size(verdict.memory)} for all its ranks"
+        if verdict.shared
+        else f"a GPU has {size(verdict.memory)}"
+    )
+    return f"A rank needs {size(verdict.needed)} ({', '.join(parts)}); {has}."
+
+
+def _remedy(change: Change | None) -> str:
+    force = "Or set resources.force to true to try all the same."
+    if change is None:
+        return f"Use more devices or a smaller model. {force}"
+    if not change.fits:
+        closest = f"The closest is {change}: it needs {size(change.verdict.needed)} per rank."
+        return f"No change of the layout fits on these devices. {closest} Use more devices, or a smaller model. {force}"
+    return f"Set {change}: a rank then needs {size(change.verdict.needed)}. {force}"
+
+
+def size(number: int | None) -> str:
+    """Bytes for people."""
+    value = (number or 0) / _GIB
+    return f"{value:,.0f} GiB" if value >= 100 else f"{value:.1f} GiB" if value >= 0.1 else f"{value * 1024:.0f} MiB"

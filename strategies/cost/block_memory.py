@@ -1,0 +1,35 @@
+"""Bytes per token that one block of a rank keeps, and those that its backward pass works with. Imports no torch.
+
+A mixture's feed-forward sees `top_k` rows per token, counted as if each expert got as many as any other. Beside what its experts keep
+it keeps the router's input and logits in fp32, the rows in the experts' order and their results, and where each row went.
+"""
+
+from .activations import Widths, kept
+from .estimate import Setting
+
+#: Bytes of a number in fp32, and of an index.
+_WIDE, _INDEX = 4, 8
+
+
+def block_bytes(setting: Setting, mode: str) -> float:
+    """Bytes per token that a block keeps under recompute `none`, `selective` or `full`."""
+    of, layout = setting.decoder, setting.layout
+    repeated = setting.compute > 2
+    hidden = of.hidden * of.top_k
+    found = kept(mode, Widths(of.dim, of.query, of.key, of.heads, hidden, of.gated, repeated))
+    plain = setting.compute * found.of_rank(layout.tensor, layout.sequence)
+    return plain + (_routing_bytes(setting) if of.experts and mode != "full" else 0)
+
+
+def _routing_bytes(setting: Setting) -> float:
+    of = setting.decoder
+    rows = of.top_k * (2 * setting.compute * of.dim + 3 * _INDEX)
+    return rows + max(_WIDE, setting.compute) * (of.dim + 4 * (of.experts or 0))
+
+
+def working_bytes(setting: Setting) -> float:
+    """Bytes per token of gradients and copies while one block runs backward: at its feed-forward, or at its rotation in fp32."""
+    of, c, t = setting.decoder, setting.compute, setting.layout.tensor
+    feed_forward = c * (3 if of.gated else 2) * of.hidden * of.top_k / t + 2 * c * of.dim
+    rotation = (4 * 3 * of.query / t if of.gated else 0) + 2 * c * of.dim
+    return max(feed_forward, rotation)

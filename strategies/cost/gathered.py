@@ -1,0 +1,35 @@
+"""What ZeRO-3 holds beside its shards: gathered parameters, and their gradients on the way. Imports no torch.
+
+b is the numbers of one block, e those of embedding, last norm and head, which are one unit of `fully_shard`.
+
+- At the loss nothing is gathered: blocks are dropped after their forward pass. Under a pipeline all are kept for the backward pass.
+- In the backward pass of a block it and the next one are gathered, and the ends, which the head needed first. The block's gradients
+  exist in the compute dtype and, until they are reduced, in the master's.
+- At the end of the backward pass the ends are gathered, with their gradients in both dtypes.
+"""
+
+from .estimate import Setting
+
+
+def at_loss(setting: Setting, block: int, ends: int, blocks: int) -> float:
+    """Bytes beside the shards of a rank with `blocks` blocks of `block` numbers, and `ends` numbers of embedding, norm and head."""
+    if setting.layout.zero != 3 or setting.layout.pipeline == 1:
+        return 0
+    return setting.compute * (blocks * block + ends)
+
+
+def in_backward(setting: Setting, block: int, ends: int, blocks: int) -> float:
+    """The same in the backward pass of a block."""
+    if setting.layout.zero != 3:
+        return 0
+    c, m = setting.compute, setting.master
+    whole = blocks if setting.layout.pipeline > 1 else min(2, blocks)
+    return c * (whole * block + ends) + (c + 2 * m) * block
+
+
+def at_end(setting: Setting, block: int, ends: int, blocks: int) -> float:
+    """The same at the end of the backward pass."""
+    if setting.layout.zero != 3:
+        return 0
+    whole = blocks * block if setting.layout.pipeline > 1 else 0
+    return setting.compute * (whole + ends) + (setting.compute + setting.master) * ends

@@ -1,0 +1,28 @@
+"""How many micro-batches' activations a rank of a pipeline holds at once, counted in passes through one of its stages. Imports no torch.
+
+A pass is one micro-batch through one stage. The schedules are torch's; `pipeline_parallel/schedule_order.py` counts the same from them.
+"""
+
+from ..layout import Layout
+
+
+def in_flight(layout: Layout, microbatches: int, place: int) -> int:
+    """The most passes that the rank at `place` (0-based) of its pipeline holds activations of."""
+    ranks, each = layout.pipeline, layout.stages_per_rank
+    every = microbatches * each
+    if ranks == 1:
+        return 1
+    match layout.schedule:
+        case "gpipe":
+            return every
+        case "1f1b":
+            return min(every, ranks - place)
+        case "zbv":
+            return min(every, 2 * ranks)
+        case "dualpipev":
+            return min(every, 2 * ranks + 1)
+        case "interleaved-zb":
+            return min(every, each * ranks)
+    rounds = max(1, microbatches // ranks)
+    warm_up = (each - 1) * (microbatches // rounds) + 2 * (ranks - 1 - place)
+    return min(every, warm_up + 1)

@@ -1,0 +1,43 @@
+"""Bytes per token that the loss holds of the logits at its peak (`strategies/loss.py`), and until its backward pass. Imports no torch.
+
+Per token and own column, with c bytes of an element in the compute dtype and w of the loss's (4, or 8 in fp64):
+
+- whole logits: the softmax that the forward pass keeps, its gradient, and that of the logits before it is rounded, 3w. (The forward
+  pass holds less: c + 2w.) The z-loss keeps the logits in w too, and computes exp(x − log Z): 2w more.
+- sharded logits: the softmax, the gradient and its product with the given one, 3w; then the result in c, unless c = w.
+"""
+
+from .estimate import Setting
+from .model_shape import share
+
+#: Bytes of a number in fp32, which the loss computes in, or wider.
+_WIDE = 4
+
+
+def loss_peak(setting: Setting, tensor_rank: int = 0) -> float:
+    """Bytes per token at the peak of one micro-batch's loss on a tensor rank."""
+    wide, own, cut = _wide(setting), _columns(setting, tensor_rank), setting.layout.tensor > 1
+    rounded = setting.compute if cut and setting.compute != wide else 0
+    more = 2 * wide if setting.z_loss and not cut else 0
+    return own * (3 * wide + rounded + more)
+
+
+def loss_kept(setting: Setting, tensor_rank: int = 0) -> float:
+    """Bytes per token that one micro-batch's loss keeps for its backward pass on a tensor rank."""
+    several = (
+        setting.z_loss and setting.layout.tensor == 1
+    )  # the z-loss needs log Z of the logits, not of their softmax
+    return (2 if several else 1) * _wide(setting) * _columns(setting, tensor_rank)
+
+
+def output(setting: Setting, tensor_rank: int = 0) -> float:
+    """Bytes per token of the logits themselves."""
+    return setting.compute * _columns(setting, tensor_rank)
+
+
+def _wide(setting: Setting) -> int:
+    return max(_WIDE, setting.compute)
+
+
+def _columns(setting: Setting, tensor_rank: int) -> int:
+    return share(setting.decoder.vocab, setting.layout.tensor, tensor_rank)

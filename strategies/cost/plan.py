@@ -1,0 +1,271 @@
+"""What the fullest rank holds at the peak of a step, by kind, before any device is taken. Imports no torch.
+
+`memory.py` has the formulas of single kinds, as a probe measures them. Not all of them are at their most at the same time, so a peak
+is the largest of these moments, over all places in the pipeline:
+
+- loss: what lasts, the activations in flight, and the loss's copies of the logits.
+- backward: the same activations, and what the backward pass of one block holds; a recomputed block has its activations again.
+- reduced: no activations, all gradients, and where they were summed in the compute dtype a copy for the optimizer: ZeRO-0 in bf16 holds
+  18Ψ with sums in fp32, 20Ψ with sums in bf16.
+
+ZeRO-3 holds gathered blocks beside its shards (`gathered.py`). An estimate says where it cannot be exact: `Plan.notes`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from . import gathered, in_flight, logits
+from .block_memory import block_bytes, working_bytes
+from .estimate import Setting
+from .model_shape import Weight, chunks, elements
+from .stage_balance import stage_blocks
+
+Kind = Literal["parameters", "gradients", "optimizer", "activations", "logits", "buffers", "workspace"]
+KINDS: Final[tuple[Kind, ...]] = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+    "logits",
+    "buffers",
+    "workspace",
+)
+
+Moment = Literal["loss", "backward", "reduced"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Bytes of the fullest rank by kind, at the `moment` of its peak; `host`: bytes in host memory by what they are for."""
+
+    by_kind: Mapping[Kind, int]
+    moment: Moment
+    host: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def peak(self) -> int:
+        return sum(self.by_kind.values())
+
+
+def plan(setting: Setting) -> Plan:
+    """The plan of the rank that needs most."""
+    blocks = [len(part) for part in stage_blocks(setting.layout, setting.decoder.costs)]
+    ranks = [_rank(setting, place, blocks) for place in range(setting.layout.pipeline)]
+    moments = ((rank, name, held) for rank in ranks for name, held in _moments(rank).items())
+    rank, moment, held = max(moments, key=lambda one: sum(one[2].values()))
+    by_kind: dict[Kind, int] = {kind: round(held[kind]) for kind in KINDS if held.get(kind)}
+    return Plan(by_kind, moment, _host(rank), _notes(setting))
+
+
+Held = dict[Kind, float]
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The rank at `place` of its pipeline whose tensor shards are largest. Numbers of its parameters, whole and as ZeRO shards them.
+
+    `passes`: micro-batches in flight, counted in passes through one of its stages; `last`: it has the head and the loss.
+    """
+
+    setting: Setting
+    place: int
+    blocks: int
+    parameters: int
+    shard: int
+    block: int  # numbers of one block
+    ends: int  # of embedding, last norm and head
+    largest: int  # of one parameter
+    largest_inside: int  # of a parameter of a block
+    packed: int  # in buckets of several parameters, which stay from step to step
+    last: bool
+    passes: int
+
+
+def _rank(setting: Setting, place: int, in_stages: Sequence[int]) -> Rank:
+    layout, decoder = setting.layout, setting.decoder
+    stages = layout.stages_of(place)
+    blocks, last = sum(in_stages[stage] for stage in stages), layout.stages - 1 in stages
+    block = [weight.of_rank(layout.tensor) for weight in decoder.block]
+    ends = [
+        weight.of_rank(layout.tensor)
+        for weight in (*(decoder.embed if 0 in stages else ()), *(decoder.end if last else ()))
+    ]
+    if last and setting.tied_ends and 0 not in stages:  # it has the shared embedding too
+        ends += [weight.of_rank(layout.tensor) for weight in decoder.embed[:1]]
+    return Rank(
+        setting=setting,
+        place=place,
+        blocks=blocks,
+        parameters=blocks * elements(block) + elements(ends),
+        shard=blocks * chunks(block, setting.cut) + chunks(ends, setting.cut),
+        largest=max(weight.elements for weight in (*(block if blocks else ()), *ends)),
+        packed=blocks * _packed(setting, block) + _packed(setting, ends),
+        block=elements(block),
+        ends=elements(ends),
+        largest_inside=max(weight.elements for weight in block),
+        last=last,
+        passes=in_flight.in_flight(layout, setting.batch.microbatches, place),
+    )
+
+
+def _packed(setting: Setting, weights: Sequence[Weight]) -> int:
+    """Numbers of the parameters that share a bucket: those of less than half its size."""
+    most = setting.bucket_bytes / 2 / setting.gradients
+    return sum(weight.elements for weight in weights if weight.elements < most)
+
+
+def _moments(rank: Rank) -> dict[Moment, Held]:
+    lasting, setting = _lasting(rank), rank.setting
+    sizes = (setting, rank.block, rank.ends, rank.blocks)
+    kept: Held = {**lasting, "activations": _activations(rank), "gradients": _gradients_before(rank)}
+    messages = _messages(rank)
+    moments: dict[Moment, Held] = {
+        "backward": {
+            **kept,
+            "logits": _logits(rank, False),
+            "buffers": messages + gathered.in_backward(*sizes),
+            "workspace": _working(rank),
+        },
+        "reduced": {**lasting, **_reduced(rank), "buffers": messages + gathered.at_end(*sizes)},
+    }
+    if rank.last:
+        buffers = messages + gathered.at_loss(*sizes)
+        moments["loss"] = {**kept, "logits": _logits(rank, True), "buffers": buffers}
+    return moments
+
+
+def _lasting(rank: Rank) -> Held:
+    """Parameters and optimizer state on the device."""
+    setting = rank.setting
+    if setting.memory_options.offload.parameters:
+        return {}
+    m, zero = setting.master, setting.layout.zero
+    own = rank.parameters if zero == 0 else rank.shard
+    masters = m if zero in (1, 2) or (zero == 0 and setting.compute != m) else 0
+    moments = setting.moments * m * (1 - setting.memory_options.offload.optimizer)
+    values = m * own if zero == 3 else setting.compute * rank.parameters
+    return {"parameters": values, "optimizer": (masters + moments) * own}
+
+
+def _summed(rank: Rank) -> float:
+    """Bytes of the gradients that a rank sums over the micro-batches of a step."""
+    setting, n = rank.setting, rank.setting.cut
+    g, zero = setting.gradients, setting.layout.zero
+    if zero == 3:
+        return 0 if setting.memory_options.offload.parameters else setting.master * rank.shard
+    if zero == 0:
+        return g * rank.parameters
+    return g * rank.shard * (1 if setting.each_microbatch else n)
+
+
+def _gradients_before(rank: Rank) -> float:
+    """Bytes of gradients when the activations are at their most. A step's first backward pass makes those that do not stay."""
+    setting = rank.setting
+    if setting.batch.microbatches > 1:
+        return _summed(rank) + _in_transit(rank)
+    if setting.layout.zero > 1:
+        return 0
+    return _summed(rank) if setting.gradients != setting.compute else setting.gradients * rank.packed
+
+
+def _in_transit(rank: Rank) -> float:
+    """Bytes of the buckets that ZeRO-2 sends: those of the previous micro-batch arrive during the next one."""
+    setting = rank.setting
+    if not setting.each_microbatch:
+        return 0
+    bucket = max(setting.bucket_bytes, setting.compute * rank.largest_inside)
+    most = max(setting.bucket_bytes, setting.compute * rank.largest) + setting.prefetch * bucket
+    return min(most, setting.compute * rank.parameters)
+
+
+def _reduced(rank: Rank) -> Held:
+    """Gradients when all are there, and their copies in the optimizer's dtype."""
+    setting, summed = rank.setting, _summed(rank)
+    if setting.layout.zero == 3 or setting.gradients == setting.master:
+        return {"gradients": summed}
+    own = rank.parameters if setting.layout.zero == 0 else rank.shard
+    return {"gradients": summed + setting.master * own}
+
+
+def _activations(rank: Rank) -> float:
+    """Bytes of the activations in flight."""
+    setting = rank.setting
+    stages = setting.layout.stages_per_rank
+    recompute = setting.memory_options.recompute
+    again = -(-rank.blocks // recompute.every) if recompute.mode != "none" else 0
+    held = again * block_bytes(setting, recompute.mode) + (rank.blocks - again) * block_bytes(setting, "none")
+    if setting.memory_options.offload.activations:
+        held = min(held, 2 * block_bytes(setting, recompute.mode))
+    passes = rank.passes
+    ends = _end_bytes(setting) * _waiting(setting) if rank.last else 0
+    return setting.tokens * (held * passes / stages + ends)
+
+
+def _end_bytes(setting: Setting) -> float:
+    """Bytes per token of the inputs of the last norm and of the head."""
+    layout = setting.layout
+    return setting.compute * 2 * setting.decoder.dim / (layout.tensor if layout.sequence else 1)
+
+
+def _logits(rank: Rank, at_loss: bool) -> float:
+    """Bytes of the logits and of what the loss keeps of them, of all micro-batches in flight."""
+    if not rank.last:
+        return 0
+    setting = rank.setting
+    if setting.layout.pipeline == 1:
+        return setting.tokens * logits.loss_peak(setting) if at_loss else 0
+    kept = logits.loss_kept(setting) + logits.output(setting)  # a stage keeps its output until its backward pass
+    now = logits.loss_peak(setting) + logits.output(setting) if at_loss else kept
+    return setting.tokens * ((_waiting(setting) - 1) * kept + now)
+
+
+def _waiting(setting: Setting) -> int:
+    """Micro-batches that have passed the last stage and wait for their backward pass."""
+    if setting.layout.pipeline == 1:
+        return 1
+    return setting.batch.microbatches if setting.layout.schedule == "gpipe" else 1
+
+
+def _working(rank: Rank) -> float:
+    """Bytes that one block's backward pass holds beside what was kept, with its own activations if it computes them again."""
+    setting = rank.setting
+    recompute = setting.memory_options.recompute
+    again = block_bytes(setting, "none") - block_bytes(setting, recompute.mode) if recompute.mode != "none" else 0
+    return setting.tokens * (working_bytes(setting) + max(0.0, again)) + setting.compute * rank.largest
+
+
+def _messages(rank: Rank) -> float:
+    """Bytes of the memory that a pipeline receives in: one hidden state per micro-batch, stage and direction."""
+    setting, layout = rank.setting, rank.setting.layout
+    if layout.pipeline == 1:
+        return 0
+    stages = layout.stages_of(rank.place)
+    ways = sum((stage > 0) + (stage < layout.stages - 1) for stage in stages)
+    hidden = setting.tokens * setting.compute * setting.decoder.dim / (layout.tensor if layout.sequence else 1)
+    return ways * setting.batch.microbatches * hidden
+
+
+def _host(rank: Rank) -> dict[str, int]:
+    """Bytes in host memory by what they are for. Snapshots are not planned yet; their place is `node_room.SNAPSHOTS`."""
+    setting, offload = rank.setting, rank.setting.memory_options.offload
+    own = rank.parameters if setting.layout.zero == 0 else rank.shard
+    found = {}
+    if offload.parameters:
+        found["parameters"] = (2 + setting.moments) * setting.master * own
+    if offload.optimizer:  # moments, and copies of values and gradients
+        found["optimizer"] = round((2 + setting.moments) * setting.master * own * offload.optimizer)
+    if offload.activations:
+        mode = setting.memory_options.recompute.mode
+        found["activations"] = round(setting.tokens * rank.blocks * block_bytes(setting, mode))
+    return found
+
+
+def _notes(setting: Setting) -> tuple[str, ...]:
+    notes = {
+        "A compiled block keeps about as much as this, or less.": setting.memory_options.compile,
+        "fp8 keeps scaled copies beside what bf16 keeps.": setting.precision == "fp8",
+        "Experts are counted as if each got as many tokens as any other.": setting.decoder.experts is not None,
+    }
+    return tuple(note for note, holds in notes.items() if holds)

@@ -1,0 +1,111 @@
+"""A job that cannot fit is refused with its breakdown and the smallest change; what is not known is not refused."""
+
+from typing import Any
+
+import pytest
+
+from shardyard.service.errors import DoesNotFit
+from shardyard.service.jobs import preview
+from shardyard.service.jobs import submit as submitting
+from shardyard.service.queries import jobs
+from shardyard.service.schemas.memory_plan import MemoryPlan
+from shardyard.service.settings import Settings
+from shardyard.service.spec import JobSpec
+from shardyard.service.spec_files import SpecFiles
+from shardyard.service.store import nodes
+from shardyard.service.store.engine import Store
+
+from ..gang_events import NODE
+
+GIB = 2**30
+H100 = {"cpu": 64.0, "gpu": 8.0, "gpu_model": "H100"}
+LLAMA_8B: dict[str, Any] = {"preset": "8B", "vocab": 128256}
+
+
+def job(layout: dict[str, Any], device: str = "auto", force: bool = False, **train: Any) -> JobSpec:
+    base = {"data": {"seq_len": 4096}, "precision": "bf16", "steps": 2, "global_batch": 8, "layout": layout}
+    resources = {"device": device, "force": force}
+    return JobSpec.model_validate({"name": "x", "train": {**base, **train}, "resources": resources})
+
+
+async def known(store: Store, *rows: dict[str, Any]) -> None:
+    """Make these the cluster's nodes."""
+    base = {**NODE, "memory_bytes": 1, "seen_at": 0.0, "gpu_model": "", "host_memory_bytes": 0}
+    async with store.write() as tx:
+        await nodes.replace(tx, [{**base, "id": f"n{number}", **row} for number, row in enumerate(rows)])
+
+
+async def planned(store: Store, settings: Settings, spec: JobSpec) -> MemoryPlan | None:
+    return (await preview.preview(store, settings, spec, SpecFiles())).memory
+
+
+async def refused(store: Store, settings: Settings, spec: JobSpec) -> DoesNotFit:
+    with pytest.raises(DoesNotFit) as error:
+        await submitting.submit(store, settings, spec, None, "", "tester")
+    with pytest.raises(DoesNotFit):
+        await planned(store, settings, spec)
+    return error.value
+
+
+async def test_70b_on_two_cpu_ranks_of_a_23_gib_machine_is_refused(store: Store, settings: Settings) -> None:
+    await known(store, {"cpu": 8.0, "host_memory_bytes": 23 * GIB})
+    spec = job({"data": 2}, model={"preset": "70B"}, precision="fp32", data={"seq_len": 256})
+    error = await refused(store, settings, spec)
+    assert "the largest known node has 23.0 GiB for all its ranks" in error.message
+    assert all(kind in error.message for kind in ("parameters", "gradients", "optimizer", "activations"))
+    assert "No change of the layout fits" in (error.remedy or "") and "resources.force" in (error.remedy or "")
+    assert (await jobs.list_jobs(store)).items == []
+    forced, _ = await submitting.submit(
+        store, settings, spec.model_copy(update={"resources": job({}, force=True).resources}), None, "", "tester"
+    )
+    assert forced.state == "queued"
+
+
+async def test_the_remedy_on_gpus_is_one_that_is_accepted(store: Store, settings: Settings) -> None:
+    await known(store, H100)
+    error = await refused(store, settings, job({"data": 8}, model=LLAMA_8B))
+    assert error.field == "train.layout.zero" and "Set layout.zero: 3: a rank then needs" in (error.remedy or "")
+    assert "a GPU has 93.6 GiB" in error.message  # of the models that Ray calls H100, the largest
+    found = await planned(store, settings, job({"data": 8, "zero": 3}, model=LLAMA_8B))
+    assert found is not None and found.fits is True and found.device == "cuda"
+    assert sum(one.bytes for one in found.kinds) == found.bytes == found.needed_bytes - found.reserved_bytes
+
+
+async def test_what_is_not_known_is_not_refused(store: Store, settings: Settings) -> None:
+    large = job({"data": 8}, model=LLAMA_8B)
+    found = await planned(store, settings, large)
+    assert found is not None and found.fits is None and found.device_bytes is None
+    await known(store, {**H100, "gpu_model": "RTX-9090"})
+    found = await planned(store, settings, large)
+    assert found is not None and found.fits is None
+    await known(store, {"cpu": 8.0})
+    found = await planned(store, settings, large)
+    assert found is not None and found.fits is None and found.device == "cpu"
+    own = job({"data": 8}, model={"import": "some:model", "code": "/nowhere"})
+    assert await planned(store, settings.model_copy(update={"local_files": False}), own) is None
+
+
+async def test_nodes_that_may_come_count_as_unknown(store: Store, settings: Settings) -> None:
+    await known(store, {**H100, "gpu_model": "T4"})
+    await refused(store, settings, job({"data": 8}, model=LLAMA_8B))
+    growing = settings.model_copy(update={"max_ranks": 16})
+    found = await planned(store, growing, job({"data": 8}, model=LLAMA_8B))
+    assert found is not None and found.fits is None
+
+
+async def test_some_nodes_of_several_kinds_are_enough(store: Store, settings: Settings) -> None:
+    spec = job({"data": 8, "zero": 3}, model=LLAMA_8B)
+    await known(store, {**H100, "gpu_model": "T4"})
+    await refused(store, settings, spec)
+    await known(store, {**H100, "gpu_model": "T4"}, H100)
+    found = await planned(store, settings, spec)
+    assert found is not None and found.fits is True
+
+
+async def test_an_elastic_job_fits_if_one_of_its_layouts_does(store: Store, settings: Settings) -> None:
+    """Its preferred layout needs 8 ranks of this machine's memory; two of them have room."""
+    await known(store, {"cpu": 8.0, "host_memory_bytes": 2 * GIB})
+    spec: dict[str, Any] = {"model": {"preset": "nano"}, "data": {"seq_len": 256}, "precision": "fp32"}
+    await refused(store, settings, job({"data": 8}, **spec))
+    found = await planned(store, settings, job({"data": {"min": 1, "max": 8}}, **spec))
+    assert found is not None and found.fits is False and "Only a smaller layout" in found.notes[-1]

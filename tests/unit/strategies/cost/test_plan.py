@@ -1,0 +1,56 @@
+"""The plan of the fullest rank: which moment sets its peak, and what it holds then. (tests/dry compares plans with dry runs.)"""
+
+from typing import Any
+
+import pytest
+
+from shardyard.strategies.cost.estimate import Setting
+from shardyard.strategies.cost.plan import Plan, plan
+
+from .test_estimate import setting
+
+
+def of(layout: dict[str, Any], **train: Any) -> Plan:
+    found = setting(layout, **{"precision": "bf16", **train})
+    assert isinstance(found, Setting)
+    return plan(found)
+
+
+#: So few tokens that the state alone decides.
+TINY: dict[str, Any] = {"data": {"seq_len": 2}, "global_batch": 4, "model": {"preset": "micro"}}
+
+
+@pytest.mark.parametrize(("gradients", "each"), [("fp32", 18), ("compute", 20)])
+def test_replicas_peak_at_18_or_20_bytes_per_parameter(gradients: str, each: int) -> None:
+    found = of({"data": 2}, **{**TINY, "precision": {"compute": "bf16", "gradients": gradients}})
+    parameters = found.by_kind["parameters"] / 2
+    assert found.moment == "reduced" or gradients == "fp32"
+    assert found.peak == pytest.approx(each * parameters, rel=0.02)
+
+
+def test_recompute_and_smaller_micro_batches_need_less() -> None:
+    peaks = [of({"data": 2}, recompute=mode).peak for mode in ("none", "selective", "full")]
+    assert peaks == sorted(peaks, reverse=True)
+    assert of({"data": 2, "micro_batch": 1}).peak < of({"data": 2}).peak
+
+
+def test_each_stage_of_zero_needs_less_of_a_state() -> None:
+    peaks = [of({"data": 4, "zero": stage, "micro_batch": 1}, model={"preset": "micro"}).peak for stage in range(4)]
+    assert peaks == sorted(peaks, reverse=True)
+
+
+def test_offloaded_state_is_on_the_host() -> None:
+    here, there = of({"data": 2}), of({"data": 2}, offload={"optimizer": 1})
+    assert there.by_kind["optimizer"] == here.by_kind["optimizer"] // 3
+    assert there.host["optimizer"] == 8 * here.by_kind["parameters"] and not here.host
+
+
+def test_the_fullest_place_of_a_pipeline_decides() -> None:
+    """GPipe's last rank holds the logits of all micro-batches."""
+    found = of({"pipeline": 2, "schedule": "gpipe", "micro_batch": 1}, model={"preset": "nano", "vocab": 32000})
+    assert found.by_kind["logits"] > found.by_kind["activations"]
+
+
+def test_an_estimate_says_so() -> None:
+    assert "compiled" in " ".join(of({}, compile=True).notes)
+    assert of({}).notes == ()

@@ -1,0 +1,78 @@
+"""Thirty specs that cannot fit, of published models and small ones: each has a change that, applied, fits by the same function."""
+
+from typing import Any
+
+import pytest
+from harness.unfit_specs import UNFIT, Unfit
+
+from shardyard.strategies.cost.node_room import Cluster, Room, Verdict, verdict
+from shardyard.strategies.cost.plan import plan
+from shardyard.workers.cost_inputs import planned_setting
+from shardyard.workers.fitting_changes import Change, applied, smallest_change
+from shardyard.workers.gpu_models import gpu_named
+from shardyard.workers.spec import TrainSpec, facts_of
+
+#: More ranks than any candidate has: only the memory of a GPU decides.
+MANY = 10**9
+
+
+def judged(train: TrainSpec, gpu: str, memory: int | None = None) -> Verdict:
+    architecture, model = train.architecture(256), gpu_named(gpu)
+    assert architecture is not None and model is not None
+    found = plan(planned_setting(train, architecture, "cuda"))
+    return verdict(found, "cuda", train.layout.world_size, [Cluster([Room(MANY, memory or model.memory_bytes)])])
+
+
+def change_of(train: TrainSpec, gpu: str, memory: int | None = None) -> Change | None:
+    architecture = train.architecture(256)
+    assert architecture is not None
+    return smallest_change(train, facts_of(architecture), lambda one: judged(one, gpu, memory))
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_spec_that_cannot_fit_has_a_change_that_fits(name: str) -> None:
+    unfit = UNFIT[name]
+    train = TrainSpec.model_validate(unfit.train)
+    train.check()
+    assert judged(train, unfit.gpu).fits is False
+    change = change_of(train, unfit.gpu)
+    assert change is not None and change.fits, str(change)
+    again = applied(train, change.edits)
+    again.check()
+    assert again == change.train and judged(again, unfit.gpu).fits is True
+    assert again.global_batch == train.global_batch and again.check().global_batch == train.global_batch
+
+
+def test_there_are_thirty_of_them_on_several_gpus() -> None:
+    assert len(UNFIT) >= 30 and len({unfit.gpu for unfit in UNFIT.values()}) >= 4
+
+
+def small(**fields: Any) -> TrainSpec:
+    base = {"model": {"preset": "124M"}, "data": {"seq_len": 1024}, "precision": "bf16", "steps": 2, "global_batch": 32}
+    return TrainSpec.model_validate({**base, **fields})
+
+
+def test_the_cheapest_single_change_comes_first() -> None:
+    train = small(layout={"data": 4})
+    needs = {mode: judged(small(layout={"data": 4}, recompute=mode), "H100").needed for mode in ("selective", "full")}
+    assert needs["full"] < needs["selective"] < judged(train, "H100").needed
+    selective = change_of(train, "H100", needs["selective"])
+    full = change_of(train, "H100", needs["full"])
+    assert str(selective) == "recompute: selective" and str(full) == "recompute: full"
+
+
+def test_if_nothing_fits_the_closest_is_returned() -> None:
+    train = small(layout={"data": 2})
+    change = change_of(train, "H100", 2**20)
+    assert change is not None and not change.fits
+    assert change.verdict.needed < judged(train, "H100").needed
+
+
+def test_an_elastic_job_keeps_its_degrees() -> None:
+    change = change_of(small(layout={"data": {"min": 1, "max": 4}}), "H100", 2**20)
+    assert change is not None and not {"layout.tensor", "layout.pipeline", "layout.data"} & dict(change.edits).keys()
+
+
+def test_unfit_specs_are_not_all_alike() -> None:
+    found = {str(change_of(TrainSpec.model_validate(unfit.train), unfit.gpu)) for unfit in UNFIT.values()}
+    assert isinstance(next(iter(UNFIT.values())), Unfit) and len(found) > 8

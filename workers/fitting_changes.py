@@ -1,0 +1,178 @@
+"""Finds the smallest change of a spec with which it fits: single changes first, in the order of what they cost, then several together.
+
+The order: recompute, a smaller micro-batch, a higher ZeRO stage, the optimizer's state on the host, other degrees of tensor and pipeline
+on as many ranks, more ranks. The global batch stays the same, and so does every loss. Each candidate passes the spec's own checks.
+Imports no torch.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+from ..strategies.cost.node_room import Verdict
+from ..strategies.layout import Layout, ModelFacts, Refusal, divisors
+from ..strategies.memory_options import Offload, Recompute
+from .spec import TrainSpec
+
+#: A field of the train spec, dotted, and its new value.
+Edit = tuple[str, Any]
+#: Whether a checked spec fits.
+Judge = Callable[[TrainSpec], Verdict]
+
+#: The largest tensor degree that is offered: tensor groups belong on one machine.
+_MOST_TENSOR: Final = 8
+#: More ranks than this many times as many are not offered.
+_MOST_TIMES: Final = 4096
+_RECOMPUTES: Final = ("none", "selective", "full")
+
+
+@dataclass(frozen=True)
+class Change:
+    """Edits of a spec, the spec with them, and whether it fits."""
+
+    edits: tuple[Edit, ...]
+    train: TrainSpec
+    verdict: Verdict
+
+    @property
+    def fits(self) -> bool:
+        return self.verdict.fits is True
+
+    def __str__(self) -> str:
+        return ", ".join(f"{field}: {_text(value)}" for field, value in self.edits)
+
+
+def smallest_change(train: TrainSpec, facts: ModelFacts, judge: Judge) -> Change | None:
+    """The first change that fits; if none does, the one that needs least memory. None if nothing can be changed."""
+    search = _Search(train, facts, judge)
+    return search.found()
+
+
+class _Search:
+    """Tries candidates in order and remembers which of them needs least."""
+
+    def __init__(self, train: TrainSpec, facts: ModelFacts, judge: Judge) -> None:
+        self._train, self._facts, self._judge = train, facts, judge
+        self._closest: Change | None = None
+
+    def found(self) -> Change | None:
+        for edits in self._singles():
+            if (change := self._tried(edits)) is not None and change.fits:
+                return change
+        for degrees in self._degrees():
+            if (change := self._on(degrees)) is not None:
+                return change
+        return self._closest
+
+    def _tried(self, edits: tuple[Edit, ...]) -> Change | None:
+        """The change, if the spec's own checks allow it."""
+        try:
+            train = applied(self._train, edits)
+            train.check_facts(self._facts)
+        except (Refusal, ValueError):
+            return None
+        change = Change(edits, train, self._judge(train))
+        if self._closest is None or change.verdict.needed < self._closest.verdict.needed:
+            self._closest = change
+        return change
+
+    def _singles(self) -> Iterator[tuple[Edit, ...]]:
+        for options in self._options(self._train.layout):
+            yield from options[1:]
+
+    def _on(self, degrees: tuple[Edit, ...]) -> Change | None:
+        """The smallest change with these degrees that fits: none is looked for if even the most frugal one does not."""
+        try:
+            options = self._options(applied(self._train, degrees).layout)
+        except ValueError:
+            return None
+        most = [options[0][-1], (("layout.micro_batch", 1),), options[2][-1], options[3][-1]]
+        frugal = [
+            self._tried(_joined(degrees, *most[:2], zero, offload)) for zero, offload in product(options[2], options[3])
+        ]
+        if not any(change is not None and change.fits for change in frugal):
+            return None
+        choices = sorted(
+            product(*(range(len(option)) for option in options)), key=lambda n: (sum(map(bool, n)), n[::-1])
+        )
+        for numbers in choices:
+            edits = _joined(degrees, *(option[number] for option, number in zip(options, numbers, strict=True)))
+            if edits and (change := self._tried(edits)) is not None and change.fits:
+                return change
+        return None
+
+    def _options(self, layout: Layout) -> tuple[list[tuple[Edit, ...]], ...]:
+        """For each knob its choices, the present one (no edit) first and the most frugal last."""
+        train = self._train
+        mode, offload = train.recompute.mode, train.offload
+        stages = range(layout.zero + 1, 4) if layout.data * layout.context > 1 else range(0)
+        recompute = [(("recompute", word),) for word in _RECOMPUTES[_RECOMPUTES.index(mode) + 1 :]]
+        if train.recompute.every > 1:
+            recompute.insert(0, (("recompute", mode),))
+        here = () if offload.parameters or offload.optimizer == 1 else ((("offload.optimizer", 1),),)
+        return (
+            [(), *recompute],
+            [(), *((("layout.micro_batch", size),) for size in self._smaller(layout))],
+            [(), *((("layout.zero", stage),) for stage in stages)],
+            [(), *here],
+        )
+
+    def _smaller(self, layout: Layout) -> list[int]:
+        """Smaller micro-batches, the largest first."""
+        try:
+            batch = layout.batch(self._train.global_batch)
+        except Refusal:
+            return []
+        return [size for size in reversed(divisors(batch.micro_batch)) if size < batch.micro_batch]
+
+    def _degrees(self) -> Iterator[tuple[Edit, ...]]:
+        yield ()
+        yield from self._splits()
+        times = 2
+        while times <= _MOST_TIMES:
+            yield from self._splits(times)
+            times *= 2
+
+    def _splits(self, times: int = 1) -> Iterator[tuple[Edit, ...]]:
+        """Other degrees on `times` as many ranks: no tensor or pipeline degree is smaller than now."""
+        layout = self._train.layout
+        if layout.elastic is not None:
+            return
+        ranks = layout.world_size * times // layout.context
+        tensors = [t for t in divisors(ranks) if layout.tensor <= t <= max(layout.tensor, _MOST_TENSOR)]
+        found = [(t, p) for t in tensors for p in divisors(ranks // t) if p >= layout.pipeline]
+        for t, p in sorted(found, key=lambda one: (one[1], one[0])):
+            edits = self._degree_edits(t, p, ranks // t // p)
+            if edits:
+                yield edits
+
+    def _degree_edits(self, tensor: int, pipeline: int, data: int) -> tuple[Edit, ...]:
+        layout = self._train.layout
+        wanted = {"data": data, "tensor": tensor, "pipeline": pipeline}
+        if data * layout.context == 1 and layout.zero:
+            wanted["zero"] = 0
+        return tuple((f"layout.{name}", value) for name, value in wanted.items() if getattr(layout, name) != value)
+
+
+def applied(train: TrainSpec, edits: tuple[Edit, ...]) -> TrainSpec:
+    """The spec with `edits`. Raises ValueError (pydantic) for a layout that cannot be."""
+    layout = {field.removeprefix("layout."): value for field, value in edits if field.startswith("layout.")}
+    other = dict(edit for edit in edits if not edit[0].startswith("layout."))
+    update: dict[str, Any] = {"layout": train.layout.with_(**layout)} if layout else {}
+    if "recompute" in other:
+        update["recompute"] = Recompute(mode=other["recompute"])
+    if "offload.optimizer" in other:
+        update["offload"] = Offload.model_validate(
+            {**train.offload.model_dump(), "optimizer": other["offload.optimizer"]}
+        )
+    return train.model_copy(update=update)
+
+
+def _joined(*parts: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """All edits; of two of one field the later."""
+    return tuple(dict(edit for part in parts for edit in part).items())
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
