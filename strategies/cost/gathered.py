@@ -24,7 +24,7 @@ def in_backward(setting: Setting, block: int, ends: int, blocks: int) -> float:
         return 0
     c, m = setting.compute, setting.master
     whole = blocks if setting.layout.pipeline > 1 else min(2, blocks)
-    return c * (whole * block + ends) + (c + 2 * m) * block
+    return c * (whole * block + ends) + (c + m) * block
 
 
 def at_end(setting: Setting, block: int, ends: int, blocks: int) -> float:
