@@ -354,6 +354,28 @@ def test_rays_command_keeps_its_quotes(tmp_path: Path) -> None:
             assert done.stdout == """[--labels=a=b c][--resources={"x": 1}]"""
 
 
+def test_gpu_workers_lock_as_much_memory_as_rdma_needs() -> None:
+    """Off by default. A limit above the runtime's own ends the container with the reason."""
+
+    def ray(values: Manifest) -> dict[str, Manifest]:
+        return {one["name"]: one for one in containers(render(values)) if one["name"].startswith("ray-")}
+
+    def adds(container: Manifest) -> object:
+        return container["securityContext"]["capabilities"].get("add")
+
+    given = {"ray": {"worker": {"gpus": 8, "lockedMemory": {"limit": "64", "capability": True}}}}
+    plain, locking = ray({}), ray(given)
+    assert all("ulimit -l" not in one["args"][0] and adds(one) is None for one in plain.values())
+    assert "ulimit -l" not in locking["ray-head"]["args"][0] and adds(locking["ray-head"]) is None
+    assert adds(locking["ray-worker"]) == ["IPC_LOCK"]
+    env = {**os.environ, "KUBERAY_GEN_RAY_START_CMD": "bash -c 'ulimit -l'"}
+    for hard, printed, said in (("128", "64\n", ""), ("32", "", "lockedMemory.limit: it exceeds")):
+        limited = f"ulimit -l {hard}; {locking['ray-worker']['args'][0]}"
+        alone = ["setpriv", "--bounding-set=-sys_resource", "bash", "-c", limited]
+        done = subprocess.run(alone, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert done.stdout == printed and said in done.stderr, done
+
+
 def selected(peer: Manifest, labels: Manifest) -> bool:
     """Whether a NetworkPolicy peer means a pod of the policy's namespace with these labels."""
     assert peer.keys() == {"podSelector"}, "of this namespace"
@@ -482,6 +504,7 @@ def test_a_changed_setting_rolls_the_pods() -> None:
         ({"ray": {"create": False}}, "ray/address"),
         ({"ray": {"address": "head:6379"}}, "ray/address"),
         ({"ray": {"worker": {"gpus": -1}}}, "ray/worker/gpus"),
+        ({"ray": {"worker": {"lockedMemory": {"limit": "1GiB"}}}}, "ray/worker/lockedMemory/limit"),
         ({"database": {"secret": {"create": True}}}, "database/secret/url"),
         ({"database": {"secret": {"create": True, "url": "sqlite:///x"}}}, "database/secret/url"),
         ({"database": {"secret": {"url": URL}}}, "database/secret/url"),

@@ -147,6 +147,14 @@ def test_the_image_runs_as_a_user_under_an_init(dockerfile: dockerfile_parse.Doc
     assert "tini" in next(value for value in instructions(dockerfile, "RUN") if "apt-get" in value)
 
 
+def test_the_image_has_what_nccl_and_triton_load(dockerfile: dockerfile_parse.DockerfileParser) -> None:
+    """NCCL's InfiniBand transport, and a C compiler. Python's headers are part of the base image."""
+    last = max(i for i, one in enumerate(dockerfile.structure) if one["instruction"] == "FROM")
+    runs = [one["value"] for one in dockerfile.structure[last:] if one["instruction"] == "RUN"]
+    installed = next(run for run in runs if "apt-get install" in run).split()
+    assert {"libibverbs1", "ibverbs-providers", "librdmacm1", "gcc", "libc6-dev"} <= set(installed)
+
+
 def test_the_image_is_built_from_pinned_bases_and_dependencies(dockerfile: dockerfile_parse.DockerfileParser) -> None:
     for base in dockerfile.parent_images:
         assert re.search(r":[\w.-]+$", base), base

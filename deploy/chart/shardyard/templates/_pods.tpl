@@ -17,6 +17,15 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
+{{/* Capability and shell command that let a pod of Ray's lock memory. Both take the values of head or worker. */}}
+{{- define "shardyard.lockCapability" -}}
+{{- if (.lockedMemory).capability }}add: [IPC_LOCK]{{ end }}
+{{- end -}}
+
+{{- define "shardyard.lockLimit" -}}
+{{- with (.lockedMemory).limit }}ulimit -l {{ . }} || { echo "lockedMemory.limit: it exceeds the container runtime limit, $(ulimit -Hl)" >&2; exit 1; }; {{ end }}
+{{- end -}}
+
 {{/* Takes (list $ values-of-the-component). */}}
 {{- define "shardyard.scheduling" -}}
 {{- with (index . 1).nodeSelector }}
@@ -71,7 +80,7 @@ spec:
       # tini reaps: a raylet that died and stays a zombie would keep its workers alive. KubeRay gives its command, quotes and all, as a
       # variable. No login shell, which would set a PATH of its own.
       command: [/usr/bin/tini, -g, --, /bin/bash, -c]
-      args: ['ulimit -n 65536; eval "exec $KUBERAY_GEN_RAY_START_CMD"']
+      args: ['ulimit -n 65536; {{ include "shardyard.lockLimit" .part }}eval "exec $KUBERAY_GEN_RAY_START_CMD"']
       ports:
         {{- toYaml .ports | nindent 8 }}
       env:
@@ -108,6 +117,9 @@ spec:
         failureThreshold: 12
       securityContext:
         {{- include "shardyard.containerSecurity" $root | nindent 8 }}
+        {{- with include "shardyard.lockCapability" .part | trim }}
+          {{- . | nindent 10 }}
+        {{- end }}
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
         - {name: shared-memory, mountPath: /dev/shm}
