@@ -16,6 +16,24 @@ def test_a_trainer_gets_no_variable_of_ray_and_no_device_that_it_was_not_given(m
     assert not [name for name in env if name.startswith("RAY_")]
 
 
+@pytest.mark.parametrize("name", ["", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_segments_of_torchs_allocator_grow_unless_the_environment_says_otherwise(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "gpus", lambda: ["3"])
+    for one in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(one, raising=False)
+    own = {name: "max_split_size_mb:512"} if name else {}
+    for one, value in own.items():
+        monkeypatch.setenv(one, value)
+    env = host.trainer_environment("cuda")
+    found = {one: value for one, value in env.items() if one.startswith("PYTORCH_")}
+    assert found == (own or {"PYTORCH_ALLOC_CONF": "expandable_segments:True"})
+    assert (
+        env["CUDA_VISIBLE_DEVICES"] == "3" and "PYTORCH_ALLOC_CONF" not in host.trainer_environment("cpu").keys() - own
+    )
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_a_port_that_is_listened_on_belongs_to_no_other_process(address: str) -> None:
     try:
