@@ -47,7 +47,8 @@ def _answer(request: dict[str, Any], answer_as: Callable[..., None], dry_run: Ca
     answer_as(gpu.devices[0], gpu.capability)
     try:
         train = TrainSpec.model_validate(request["train"])
-        report = dry_run(train, request["vocab"], request["rank"], request["whole"], request["at_once"])
+        given = (request[name] for name in ("vocab", "rank", "whole", "at_once", "races"))
+        report = dry_run(train, *given)
     except Refusal as refusal:
         _write(_refused(refusal))
     except Exception:  # noqa: BLE001  (the forked process ends here)

@@ -1,10 +1,13 @@
 """Stand-ins for what torch asks a CUDA driver in Python: streams, events and the device's properties. Nothing ever waits.
 
+Streams and events keep vector clocks, by which `race_detector.py` finds what is ordered by luck only.
+
 They replace attributes of torch in this process, whose only work is one dry run. Each replaced name is one that the strategies, FSDP2
 or the pipeline schedules use.
 """
 
 import functools
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -13,6 +16,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from .fake_tensors import unset_fake_temporarily
+from .vector_clocks import Actor, host
 
 DEVICE = torch.device("cuda", 0)
 
@@ -29,22 +33,30 @@ _MESH_METHODS = (
 )
 
 
-class Stream:
-    """A stream of the fake device."""
+class Stream(Actor):
+    """A stream of the fake device. What it is given runs after what the giving thread knows to be over."""
 
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:  # noqa: ARG002  (torch's signature)
+        super().__init__(f"stream {id(self):x}")
         self.device, self.device_index, self.cuda_stream = DEVICE, 0, id(self)
 
-    def wait_stream(self, other: "Stream") -> None: ...
+    def wait_stream(self, other: "Stream") -> None:
+        self.wait_event(other.record_event())
 
-    def wait_event(self, event: "Event") -> None: ...
+    def wait_event(self, event: "Event") -> None:
+        self.follow(host().clock)
+        self.follow(event.clock)
 
     def record_event(self, event: "Event | None" = None) -> "Event":
-        return event or Event()
+        event = event or Event()
+        event.record(self)
+        return event
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        host().follow(self.clock)
 
     def query(self) -> bool:
+        self.synchronize()
         return True
 
     def __enter__(self) -> "Stream":
@@ -54,17 +66,24 @@ class Stream:
 
 
 class Event:
-    """An event of the fake device: it has always happened."""
+    """An event of the fake device. To a caller it has always happened."""
 
-    def __init__(self, *_: Any, **__: Any) -> None: ...
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.clock: dict[Actor, int] = {}
 
-    def record(self, stream: Stream | None = None) -> None: ...
+    def record(self, stream: Stream | None = None) -> None:
+        stream = stream or _current_stream()
+        stream.follow(host().clock)
+        self.clock = dict(stream.clock)
 
-    def wait(self, stream: Stream | None = None) -> None: ...
+    def wait(self, stream: Stream | None = None) -> None:
+        (stream or _current_stream()).wait_event(self)
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        host().follow(self.clock)
 
     def query(self) -> bool:
+        self.synchronize()
         return True
 
     def elapsed_time(self, other: "Event") -> float:  # noqa: ARG002
@@ -72,27 +91,53 @@ class Event:
         return 1.0
 
 
-@contextmanager
-def _stream(_: Any) -> Iterator[None]:
-    yield
+def _current_stream() -> Stream:
+    return cast(Stream, torch.cuda.current_stream())  # `install` replaced it
+
+
+class _Streams:
+    """The default stream, and the current one of each thread."""
+
+    def __init__(self) -> None:
+        self.default = Stream()
+        self.default.name = "the default stream"
+        self._of_thread = threading.local()
+
+    def current(self, device: Any = None) -> Stream:  # noqa: ARG002
+        stream: Stream = getattr(self._of_thread, "stream", self.default)
+        return stream
+
+    @contextmanager
+    def use(self, stream: Stream | None) -> Iterator[None]:
+        before, self._of_thread.stream = self.current(), stream or self.current()
+        try:
+            yield
+        finally:
+            self._of_thread.stream = before
+
+    def synchronize(self, device: Any = None) -> None:  # noqa: ARG002
+        """The host waits for the default stream and this thread's. Others do not count: that is stricter than CUDA."""
+        host().follow(self.default.clock)
+        host().follow(self.current().clock)
 
 
 def install() -> None:
     """Replace torch's attributes. Once per process; `answer_as` says which device it is."""
-    default = Stream()
+    streams = _Streams()
     cuda: Any = torch.cuda
     cuda.Stream, cuda.Event = Stream, Event
-    cuda.stream = cuda.StreamContext = _stream
-    cuda.current_stream = cuda.default_stream = lambda device=None: default  # noqa: ARG005
+    cuda.stream = cuda.StreamContext = streams.use
+    cuda.current_stream, cuda.default_stream = streams.current, lambda device=None: streams.default  # noqa: ARG005
     cuda.current_device = lambda: 0
     cuda.device_count = lambda: 1
     cuda.is_initialized = lambda: True  # not `is_available`: fake tensors would then use a driver
-    cuda.set_device = cuda.synchronize = lambda device=None: None  # noqa: ARG005
+    cuda.set_device = lambda device=None: None  # noqa: ARG005
+    cuda.synchronize = streams.synchronize
     cuda.manual_seed_all = lambda seed: None  # noqa: ARG005
     cuda.get_rng_state = lambda device=None: torch.zeros(16, dtype=torch.uint8)  # noqa: ARG005
     cuda.set_rng_state = lambda state, device=None: None  # noqa: ARG005
     accelerator: Any = torch.accelerator
-    accelerator.current_stream = lambda device=None: default  # noqa: ARG005
+    accelerator.current_stream = streams.current
     tensor: Any = torch.Tensor
     tensor.record_stream = lambda self, stream: None  # noqa: ARG005
     tensor.pin_memory = lambda self, device=None: self  # noqa: ARG005

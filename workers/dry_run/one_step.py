@@ -8,7 +8,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ from .extrapolation import Grid, Size
 from .fake_streams import DEVICE
 from .fake_tensors import FakeStore, FakeTensorMode
 from .memory_meter import Meter
+from .race_detector import RaceDetector
 from .report import DryRun, Kind, Phase
 
 #: The first step also makes what later ones reuse.
@@ -74,8 +75,12 @@ class MeteredInstruments(Instruments):
         return self.meter.during(cast(Phase, name))
 
 
-def dry_run(train: TrainSpec, vocab: int, rank: int = 0, whole: bool = False, at_once: int = 1) -> DryRun:
+def dry_run(
+    train: TrainSpec, vocab: int, rank: int = 0, whole: bool = False, at_once: int = 1, races: bool = False
+) -> DryRun:
     """The report of `rank`. `vocab`: the tokenizer's; `at_once`: in how many processes to measure.
+
+    `races`: raises `Race` where two streams, or a stream and the host, use the same memory and nothing orders them.
 
     A model of many blocks is run with a few per stage, and a step of many micro-batches with a few, and the numbers are extrapolated;
     not so if `whole`. Raises `Refusal` for a spec that the model or the layout cannot do.
@@ -85,7 +90,7 @@ def dry_run(train: TrainSpec, vocab: int, rank: int = 0, whole: bool = False, at
     began = time.monotonic()
     layout = train.layout
     grid = grid_of(train, vocab, rank // (layout.world_size // layout.pipeline), whole)
-    measure = partial(_measure, train, vocab, rank)
+    measure = partial(_measure, train, vocab, rank, races)
     if at_once == 1 or grid.whole:
         runs = [measure(size) for size in grid.sizes]
     else:
@@ -131,13 +136,13 @@ def _shares_buckets(train: TrainSpec, architecture: Architecture) -> bool:
     return train.layout.zero < 3 and numbers * element_bytes < 2 * train.overlap.bucket_bytes
 
 
-def _measure(train: TrainSpec, vocab: int, rank: int, size: Size) -> Measured:
+def _measure(train: TrainSpec, vocab: int, rank: int, races: bool, size: Size) -> Measured:
     """One run, with a process group of its own."""
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=train.layout.world_size)
     try:
         mesh = make_mesh(train.layout, DEVICE)
         with FakeTensorMode(allow_non_fake_inputs=True):
-            return _Rank(train, vocab, mesh, size).measured()
+            return _Rank(train, vocab, mesh, size, RaceDetector() if races else None).measured()
     finally:
         dist.destroy_process_group()
 
@@ -145,14 +150,16 @@ def _measure(train: TrainSpec, vocab: int, rank: int, size: Size) -> Measured:
 class _Rank:
     """One rank's parts and the loop over them, at one size."""
 
-    def __init__(self, train: TrainSpec, vocab: int, mesh: Mesh, size: Size) -> None:
+    def __init__(
+        self, train: TrainSpec, vocab: int, mesh: Mesh, size: Size, detector: RaceDetector | None = None
+    ) -> None:
         blocks, microbatches = size
         batch = train.check(vocab)
         layout = train.layout.model_copy(update={"micro_batch": batch.micro_batch})
         sequences = batch.data * microbatches * batch.micro_batch
         fewer = {"layout": layout, "global_batch": sequences, "steps": max(_STEPS, train.steps)}
         run = Run(job="dry-run", train=train.model_copy(update=fewer), device="cuda", checkpoints="/", cache=Path("/"))
-        self._log, self._meter = CollectiveLog(mesh), Meter()
+        self._log, self._meter, self._detector = CollectiveLog(mesh), Meter(), detector
         with self._metered():
             self._parts = compose(run, mesh, _tokens(run.train, vocab), _initial, blocks)
         state = TrainState(self._parts)
@@ -192,7 +199,8 @@ class _Rank:
 
     @contextmanager
     def _metered(self) -> Iterator[None]:
-        with self._log.logging(), self._meter.metering(), EvenRouting():
+        watching = self._detector.watching() if self._detector else nullcontext()
+        with self._log.logging(), self._meter.metering(), watching, EvenRouting():
             yield
 
 

@@ -26,7 +26,10 @@ class DryRunFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Request:
-    """One rank's dry run. `vocab`: the tokenizer's; `whole`: nothing is extrapolated; `at_once`: in how many processes it may measure."""
+    """One rank's dry run. `vocab`: the tokenizer's; `whole`: nothing is extrapolated; `at_once`: in how many processes it may measure.
+
+    `races`: fail where nothing orders two streams, or a stream and the host, that use the same memory.
+    """
 
     train: TrainSpec
     vocab: int
@@ -34,10 +37,12 @@ class Request:
     rank: int = 0
     whole: bool = False
     at_once: int = 1
+    races: bool = False
 
     def line(self) -> str:
         train = self.train.model_dump(mode="json", by_alias=True, exclude_unset=True)
         run = {"gpu": self.gpu.name, "rank": self.rank, "whole": self.whole, "at_once": self.at_once}
+        run["races"] = self.races
         return json.dumps({"train": train, "vocab": self.vocab, **run}) + "\n"
 
 

@@ -1,0 +1,319 @@
+"""What runs on the fake device under the race detector: small programs with and without a race, and the code that uses side streams.
+
+Each program gets `ordered`: false leaves out what orders it.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from shardyard.workers.dry_run.fake_tensors import FakeStore, FakeTensorMode
+from shardyard.workers.dry_run.race_detector import RaceDetector
+
+CUDA = torch.device("cuda", 0)
+
+
+@contextmanager
+def detecting() -> Iterator[RaceDetector]:
+    with FakeTensorMode(allow_non_fake_inputs=True), RaceDetector().watching() as detector:
+        yield detector
+
+
+@contextmanager
+def of_two_ranks() -> Iterator[None]:
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def small(name: str, ordered: bool) -> None:
+    """One of `PROGRAMS`."""
+    with of_two_ranks(), detecting():
+        PROGRAMS[name](ordered)
+
+
+def read_on_another_stream(ordered: bool) -> None:
+    x, side = torch.zeros(4, device=CUDA), torch.cuda.Stream()
+    if ordered:
+        side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        _ = x + 1
+
+
+def overwrite_what_another_stream_reads(ordered: bool) -> None:
+    x, side = torch.zeros(4, device=CUDA), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        _ = x + 1
+        read = side.record_event()
+    if ordered:
+        torch.cuda.current_stream().wait_event(read)
+    x.fill_(1)
+
+
+def an_event_recorded_too_early(ordered: bool) -> None:
+    x, side = torch.zeros(4, device=CUDA), torch.cuda.Stream()
+    event = torch.cuda.Event()
+    if not ordered:
+        event.record()
+    x.fill_(1)
+    if ordered:
+        event.record()
+    side.wait_event(event)
+    with torch.cuda.stream(side):
+        _ = x + 1
+
+
+def read_a_copy_on_the_host(ordered: bool) -> None:
+    x, host = torch.zeros(4, device=CUDA), torch.empty(4)
+    host.copy_(x, non_blocking=True)
+    if ordered:
+        torch.cuda.current_stream().synchronize()
+    _ = host + 1
+
+
+def overwrite_what_is_copied_to_the_device(ordered: bool) -> None:
+    x, host = torch.empty(4, device=CUDA), torch.zeros(4)
+    x.copy_(host, non_blocking=ordered is False)
+    host.fill_(1)
+
+
+def hand_out_memory_that_another_stream_reads(ordered: bool) -> None:
+    x, side = torch.zeros(4, device=CUDA), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        _ = x + 1
+    if ordered:
+        x.record_stream(side)
+    del x
+    torch.zeros(4, device=CUDA)
+
+
+def hand_out_memory_before_the_other_stream_is_done(ordered: bool) -> None:
+    x, side = torch.zeros(4, device=CUDA), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        _ = x + 1
+    if ordered:
+        torch.cuda.current_stream().wait_stream(side)
+    x.untyped_storage().resize_(0)
+    torch.zeros(4, device=CUDA)
+
+
+def read_before_a_collective_is_waited_for(ordered: bool) -> None:
+    x = torch.zeros(4, device=CUDA)
+    work = dist.all_reduce(x, async_op=True)
+    assert work is not None
+    if ordered:
+        work.wait()
+    _ = x + 1
+
+
+def overwrite_what_a_collective_sends(ordered: bool) -> None:
+    mine, rows = torch.zeros(4, device=CUDA), torch.empty(8, device=CUDA)
+    work = dist.all_gather_single(rows, mine, async_op=True)
+    assert work is not None
+    if ordered:
+        work.wait()
+    mine.fill_(1)
+
+
+def overwrite_what_is_sent(ordered: bool) -> None:
+    mine, theirs = torch.zeros(4, device=CUDA), torch.empty(4, device=CUDA)
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, 1), dist.P2POp(dist.irecv, theirs, 1)])
+    if ordered:
+        for work in works:
+            work.wait()
+    mine.fill_(1)
+
+
+def read_a_functional_collective(ordered: bool) -> None:
+    x = torch.zeros(4, device=CUDA)
+    assert dist.group.WORLD is not None
+    total = torch.ops._c10d_functional.all_reduce(x, "sum", dist.group.WORLD.group_name)
+    if ordered:
+        total = torch.ops._c10d_functional.wait_tensor(total)
+    _ = total + 1
+
+
+def read_what_a_thread_copies(ordered: bool) -> None:
+    x, host, side = torch.zeros(4, device=CUDA), torch.empty(4), torch.cuda.Stream()
+    ready = torch.cuda.current_stream().record_event()
+
+    def copy() -> None:
+        with torch.cuda.stream(side):
+            side.wait_event(ready)
+            host.copy_(x, non_blocking=True)
+        side.synchronize()
+
+    with ThreadPoolExecutor(1) as pool:
+        copied = pool.submit(copy)
+        while not copied.done():  # in time, but by luck: the detector does not see it
+            pass
+        if ordered:
+            copied.result()
+        x.fill_(1)
+        _ = host + 1
+
+
+PROGRAMS: dict[str, Callable[[bool], None]] = {
+    program.__name__: program
+    for program in (
+        read_on_another_stream,
+        overwrite_what_another_stream_reads,
+        an_event_recorded_too_early,
+        read_a_copy_on_the_host,
+        overwrite_what_is_copied_to_the_device,
+        hand_out_memory_that_another_stream_reads,
+        hand_out_memory_before_the_other_stream_is_done,
+        read_before_a_collective_is_waited_for,
+        overwrite_what_a_collective_sends,
+        overwrite_what_is_sent,
+        read_a_functional_collective,
+        read_what_a_thread_copies,
+    )
+}
+
+
+def waits_of_the_host() -> None:
+    """What needs no synchronisation: copies that block, and reads of values."""
+    with detecting():
+        x = torch.zeros(4, device=CUDA)
+        host = x.cpu()
+        _ = host + 1
+        with torch.cuda.stream(torch.cuda.Stream()):
+            _ = x + 1  # the host, which gives it to the stream, has seen `x`
+
+
+def snapshots(without: str) -> None:
+    """Three steps with a snapshot of each; `without` what orders them."""
+    from shardyard.workers.snapshot import shared_memory
+    from shardyard.workers.trainer.callbacks import snapshotting
+    from shardyard.workers.trainer.instruments import Instruments
+
+    with detecting() as detector:
+        shards, seal = _shards(), shared_memory.seal
+
+        def sealed(*given: Any) -> None:
+            detector.host_reads_all()
+            seal(*given)
+
+        _replace(shared_memory, "seal", sealed)
+        _replace(torch.cuda, "cudart", _Runtime)
+        _leave_out(without)
+        snapshots = snapshotting.Snapshots(shared_memory.allocate(), 1, shards, CUDA, Instruments())
+        for step in range(1, 4):
+            if without != "settle":
+                snapshots.settle()
+            for shard in shards:
+                shard.tensor.add_(1)
+            snapshots.after(step, 1.0, dict, lambda: None)
+        snapshots.settle()
+
+
+def checkpoints(without: str) -> None:
+    """Three steps with a checkpoint of each, written by a thread; `without` what orders them."""
+    import threading
+
+    from shardyard.workers.checkpoint.staging_buffer import StagingBuffer
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        shards = _shards()
+    errors: list[Exception] = []
+    with RaceDetector().watching():
+        _leave_out(without)
+        buffer = StagingBuffer(shards, CUDA)
+
+        def write() -> None:
+            try:
+                buffer.content()
+            except Exception as error:
+                errors.append(error)
+
+        writer = None
+        for _ in range(3):
+            if writer is not None and without != "join":
+                writer.join()
+            buffer.take()
+            writer = threading.Thread(target=write)
+            writer.start()
+            if without != "settle":
+                buffer.settle()
+            for shard in shards:
+                shard.tensor.add_(1)
+        assert writer is not None
+        writer.join()
+    for error in errors:
+        raise error
+
+
+def offloaded_activations() -> None:
+    """A forward and a backward pass of two blocks whose activations go to the host."""
+    from torch import nn
+
+    from shardyard.strategies.activation_memory import offload
+
+    _replace(offload, "_storage", lambda tensor: tensor.untyped_storage()._cdata)  # fake tensors have no address
+    with detecting():
+        blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8, device=CUDA), nn.GELU()) for _ in range(2)))
+        offload.offload_activations(blocks)
+        for _ in range(2):
+            blocks(torch.zeros(4, 8, device=CUDA)).sum().backward()
+
+
+def replicas_of_offloaded_state() -> None:
+    """Compare replicas whose masters are on the device and whose moments are on the host."""
+    from shardyard.strategies.layout import Layout
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.strategies.replica_checksum import ReplicatedSlice, difference
+
+    with of_two_ranks():
+        mesh = make_mesh(Layout(data=2), CUDA)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            devices = {"weight": CUDA, "weight.exp_avg": torch.device("cpu")}
+            # Of no axis: fake tensors have no values by which to choose those of one.
+            slices = [
+                ReplicatedSlice((name, "float32", (0, 0), (4, 4)), torch.zeros(4, 4, device=device), ())
+                for name, device in devices.items()
+            ]
+            _replace(torch.Tensor, "item", lambda _: 0)  # "nothing differs"
+            assert difference(slices, mesh) is None
+
+
+def _shards() -> list[Any]:
+    from shardyard.strategies.param_shard import ParamShard
+
+    return [
+        ParamShard(f"weight{number}", (4, 5), (0, 0), torch.zeros(4, 5, device=CUDA), frozenset())
+        for number in range(2)
+    ]
+
+
+def _leave_out(what: str) -> None:
+    """Let a method of streams do nothing; other names are left out by the caller."""
+    from shardyard.workers.dry_run.fake_streams import Event, Stream
+
+    for owner in (Stream, Event):
+        if what in vars(owner):
+            setattr(owner, what, lambda *_: None)
+
+
+def _replace(owner: Any, name: str, by: Any) -> None:
+    """For the rest of this process."""
+    setattr(owner, name, by)
+
+
+class _Runtime:
+    """CUDA's runtime: it registers memory of the host."""
+
+    def cudaHostRegister(self, *_: Any) -> int:
+        return 0
+
+    def cudaHostUnregister(self, *_: Any) -> int:
+        return 0
