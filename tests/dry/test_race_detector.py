@@ -29,7 +29,7 @@ PROGRAMS = (
 def device() -> Iterator[FakeDevice]:
     if cxx_compiler.found() is None:
         pytest.skip("the fake device is compiled: no C++ compiler here")
-    with running_fake_device("harness.stream_cases") as device:
+    with running_fake_device() as device:
         yield device
 
 

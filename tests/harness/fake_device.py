@@ -1,10 +1,9 @@
-"""A process with the fake CUDA device, which runs functions of the harness in forked children. It loads the device before torch.
+"""A process with the fake CUDA device, which runs functions of `stream_cases.py` in forked children. It loads the device before torch.
 
 As a module (`python -m harness.fake_device`) it is that process: a line with a function's name and arguments is answered by a line with its
 result or its error.
 """
 
-import importlib
 import json
 import os
 import subprocess
@@ -20,15 +19,15 @@ class OnFakeDevice(AssertionError):
 
 
 class FakeDevice:
-    """Calls functions of `module` on the device."""
+    """Calls functions of `stream_cases.py` on the device."""
 
-    def __init__(self, process: "subprocess.Popen[str]", module: str) -> None:
-        self._process, self._module = process, module
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Returns what the function returns, as JSON. Raises `OnFakeDevice`."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps([self._module, name, arguments]) + "\n")
+        self._process.stdin.write(json.dumps([name, arguments]) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         if "error" in answer:
@@ -37,7 +36,7 @@ class FakeDevice:
 
 
 @contextmanager
-def running_fake_device(module: str) -> Iterator[FakeDevice]:
+def running_fake_device() -> Iterator[FakeDevice]:
     command = [sys.executable, "-P", "-m", "harness.fake_device"]
     path = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
@@ -45,7 +44,7 @@ def running_fake_device(module: str) -> Iterator[FakeDevice]:
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
         try:
-            yield FakeDevice(process, module)
+            yield FakeDevice(process)
         finally:
             process.kill()
 
@@ -58,11 +57,16 @@ def main() -> None:
 
     fake_streams.install()
     fake_streams.answer_as("NVIDIA H100 80GB HBM3", (9, 0))
+    from . import stream_cases
+
+    stream_cases.warm_up()
     for line in sys.stdin:
-        module, name, arguments = json.loads(line)
-        function = getattr(importlib.import_module(module), name)
+        name, arguments = json.loads(line)
+        function = getattr(stream_cases, name)
         if child := os.fork():
-            os.waitpid(child, 0)
+            _, status = os.waitpid(child, 0)
+            if status:  # it crashed, without an answer
+                os.write(1, json.dumps({"error": f"status {status}"}).encode() + b"\n")
             continue
         try:
             answer = {"result": function(*arguments)}

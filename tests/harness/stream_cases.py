@@ -32,6 +32,12 @@ def of_two_ranks() -> Iterator[None]:
         dist.destroy_process_group()
 
 
+def warm_up() -> None:
+    """Import what torch imports at first use, so that no forked child has to."""
+    with of_two_ranks(), detecting():
+        _ = torch.zeros(1, device=CUDA) + 1
+
+
 def small(name: str, ordered: bool) -> None:
     """One of `PROGRAMS`."""
     with of_two_ranks(), detecting():
@@ -283,7 +289,15 @@ def replicas_of_offloaded_state() -> None:
                 for name, device in devices.items()
             ]
             _replace(torch.Tensor, "item", lambda _: 0)  # "nothing differs"
+            _replace(torch, "stack", _stack_of_one_device)
             assert difference(slices, mesh) is None
+
+
+def _stack_of_one_device(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """As CUDA's, which also refuses numbers of several devices. Those of fake tensors pass."""
+    if len(devices := {str(tensor.device) for tensor in tensors}) > 1:
+        raise RuntimeError(f"Expected all tensors to be on the same device, but they are on {sorted(devices)}")
+    return torch.cat([tensor[None] for tensor in tensors])
 
 
 def _shards() -> list[Any]:
