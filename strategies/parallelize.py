@@ -1,17 +1,19 @@
 """The order in which strategies are applied, and the reasons for it.
 
-pipeline split → tensor → context → experts → fp8 → recompute → compile → activation offload → materialise → data/ZeRO → schedule.
+pipeline split → tensor → context → experts → fp8 → recompute → compile → activation offload → allocate → data/ZeRO → schedule.
 
 - The split comes first so that the rest sees only this rank's modules.
 - Tensor, context and experts come before recompute, whose wrapped forward must contain their communication.
 - fp8, which replaces linear layers, comes before the same wrapping.
 - Recompute comes before compile, which must see what is kept.
 - Activation offload wraps both, so that a block that recomputes moves only its input.
-- Values are loaded before data parallelism, which keeps them unrounded (stage 3 takes them block by block, so that no rank ever
-  holds the whole model). Its hooks are outside all wrapped forwards, so that parameters are there when a block runs, and when it
-  runs again.
+- Parameters are allocated before data parallelism, which shards them (stage 3 block by block, so that no rank ever holds the whole
+  model). Its hooks are outside all wrapped forwards, so that parameters are there when a block runs, and when it runs again.
+
+The values come last, into the param shards: a rank draws, reads or restores only what it holds.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,9 +47,7 @@ from .pipeline_parallel.tied_embeddings import share, sum_tied_grads
 from .precision import Precision
 from .tensor_parallel.apply import apply_tensor
 
-#: (parameter name, whole shape, offset, size) → the initial values of that slice, on the CPU.
-Initial = Callable[[str, torch.Size, Sequence[int], Sequence[int]], torch.Tensor]
-#: Called with a parameter and this rank's part of its initial values, in the dtype in which they come.
+#: Called with a parameter and this rank's part of it, before it is rounded to the compute dtype.
 Keep = Callable[[Parameter, torch.Tensor], None]
 
 
@@ -63,10 +63,13 @@ class Parallel:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to distribute: `build()` returns the whole model (on the meta device if `initial` provides its values)."""
+    """What to distribute: `build()` returns the whole model, with its values or `on_meta`.
+
+    The parameters of a model that is built on the meta device are NaN until its param shards are filled and published.
+    """
 
     build: Callable[[], nn.Module]
-    initial: Initial | None
+    on_meta: bool
     batch: Batch
     precision: Precision
     memory_options: MemoryOptions
@@ -130,12 +133,11 @@ def _apply_data(parts: list[nn.Module], recipe: Recipe, mesh: Mesh) -> DataStrat
 def _filler(
     parts: list[nn.Module], recipe: Recipe, mesh: Mesh, dtype: torch.dtype, keep: Keep
 ) -> Callable[[nn.Module], None]:
-    """A function that allocates a module's parameters on this rank's device, in `dtype`, and fills them.
+    """A function that allocates this rank's part of a module's parameters on its device, in `dtype`.
 
-    They get this rank's part of the initial values. `keep` is called with each parameter's values before they are rounded to `dtype`.
+    `keep` is called with each parameter.
     """
-    initial = recipe.initial
-    if initial is None:
+    if not recipe.on_meta:
         for parameter in parameters(parts, mesh):
             keep(parameter, parameter.local)
         for part in parts:
@@ -152,7 +154,7 @@ def _filler(
                 if value not in known:
                     continue
                 if value not in filled:
-                    filled[value] = _filled(known[value], initial, mesh.device, dtype, keep)
+                    filled[value] = _allocated(known[value], mesh.device, dtype, keep)
                 setattr(owner, key, filled[value])
                 left[value] -= 1
                 if not left[value]:
@@ -166,14 +168,12 @@ def _own_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return list(module.named_parameters(recurse=False, remove_duplicate=False))
 
 
-def _filled(
-    parameter: Parameter, initial: Initial, device: torch.device, dtype: torch.dtype, keep: Keep
-) -> nn.Parameter:
+def _allocated(parameter: Parameter, device: torch.device, dtype: torch.dtype, keep: Keep) -> nn.Parameter:
+    """This rank's part of it, of NaN: a value that is used before it is set shows at once."""
     old = parameter.value
-    shape = torch.Size(parameter.shape)
-    values = initial(parameter.name, shape, *slice_of(shape, parameter.cuts))
-    keep(parameter, values)
-    local = values.to(device, dtype, copy=True).contiguous()
+    _, size = slice_of(parameter.shape, parameter.cuts)
+    local = torch.full(size, math.nan, dtype=dtype, device=device)
+    keep(parameter, local)
     if isinstance(old, DTensor):
         local = DTensor.from_local(local, old.device_mesh, old.placements, shape=old.shape, stride=old.stride())
     return nn.Parameter(local)

@@ -148,14 +148,14 @@ def group(rank: int, world: int, port: int, kind: str = "cpu") -> Any:
 def train_rank(rank: int, world: int, port: int, orders: str) -> Result:
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.trainer.assemble import assemble
-    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.build import allocate
     from shardyard.workers.trainer.instruments import Instruments
 
     run = Run.model_validate_json(orders)
     device = group(rank, world, port, run.device)
     events: list[Any] = []
     mesh = make_mesh(run.train.layout, device)
-    built = build(run, mesh)
+    built = allocate(run, mesh)
     assemble(built, lambda kind, data: events.append((kind, data)), Instruments()).run()
     shards = [(p.name, p.shape, p.offset, p.tensor.cpu().numpy()) for p in built.parallel.data.shards if p.owned(mesh)]
     return {"events": events, "pieces": shards}

@@ -81,7 +81,7 @@ def _parallel(mesh: Any, wide: bool) -> Any:
     loss, overlap = TokenLoss(1), Overlap(bucket_mb=0.01, prefetch=1)
     batch = Batch(global_batch=2 * mesh.layout.data, data=mesh.layout.data, microbatches=2, micro_batch=1)
     precision = replace(PRECISIONS["bf16"], wide_gradients=wide)
-    recipe = Recipe(build, None, batch, precision, MemoryOptions(), loss, overlap, loss.share)
+    recipe = Recipe(build, False, batch, precision, MemoryOptions(), loss, overlap, loss.share)
     return parallelize(recipe, mesh)
 
 

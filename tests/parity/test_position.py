@@ -81,7 +81,7 @@ def repaired_from_memory(rank: int, world: int, port: int, orders: str) -> dict[
     from shardyard.strategies.mesh import make_mesh
     from shardyard.workers.snapshot import shared_memory
     from shardyard.workers.trainer.assemble import assemble
-    from shardyard.workers.trainer.build import build
+    from shardyard.workers.trainer.build import allocate
     from shardyard.workers.trainer.heartbeat import Heartbeat
     from shardyard.workers.trainer.instruments import Instruments
     from shardyard.workers.trainer.restore import SnapshotMemory
@@ -97,7 +97,7 @@ def repaired_from_memory(rank: int, world: int, port: int, orders: str) -> dict[
         heartbeat = Heartbeat()
         asked = lambda last=last, at=heartbeat: Ending.STOP if at.step == last else Ending.NO  # noqa: E731
         instruments = Instruments(asked, heartbeat)
-        assemble(build(run, make_mesh(run.train.layout, device)), note, instruments, memory).run()
+        assemble(allocate(run, make_mesh(run.train.layout, device)), note, instruments, memory).run()
     return losses
 
 

@@ -161,7 +161,7 @@ class _Rank:
         run = Run(job="dry-run", train=train.model_copy(update=fewer), device="cuda", checkpoints="/", cache=Path("/"))
         self._log, self._meter, self._detector = CollectiveLog(mesh), Meter(), detector
         with self._metered():
-            self._parts = compose(run, mesh, _tokens(run.train, vocab), _initial, blocks)
+            self._parts = compose(run, mesh, _tokens(run.train, vocab), blocks)
         state = TrainState(self._parts)
         self._instruments = MeteredInstruments(meter=self._meter)
         reporter = Reporter(self._parts, state, lambda _, __: None)
@@ -208,10 +208,6 @@ def _tokens(train: TrainSpec, vocab: int) -> Tokens:
     order = SampleOrder("", "", train.data.seq_len, train.data.validation, train.seed)
     empty = np.zeros(0, dtype=np.int64)
     return FakeTokens(order, vocab, train.global_batch, 0.0, empty, empty)
-
-
-def _initial(name: str, shape: torch.Size, offset: Sequence[int], size: Sequence[int]) -> torch.Tensor:  # noqa: ARG001
-    return torch.empty(tuple(size))
 
 
 def _known(parts: TrainerParts) -> dict[int, Kind]:

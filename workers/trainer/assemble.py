@@ -9,7 +9,7 @@ from ..messages.rendezvous import RankAssignment
 from ..snapshot.replication import SnapshotNotifier
 from ..spec import Run
 from .batches import Batches
-from .build import TrainerParts, build
+from .build import TrainerParts, allocate
 from .callbacks.base import Callbacks
 from .callbacks.checkpointing import Checkpointing
 from .callbacks.nan_attribution import NanAttribution
@@ -40,7 +40,7 @@ def train_on(
     run: Run, device: torch.device, emit: EmitEvent, instruments: Instruments, memory: SnapshotMemory = NO_SNAPSHOTS
 ) -> None:
     """Train one rank on the running process group."""
-    assemble(build(run, make_mesh(run.train.layout, device)), emit, instruments, memory).run()
+    assemble(allocate(run, make_mesh(run.train.layout, device)), emit, instruments, memory).run()
 
 
 def assemble(

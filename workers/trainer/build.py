@@ -14,19 +14,17 @@ from ...strategies.cost.stage_balance import ModuleCosts
 from ...strategies.layout import Batch, Refusal
 from ...strategies.loss import TokenLoss
 from ...strategies.mesh import Mesh
-from ...strategies.parallelize import Initial, Parallel, Recipe, parallelize
-from ...strategies.param_shard import narrow
+from ...strategies.parallelize import Parallel, Recipe, parallelize
 from ...strategies.pipeline_parallel.stage_shapes import stage_shapes
 from ...strategies.precision import PRECISIONS, Precision, loss_scale_for
 from ..data.dataset import Tokens, open_tokens
-from ..huggingface.import_weights import Pretrained
 from ..model_spec import ModelSpec
 from ..models.flops import module_flops
-from ..models.init import initial_value
 from ..models.own_module import refuse_arguments
 from ..models.presets import Architecture
 from ..models.registry import make
 from ..spec import Run, TrainSpec
+from .first_values import FirstValues
 from .optimizer import make_optimizer
 
 
@@ -43,6 +41,7 @@ class TrainerParts:
     loss: TokenLoss
     parameters: int  # of the whole model
     architecture: Architecture | None  # None: a module of the user's own
+    first_values: FirstValues | None  # to be set if no state is restored; None: the parameters have them
 
     @property
     def spec(self) -> TrainSpec:
@@ -55,20 +54,25 @@ class TrainerParts:
 
 
 def build(run: Run, mesh: Mesh) -> TrainerParts:
-    """Compose data, model, layout and optimizer. Raises `Refusal` and `DataError` with the field and a remedy."""
+    """The parts with the values of step 0. Raises what `allocate` raises, and `Refusal` for a published model's files."""
+    parts = allocate(run, mesh)
+    if parts.first_values is not None:
+        parts.first_values.set(parts.parallel.data)
+    return replace(parts, first_values=None)
+
+
+def allocate(run: Run, mesh: Mesh) -> TrainerParts:
+    """Compose data, model, layout and optimizer; parameters have no values yet. Raises `Refusal` and `DataError` with a remedy."""
     spec = run.train
     tokens = open_tokens(spec.data, run.cache, seed=spec.seed, global_batch=spec.global_batch)
     _check_tokens(tokens, spec.model)
     return compose(run, mesh, tokens)
 
 
-def compose(
-    run: Run, mesh: Mesh, tokens: Tokens, initial: Initial | None = None, blocks: int | None = None
-) -> TrainerParts:
-    """The parts for `tokens`.
+def compose(run: Run, mesh: Mesh, tokens: Tokens, blocks: int | None = None) -> TrainerParts:
+    """The parts for `tokens`; parameters have no values yet, except those of a module of the user's own.
 
-    For a model that the spec describes by its sizes: `initial`, if given, is the source of initial weights, and `blocks` the number of
-    blocks of each stage in the place of the model's own.
+    `blocks`: the number of blocks of each stage in the place of the model's own, for a model that the spec describes by its sizes.
     """
     spec = run.train
     batch = spec.check(tokens.vocab)
@@ -76,12 +80,13 @@ def compose(
     tokens_per_step = spec.global_batch * spec.data.seq_len
     loss = TokenLoss(tokens_per_step, loss_scale_for(precision), spec.loss.label_smoothing, spec.loss.z_loss)
     architecture = spec.architecture(tokens.vocab)
+    first_values = None
     if architecture is None:
         torch.manual_seed(spec.seed)
         model = _imported(spec.model)
         several = spec.layout.stages > 1  # each stage cuts a copy of its own
         whole = (lambda: copy.deepcopy(model)) if several else (lambda: model)
-        recipe = Recipe(whole, None, batch, precision, spec.memory_options, loss, spec.overlap, loss.share)
+        recipe = Recipe(whole, False, batch, precision, spec.memory_options, loss, spec.overlap, loss.share)
     else:
         costs = module_flops(architecture, spec.data.seq_len)
         if blocks is not None:
@@ -89,21 +94,21 @@ def compose(
             costs = ModuleCosts(0, (1,) * architecture.layers, 0)
         model = _on_meta(architecture)
         recipe = _recipe(spec, architecture, batch, precision, loss, costs)
-        recipe = replace(recipe, initial=initial or _initial(spec.model, architecture, spec.seed))
+        first_values = FirstValues(spec.model, architecture, spec.seed, tuple(dict(model.named_parameters())))
     count = sum(p.numel() for p in model.parameters() if p.requires_grad)
     parallel = parallelize(recipe, mesh)
     optimizer = make_optimizer(parallel.data.shards, spec.optimizer, spec.offload.optimizer)
-    return TrainerParts(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture)
+    return TrainerParts(run, mesh, batch, tokens, parallel, optimizer, loss, count, architecture, first_values)
 
 
 def _recipe(
     spec: TrainSpec, architecture: Architecture, batch: Batch, precision: Precision, loss: TokenLoss, costs: ModuleCosts
 ) -> Recipe:
-    """The recipe of a model that the spec describes by its sizes, without a source of initial weights."""
+    """The recipe of a model that the spec describes by its sizes."""
     layout, seq_len = spec.layout, spec.data.seq_len
     return Recipe(
         lambda: _on_meta(architecture),
-        None,
+        True,
         batch,
         precision,
         spec.memory_options,
@@ -127,14 +132,6 @@ def _check_tokens(tokens: Tokens, model: ModelSpec) -> None:
             f"ranks {different} read another text than rank 0.",
             "Give every node the same files (and, for python-stdlib, the same Python).",
         )
-
-
-def _initial(spec: ModelSpec, architecture: Architecture, seed: int) -> Initial:
-    """The source of initial weights: a published model's files, else a function of seed and name."""
-    if spec.from_ is not None:
-        names = dict(_on_meta(architecture).named_parameters())
-        return Pretrained(Path(spec.from_).expanduser(), architecture, names)
-    return lambda name, shape, offset, size: narrow(initial_value(name, shape, seed, architecture), offset, size)
 
 
 def _on_meta(architecture: Architecture) -> nn.Module:

@@ -1,4 +1,6 @@
-"""Restores a rank from a snapshot in memory, else from a checkpoint, else starts at the first step.
+"""Restores a rank from a snapshot in memory, else from a checkpoint, else gives it the values of step 0.
+
+Parameters have no values before. So a rank that restores draws none, and reads no file of a published model.
 
 This file also writes what it reads: `for_checkpoint` and `for_snapshot` give the JSON beside the tensors.
 """
@@ -115,6 +117,9 @@ class Restore(Callback):
         own, warn = folder_at(run.checkpoints), self._reporter.incident
         training = checkpoints.restore(own, resume, self._shards, warn, state.locate)
         if training is None:
+            first_values = self._saved.parts.first_values
+            if first_values is not None:
+                first_values.set(self._saved.parts.parallel.data)
             return
         same_attempt = training.get("events_attempt") == self._saved.attempt
         if state.is_own and (same_attempt or training["step"] == run.train.steps):

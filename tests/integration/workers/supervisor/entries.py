@@ -79,8 +79,8 @@ def _built() -> tuple[Any, list[Any]]:
     """The module that assembles a loop, and what it will have built when it trains."""
     from shardyard.workers.trainer import assemble
 
-    build, built = assemble.build, list[Any]()
-    assemble.build = lambda *given: built.append(build(*given)) or built[0]  # type: ignore[func-returns-value]
+    allocate, built = assemble.allocate, list[Any]()
+    assemble.allocate = lambda *given: built.append(allocate(*given)) or built[0]  # type: ignore[func-returns-value]
     return assemble, built
 
 
