@@ -16,12 +16,18 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Accumulate:
-    """Runs the micro-batches of a step through the whole model."""
+    """Runs the micro-batches of a step through the whole model.
+
+    `within`: the model's forward pass computes the loss (`chunked_loss.py`).
+    """
 
     last = True
 
-    def __init__(self, model: nn.Module, data: DataStrategy, microbatches: int, loss: Loss) -> None:
+    def __init__(
+        self, model: nn.Module, data: DataStrategy, microbatches: int, loss: Loss, within: bool = False
+    ) -> None:
         self._model, self._data, self._microbatches, self._loss = model, data, microbatches, loss
+        self._within = within
 
     def plan(self) -> dict[str, Any]:
         """Empty: adds nothing to the `plan` event."""
@@ -44,7 +50,7 @@ class Accumulate:
         pairs = zip(inputs.chunk(self._microbatches), targets.chunk(self._microbatches), strict=True)
         for number, (x, y) in enumerate(pairs):
             with current().tracer.span("forward", "forward", number):
-                loss = self._loss(self._model(x), y)
+                loss = self._loss_of(x, y)
             with current().tracer.span("backward", "backward", number):
                 self._data.before_backward(last=number == self._microbatches - 1)
                 loss.backward()
@@ -55,4 +61,10 @@ class Accumulate:
     def validate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The summed loss, forward only."""
         pairs = zip(inputs.chunk(self._microbatches), targets.chunk(self._microbatches), strict=True)
-        return torch.stack([self._loss(self._model(x), y) for x, y in pairs]).sum()
+        return torch.stack([self._loss_of(x, y) for x, y in pairs]).sum()
+
+    def _loss_of(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if self._within:
+            loss: torch.Tensor = self._model(x, lambda output: self._loss(output, y))
+            return loss
+        return self._loss(self._model(x), y)

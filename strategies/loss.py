@@ -7,6 +7,8 @@ If a model's head leaves its output sharded over the tensor axis (a DTensor with
 all-reduces, of one and of two (with smoothing three) numbers per token, compute max, Σ exp, x_y and Σ x (Megatron-LM, 1909.08053,
 section 3). The backward pass sends nothing. Memory: ⌈V/t⌉ instead of V numbers per token, for the logits and for what the backward
 pass keeps. The vocabulary is split as by `torch.chunk`, without padding: the last ranks have fewer columns, or none.
+
+For many tokens times classes, `chunked_loss.py` computes the same with the logits of a few tokens at a time.
 """
 
 from typing import Any
@@ -37,6 +39,11 @@ class TokenLoss:
     def factor(self) -> float:
         return 1.0 if self.scale is None else self.scale.scale
 
+    @property
+    def terms(self) -> tuple[float, float]:
+        """Label smoothing and z-loss of the pass that runs: none in validation."""
+        return (self.label_smoothing, self.z_loss) if torch.is_grad_enabled() else (0.0, 0.0)
+
     def share(self) -> float:
         """The factor of one token's loss."""
         return self.factor / self.tokens
@@ -47,9 +54,8 @@ class TokenLoss:
             raise ValueError(
                 f"the model returned {tuple(logits.shape)}; logits must be [batch, seq, vocab] for targets {tuple(targets.shape)}"
             )
-        terms = (self.label_smoothing, self.z_loss) if torch.is_grad_enabled() else (0.0, 0.0)
         sum_of = sum_cut if isinstance(logits, DTensor) else sum_whole
-        return sum_of(logits, targets, *terms) * self.share()
+        return sum_of(logits, targets, *self.terms) * self.share()
 
 
 def sum_whole(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, z_loss: float) -> torch.Tensor:
@@ -79,6 +85,27 @@ def _wide(logits: torch.Tensor) -> torch.Tensor:
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
+def scores(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The logits [n, own] of hidden states [n, dim] for the rows of a head's weight [own, dim]."""
+    return functional.linear(rows, weight)
+
+
+def loss_and_gradient(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    vocab: int,
+    terms: tuple[float, float],
+    group: dist.ProcessGroup | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The summed loss of `logits` [n, own] and its gradient [n, own] in fp32 or wider. Collective over `group`, if there is one.
+
+    `targets` [n] are counted from the first own column (outside 0…own−1: on another rank).
+    """
+    loss, softmax, column, mine, log_z = _forward(logits, targets, vocab, terms, group)
+    gradient = softmax.mul_((1 + 2 * terms[1] * log_z).unsqueeze(-1)) if terms[1] else softmax
+    return loss, _minus_target(gradient, column, mine, vocab, terms[0])[:, : logits.shape[-1]]
+
+
 class _CutCrossEntropy(torch.autograd.Function):
     """Forward keeps the softmax of the own columns. Backward is softmax·(1 + 2ζ·log Z) − (1 − ε)·onehot − ε/V, without communication."""
 
@@ -92,31 +119,10 @@ class _CutCrossEntropy(torch.autograd.Function):
         group: dist.ProcessGroup,
     ) -> torch.Tensor:
         """`logits` [n, own], `targets` [n] counted from the first own column (outside 0…own−1: on another rank)."""
-        smoothing, z_loss = terms
-        own = logits.shape[-1]
-        shifted = _wide(logits)
-        if not own:  # a column that adds nothing to Σ exp, so that maximum and indices exist
-            shifted = functional.pad(shifted, (0, 1), value=-torch.inf)
-        highest = shifted.amax(-1)
-        wait_on(lambda: dist.all_reduce(highest, dist.ReduceOp.MAX, group=group), "all_reduce", group)
-        shifted = shifted - highest.unsqueeze(-1)
-        mine = (targets >= 0) & (targets < own)
-        column = torch.where(mine, targets, 0)
-        at_target = shifted.gather(-1, column.unsqueeze(-1)).squeeze(-1).masked_fill(~mine, 0)
-        sums = [at_target, shifted[:, :own].sum(-1)] if smoothing else [at_target]
-        softmax = shifted.exp_()
-        partial = torch.stack([softmax.sum(-1), *sums])
-        wait_on(lambda: dist.all_reduce(partial, group=group), "all_reduce", group)
-        z, at_target = partial[0], partial[1]
-        log_z = z.log()
-        loss = log_z - (1 - smoothing) * at_target
-        if smoothing:
-            loss = loss - smoothing / vocab * partial[2]
-        if z_loss:
-            loss = loss + z_loss * (log_z + highest).square()
-        ctx.save_for_backward(softmax.div_(z.unsqueeze(-1)), column, mine, log_z + highest)
-        ctx.terms, ctx.vocab, ctx.own, ctx.dtype = terms, vocab, own, logits.dtype
-        return loss.sum()
+        loss, *kept = _forward(logits, targets, vocab, terms, group)
+        ctx.save_for_backward(*kept)
+        ctx.terms, ctx.vocab, ctx.own, ctx.dtype = terms, vocab, logits.shape[-1], logits.dtype
+        return loss
 
     @staticmethod
     @once_differentiable
@@ -124,8 +130,51 @@ class _CutCrossEntropy(torch.autograd.Function):
         softmax, column, mine, log_z = ctx.saved_tensors
         smoothing, z_loss = ctx.terms
         gradient = softmax * (1 + 2 * z_loss * log_z).unsqueeze(-1)
-        at_target = (mine.to(gradient.dtype) * (smoothing - 1)).unsqueeze(-1)
-        gradient.scatter_add_(-1, column.unsqueeze(-1), at_target)
-        if smoothing:
-            gradient -= smoothing / ctx.vocab
+        _minus_target(gradient, column, mine, ctx.vocab, smoothing)
         return (gradient * given).to(ctx.dtype)[:, : ctx.own], None, None, None, None
+
+
+def _forward(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    vocab: int,
+    terms: tuple[float, float],
+    group: dist.ProcessGroup | None,
+) -> tuple[torch.Tensor, ...]:
+    """The summed loss, and for its gradient: softmax of the own columns, column of the target, whether that is here, and log Z."""
+    smoothing, z_loss = terms
+    own = logits.shape[-1]
+    shifted = _wide(logits)
+    if not own:  # a column that adds nothing to Σ exp, so that maximum and indices exist
+        shifted = functional.pad(shifted, (0, 1), value=-torch.inf)
+    highest = shifted.amax(-1)
+    if group is not None:
+        wait_on(lambda: dist.all_reduce(highest, dist.ReduceOp.MAX, group=group), "all_reduce", group)
+    shifted = shifted - highest.unsqueeze(-1)
+    mine = (targets >= 0) & (targets < own)
+    column = torch.where(mine, targets, 0)
+    at_target = shifted.gather(-1, column.unsqueeze(-1)).squeeze(-1).masked_fill(~mine, 0)
+    sums = [at_target, shifted[:, :own].sum(-1)] if smoothing else [at_target]
+    softmax = shifted.exp_()
+    partial = torch.stack([softmax.sum(-1), *sums])
+    if group is not None:
+        wait_on(lambda: dist.all_reduce(partial, group=group), "all_reduce", group)
+    z, at_target = partial[0], partial[1]
+    log_z = z.log()
+    loss = log_z - (1 - smoothing) * at_target
+    if smoothing:
+        loss = loss - smoothing / vocab * partial[2]
+    if z_loss:
+        loss = loss + z_loss * (log_z + highest).square()
+    return loss.sum(), softmax.div_(z.unsqueeze(-1)), column, mine, log_z + highest
+
+
+def _minus_target(
+    gradient: torch.Tensor, column: torch.Tensor, mine: torch.Tensor, vocab: int, smoothing: float
+) -> torch.Tensor:
+    """Subtract (1 − ε) at the target and ε/V everywhere from `gradient`, in place."""
+    at_target = (mine.to(gradient.dtype) * (smoothing - 1)).unsqueeze(-1)
+    gradient.scatter_add_(-1, column.unsqueeze(-1), at_target)
+    if smoothing:
+        gradient -= smoothing / vocab
+    return gradient

@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor
 
 from .activation_memory.checkpointing import apply_recompute
 from .activation_memory.offload import offload_activations
+from .chunked_loss import leave_heads
 from .comm_overlap import Overlap
 from .compile import apply_compile
 from .context_parallel.apply import apply_context
@@ -37,10 +38,11 @@ from .expert_parallel import Tally, apply_experts
 from .fp8 import apply_fp8
 from .gradient_accumulation import Accumulate
 from .layout import Batch
+from .loss import TokenLoss
 from .memory_options import MemoryOptions
 from .mesh import Mesh
 from .param_shard import Parameter, parameters, slice_of
-from .pipeline_parallel.schedule import Loss, Pipeline, Split
+from .pipeline_parallel.schedule import Pipeline, Split
 from .pipeline_parallel.split import module_costs, split
 from .pipeline_parallel.stage_shapes import StageShapes
 from .pipeline_parallel.tied_embeddings import share, sum_tied_grads
@@ -73,11 +75,12 @@ class Recipe:
     batch: Batch
     precision: Precision
     memory_options: MemoryOptions
-    loss: Loss
+    loss: TokenLoss
     overlap: Overlap
     share: Callable[[], float]  # the factor of a token's loss in a backward pass
     costs: ModuleCosts | None = None  # work per module, by which a pipeline is split; default: by number of parameters
     shapes: StageShapes | None = None  # of a pipeline's stages, where they are known before they run
+    loss_chunk: int | None = None  # tokens whose logits exist at a time; None: all of a micro-batch
 
 
 def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
@@ -94,15 +97,15 @@ def parallelize(recipe: Recipe, mesh: Mesh) -> Parallel:
         _apply_savings(list(blocks(part)), recipe.memory_options, mesh)
     if mesh.layout.zero < 3:  # stage 3 shards each part by itself
         share(parts)
+    chunked = recipe.loss_chunk and leave_heads(parts, recipe.loss, mesh, recipe.loss_chunk)
+    loss = chunked or recipe.loss
     data = sum_tied_grads(_apply_data(parts, recipe, mesh), parts, mesh)
     if mesh.layout.stages > 1:
         assert costs is not None
-        pipeline = Pipeline(
-            parts, mesh, recipe.batch.microbatches, recipe.loss, Split(costs, recipe.shapes), data.collect
-        )
+        pipeline = Pipeline(parts, mesh, recipe.batch.microbatches, loss, Split(costs, recipe.shapes), data.collect)
         return Parallel(parts, data, pipeline, tally)
     (whole,) = parts
-    return Parallel(parts, data, Accumulate(whole, data, recipe.batch.microbatches, recipe.loss), tally)
+    return Parallel(parts, data, Accumulate(whole, data, recipe.batch.microbatches, loss, within=bool(chunked)), tally)
 
 
 def _apply_savings(blocks: Sequence[nn.Module], memory_options: MemoryOptions, mesh: Mesh) -> None:

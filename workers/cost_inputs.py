@@ -21,11 +21,12 @@ def setting_of(spec: TrainSpec, vocab: int, device: str) -> Setting | Unknown:
 
 def planned_setting(spec: TrainSpec, arch: Architecture, device: str) -> Setting:
     """The inputs of a memory plan for a run of `arch`, which may be a mixture of experts. Raises `Refusal`."""
+    batch = spec.check_facts(facts_of(arch))
     compute, master = ELEMENT_BYTES[spec.precision.compute]
     adam = spec.optimizer.name == "adamw"
     return Setting(
         layout=spec.layout,
-        batch=spec.check_facts(facts_of(arch)),
+        batch=batch,
         decoder=sizes(arch, spec.data.seq_len, spec.layout.expert),
         seq_len=spec.data.seq_len,
         precision=spec.precision.compute,
@@ -40,6 +41,7 @@ def planned_setting(spec: TrainSpec, arch: Architecture, device: str) -> Setting
         bucket_bytes=spec.overlap.bucket_bytes,
         prefetch=spec.overlap.prefetch,
         device=device,
+        loss_chunk=spec.loss_chunk(batch, arch.vocab),
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from ..strategies.comm_overlap import Overlap
 from ..strategies.layout import Batch, Layout, ModelFacts, Refusal
 from ..strategies.layout_rules import check_layout
+from ..strategies.loss_chunks import loss_chunk
 from ..strategies.memory_options import (
     MemoryOptions,
     Offload,
@@ -95,6 +96,12 @@ class LossSpec(SpecPart):
         ge=0,
         le=1,
         description="Weight of log²Z, which keeps logits near 0; PaLM's is 1e-4 (2204.02311, section 5).",
+    )
+    chunk_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=16_777_216,
+        description="Number of tokens whose logits exist at a time on a rank; fewer need less memory. null: as many as take 256 MiB.",
     )
 
 
@@ -257,10 +264,24 @@ class TrainSpec(SpecPart):
         """`check`, for a model of which this much is known."""
         check_memory_options(self.layout, self.memory_options)
         self._check_export()
+        self._check_loss()
         batch = check_layout(self.layout, facts, self.global_batch, self.data.seq_len)
         if self.precision.compute == "fp8":
             check_fp8(self.layout, facts, batch, self.data.seq_len)
         return batch
+
+    def loss_chunk(self, batch: Batch, vocab: int) -> int | None:
+        """The number of tokens whose logits exist at a time; None: all of a micro-batch."""
+        tokens = batch.micro_batch * self.data.seq_len // self.layout.context
+        return loss_chunk(tokens, vocab, self.layout.tensor, self.loss.chunk_tokens)
+
+    def _check_loss(self) -> None:
+        if self.loss.chunk_tokens is not None and self.model.import_ is not None:
+            raise Refusal(
+                "loss.chunk_tokens",
+                "a module of your own returns whole logits, so its loss cannot be computed in chunks.",
+                "Leave loss.chunk_tokens out.",
+            )
 
     def _check_export(self) -> None:
         """Refuse now what could not be exported when all is trained. What came from a Hugging Face folder goes back."""

@@ -13,7 +13,8 @@ of hidden state (÷ C under context parallelism) and f = (t−1)/t:
   gradient. A tied embedding is sharded by rows, like its head: its output is all-reduced, 2nf. The loss all-reduces 1 and then 2
   numbers per token (3 with label smoothing).
 - with sequence parallelism a block gathers its two inputs forward, again backward, and its two outputs' gradients, 6nf, and
-  reduce-scatters its outputs and its inputs' gradients, 4nf. The head gathers twice and reduce-scatters once. The embedding's
+  reduce-scatters its outputs and its inputs' gradients, 4nf. The head gathers twice (once, if its loss is computed in chunks) and
+  reduce-scatters once. The embedding's
   output is gathered (gloo has no all-to-all between shards), and so is its gradient; a tied one's output is reduce-scattered, and
   its gradient gathered. Norms see a part of the tokens: 2L + 1 gradients of d are all-reduced, by ZeRO-2 and 3 with each
   micro-batch.
@@ -157,7 +158,8 @@ def _tensor(setting: Setting) -> Sent:
     at_once = layout.zero > 1 and layout.pipeline == 1
     times = setting.batch.microbatches if at_once else 1
     norms = (2 * blocks + last) * 2 * decoder.dim * f * times
-    yield "all_gather", _moved("6nf per block", (6 * blocks + 2 * again + 2 * last + 2 * columns + rows) * n * f, c)
+    head = last * (2 if setting.loss_chunk is None else 1)
+    yield "all_gather", _moved("6nf per block", (6 * blocks + 2 * again + head + 2 * columns + rows) * n * f, c)
     yield "reduce_scatter", _moved("4nf per block", (4 * blocks + again + last + rows) * n * f, c)
     yield "all_reduce", _moved("norms", norms, c if at_once and layout.zero == 3 else setting.sent)
     yield "all_reduce", _moved("loss", loss, wide)

@@ -49,6 +49,7 @@ class Setting:
     bucket_bytes: int
     prefetch: int
     device: str
+    loss_chunk: int | None = None  # tokens whose logits exist at a time; None: all of a micro-batch
 
     @property
     def replicas(self) -> int:

@@ -5,6 +5,8 @@ Per token and own column, with c bytes of an element in the compute dtype and w 
 - whole logits: the softmax that the forward pass keeps, its gradient, and that of the logits before it is rounded, 3w. (The forward
   pass holds less: c + 2w.) The z-loss keeps the logits in w too, and computes exp(x − log Z): 2w more.
 - sharded logits: the softmax, the gradient and its product with the given one, 3w; then the result in c, unless c = w.
+- in chunks (`strategies/chunked_loss.py`): the same of one chunk's tokens. The gradient of the head's weight is summed in w and kept in
+  c. A pipeline's last stage returns hidden states instead of logits.
 """
 
 from .estimate import Setting
@@ -19,19 +21,26 @@ def loss_peak(setting: Setting, tensor_rank: int = 0) -> float:
     wide, own, cut = _wide(setting), _columns(setting, tensor_rank), setting.layout.tensor > 1
     rounded = setting.compute if cut and setting.compute != wide else 0
     more = 2 * wide if setting.z_loss and not cut else 0
-    return own * (3 * wide + rounded + more)
+    each = own * (3 * wide + rounded + more)
+    if setting.loss_chunk is None:
+        return each
+    weight = (wide + setting.compute) * own * setting.decoder.dim
+    return (each * setting.loss_chunk + weight) / setting.tokens
 
 
 def loss_kept(setting: Setting, tensor_rank: int = 0) -> float:
     """Bytes per token that one micro-batch's loss keeps for its backward pass on a tensor rank."""
-    several = (
-        setting.z_loss and setting.layout.tensor == 1
-    )  # the z-loss needs log Z of the logits, not of their softmax
+    if setting.loss_chunk is not None:
+        return setting.compute * _columns(setting, tensor_rank) * setting.decoder.dim / setting.tokens
+    # The z-loss needs log Z of the logits, not of their softmax.
+    several = setting.z_loss and setting.layout.tensor == 1
     return (2 if several else 1) * _wide(setting) * _columns(setting, tensor_rank)
 
 
 def output(setting: Setting, tensor_rank: int = 0) -> float:
-    """Bytes per token of the logits themselves."""
+    """Bytes per token of what the model returns: the logits, or hidden states if the loss is computed in chunks."""
+    if setting.loss_chunk is not None:
+        return setting.compute * setting.decoder.dim
     return setting.compute * _columns(setting, tensor_rank)
 
 

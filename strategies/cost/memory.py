@@ -138,7 +138,10 @@ def _why_not_activations(setting: Setting) -> str | None:
 
 
 def _end_bytes(setting: Setting, tensor_rank: int) -> float:
-    """Bytes per token on a tensor rank: the inputs of the last norm and of the head, and the loss's softmax in fp32 or wider."""
+    """Bytes per token on a tensor rank: the inputs of the last norm and of the head, and what the loss keeps.
+
+    A loss in chunks keeps the gradient of the head's input instead of that input.
+    """
     layout = setting.layout
     outside = setting.compute * 2 * setting.decoder.dim / (layout.tensor if layout.sequence else 1)
     return outside + loss_kept(setting, tensor_rank)

@@ -14,7 +14,8 @@ from ..layout import Batch, Layout
 
 @dataclass(frozen=True)
 class StageShapes:
-    """One rank's share of a micro-batch, [micro-batch, positions] with `dim` numbers per position between stages and `vocab` at the end.
+    """One rank's share of a micro-batch, [micro-batch, positions] with `dim` numbers per position between stages and `vocab` at the end;
+    a `vocab` of None: the last stage leaves its head to the loss and returns the hidden state.
 
     `hidden_positions` are fewer than `positions` under sequence parallelism, which divides the hidden state between stages.
     """
@@ -23,7 +24,7 @@ class StageShapes:
     positions: int
     hidden_positions: int
     dim: int
-    vocab: int
+    vocab: int | None
     dtype: torch.dtype
 
     @property
@@ -39,7 +40,7 @@ class StageShapes:
 
     def outputs(self, stage: int, stages: int) -> torch.Tensor:
         """An example, on the meta device, of what `stage` returns; the last one's logits as one process has them."""
-        if stage < stages - 1:
+        if stage < stages - 1 or self.vocab is None:
             return self._hidden()
         shape = (self.micro_batch, self.positions, self.vocab)
         return torch.empty(shape, dtype=self.dtype, device="meta", requires_grad=True)
@@ -49,7 +50,9 @@ class StageShapes:
         return torch.empty(*shape, dtype=dtype, device="meta", requires_grad=True)
 
 
-def stage_shapes(layout: Layout, batch: Batch, seq_len: int, dim: int, vocab: int, compute: torch.dtype) -> StageShapes:
+def stage_shapes(
+    layout: Layout, batch: Batch, seq_len: int, dim: int, vocab: int | None, compute: torch.dtype
+) -> StageShapes:
     """The shapes of a decoder of width `dim` on `layout`, whose hidden states have the dtype `compute`."""
     positions = seq_len // layout.context
     hidden = positions // layout.tensor if layout.sequence else positions

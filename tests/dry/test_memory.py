@@ -75,3 +75,19 @@ def test_offloaded_optimizer_state_is_on_the_host(dry: DryRunner) -> None:
     assert found.by_kind["optimizer"] == pytest.approx(4 * found.parameters, rel=0.01)  # the fp32 masters stay
     assert found.host_bytes >= 8 * found.parameters
     assert found.peak_bytes < dry.report({"data": 2}).peak_bytes
+
+
+@pytest.mark.parametrize(
+    "layout", [{"data": 2, "zero": 3, "micro_batch": 4}, pytest.param({"tensor": 2}, marks=pytest.mark.full)], ids=str
+)
+def test_chunks_divide_the_logits_by_their_number(layout: dict[str, Any], dry: DryRunner) -> None:
+    """A vocabulary so large that the peak is at the loss: 4 × 128 tokens, in 8 chunks."""
+    model = {"preset": "nano", "vocab": 16_384}
+    whole, chunked = (
+        dry.report(layout, model=model, global_batch=8, loss={"chunk_tokens": tokens}) for tokens in (1024, 64)
+    )
+    assert chunked.by_kind["logits"] <= whole.by_kind["logits"] / 8
+    saved = whole.by_kind["logits"] - chunked.by_kind["logits"]
+    weight = 4 * 16_384 * 128  # the gradient of the head's weight is summed in fp32 beside that of the compute dtype
+    assert chunked.peak_bytes <= whole.peak_bytes - saved + 2 * weight
+    assert chunked.collectives == whole.collectives or layout.get("tensor")

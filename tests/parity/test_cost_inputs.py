@@ -54,6 +54,8 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"model": {**UNTIED, "vocab": 257, "tied": True}, "loss": {"label_smoothing": 0.1}},
     ),
     ({"tensor": 4, "micro_batch": 4}, {"model": UNTIED, "recompute": "full", "loss": {"label_smoothing": 0.1}}),
+    ({"tensor": 2}, {"model": UNTIED, "precision": "bf16", "loss": {"chunk_tokens": 64}}),
+    ({}, {"model": WIDE, "precision": "bf16", "loss": {"chunk_tokens": 64}}),
     ({"data": 2, "tensor": 2, "zero": 1}, {"precision": "bf16"}),
     ({"data": 2, "tensor": 2, "zero": 1}, {"precision": NARROW}),
     ({"data": 2, "tensor": 2, "zero": 2, "micro_batch": 2}, {"precision": "bf16"}),

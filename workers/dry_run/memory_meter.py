@@ -204,6 +204,8 @@ def _kind(phase: Phase, line: str, backward: bool) -> Kind:
     """What a storage of this step holds, by the line that made it."""
     if line.startswith("strategies/loss.py"):
         return "logits"
+    if line.startswith("strategies/chunked_loss.py"):  # computes gradients in the forward pass
+        return "gradients"
     if line.startswith("strategies/data_parallel/"):
         return "gradients" if backward or phase != "forward and backward" else "buffers"
     if phase == "forward and backward":

@@ -54,6 +54,7 @@ class Decoder(nn.Module):
         self.norm = norm()
         self.head = nn.Linear(arch.dim, arch.vocab, bias=False)
         self.token_positions: Positions = first_positions
+        self._leaves_head = False
         self.tie()
 
     def spread_context(self, spread: Callable[[Attend], Attend], positions: Positions) -> None:
@@ -71,14 +72,22 @@ class Decoder(nn.Module):
         if self.arch.tied and self.embed is not None and self.head is not None:
             self.head.weight = self.embed.weight
 
-    def forward(self, x: Tensor) -> Tensor:
+    def leave_head(self) -> nn.Linear | None:
+        """From now on return the normed hidden state, to which the loss applies the head (`strategies/chunked_loss.py`)."""
+        self._leaves_head = True
+        return self.head
+
+    def forward(self, x: Tensor, then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """`then`, if given, is applied to the output while all parameters are gathered."""
         if self.embed is not None:
             x = self._embed(self.embed, x)
         for block in self.blocks.values():
             x = block(x)
         if self.norm is not None:
             x = self.norm(x)
-        return x if self.head is None else self.head(x)
+        if self.head is not None and not self._leaves_head:
+            x = self.head(x)
+        return x if then is None else then(x)
 
     def _embed(self, embed: nn.Embedding, tokens: Tensor) -> Tensor:
         hidden: Tensor = embed(tokens)

@@ -106,6 +106,8 @@ def _recipe(
 ) -> Recipe:
     """The recipe of a model that the spec describes by its sizes."""
     layout, seq_len = spec.layout, spec.data.seq_len
+    chunk = spec.loss_chunk(batch, architecture.vocab)
+    vocab = None if chunk else architecture.vocab
     return Recipe(
         lambda: _on_meta(architecture),
         True,
@@ -116,7 +118,8 @@ def _recipe(
         spec.overlap,
         loss.share,
         costs,
-        stage_shapes(layout, batch, seq_len, architecture.dim, architecture.vocab, precision.compute),
+        stage_shapes(layout, batch, seq_len, architecture.dim, vocab, precision.compute),
+        chunk,
     )
 
 

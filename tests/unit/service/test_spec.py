@@ -35,3 +35,17 @@ def test_what_cannot_be_exported_is_refused_before_it_is_trained(changes: dict[s
 
 def test_what_can_be_exported_is_not_refused() -> None:
     TrainSpec.model_validate({"steps": 1, "global_batch": 2, "checkpoint": {"export": True}}).check()
+
+
+def test_a_module_of_ones_own_has_no_chunks_of_the_loss() -> None:
+    spec = {"model": {"import": "m:f"}, "steps": 1, "global_batch": 1, "loss": {"chunk_tokens": 8}}
+    with pytest.raises(Refusal) as refused:
+        TrainSpec.model_validate(spec).check()
+    assert refused.value.field == "loss.chunk_tokens"
+
+
+def test_a_chunk_of_the_loss_is_of_one_ranks_tokens() -> None:
+    given = {"data": {"seq_len": 64}, "steps": 1, "global_batch": 4, "loss": {"chunk_tokens": 32}}
+    for layout, expected in (({}, 32), ({"context": 2}, 32), ({"micro_batch": 1, "context": 2}, None)):
+        spec = TrainSpec.model_validate({**given, "layout": layout})
+        assert spec.loss_chunk(spec.check(), 256) == expected, layout

@@ -2958,6 +2958,12 @@ export interface components {
              * @default 0
              */
             readonly z_loss: number;
+            /**
+             * Chunk Tokens
+             * @description Number of tokens whose logits exist at a time on a rank; fewer need less memory. null: as many as take 256 MiB.
+             * @default null
+             */
+            readonly chunk_tokens: number | null;
         };
         /**
          * LossSpikePolicy
@@ -3449,7 +3455,8 @@ export interface components {
             /**
              * @default {
              *       "label_smoothing": 0,
-             *       "z_loss": 0
+             *       "z_loss": 0,
+             *       "chunk_tokens": null
              *     }
              */
             readonly loss: components["schemas"]["LossSpec"];

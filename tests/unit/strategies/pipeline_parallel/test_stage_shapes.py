@@ -18,3 +18,9 @@ def test_without_sequence_parallelism_every_rank_has_the_whole_hidden_state() ->
     layout = Layout(pipeline=2, tensor=2, sequence=False)
     shapes = stage_shapes(layout, layout.batch(8), seq_len=64, dim=16, vocab=100, compute=torch.float32)
     assert shapes.passed_on[0][1:] == (64, 16)
+
+
+def test_a_last_stage_without_a_head_returns_the_hidden_state() -> None:
+    layout = Layout(pipeline=2, tensor=2)
+    shapes = stage_shapes(layout, layout.batch(8), seq_len=64, dim=16, vocab=None, compute=torch.float32)
+    assert shapes.outputs(1, 2).shape == shapes.outputs(0, 2).shape
