@@ -50,7 +50,7 @@ def assemble(
     outbox = EventOutbox(emit)
     state = TrainState(parts)
     reporter = Reporter(parts, state, outbox.emit)
-    batches = Batches(parts, state.position)
+    batches = Batches(parts, state.position, ahead=True)
     shards = [*parts.parallel.data.shards, *optimizer_shards(parts.parallel.data.shards, parts.optimizer)]
     notifier = None if memory.notifier is None else SnapshotNotifier(socket.socket(fileno=memory.notifier))
     snapshots = Snapshots(memory.slots, parts.spec.snapshot.every, shards, parts.mesh.device, instruments, notifier)

@@ -1,4 +1,7 @@
-"""This rank's rows and positions of each global batch, and the randomness of each step."""
+"""This rank's rows and positions of each global batch, and the randomness of each step.
+
+With `ahead`, the next step's rows are read while a step computes. Nothing is read beyond the last step.
+"""
 
 import hashlib
 
@@ -9,26 +12,35 @@ from ...strategies.context_parallel.apply import share
 from ...strategies.mesh import REPLICA
 from ..data.position import Position
 from .build import TrainerParts
-
-#: Token numbers of inputs and targets, each [rows, positions].
-Pair = tuple[torch.Tensor, torch.Tensor]
+from .read_ahead import Pair, ReadAhead
 
 
 class Batches:
     """One rank's share of the training and validation batches, on its device."""
 
-    def __init__(self, parts: TrainerParts, position: Position) -> None:
-        self._parts, self._position = parts, position
+    def __init__(self, parts: TrainerParts, position: Position, *, ahead: bool = False) -> None:
+        self._parts, self._position, self._ahead = parts, position, ahead
+        self._reader = ReadAhead(self._read, parts.mesh.device)
         self._rows = _rows(parts)
         self._replica = parts.mesh.index(REPLICA)
 
     def training(self, step: int) -> Pair:
         """This rank's share of the batch of `step`, micro-batch by micro-batch."""
-        return self._share(self._parts.tokens.batch(self._position.first_sample(step), self._rows))
+        batch = self._reader.take(self._position.first_sample(step))
+        if self._ahead and step < self._parts.spec.steps:
+            self._reader.begin(self._position.first_sample(step + 1))
+        return self._on_device(batch)
 
     def validation(self, number: int) -> Pair:
         """This rank's share of the validation batch `number`, counted from 0."""
-        return self._share(self._parts.tokens.validation(number, self._rows))
+        inputs, targets = self._share(self._parts.tokens.validation(number, self._rows))
+        if self._parts.mesh.device.type == "cuda":
+            inputs, targets = inputs.pin_memory(), targets.pin_memory()
+        return self._on_device((inputs, targets))
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        self._reader.close()
 
     def seed(self, step: int) -> None:
         """Seed the randomness of `step` (dropout) by its number, so that each run of the step draws the same."""
@@ -38,16 +50,18 @@ class Batches:
         if self._parts.mesh.device.type == "cuda":
             torch.cuda.manual_seed_all(seed)
 
+    def _read(self, first: int) -> Pair:
+        return self._share(self._parts.tokens.batch(first, self._rows))
+
     def _share(self, pair: Pair) -> Pair:
         """This context rank's positions."""
-        mesh = self._parts.mesh
-        inputs, targets = (_on_device(share(tokens, mesh), mesh.device) for tokens in pair)
+        inputs, targets = (share(tokens, self._parts.mesh) for tokens in pair)
         return inputs, targets
 
-
-def _on_device(tokens: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """`tokens` on `device`. From pinned memory, which the host need not wait for."""
-    return tokens.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tokens
+    def _on_device(self, pair: Pair) -> Pair:
+        """`pair` on the device. The host does not wait for the copy from pinned memory."""
+        inputs, targets = (tokens.to(self._parts.mesh.device, non_blocking=True) for tokens in pair)
+        return inputs, targets
 
 
 def _rows(parts: TrainerParts) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

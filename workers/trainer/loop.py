@@ -41,6 +41,7 @@ class Loop:
                 self.callbacks.start()
                 self._run()
         finally:
+            self.batches.close()
             self.callbacks.close()
 
     def _run(self) -> None:

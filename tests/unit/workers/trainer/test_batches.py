@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 import torch
 
-from shardyard.strategies.layout import Batch
+from shardyard.strategies.layout import Batch, Layout
+from shardyard.workers.data.position import Position, SampleOrder
 from shardyard.workers.trainer.batches import Batches, _rows, _step_seed
 
 
@@ -12,7 +13,24 @@ def parts(data: int, rank: int) -> Any:
     """What a rank's batches are made of: 3 micro-batches of 2 rows on each of `data` ranks."""
     mesh = SimpleNamespace(index=lambda axis: rank if axis == "data" else 0, device=torch.device("cpu"))
     batch = Batch(6 * data, data, 3, 2)
-    return SimpleNamespace(batch=batch, mesh=mesh, spec=SimpleNamespace(seed=7))
+    return SimpleNamespace(batch=batch, mesh=mesh, spec=SimpleNamespace(seed=7, steps=3))
+
+
+class Corpus:
+    """Batches of one number, the first sample. Notes which are read."""
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+
+    def batch(self, first: int, rows: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        self.read.append(first)
+        return torch.full((len(rows), 4), first), torch.full((len(rows), 4), first + 1)
+
+
+def reading(ahead: bool, position: Position) -> tuple[Batches, Corpus]:
+    corpus, built = Corpus(), parts(1, 0)
+    built.tokens, built.mesh.layout = corpus, Layout()
+    return Batches(built, position, ahead=ahead), corpus
 
 
 def test_ranks_share_each_micro_batch_of_the_global_batch() -> None:
@@ -31,3 +49,41 @@ def test_a_step_draws_what_its_seed_says(step: int) -> None:
     batches.seed(step + 1)
     assert not torch.equal(torch.rand(8), drawn)
     assert _step_seed(7, step, 0) != _step_seed(7, step, 1)
+
+
+ORDER = SampleOrder("corpus", "bytes", 4, 0.05, 7)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_reads_each_steps_samples_once_and_nothing_beyond_the_last_step(ahead: bool) -> None:
+    batches, corpus = reading(ahead, Position(ORDER, 6))
+    assert [batches.training(step)[0][0, 0].item() for step in (1, 2, 3)] == [0, 6, 12]
+    batches.close()
+    assert corpus.read == [0, 6, 12]
+
+
+def test_a_batch_that_was_read_ahead_is_not_consumed() -> None:
+    """A training that stops after step 1 and continues elsewhere, with another global batch, reads step 2's first sample there."""
+    first = Position(ORDER, 6)
+    batches, _ = reading(True, first)
+    batches.training(1)
+    batches.close()
+    saved = first.state(1)
+    assert saved["samples"] == 6
+    second = Position(ORDER, 4)
+    second.restore(1, saved)
+    batches, corpus = reading(True, second)
+    assert [batches.training(step)[0][0, 0].item() for step in (2, 3)] == [6, 10]
+    batches.close()
+    assert corpus.read == [6, 10]
+
+
+def test_a_position_that_moves_discards_what_was_read_ahead() -> None:
+    """As when a gang goes back to its newest snapshot."""
+    position = Position(ORDER, 6)
+    batches, _ = reading(True, position)
+    batches.training(2)
+    position.restore(0, {**position.state(0), "samples": 60})
+    assert batches.training(1)[0][0, 0].item() == 60
+    assert batches.training(2)[0][0, 0].item() == 66
+    batches.close()
