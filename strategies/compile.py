@@ -3,10 +3,12 @@
 Replaces the instance's `forward` in place: parameter names, hooks of data strategies and checkpoints do not change. It is applied
 after recompute, which the compiler must see, and before data parallelism, whose hooks it must not see.
 
-Off by default: every start takes longer (tens of seconds on a CPU), a CPU needs a C++ compiler on each node, and the gain there is
-small. Memory: the compiler chooses what a block keeps. Traffic: unchanged.
+Off by default: every start takes longer (tens of seconds on a CPU), each node needs a compiler (of C++ for CPUs; of C for GPUs,
+where Triton builds its launchers with it), and the gain on a CPU is small. Memory: the compiler chooses what a block keeps.
+Traffic: unchanged.
 """
 
+import importlib.util
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,8 +20,12 @@ from .layout import Refusal
 
 
 def apply_compile(blocks: Iterable[nn.Module], device: torch.device) -> None:
-    """Compile every block at its first use. Raises `Refusal` if the machine has no compiler."""
-    options = _whole_compiler() if device.type == "cpu" else None
+    """Compile every block at its first use. Raises `Refusal` if the machine has no compiler for `device`."""
+    options = None
+    if device.type == "cpu":
+        options = _whole_compiler()
+    else:
+        _check_triton()
     for block in blocks:
         block.forward = torch.compile(block.forward, options=options)
 
@@ -34,3 +40,19 @@ def _whole_compiler() -> dict[str, Any]:
             "Install g++, or set compile to false.",
         )
     return {"cpp.cxx": (None, str(cxx_compiler.whole(found, cxx_compiler.own_folder())))}
+
+
+def _check_triton() -> None:
+    """Raise `Refusal` if Triton cannot run here. It would fail in the first step."""
+    if importlib.util.find_spec("triton") is None:
+        raise Refusal(
+            "compile",
+            "compiling for a GPU needs Triton, and this node's torch came without it.",
+            "Install triton, or set compile to false.",
+        )
+    if cxx_compiler.found_for_c() is None:
+        raise Refusal(
+            "compile",
+            "compiling for a GPU needs a C compiler on every node for Triton's launchers, and this node has none.",
+            "Install gcc, or set compile to false.",
+        )

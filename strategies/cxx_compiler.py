@@ -15,6 +15,9 @@ from typing import Final
 #: Compilers that Inductor looks for, in this order, if `CXX` is not set.
 COMPILERS: Final = ("g++", "clang++", "c++")
 
+#: Compilers that Triton looks for, in this order, if `CC` is not set.
+C_COMPILERS: Final = ("gcc", "clang")
+
 _SCRIPT: Final = """\
 #!/bin/sh
 compiler='{compiler}' draft= out= before=
@@ -38,6 +41,12 @@ exit "$status"
 def found() -> str | None:
     """The compiler's path: `CXX` if it is set, else the first of `COMPILERS` that this machine has."""
     return next((path for name in (os.environ.get("CXX"), *COMPILERS) if name and (path := shutil.which(name))), None)
+
+
+def found_for_c() -> str | None:
+    """The path of the C compiler: `CC` if it is set, else the first of `C_COMPILERS` that this machine has."""
+    names = [os.environ["CC"]] if os.environ.get("CC") else C_COMPILERS
+    return next((path for name in names if (path := shutil.which(name))), None)
 
 
 def own_folder() -> Path:

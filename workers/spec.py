@@ -211,8 +211,8 @@ class TrainSpec(SpecPart):
     offload: Offload = Offload()
     compile: bool = Field(
         False,
-        description="Compile each block with torch.compile. Compiling takes minutes at every start, and on a CPU it needs a C++ compiler "
-        "on every node.",
+        description="Compile each block with torch.compile. Compiling takes minutes at every start. Every node needs a compiler: of C++ "
+        "for CPUs, of C for GPUs.",
     )
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()

@@ -3478,7 +3478,7 @@ export interface components {
             readonly offload: components["schemas"]["Offload"];
             /**
              * Compile
-             * @description Compile each block with torch.compile. Compiling takes minutes at every start, and on a CPU it needs a C++ compiler on every node.
+             * @description Compile each block with torch.compile. Compiling takes minutes at every start. Every node needs a compiler: of C++ for CPUs, of C for GPUs.
              * @default false
              */
             readonly compile: boolean;

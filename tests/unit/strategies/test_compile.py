@@ -1,0 +1,54 @@
+"""A spec with compile is refused on a node without the compiler that it needs, before the first step."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from shardyard.strategies.compile import apply_compile
+from shardyard.strategies.layout import Refusal
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder of commands; empty at first. Triton is installed."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    return tmp_path
+
+
+def command(folder: Path, name: str) -> None:
+    (folder / name).write_text("#!/bin/sh\n")
+    (folder / name).chmod(0o700)
+
+
+@pytest.mark.parametrize(("device", "needed", "other"), [("cpu", r"C\+\+", "gcc"), ("cuda", "a C compiler", "g++")])
+def test_a_node_without_the_compiler_is_refused(device: str, needed: str, other: str, tools: Path) -> None:
+    command(tools, other)
+    with pytest.raises(Refusal, match=needed) as refused:
+        apply_compile([nn.Linear(2, 2)], torch.device(device))
+    assert refused.value.field == "compile"
+
+
+@pytest.mark.parametrize("name", ["gcc", "clang"])
+def test_triton_takes_either_c_compiler(name: str, tools: Path) -> None:
+    command(tools, name)
+    apply_compile([nn.Linear(2, 2)], torch.device("cuda"))
+
+
+def test_a_wrong_cc_is_refused_even_if_there_is_a_gcc(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command(tools, "gcc")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(Refusal, match="C compiler"):
+        apply_compile([nn.Linear(2, 2)], torch.device("cuda"))
+
+
+def test_a_torch_without_triton_is_refused(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command(tools, "gcc")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(Refusal, match="Triton"):
+        apply_compile([nn.Linear(2, 2)], torch.device("cuda"))
