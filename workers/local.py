@@ -40,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     name = document.get("name", options.spec.stem)
 
     from .trainer.assemble import train_on
+    from .trainer.determinism import compute_the_same_bits
     from .trainer.instruments import Instruments
     from .trainer.process_groups import formed_by_torchrun
 
@@ -49,6 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     run = Run(
         job=name, train=train, device=device, checkpoints=checkpoints, cache=out / "cache", resume=train.resume_from
     )
+    if train.deterministic:
+        compute_the_same_bits()
     instruments = Instruments()
     if options.trace:
         if options.trace[0] > train.steps:

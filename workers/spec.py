@@ -219,6 +219,11 @@ class TrainSpec(SpecPart):
     steps: int = Field(ge=1, le=1_000_000_000)
     global_batch: int = Field(ge=1, le=16_777_216, description="Sequences per optimizer step, over all ranks.")
     seed: int = Field(0, ge=0, lt=2**63)
+    deterministic: bool = Field(
+        False,
+        description="Use deterministic algorithms on GPUs, which are slower: two runs on the same layout and the same model of GPU then "
+        "agree to the bit. On CPUs they do without it.",
+    )
     eval: EvalSpec = EvalSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     snapshot: SnapshotSpec = SnapshotSpec()

@@ -17,6 +17,7 @@ from .callbacks.probe import StepProbe
 from .callbacks.replica_check import ReplicaCheck
 from .callbacks.snapshotting import Snapshots, Snapshotting
 from .callbacks.step_trace import StepTrace
+from .determinism import compute_the_same_bits
 from .event_outbox import EmitEvent, EventOutbox
 from .instruments import Instruments
 from .loop import Loop
@@ -30,6 +31,8 @@ from .validation import Validation
 
 def train(run: Run, coords: RankAssignment, emit: EmitEvent, instruments: Instruments) -> None:
     """Train one rank of a gang, from forming its groups to its last event."""
+    if run.train.deterministic:
+        compute_the_same_bits()
     with formed(coords) as device:
         notifier = coords.notifier if coords.copied else None
         memory = SnapshotMemory(coords.segments, coords.restore, notifier, again=coords.generation > 1)

@@ -3515,6 +3515,12 @@ export interface components {
              */
             readonly seed: number;
             /**
+             * Deterministic
+             * @description Use deterministic algorithms on GPUs, which are slower: two runs on the same layout and the same model of GPU then agree to the bit. On CPUs they do without it.
+             * @default false
+             */
+            readonly deterministic: boolean;
+            /**
              * @default {
              *       "every": null,
              *       "batches": 8
