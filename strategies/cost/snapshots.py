@@ -1,0 +1,64 @@
+"""Bytes of host memory that snapshots take, by formula, per rank and per node. Imports no torch.
+
+A snapshot holds what a rank keeps of the state: each value of its shard, and the optimizer's moments of it, (1 + moments)·m bytes with m
+of a kept value (4 in mixed precision). That is 12Ψ with AdamW for ZeRO-0, and 12Ψ/N from stage 1 on. Each rank has two segments, so
+24Ψ/N. With several nodes, each node also holds as many bytes of replicas as its peer's ranks have segments. The facts beside the
+tensors, about a megabyte per rank, are left out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from .estimate import Formula, Setting, Unknown
+from .memory import Answer
+from .model_shape import Weight, share
+
+#: Segments per rank: one is written while the other is complete (`workers/snapshot/shared_memory.py`).
+SEGMENTS: Final = 2
+
+
+@dataclass(frozen=True)
+class SnapshotMemory:
+    """`rank`: least and most bytes of a rank's own segments. `node`: least and most of a node, with the replicas that it holds."""
+
+    rank: Answer
+    node: Answer
+
+
+def snapshot_memory(setting: Setting, ranks_per_node: int) -> SnapshotMemory:
+    """What snapshots take where ranks fill their nodes one after the other, in the order of their numbers."""
+    if setting.tied_ends:
+        unknown = Unknown("The two ends of a pipeline share the tied embedding.")
+        return SnapshotMemory(unknown, unknown)
+    ranks = rank_bytes(setting)
+    nodes = [sum(ranks[first : first + ranks_per_node]) for first in range(0, len(ranks), ranks_per_node)]
+    held = [own + nodes[number - 1] for number, own in enumerate(nodes)] if len(nodes) > 1 else nodes
+    words = f"{SEGMENTS} × {_bytes_per_element(setting)}Ψ" + (f"/{setting.cut}" if setting.layout.zero else "")
+    beside = f"{words} of each of its ranks" + (", and of the ranks whose replicas it holds" if len(nodes) > 1 else "")
+    return SnapshotMemory(Formula(words, min(ranks), max(ranks)), Formula(beside, min(held), max(held)))
+
+
+def rank_bytes(setting: Setting) -> list[int]:
+    """Bytes of the tensors in each rank's segments, by rank."""
+    layout = setting.layout
+    known: dict[tuple[int, int, int], int] = {}
+    found = []
+    for rank in range(layout.world_size):
+        parts = setting.cut if layout.zero else 1
+        tensor, inside = rank % layout.tensor, rank // layout.tensor % parts
+        place = (rank // (layout.world_size // layout.pipeline), tensor, inside)
+        if place not in known:
+            held = setting.decoder.held(layout, place[0], tensor)
+            known[place] = SEGMENTS * _bytes_per_element(setting) * _elements(held, parts, inside)
+        found.append(known[place])
+    return found
+
+
+def _bytes_per_element(setting: Setting) -> int:
+    return (1 + setting.moments) * setting.master
+
+
+def _elements(held: Iterable[Weight], parts: int, index: int) -> int:
+    """Elements of chunk `index` of `parts` of each weight's rows."""
+    return sum(share(weight.rows, parts, index) * weight.columns for weight in held)
