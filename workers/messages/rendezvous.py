@@ -22,8 +22,16 @@ class RankAssignment:
     timeout_s: float = 600.0  # of every collective
     segments: tuple[int, ...] = ()  # descriptors of the rank's snapshot memory (`shared_memory.py`)
     notifier: int | None = None  # descriptor by which it announces sealed snapshots (`replication.py`)
-    copied: bool = False  # whether its snapshots are copied to another node
+    holder: int | None = (
+        None  # the rank on another node whose actor holds replicas of its snapshots; None: there are none
+    )
+    replicas: tuple[tuple[int, int], ...] = ()  # rank, and bytes of its replicas that this rank's actor has already
     restore: int | None = None  # step of the snapshot that all ranks restore; None: from a checkpoint, or the start
+
+    @property
+    def copied(self) -> bool:
+        """Whether its snapshots are copied to another node."""
+        return self.holder is not None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -31,7 +39,8 @@ class RankAssignment:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Raises TypeError for unknown or missing fields."""
-        return cls(**{**data, "segments": tuple(data.get("segments", ()))})
+        replicas = tuple((rank, size) for rank, size in data.get("replicas", ()))
+        return cls(**{**data, "segments": tuple(data.get("segments", ())), "replicas": replicas})
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,7 @@ class Rank:
                 self.trainer.notifier, holder.write_replica.remote, replicas, self.events.warn
             )
             self.trainer.replication = self._spawn(copying)
+        coords = coords | {"replicas": self.store.replicas.sizes()}
         await self.trainer.send({"run": run, "coords": coords} | self.faults.inherited())
 
     async def pull(self, after: int, wait_s: float) -> list[Event]:

@@ -84,6 +84,11 @@ class ReplicaStore:
         """The segments of a rank's copies."""
         return self.segments.get(rank, [])
 
+    def sizes(self) -> list[tuple[int, int]]:
+        """Each rank with copies here, and the bytes of memory that they have."""
+        with self._lock:
+            return [(rank, sum(map(shared_memory.allocated, fds))) for rank, fds in self.segments.items()]
+
     def write(self, chunk: Chunk) -> bool:
         """Write a chunk; the last one seals the copy. Returns whether to continue: False after the last one, or if the copy is complete."""
         with self._lock:

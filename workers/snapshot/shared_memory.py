@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 #: Magic number, step, bytes of the facts, bytes of the whole segment; and their checksum.
 _HEADER: Final = struct.Struct("<8sQQQ")
@@ -93,6 +93,16 @@ def reserve(fd: int, size: int) -> None:
         os.posix_fallocate(fd, 0, size)
 
 
-def mapped(fd: int) -> Any:
-    """The segment's bytes, shared with every process that holds it."""
-    return mmap.mmap(fd, 0)
+def allocated(fd: int) -> int:
+    """Bytes of real memory that the segment has."""
+    return os.fstat(fd).st_blocks * 512
+
+
+def free(fd: int) -> None:
+    """Empty the segment and free its memory. It must not be mapped."""
+    os.ftruncate(fd, 0)
+
+
+def mapped(fd: int, size: int) -> mmap.mmap:
+    """The segment's first `size` bytes, shared with every process that holds it. Raises OSError."""
+    return mmap.mmap(fd, size)

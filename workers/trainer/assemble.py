@@ -25,6 +25,7 @@ from .optimizer import optimizer_shards
 from .process_groups import formed
 from .reports import Reporter, log_and_emit
 from .restore import NO_SNAPSHOTS, Restore, SavedState, SnapshotMemory
+from .snapshot_allocation import Allocation
 from .train_state import TrainState
 from .validation import Validation
 
@@ -35,7 +36,8 @@ def train(run: Run, coords: RankAssignment, emit: EmitEvent, instruments: Instru
         compute_the_same_bits()
     with formed(coords) as device:
         notifier = coords.notifier if coords.copied else None
-        memory = SnapshotMemory(coords.segments, coords.restore, notifier, again=coords.generation > 1)
+        allocation = Allocation(coords.holder, dict(coords.replicas))
+        memory = SnapshotMemory(coords.segments, coords.restore, notifier, coords.generation > 1, allocation)
         train_on(run, device, log_and_emit(emit), instruments, memory)
 
 
@@ -75,6 +77,6 @@ def assemble(
         # Before the snapshot, because it includes the path of the newest checkpoint.
         checkpointing,
         # Last: when it flushes the buffered events, they include all events of the step.
-        Snapshotting(snapshots, saved.for_snapshot, outbox, instruments),
+        Snapshotting(snapshots, saved.for_snapshot, outbox, instruments, memory.allocation, reporter),
     ]
     return Loop(parts, state, batches, Callbacks(callbacks), reporter, instruments)

@@ -6,7 +6,7 @@ This file also writes what it reads: `for_checkpoint` and `for_snapshot` give th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...strategies.param_shard import ParamShard
@@ -20,6 +20,8 @@ from .callbacks.base import Callback
 from .callbacks.checkpointing import about_model
 from .event_outbox import EventOutbox
 from .reports import Reporter
+from .segment_writer import restore
+from .snapshot_allocation import Allocation
 from .train_state import Progress, TrainState
 
 
@@ -27,13 +29,15 @@ from .train_state import Progress, TrainState
 class SnapshotMemory:
     """This rank's snapshots, as its actor keeps them: `slots` and `notifier` are descriptors.
 
-    `restore` is the step of the snapshot that all ranks restore. `again`: the attempt has trained before.
+    `restore` is the step of the snapshot that all ranks restore. `again`: the attempt has trained before. `allocation` provides their
+    memory.
     """
 
     slots: Sequence[int] = ()
     restore: int | None = None
     notifier: int | None = None
     again: bool = False
+    allocation: Allocation = field(default_factory=Allocation)
 
 
 #: Plain torchrun has no actor that would hold snapshots.
@@ -102,7 +106,7 @@ class Restore(Callback):
 
     def _from_snapshot(self, step: int) -> None:
         """The snapshot that the gang has chosen."""
-        facts = snapshotting.restore(self._memory.slots, step, self._shards)
+        facts = restore(self._memory.slots, step, self._shards)
         self._state.progress = Progress.from_state_dict(facts["loop"])
         self._state.newest_checkpoint = facts["checkpoint"]
         self._saved.outbox.replay(facts["recent_events"])

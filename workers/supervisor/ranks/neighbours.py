@@ -36,6 +36,7 @@ def replicas_at(members: Sequence[Member], member: Member) -> list[int]:
 def assignments(spec: GangSpec, members: Sequence[Member], restore: int | None) -> list[RankAssignment]:
     """Every rank's place in the generation for which all of them have reserved."""
     places: dict[str, int] = {}
+    by_name: dict[str | None, int] = {member.name: member.rank for member in members}
     first = members[0].reservation
     assert first is not None and first.port is not None
     found = []
@@ -55,7 +56,7 @@ def assignments(spec: GangSpec, members: Sequence[Member], restore: int | None) 
                 interface=here.interface,
                 device="cuda" if spec.device == "cuda" else "cpu",
                 timeout_s=collectives_timeout_s(spec),
-                copied=member.replica_holder is not None,
+                holder=by_name.get(member.replica_holder),
                 restore=restore,
             )
         )

@@ -1,15 +1,13 @@
 """Snapshots: a rank's training state of one step, copied into its actor's memory while the next step computes.
 
 Rules that it keeps: all ranks take snapshots of the same steps, so that there is a step that all of them have; a copy ends before the
-optimizer changes what it copies; if memory cannot be allocated, the snapshots end, and the run continues.
+optimizer changes what it copies; if memory cannot be allocated, there are no snapshots, and the run continues.
 
 A snapshot is the same rectangles as a checkpoint's (`strategies/param_shard.py`), one after the other, and JSON: what restores loop and
 optimizer, and rank 0's events of the last seconds, so that no step's record is lost with a rank and its actor.
 """
 
-import json
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,11 +17,12 @@ import torch
 import torch.distributed as dist
 
 from ....strategies.param_shard import ParamShard
-from ...snapshot import shared_memory
-from ...snapshot.header import aligned
 from ...snapshot.replication import SnapshotNotifier
 from ..event_outbox import EventOutbox
 from ..instruments import Instruments
+from ..reports import Reporter
+from ..segment_writer import SegmentWriter
+from ..snapshot_allocation import Allocation
 from ..step_record import StepRecord, StepStats
 from .base import Callback
 
@@ -39,12 +38,6 @@ MOST_IDLE: Final = 0.1
 DECIDE_AT: Final = 3
 
 
-class SnapshotError(RuntimeError):
-    """A snapshot does not fit the state to restore."""
-
-    code = "snapshot_corrupt"
-
-
 class Snapshotting(Callback):
     """Takes the snapshots that are due. A step's events are buffered in `outbox` until its snapshot is whole and copied."""
 
@@ -54,9 +47,13 @@ class Snapshotting(Callback):
         facts: Callable[[int], dict[str, Any]],
         outbox: EventOutbox,
         instruments: Instruments,
+        allocation: Allocation,
+        reporter: Reporter,
     ) -> None:
         """`facts(step)` returns a snapshot's state beside the shards."""
         self.snapshots, self._facts, self._outbox, self._instruments = snapshots, facts, outbox, instruments
+        self._allocation: Allocation | None = allocation  # None: it is done
+        self._reporter = reporter
 
     def after_reduce(self, step: int) -> None:
         # Before the collective: so no rank begins its next snapshot while another rank's last one is incomplete, or not copied.
@@ -69,10 +66,20 @@ class Snapshotting(Callback):
 
     def after_step(self, record: StepRecord) -> None:
         step = record.step
+        if self._allocation is not None:  # after a step, when all other memory is allocated
+            self._allocate(self._allocation, step)
         self.snapshots.after(step, record.seconds, lambda: self._facts(step), self._outbox.flush)
 
+    def _allocate(self, allocation: Allocation, step: int) -> None:
+        """Allocate the memory of all snapshots, or report why there are none. Collective."""
+        with self._instruments.phase("snapshot", step):
+            refusal, self._allocation = self.snapshots.allocate(allocation), None
+        if refusal is not None:
+            self._reporter.incident("snapshots_off", refusal, step)
+            self._outbox.flush()
+
     def close(self) -> None:
-        self.snapshots.settle()  # and so the events that wait for it
+        self.snapshots.close()  # and so the events that wait for the last one
 
 
 class Snapshots:
@@ -92,22 +99,28 @@ class Snapshots:
         `notifier`: notifies the actor, which copies the snapshots to another node.
         """
         self._wanted = bool(fds) and every != 0  # the same on all ranks, even if one of them later has no memory
-        self._fds = list(fds) if self._wanted else []
+        self._segments = SegmentWriter(fds, shards, device) if self._wanted else None
         self._every = every
-        self._shards, self._device, self._instruments = shards, device, instruments
+        self._device, self._instruments = device, instruments
         self._seen = self._next = 0
         self._cost_s = 0.0
         self._worked_s = time.process_time()
         self._running: Future[float] | None = None
         self._notifier = notifier if self._wanted else None
         self._copying: Future[None] | None = None
-        self._writer = ThreadPoolExecutor(1, "snapshot") if self._fds else None
-        self._stream = torch.cuda.Stream(device) if self._fds and device.type == "cuda" else None
-        self._maps: dict[int, Any] = {}
+        self._writer = ThreadPoolExecutor(1, "snapshot") if self._wanted else None
 
     def due(self, step: int) -> bool:
         """Whether a snapshot of the state after this step is due."""
         return self._wanted and step >= self._next
+
+    def allocate(self, allocation: Allocation) -> str | None:
+        """Allocate all memory before the first snapshot. Returns why there will be no snapshots on any rank. Collective."""
+        refusal = None if self._segments is None else allocation.refusal(self._segments)
+        if refusal is not None:
+            self._wanted = False
+            self._release()
+        return refusal
 
     def after(self, step: int, step_s: float, facts: Callable[[], dict[str, Any]], then: Callable[[], None]) -> None:
         """Begin a snapshot if one is due. Call it after each step. Collective while `every` is undecided.
@@ -141,6 +154,20 @@ class Snapshots:
                 self._copying.result()
             self._copying = None
 
+    def close(self) -> None:
+        """Wait for the running snapshot, then unmap the segments. They stay complete."""
+        try:
+            self.settle()
+        finally:
+            if self._segments is not None:
+                self._segments.close()
+
+    def _release(self) -> None:
+        """Take no more snapshots on this rank, and free their memory."""
+        if self._segments is not None:
+            self._segments.close(free=True)
+            self._segments = None
+
     def _settle_own(self) -> None:
         """Wait for the running snapshot. A failure is logged, and ends all snapshots."""
         if self._running is None:
@@ -149,21 +176,16 @@ class Snapshots:
             self._cost_s = self._running.result()
         except OSError as error:
             print(f"no more snapshots: {error}", flush=True)  # noqa: T201  (a trainer's standard output is its log)
-            self._fds = []
+            self._release()
         finally:
             self._running = None
 
     def _begin(self, step: int, facts: dict[str, Any], then: Callable[[], None]) -> None:
         self.settle()
-        if not self._fds:
+        if self._segments is None:
             then()
             return
-        fd = shared_memory.oldest(self._fds)
-        ready = None
-        if self._stream is not None:
-            ready = torch.cuda.Event()
-            ready.record(torch.cuda.current_stream(self._device))
-        self._running = self._submit(self._write, fd, step, facts, ready)
+        self._running = self._submit(self._segments.write, step, facts, self._segments.ready())
         self._copying = self._submit(self._follow_up, self._running, step, then)
 
     def _submit(self, work: Callable[..., T], *arguments: Any) -> "Future[T]":
@@ -194,86 +216,9 @@ class Snapshots:
         busy_s = max(min(work_s, step_s), MOST_IDLE * step_s, 1e-9)
         return max((self._cost_s + cost_s) / COST / busy_s, took_s / max(step_s, 1e-9))
 
-    def _write(self, fd: int, step: int, facts: dict[str, Any], ready: Any) -> float:
-        """Copy everything and seal; returns the seconds of processor time that it took."""
-        began = time.thread_time()
-        text = json.dumps(facts | {"pieces": _table(self._shards)}).encode()
-        start = aligned(shared_memory.START + len(text))
-        size = start + sum(aligned(shard.tensor.nbytes) for shard in self._shards)
-        shared_memory.empty(fd)
-        shared_memory.reserve(fd, size)
-        memory = self._map(fd)
-        memory[shared_memory.START : shared_memory.START + len(text)] = text
-        self._copy(memory, start, ready)
-        shared_memory.seal(fd, shared_memory.Header(step, len(text), size))
-        return time.thread_time() - began
-
-    def _map(self, fd: int) -> Any:
-        size = os.fstat(fd).st_size
-        if fd not in self._maps or len(self._maps[fd]) < size:
-            self._maps[fd] = shared_memory.mapped(fd)
-            if self._stream is not None:
-                _pin(self._maps[fd])
-        return self._maps[fd]
-
-    @torch.no_grad()
-    def _copy(self, memory: Any, start: int, ready: Any) -> None:
-        if self._stream is None:
-            for shard, place in _places(self._shards, memory, start):
-                place.copy_(shard.tensor)
-            return
-        with torch.cuda.stream(self._stream):
-            self._stream.wait_event(ready)
-            for shard, place in _places(self._shards, memory, start):
-                place.copy_(shard.tensor, non_blocking=True)
-        self._stream.synchronize()
-
-
-@torch.no_grad()
-def restore(fds: Sequence[int], step: int, shards: Sequence[ParamShard]) -> dict[str, Any]:
-    """Fill `shards` from the snapshot of `step` and return its facts. Raises `SnapshotError`."""
-    for fd in fds:
-        header = shared_memory.read_header(fd)
-        if header is None or header.step != step:
-            continue
-        memory = shared_memory.mapped(fd)
-        facts: dict[str, Any] = json.loads(memory[shared_memory.START : shared_memory.START + header.facts])
-        if facts.pop("pieces") != _table(shards):
-            raise SnapshotError(f"the snapshot of step {step} is of another layout or model")
-        for shard, place in _places(shards, memory, aligned(shared_memory.START + header.facts)):
-            shard.tensor.copy_(place)
-        return facts
-    raise SnapshotError(f"this rank has no snapshot of step {step}")
-
-
-def _places(shards: Sequence[ParamShard], memory: Any, start: int) -> list[tuple[ParamShard, torch.Tensor]]:
-    """Each shard with the tensor in `memory` that is its copy."""
-    found = []
-    for shard in shards:
-        count = shard.tensor.numel()
-        if count:
-            flat = torch.frombuffer(memory, dtype=shard.tensor.dtype, count=count, offset=start)
-            found.append((shard, flat.view(shard.tensor.shape)))
-        start += aligned(shard.tensor.nbytes)
-    return found
-
-
-def _table(shards: Sequence[ParamShard]) -> list[list[Any]]:
-    """The table of the shards, in the format that `header.py` reads."""
-    return [
-        [p.name, list(p.offset), list(p.tensor.shape), str(p.tensor.dtype), list(p.shape), p.tensor.itemsize]
-        for p in shards
-    ]
-
 
 def _decide(needed: float, device: torch.device) -> int:
     """Steps between two snapshots: the maximum that any rank needs. Collective."""
     worst = torch.tensor([needed], dtype=torch.float64, device=device)
     dist.all_reduce(worst, dist.ReduceOp.MAX)
     return max(1, math.ceil(worst.item()))
-
-
-def _pin(memory: Any) -> None:
-    """Pin the slot, so that the device copies into it directly. If that fails, copies pass through a buffer of the driver."""
-    flat = torch.frombuffer(memory, dtype=torch.uint8)
-    torch.cuda.cudart().cudaHostRegister(flat.data_ptr(), flat.numel(), 0)

@@ -117,6 +117,8 @@ async def test_copies_of_other_ranks_are_freed(fds: list[int], replicas: Replica
     fill(fds[0], 1)
     for rank in (0, 1, 2):
         await send(fds[0], rank, 1, _into(replicas))
+    sizes = dict(replicas.sizes())
+    assert sorted(sizes) == [0, 1, 2] and set(sizes.values()) == {2 * shared_memory.START}, "whole pages"
     gone = replicas.of(1)
     replicas.drop_except([0, 2, 5])
     assert [shared_memory.steps(replicas.of(rank)) for rank in range(3)] == [[1], [], [1]]

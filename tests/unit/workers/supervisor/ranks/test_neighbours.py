@@ -43,6 +43,6 @@ def test_assignments_count_the_ranks_of_each_node() -> None:
     assert {(one.master_host, one.master_port, one.generation, one.restore) for one in found} == {
         ("host-a", 4000, 3, 7)
     }
-    assert [one.copied for one in found] == [False, True, False]
+    assert [one.holder for one in found] == [None, 0, None]
     on_gpus = GangSpec("shardyard-a-1", {}, 3, device="cuda", hang_timeout_s=7200.0)
     assert {one.timeout_s for one in assignments(on_gpus, members, None)} == {14400.0}

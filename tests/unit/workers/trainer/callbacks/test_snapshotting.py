@@ -6,9 +6,12 @@ import torch
 import torch.distributed as dist
 
 from shardyard.strategies.param_shard import ParamShard
+from shardyard.workers.host_memory import MemoryLimit
 from shardyard.workers.snapshot import shared_memory
-from shardyard.workers.trainer.callbacks.snapshotting import DECIDE_AT, SnapshotError, Snapshots, restore
+from shardyard.workers.trainer.callbacks.snapshotting import DECIDE_AT, Snapshots
 from shardyard.workers.trainer.instruments import Instruments
+from shardyard.workers.trainer.segment_writer import SnapshotError, restore
+from shardyard.workers.trainer.snapshot_allocation import Allocation
 
 CPU = torch.device("cpu")
 
@@ -137,3 +140,32 @@ def interval(fds: list[int], busy: bool) -> int:
 def test_the_copies_share_is_one_of_the_processor_time_of_a_step(fds: list[int], alone: None) -> None:
     """A rank with a part of a processor, as ranks that share cores, takes fewer."""
     assert interval(fds, busy=False) > 2 * interval(fds, busy=True)
+
+
+def test_100_snapshots_map_each_segment_once(fds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped, original = [], shared_memory.mapped
+    monkeypatch.setattr(shared_memory, "mapped", lambda *given: mapped.append(given) or original(*given))
+    snapshots = Snapshots(fds, 1, shards(*DTYPES), CPU, Instruments())
+    for step in range(1, 101):
+        snapshots.after(step, 1.0, lambda step=step: {"text": "x" * (step * 7919 % 40000)}, nothing)
+        snapshots.settle()
+    snapshots.close()
+    assert len(mapped) == shared_memory.COUNT
+    assert shared_memory.steps(fds) == [99, 100]
+
+
+def test_refused_memory_ends_the_snapshots_and_frees_what_was_allocated(fds: list[int], alone: None) -> None:
+    tight = MemoryLimit("pod", "memory.max of the cgroup /pod", 1 << 30, 1 << 20)
+    snapshots = Snapshots(fds, None, shards(torch.float32), CPU, Instruments())
+    shared_memory.reserve(fds[0], 8192)
+    refusal = snapshots.allocate(Allocation(limits=lambda: (tight,)))
+    assert refusal is not None and "1.0 MB of 1.1 GB are free" in refusal
+    assert not snapshots.due(1) and sum(map(shared_memory.allocated, fds)) == 0
+    snapshots.after(1, 1.0, dict, nothing)
+    snapshots.close()
+    assert shared_memory.steps(fds) == []
+
+
+def test_snapshots_that_are_off_ask_for_no_memory(fds: list[int]) -> None:
+    assert Snapshots(fds, 0, shards(torch.float32), CPU, Instruments()).allocate(Allocation()) is None
+    assert sum(map(shared_memory.allocated, fds)) == 0
