@@ -42,6 +42,7 @@ def planned_setting(spec: TrainSpec, arch: Architecture, device: str) -> Setting
         prefetch=spec.overlap.prefetch,
         device=device,
         loss_chunk=spec.loss_chunk(batch, arch.vocab),
+        snapshots=spec.snapshot.every != 0,
     )
 
 

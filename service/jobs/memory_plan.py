@@ -13,6 +13,7 @@ from sqlalchemy.engine import RowMapping
 
 from ...strategies.cost.node_room import Cluster, Room, Verdict, verdict
 from ...strategies.cost.plan import Plan, plan
+from ...strategies.cost.snapshots import SNAPSHOTS
 from ...workers.cost_inputs import planned_setting
 from ...workers.fitting_changes import Change, smallest_change
 from ...workers.gpu_models import gpus_of_ray
@@ -122,7 +123,8 @@ def _refusal(train: TrainSpec, architecture: Architecture, found: Planned, clust
 def _message(found: Planned) -> str:
     verdict = found.verdict
     parts = [f"{kind} {size(held)}" for kind, held in found.plan.by_kind.items()]
-    parts += [f"{kind} on the host {size(held)}" for kind, held in found.plan.host.items()] if verdict.shared else []
+    host = {kind: held for kind, held in found.plan.host.items() if kind != SNAPSHOTS}
+    parts += [f"{kind} on the host {size(held)}" for kind, held in host.items()] if verdict.shared else []
     parts.append(f"the process itself {size(verdict.reserved)}")
     has = (
         f"the largest known node has {size(verdict.memory)} for all its ranks"

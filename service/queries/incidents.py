@@ -125,6 +125,7 @@ HAPPENED = {
     "checkpoint_failed": "A checkpoint could not be saved",
     "storage_unreachable": "The storage of the checkpoints did not answer",
     "export_failed": "The model could not be exported",
+    "snapshots_off": "Snapshots do not fit in memory",
 }
 
 #: Incidents that do not interrupt training and so have no repair; a repair after them belongs to an earlier incident.
@@ -136,6 +137,7 @@ _WITHOUT_REPAIR = frozenset(
         "checkpoint_failed",
         "export_failed",
         "storage_unreachable",
+        "snapshots_off",
         "loss_spike",
         "straggler",
         "straggler_over",

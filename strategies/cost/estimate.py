@@ -50,6 +50,7 @@ class Setting:
     prefetch: int
     device: str
     loss_chunk: int | None = None  # tokens whose logits exist at a time; None: all of a micro-batch
+    snapshots: bool = False  # whether the state is copied to host memory
 
     @property
     def replicas(self) -> int:

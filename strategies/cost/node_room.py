@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from .plan import Plan
+from .snapshots import SNAPSHOTS
 
 #: What a process holds on a GPU beside its tensors: the CUDA context, cuBLAS' workspace and NCCL's buffers. An assumption.
 GPU_RESERVED_BYTES: Final = 2 * 2**30
-#: What a lack of host memory costs instead of the run: it does not count.
-SNAPSHOTS: Final = "snapshots"
 #: What a CPU rank holds in host memory beside its tensors: two Python processes, of which one has torch. Measured: 300 to 500 MB.
 CPU_RESERVED_BYTES: Final = 300 * 10**6
 

@@ -19,6 +19,7 @@ from . import gathered, in_flight, logits
 from .block_memory import block_bytes, working_bytes
 from .estimate import Setting
 from .model_shape import Weight, chunks, elements
+from .snapshots import SEGMENTS, SNAPSHOTS, bytes_per_element
 from .stage_balance import stage_blocks
 
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "logits", "buffers", "workspace"]
@@ -248,7 +249,7 @@ def _messages(rank: Rank) -> float:
 
 
 def _host(rank: Rank) -> dict[str, int]:
-    """Bytes in host memory by what they are for. Snapshots are not planned yet; their place is `node_room.SNAPSHOTS`."""
+    """Bytes in host memory by what they are for."""
     setting, offload = rank.setting, rank.setting.memory_options.offload
     own = rank.parameters if setting.layout.zero == 0 else rank.shard
     found = {}
@@ -259,6 +260,8 @@ def _host(rank: Rank) -> dict[str, int]:
     if offload.activations:
         mode = setting.memory_options.recompute.mode
         found["activations"] = round(setting.tokens * rank.blocks * block_bytes(setting, mode))
+    if setting.snapshots:
+        found[SNAPSHOTS] = SEGMENTS * bytes_per_element(setting) * own
     return found
 
 

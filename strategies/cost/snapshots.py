@@ -16,6 +16,8 @@ from .model_shape import Weight, share
 
 #: Segments per rank: one is written while the other is complete (`workers/snapshot/shared_memory.py`).
 SEGMENTS: Final = 2
+#: Their name among what is planned in host memory. A lack of it costs the snapshots and not the run, so it refuses no job.
+SNAPSHOTS: Final = "snapshots"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def snapshot_memory(setting: Setting, ranks_per_node: int) -> SnapshotMemory:
     ranks = rank_bytes(setting)
     nodes = [sum(ranks[first : first + ranks_per_node]) for first in range(0, len(ranks), ranks_per_node)]
     held = [own + nodes[number - 1] for number, own in enumerate(nodes)] if len(nodes) > 1 else nodes
-    words = f"{SEGMENTS} × {_bytes_per_element(setting)}Ψ" + (f"/{setting.cut}" if setting.layout.zero else "")
+    words = f"{SEGMENTS} × {bytes_per_element(setting)}Ψ" + (f"/{setting.cut}" if setting.layout.zero else "")
     beside = f"{words} of each of its ranks" + (", and of the ranks whose replicas it holds" if len(nodes) > 1 else "")
     return SnapshotMemory(Formula(words, min(ranks), max(ranks)), Formula(beside, min(held), max(held)))
 
@@ -50,12 +52,13 @@ def rank_bytes(setting: Setting) -> list[int]:
         place = (rank // (layout.world_size // layout.pipeline), tensor, inside)
         if place not in known:
             held = setting.decoder.held(layout, place[0], tensor)
-            known[place] = SEGMENTS * _bytes_per_element(setting) * _elements(held, parts, inside)
+            known[place] = SEGMENTS * bytes_per_element(setting) * _elements(held, parts, inside)
         found.append(known[place])
     return found
 
 
-def _bytes_per_element(setting: Setting) -> int:
+def bytes_per_element(setting: Setting) -> int:
+    """Bytes of a parameter's value and moments in a snapshot."""
     return (1 + setting.moments) * setting.master
 
 

@@ -105,7 +105,10 @@ def _radius(word: Tensor, std: float) -> Tensor:
     """±`std`·√(−2 ln u), with u and the sign from the bits of `word`."""
     signed = word.bitwise_or(1).to(torch.float32)  # odd: never 0
     uniform = signed.abs().mul_(2**-31)
-    return torch.copysign(_log(uniform).mul_(-2 * std**2).sqrt_(), signed)
+    square = _log(uniform).mul_(-2 * std**2)
+    # MKL's roots are up to an ulp off. A root in float64, rounded to float32, is the nearest even so: no root of a float32 is within
+    # four float64 ulps of the middle between two.
+    return torch.copysign(square.to(torch.float64).sqrt_().to(torch.float32), signed)
 
 
 def _log(x: Tensor) -> Tensor:

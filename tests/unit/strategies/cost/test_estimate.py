@@ -66,7 +66,8 @@ def test_activations_that_no_formula_covers(layout: dict[str, Any], train: dict[
 @pytest.mark.parametrize("degree", [2, 3, 8])
 def test_a_vocabulary_that_the_tensor_degree_does_not_divide_counts_each_row_once(degree: int, tied: bool) -> None:
     sizes = {"dim": 384, "heads": 24, "kv_heads": 24, "hidden": 768, "vocab": 50_257, "tied": tied}
-    found = setting({"tensor": degree, "sequence": False}, model={"preset": "nano", **sizes})
+    whole = {"loss": {"chunk_tokens": 4096}}  # a chunk has other sizes
+    found = setting({"tensor": degree, "sequence": False}, model={"preset": "nano", **sizes}, **whole)
     assert isinstance(found, Setting)
     rows = -(-50_257 // degree)
     fewer = degree * rows - 50_257  # that the last rank has

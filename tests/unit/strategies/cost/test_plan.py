@@ -42,7 +42,15 @@ def test_each_stage_of_zero_needs_less_of_a_state() -> None:
 def test_offloaded_state_is_on_the_host() -> None:
     here, there = of({"data": 2}), of({"data": 2}, offload={"optimizer": 1})
     assert there.by_kind["optimizer"] == here.by_kind["optimizer"] // 3
-    assert there.host["optimizer"] == 8 * here.by_kind["parameters"] and not here.host
+    assert there.host["optimizer"] == 8 * here.by_kind["parameters"] and "optimizer" not in here.host
+
+
+def test_snapshots_are_two_copies_of_a_ranks_state_on_the_host() -> None:
+    replicated, cut = of({"data": 2}), of({"data": 2, "zero": 1})
+    parameters = replicated.by_kind["parameters"] / 2
+    assert replicated.host["snapshots"] == 2 * 12 * parameters
+    assert cut.host["snapshots"] == pytest.approx(2 * 12 * parameters / 2, rel=0.01)
+    assert "snapshots" not in of({"data": 2}, snapshot={"every": 0}).host
 
 
 def test_the_fullest_place_of_a_pipeline_decides() -> None:
