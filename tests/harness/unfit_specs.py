@@ -63,5 +63,5 @@ UNFIT: dict[str, Unfit] = {
     "1.3B-t4": _unfit("T4", MEDIUM, {"data": 4}, 16, 1024, precision="fp16"),
     "1.3B-a10g": _unfit("A10G", MEDIUM, {"data": 8, "zero": 1}, 64, 2048),
     "124M-batch": _unfit("H100", SMALL, {"data": 2}, 512, 1024),
-    "124M-t4": _unfit("T4", SMALL, {"data": 4, "zero": 1}, 64, 2048, precision="fp16"),
+    "124M-t4": _unfit("T4", SMALL, {"data": 4, "zero": 1}, 128, 2048, precision="fp16"),
 }
