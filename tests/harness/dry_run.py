@@ -45,12 +45,15 @@ class DryRunner:
             command = [sys.executable, "-P", "-m", "shardyard.workers.dry_run"]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(line)
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+            if not answer:
+                raise AssertionError("the dry run broke off; its error is on the standard error")
+        except BaseException:  # also the time limit of a test, whose answer would be taken for the next one's
             self.close()
-            raise AssertionError("the dry run broke off; its error is on the standard error")
+            raise
         return answer
 
     def close(self) -> None:
