@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import text
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy import event, text
+from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -200,7 +200,7 @@ def _engines(url: URL) -> _Engines:
 def _postgresql(url: URL, connections: int, more: int) -> AsyncEngine:
     patience = {"connect_timeout": 10}
     try:
-        return create_async_engine(
+        engine = create_async_engine(
             url, pool_size=connections, max_overflow=more, pool_pre_ping=True, connect_args=patience
         )
     except ModuleNotFoundError as error:
@@ -208,3 +208,14 @@ def _postgresql(url: URL, connections: int, more: int) -> AsyncEngine:
         raise InvalidDatabase(
             says, field="SHARDYARD_DATABASE_URL", remedy="pip install 'shardyard[postgres]'"
         ) from None
+    event.listen(engine.sync_engine, "handle_error", _replace_what_fails_a_ping)
+    return engine
+
+
+def _replace_what_fails_a_ping(context: ExceptionContext) -> None:
+    """Have the pool replace a connection that fails its ping, whatever the error.
+
+    A task that is cancelled at an unlucky moment leaves a connection in the midst of a query, which psycopg reports as a misuse.
+    """
+    if context.is_pre_ping:
+        context.is_disconnect = True

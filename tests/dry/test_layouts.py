@@ -22,7 +22,6 @@ CORE = (
     "data4-zero3-shard2",
     "interleaved2",
     "zbv2-data2-zero3",
-    "data2-tensor2-pipeline2-zero1",
     "context-ulysses2-ring2-data2-zero3",
     "experts-zbv2-expert2",
     "experts-data4-expert2-zero1",

@@ -39,7 +39,7 @@ def test_zero_3_never_holds_the_whole_model(dry: DryRunner) -> None:
 @pytest.mark.parametrize(
     "layout",
     [
-        {"data": 4, "zero": 3, "micro_batch": 1},
+        pytest.param({"data": 4, "zero": 3, "micro_batch": 1}, marks=pytest.mark.full),
         pytest.param({"data": 2, "zero": 3, "tensor": 2, "micro_batch": 2}, marks=pytest.mark.full),
         pytest.param({"data": 2, "zero": 3, "pipeline": 2, "micro_batch": 1}, marks=pytest.mark.full),
         pytest.param(
@@ -62,12 +62,12 @@ def test_small_blocks_that_share_a_bucket_are_run_whole(dry: DryRunner) -> None:
 
 
 def test_attention_holds_no_scores(dry: DryRunner) -> None:
-    """Twice the sequence in half as many of them: the same activations, where scores would take twice as much."""
+    """Twice the sequence in half as many of them: the same activations but for the rotary tables. Scores would take twice as much."""
     short, long = (
         dry.report({}, global_batch=batch, data={"seq_len": seq_len}, model={"preset": "nano", "layers": 1})
         for seq_len, batch in ((512, 4), (1024, 2))
     )
-    assert long.by_kind["activations"] == pytest.approx(short.by_kind["activations"], rel=0.02)
+    assert long.by_kind["activations"] == pytest.approx(short.by_kind["activations"], rel=0.05)
 
 
 def test_offloaded_optimizer_state_is_on_the_host(dry: DryRunner) -> None:

@@ -26,9 +26,9 @@ Case = tuple[dict[str, Any], dict[str, Any]]
 CORE: list[Case] = [
     ({"data": 4, "zero": 1}, {}),
     ({"data": 4, "zero": 3, "micro_batch": 1}, {"recompute": "full"}),
-    ({"pipeline": 2, "micro_batch": 1}, {}),
 ]
 FULL: list[Case] = [
+    ({"pipeline": 2, "micro_batch": 1}, {}),
     ({"tensor": 2, "data": 2, "zero": 2}, {"recompute": "selective"}),
     ({}, {}),
     ({"data": 4}, {"precision": NARROW}),

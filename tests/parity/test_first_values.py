@@ -76,7 +76,7 @@ def test_what_resumes_draws_nothing(root: Path, make_spec: Make) -> None:
     resumed = train(spec, root, "draws", work=_without_drawing)
     assert resumed["losses"] == whole["losses"][3:]
     with pytest.raises(RuntimeError, match="nothing may be drawn"):
-        train(spec, root, "draws-anew", work=_without_drawing)
+        train(spec, root, "draws-again", work=_without_drawing)
 
 
 def _without_drawing(rank: int, world: int, port: int, orders: str) -> Any:

@@ -41,13 +41,13 @@ def fake_world(rank: int, size: int) -> Iterator[None]:
 
 @pytest.fixture
 def formed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The ranks of each group whose formation this process takes part in."""
+    """The ranks of each group whose formation this process takes part in. All are on the fake backend: gloo needs a real store."""
     found: list[Any] = []
     given = distributed_c10d._new_group_with_tag
 
-    def noted(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def noted(ranks: Any, timeout: Any, _: Any, *args: Any, **kwargs: Any) -> Any:
         found.append(ranks)
-        return given(ranks, *args, **kwargs)
+        return given(ranks, timeout, None, *args, **kwargs)
 
     monkeypatch.setattr(distributed_c10d, "_new_group_with_tag", noted)
     return found

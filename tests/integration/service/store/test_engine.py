@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from harness.patience import PATIENCE_S
+from harness.postgres import Postgres
 from sqlalchemy import text
 
 from shardyard.service.database_errors import DatabaseReadOnly
@@ -87,3 +88,19 @@ async def test_a_write_that_is_given_up_amid_a_statement_holds_no_lock(store: St
         await put(store, "c")
     assert await names(store) == ["c"]
     del cursor
+
+
+async def test_a_connection_that_a_cancelled_task_left_in_a_query_is_replaced(postgres: Postgres) -> None:
+    """It fails the pool's ping as a misuse of the driver, which SQLAlchemy does not take for a lost connection."""
+    url = postgres.new_database()
+    store = Store(url)
+    try:
+        async with store._engines.reading.connect() as tx:
+            driver = (await tx.get_raw_connection()).driver_connection
+        assert driver is not None
+        driver.pgconn.send_query(b"SELECT 1")
+        async with store._engines.reading.connect() as tx:
+            assert (await tx.execute(text("SELECT 2"))).scalar_one() == 2
+    finally:
+        await store.close()
+        postgres.drop(url)
