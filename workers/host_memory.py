@@ -47,6 +47,11 @@ def memory_limits(root: Path = ROOT) -> tuple[MemoryLimit, ...]:
     return ()
 
 
+def total_memory(root: Path = ROOT) -> int:
+    """Bytes that all processes under this one's limits may use together: the smallest limit. 0 if the machine does not say."""
+    return min((limit.total for limit in memory_limits(root)), default=0)
+
+
 def _of_host(root: Path, host: str) -> Iterator[MemoryLimit]:
     numbers = _numbers((root / "proc/meminfo").read_text().replace(":", ""))
     yield MemoryLimit(host, "the host's memory", numbers["MemTotal"] << 10, numbers["MemAvailable"] << 10)

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from ...workers.host_memory import total_memory
 from ..schemas.node import ClusterNode
 from . import allocations, ray_private
-from .host_memory import host_memory_bytes
 from .ray_connection import ANSWER_S
 
 #: Ray gives each node with GPUs a resource of this name and their model.
@@ -44,7 +44,7 @@ def _read_nodes_inside() -> list[ClusterNode]:
                 memory_bytes=int(total.get("memory", 0)),
                 gangs=shares.get(node["NodeID"], []),
                 gpu_model=gpu_model(total) if gpu else "",
-                host_memory_bytes=host_memory_bytes() if node["NodeID"] == here else free_memory_bytes(total),
+                host_memory_bytes=total_memory() if node["NodeID"] == here else free_memory_bytes(total),
             )
         )
     return nodes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from harness.memory_cgroup import memory_cgroup
 
-from shardyard.workers.host_memory import memory_limits
+from shardyard.workers.host_memory import memory_limits, total_memory
 
 GB = 1 << 30
 
@@ -39,6 +39,16 @@ STAT = f"anon {GB}\nshmem {2 * GB}\ninactive_file {3 * GB}\nactive_file {GB}\n"
 
 def free(root: Path) -> dict[str, float]:
     return {limit.name: limit.free / GB for limit in memory_limits(root)}
+
+
+def test_the_total_is_the_smallest_limit_of_any_cgroup_above(tmp_path: Path) -> None:
+    host(tmp_path, "0::/pods/a/main\n", "31 23 0:28 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n")
+    assert total_memory(tmp_path) == 64 * GB
+    cgroup(tmp_path / "sys/fs/cgroup/pods", V2, str(8 * GB), 6 * GB, STAT)
+    cgroup(tmp_path / "sys/fs/cgroup/pods/a", V2, str(16 * GB), 6 * GB, STAT)
+    assert total_memory(tmp_path) == 8 * GB
+    assert total_memory(tmp_path / "no machine") == 0
+    assert total_memory() > GB // 4
 
 
 def test_a_process_of_a_pod_has_the_limits_of_all_cgroups_above_it(tmp_path: Path) -> None:
