@@ -26,6 +26,10 @@ class RankMetrics(Value):
     attempt: int
     step: int
     steps: int
+    timed_steps: int | None = Field(
+        None,
+        description="Number of steps in the means of `busy_s` and `wait_s`, which GPUs measure in some steps only; null: all.",
+    )
     axes: dict[str, int] | None = Field(
         description="Mesh axis → degree, the outermost first. The last axis varies fastest with the rank."
     )

@@ -33,9 +33,9 @@ class RankStepEvent(StepNumbers):
     step_s: float = 0.0
     """Seconds of the step."""
     busy_s: float | None = None
-    """Seconds in which the rank worked."""
+    """Seconds in which the rank worked; null in a step in which that was not measured."""
     wait_s: float | None = None
-    """Seconds in which the rank waited for other ranks."""
+    """Seconds in which the rank waited for other ranks; null in a step in which that was not measured."""
     part: int = 0
     """Number of the rank's part of the work. Ranks with the same number do equal work."""
     allocated: int | None = None

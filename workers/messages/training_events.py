@@ -126,7 +126,7 @@ class StepEvent(StepNumbers):
     step_s_max: float
     """Seconds of the step on the slowest rank."""
     slowest_rank: int
-    """The rank that was busy longest, for which the others wait."""
+    """The rank that was busy longest, for which the others wait; where that was not measured, the one with the longest step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +140,8 @@ class RankMetricsEvent(Event):
     """Number of steps in the means."""
     step_s: tuple[float | None, ...]
     """Seconds of a step."""
+    timed_steps: int | None = None
+    """Number of steps in the means of `busy_s` and `wait_s`, which GPUs measure in some steps only; null: all."""
     busy_s: tuple[float | None, ...]
     """Seconds of a step in which the rank worked."""
     wait_s: tuple[float | None, ...]

@@ -1,6 +1,7 @@
 """Rank metrics: every five seconds one sample of lists by rank. Each entry is a mean over the steps since the last sample.
 
-Only complete steps of one generation count. None: the rank reported no value. Memory grows with the ranks, not with the steps.
+Only complete steps of one generation count. None: the rank reported no value. Busy and wait times are not measured in every step: where
+`timed_steps` is there, their means are of that many. Memory grows with the ranks, not with the steps.
 """
 
 import time
@@ -45,7 +46,7 @@ class Samples:
 
     def _begin(self) -> None:
         self._means: dict[tuple[str, int], Mean] = defaultdict(Mean)
-        self._steps, self._step = 0, 0
+        self._steps, self._timed, self._step = 0, 0, 0
 
     def add(self, ranks: Ranks) -> dict[str, Any] | None:
         """Add a complete step; returns the sample that is due with it."""
@@ -54,6 +55,7 @@ class Samples:
         for rank, record in ranks.items():
             self._take(rank, record)
         self._steps, self._step = self._steps + 1, int(next(iter(ranks.values()))["step"])
+        self._timed += any(record.get("busy_s") is not None for record in ranks.values())
         now = self._clock()
         self._since = now if self._since is None else self._since
         return self._sample(now) if now - self._since >= self.every_s else None
@@ -77,7 +79,8 @@ class Samples:
         ranks = range(self.world_size)
         seconds = {name: [_short(self._means[name, rank].value) for rank in ranks] for name in SECONDS}
         memory = {"memory": [self._memory.get(rank) for rank in ranks], "memory_of": self._memory_of}
-        sample = {"step": self._step, "steps": self._steps, **seconds, **memory}
+        some = {"timed_steps": self._timed} if 0 < self._timed < self._steps else {}
+        sample = {"step": self._step, "steps": self._steps, **some, **seconds, **memory}
         self._since = since
         self._begin()
         return sample

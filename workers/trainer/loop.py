@@ -2,11 +2,14 @@
 
 import math
 import time
+from collections.abc import Sequence
 
 import torch
 
 from ...strategies.grad_clip import clip_factor, scale_gradients, sum_over_ranks
 from ...strategies.precision import LossScale
+from ...strategies.telemetry.step_sampling import StepSampling
+from ...strategies.telemetry.wait_time import StepTiming
 from ..messages.stop_request import Ending, agreed, votes
 from .batches import Batches
 from .build import TrainerParts
@@ -32,6 +35,7 @@ class Loop:
     ) -> None:
         self.parts, self.state, self.batches, self.callbacks = parts, state, batches, callbacks
         self._reporter, self._instruments = reporter, instruments
+        self._sampling = StepSampling(parts.mesh.device.type == "cuda")
 
     def run(self) -> None:
         """Run all steps that are left, or until all ranks agree to stop."""
@@ -112,12 +116,12 @@ class Loop:
     def _sum_over_ranks(self, step: int, loss_share: torch.Tensor, stop: Ending) -> StepStats:
         """The only collective over all ranks in a step."""
         parts, scale = self.parts, self.parts.loss.scale
-        ballot = (*votes(stop), self._instruments.pending_trace.vote(step))
+        ballot = (*votes(stop), self._instruments.pending_trace.vote(step), *self._sampling.votes())
         with self._instruments.phase("norm"):
-            loss, squares, stops, saves, traces = sum_over_ranks(
+            loss, squares, stops, saves, traces, *intervals = sum_over_ranks(
                 parts.parallel.data.shards, loss_share, parts.counts_loss, parts.mesh, *ballot
             )
-        timing, factor = self._instruments.telemetry.clock.lap(), parts.loss.factor
+        timing, factor = self._lap(step, intervals), parts.loss.factor
         return StepStats(
             step=step,
             loss=loss / factor,
@@ -129,6 +133,15 @@ class Loop:
             trace_votes=traces,
             timing=timing,
         )
+
+    def _lap(self, step: int, intervals: Sequence[float]) -> StepTiming | None:
+        """The step's busy and wait time, if it was measured; decides whether the next one is, which a probe needs."""
+        clock, sampling = self._instruments.telemetry.clock, self._sampling
+        sampling.decide(intervals, self.parts.spec.layout.world_size)
+        timing = clock.lap(sampling.due(step + 1) or self.parts.spec.probe.due(step + 1))
+        if timing is not None:
+            sampling.measured(clock.cost_s, timing.busy_s + timing.wait_s)
+        return timing
 
     def _set_learning_rate(self, step: int) -> float:
         spec = self.parts.spec

@@ -59,12 +59,12 @@ class Reporter:
 
     def step(self, record: StepRecord) -> None:
         """Report one step, on every rank: its own times and memory, and on rank 0 the job's numbers."""
-        stats = record.stats
+        timing = record.stats.timing
         event = RankStepEvent(
             step=record.step,
             step_s=record.seconds,
-            busy_s=stats.timing.busy_s,
-            wait_s=stats.timing.wait_s,
+            busy_s=None if timing is None else timing.busy_s,
+            wait_s=None if timing is None else timing.wait_s,
             part=self._parts.mesh.part,
             allocated=self._memory.due(),
         )

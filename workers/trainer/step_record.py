@@ -18,7 +18,7 @@ class StepStats:
     skipped: bool  # fp16 gradients overflowed: no update
     stop: Ending  # after this step
     trace_votes: float
-    timing: StepTiming  # of this rank
+    timing: StepTiming | None  # of this rank; None: not measured in this step
 
 
 @dataclass(frozen=True)

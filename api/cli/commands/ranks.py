@@ -41,6 +41,8 @@ def ranks(
         order = sorted(order, key=lambda rank: -(sample.busy_s[rank] or 0.0))[:slowest]
     steps = f"means of {sample.steps} steps up to " if sample.steps > 1 else ""
     screen.say(f"{clock(sample.ts)} · {steps}step {sample.step:,} of attempt {sample.attempt}")
+    if sample.timed_steps is not None:
+        screen.say(f"compute and wait time measured in {sample.timed_steps} of them")
     _ranks(screen, sample, order)
     if sample.slow is not None:
         screen.say(sample.slow.message)

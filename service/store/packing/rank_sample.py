@@ -26,6 +26,7 @@ def row_of(
     if not world_size or any(len(values) != world_size for values in lists.values()):
         raise ValueError(f"lists of {sorted({len(values) for values in lists.values()})} ranks")
     packed: dict[str, Any] = {**lists, "steps": event.steps, "memory_of": event.memory_of}
+    packed |= {} if event.timed_steps is None else {"timed_steps": event.timed_steps}
     packed |= {"nodes": list(event.nodes), "node_of": list(event.node_of) or [None] * world_size}
     if layout.world_size == world_size:  # otherwise the job has another layout by now
         packed |= {"axes": layout.degrees, "parts": [layout.part(rank) for rank in range(world_size)]}
@@ -51,6 +52,7 @@ def sample_of(row: RowMapping) -> RankMetrics:
         attempt=row["attempt"],
         step=row["step"],
         steps=lists["steps"],
+        timed_steps=lists.get("timed_steps"),
         axes=lists.get("axes"),
         parts=parts,
         **{name: lists[name] for name in _LISTS},

@@ -6,7 +6,8 @@ of the work (`Mesh.part`). A rank without peers, such as a pipeline's stage with
 how all others have changed since.
 
 It is a straggler once it has been late in nearly all of the last `steps` steps for `seconds`, and none any more when it has been late in
-few of as many steps: one episode has one beginning and one end. Memory grows with the ranks, not with the steps.
+few of as many steps: one episode has one beginning and one end. Steps in which no rank measured its time count as seconds only.
+Memory grows with the ranks, not with the steps.
 """
 
 import math
@@ -44,8 +45,10 @@ class StragglersState:
 
 @dataclass(frozen=True)
 class Look:
-    """One rank in one step: seconds; without peers `usual_s` is its own past's."""
+    """One rank in one step: seconds; without peers `usual_s` is its own past's. `since_s`: seconds of all steps before it."""
 
+    step: int
+    since_s: float
     busy_s: float
     usual_s: float
     step_s: float
@@ -125,11 +128,14 @@ class Stragglers:
     def add(self, ranks: Ranks) -> list[Finding]:
         """The episodes that begin or end with a step, of which `ranks` has each rank's record."""
         own = {rank: float(record["busy_s"]) for rank, record in ranks.items() if record.get("busy_s")}
+        if not own:  # not measured in this step
+            self._seconds += statistics.median(float(record.get("step_s") or 0.0) for record in ranks.values())
         if self._limits is None or len(own) < 2:
             return []
         step = int(next(iter(ranks.values()))["step"])
         step_s = statistics.median(seconds + float(ranks[rank].get("wait_s") or 0.0) for rank, seconds in own.items())
-        self._seen, self._seconds = self._seen + 1, self._seconds + step_s
+        before, self._seconds = self._seconds, self._seconds + step_s
+        self._seen += 1
         if self._seen <= WARM_UP:
             return []
         self._remember(own)
@@ -137,8 +143,10 @@ class Stragglers:
         for members in _parts(ranks, own).values():
             usual = self._usual(members, own)
             for rank in members:
-                self._look(rank, own[rank], *usual[rank], step_s)
-                found += self._judge(rank, step, members)
+                limit_s = self._limit(*usual[rank])
+                late = own[rank] > limit_s and own[rank] - usual[rank][0] > WORTH * step_s
+                self._tracks[rank].recent.append(Look(step, before, own[rank], usual[rank][0], step_s, late))
+                found += self._judge(rank, members)
         return found
 
     def _remember(self, own: dict[int, float]) -> None:
@@ -167,26 +175,25 @@ class Stragglers:
         others = [(own[o], self._tracks[o].usual_s) for o in own if o != rank]
         return mine * max(1.0, statistics.median(now / before if before else 1.0 for now, before in others))
 
-    def _look(self, rank: int, busy_s: float, usual_s: float, spread: float, step_s: float) -> None:
+    def _limit(self, usual_s: float, spread: float) -> float:
+        """The longest time that is not late."""
         assert self._limits is not None
-        limit = max(self._limits.factor * usual_s, usual_s + spread)
-        late = busy_s > limit and busy_s - usual_s > WORTH * step_s
-        self._tracks[rank].recent.append(Look(busy_s, usual_s, step_s, late))
+        return max(self._limits.factor * usual_s, usual_s + spread)
 
-    def _judge(self, rank: int, step: int, members: Sequence[int]) -> list[Finding]:
-        """Whether an episode of this rank begins or ends with this step."""
+    def _judge(self, rank: int, members: Sequence[int]) -> list[Finding]:
+        """Whether an episode of this rank begins or ends with its last step."""
         assert self._limits is not None
         track, limits = self._tracks[rank], self._limits
         late = [look.late for look in track.recent]
-        share, first = sum(late) / limits.steps, step - len(late) + 1
+        share, first = sum(late) / limits.steps, track.recent[0]
         if share < NEARLY_ALL:
             track.since = None
         elif track.since is None:
-            track.since = (first + late.index(True), self._seconds - sum(look.step_s for look in track.recent))
+            track.since = (track.recent[late.index(True)].step, first.since_s)
         peers = tuple(other for other in members if other != rank)
         if rank in self._open and share <= FEW and len(late) == limits.steps:
             self._open.discard(rank)
-            return [_finding(rank, False, first, track.recent, peers)]
+            return [_finding(rank, False, first.step, track.recent, peers)]
         if rank not in self._open and track.since and self._seconds - track.since[1] >= limits.seconds:
             self._open.add(rank)
             return [_finding(rank, True, track.since[0], track.recent, peers)]

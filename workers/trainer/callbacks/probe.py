@@ -65,6 +65,7 @@ class StepProbe(Callback):
     def after_step(self, record: StepRecord) -> None:
         if self._probe:
             probe, self._probe = self._probe, None
+            assert record.stats.timing is not None, "the loop measures every step that is probed"
             self._reporter.of_job(read(ProbeEvent, {"step": record.step, **probe.record(record.stats.timing)}))
 
     def close(self) -> None:

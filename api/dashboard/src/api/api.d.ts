@@ -1955,6 +1955,11 @@ export interface components {
             /** Steps */
             readonly steps: number;
             /**
+             * Timed Steps
+             * @description Number of steps in the means of `busy_s` and `wait_s`, which GPUs measure in some steps only; null: all.
+             */
+            readonly timed_steps: number | null;
+            /**
              * Axes
              * @description Mesh axis → degree, the outermost first. The last axis varies fastest with the rank.
              */

@@ -11,6 +11,7 @@ export function rankWire(axes: Record<string, number>, own: (rank: number) => nu
     attempt: 1,
     step: 40,
     steps: 10,
+    timed_steps: null,
     axes,
     parts: by(() => 0),
     step_s: by(() => 0.2),

@@ -7,9 +7,10 @@ class HandClock:
     """A clock that is turned by hand."""
 
     def __init__(self) -> None:
-        self.at = 0.0
+        self.at, self.taken = 0.0, 0
 
     def now(self) -> float:
+        self.taken += 1
         return self.at
 
     def seconds(self, start: float, end: float) -> float:
@@ -58,3 +59,39 @@ def test_nothing_is_kept_while_it_does_not_run() -> None:
         clock.at += 1
         waits.leave()
     assert waits.lap() == StepTiming(0, 0)
+
+
+def test_a_lap_that_is_not_measured_takes_no_moment_and_keeps_the_modes() -> None:
+    """The contexts open at its begin are still those at its end."""
+    waits, clock = both()
+    with waits.running(clock):
+        clock.at += 1
+        waits.enter("waiting")
+        assert waits.lap(then=False) == StepTiming(1, 0)
+        taken = clock.taken
+        clock.at += 10
+        waits.enter("busy")
+        clock.at += 100
+        waits.leave()
+        waits.leave()
+        waits.enter("excluded")
+        assert clock.taken == taken
+        assert waits.lap() is None
+        clock.at += 1000
+        waits.leave()
+        clock.at += 10_000
+        assert waits.lap() == StepTiming(10_000, 0)
+
+
+def test_its_own_cost_is_that_of_the_last_measured_lap() -> None:
+    waits, clock = both()
+    with waits.running(clock):
+        waits.enter("waiting")
+        waits.leave()
+        waits.lap(then=False)
+        cost = waits.cost_s
+        assert cost > 0
+        waits.enter("waiting")
+        waits.leave()
+        waits.lap()
+        assert waits.cost_s == cost

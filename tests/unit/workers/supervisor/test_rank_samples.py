@@ -39,6 +39,18 @@ def test_a_sample_is_the_mean_over_the_steps_since_the_last() -> None:
     assert second is not None and (second["step"], second["steps"], second["busy_s"]) == (4, 1, [0.4, 0.1])
 
 
+def test_a_sample_says_how_many_steps_were_measured_if_not_all() -> None:
+    gathered, _ = samples()
+    for number in range(1, 7):
+        gathered.add(step(number, *((0.1, 0.3) if number % 3 == 0 else (None, None))))
+    sample = gathered.flush()
+    assert sample is not None
+    assert (sample["steps"], sample["timed_steps"], sample["busy_s"]) == (6, 2, [0.1, 0.3])
+    gathered.add(step(7, 0.1, 0.1))
+    sample = gathered.flush()
+    assert sample is not None and "timed_steps" not in sample, "all"
+
+
 def test_what_is_not_reported_is_none() -> None:
     gathered, _ = samples(3)
     gathered.add(step(1, 0.1, None))

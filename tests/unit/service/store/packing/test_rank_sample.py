@@ -1,5 +1,7 @@
 """A sample as it is stored: with the axes of its layout, and what it leaves to the next."""
 
+from typing import Any
+
 import pytest
 
 from shardyard.service.store.packing.rank_sample import row_of, sample_of
@@ -8,9 +10,9 @@ from shardyard.strategies.layout import Layout
 from shardyard.workers.messages.event import RankMetricsEvent, read
 
 
-def reported(ranks: int, **lists: list[float]) -> RankMetricsEvent:
+def reported(ranks: int, **more: Any) -> RankMetricsEvent:
     same = {name: [0.1] * ranks for name in ("step_s", "busy_s", "wait_s")}
-    return read(RankMetricsEvent, {"step": 7, "steps": 3, **same, "memory": [1] * ranks, **lists})
+    return read(RankMetricsEvent, {"step": 7, "steps": 3, **same, "memory": [1] * ranks, **more})
 
 
 def test_a_sample_knows_the_axes_of_its_layout_if_it_is_of_as_many_ranks() -> None:
@@ -40,3 +42,10 @@ def test_what_a_rank_was_is_left_to_the_next_sample_of_the_same_ranks() -> None:
     assert following(*[(1, 4)] * 4) == [False, False, True, True]
     assert following((1, 4), (1, 4), (2, 4), (2, 4), (2, 4)) == [False] * 4 + [True]
     assert following((1, 4), (1, 4), (1, 3), (1, 4), (1, 4), (1, 4)) == [False] * 5 + [True]
+
+
+def test_a_sample_keeps_how_many_steps_were_measured_if_not_all() -> None:
+    def kept(event: RankMetricsEvent) -> int | None:
+        return sample_of(row_of(1.0, 1, Layout(data=2), event) | {"position": 1}).timed_steps
+
+    assert kept(reported(2)) is None and kept(reported(2, timed_steps=1)) == 1

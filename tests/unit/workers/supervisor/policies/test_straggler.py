@@ -138,3 +138,18 @@ def test_an_incident_says_who_since_when_and_by_how_much() -> None:
         "straggler_over",
         "since step 9 its compute time is 20 ms of each 30 ms step, compared with its earlier 20 ms",
     )
+
+
+def test_where_only_some_steps_are_measured_an_episode_begins_and_lasts_as_it_did() -> None:
+    """On GPUs one step of several is measured. The time between them counts, and steps keep their numbers."""
+    every, limits = 5, StragglerLimits(factor=1.5, steps=4, seconds=5.0)
+    stragglers, found = Stragglers(limits), []
+    for step in range(1, 201):
+        slow = 0.05 if 51 <= step <= 120 else 0.0
+        own = records(step, [0.05, 0.05 + slow, 0.05, 0.05], [0] * 4)
+        timed = own if step % every == 0 else {rank: {"step": step, "step_s": 0.1} for rank in own}
+        found += [(step, one) for one in stragglers.add(timed)]
+    (at, begun), (_, ended) = found
+    assert (begun.rank, begun.slow, begun.step) == (1, True, 55)
+    assert (ended.slow, ended.step) == (False, 125)
+    assert 100 <= at <= 110, "50 steps of 0.1 s after the first late one"
