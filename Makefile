@@ -136,7 +136,7 @@ bench-memory: venv ## The memory of published training runs beside what a dry ru
 
 # Runs from the source tree: no environment is made, since a GPU machine has a torch of its own.
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
-gpu-check: ## On one CUDA GPU, with torch, numpy and pydantic: kernels, MFU, memory; then the GPU tests, where pytest is
+gpu-check: ## On one CUDA GPU, with torch, numpy and pydantic: figures as JSON and a table; then the GPU tests, where pytest is
 	PYTHONPATH=typings $(GPU_PYTHON) benchmarks/gpu.py $(GPU_ARGS)
 	@if $(GPU_PYTHON) -c "import pytest, pytest_asyncio" 2>/dev/null; then \
 		PYTHONPATH=typings $(GPU_PYTHON) -m pytest -m gpu tests/parity $(PYTEST_ARGS); \

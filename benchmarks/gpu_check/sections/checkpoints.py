@@ -1,0 +1,42 @@
+"""Checkpoints: how long they hold the training, how fast they are written, and what steps feel of them."""
+
+from collections.abc import Iterator
+from statistics import median
+
+from ..checks import Check, Place
+from ..engine import Engine, interleaved, ratios
+from ..link import GIB, link
+from ..report import Line, measured, ratio
+
+#: A checkpoint may hold the training for this many times as long as the link needs for its bytes, and a little.
+HELD, LEAST_S = 2.0, 0.05
+EVERY = 3
+STEPS = 4 * EVERY + 1
+
+
+def checks(at: Place) -> list[Check]:
+    return [Check("holding", lambda: _held(at)), Check("a step with checkpoints", lambda: _felt(at))]
+
+
+def _held(at: Place) -> Iterator[Line]:
+    spec = at.sizes.small.spec(checkpoint={"final": False, "every": EVERY, "keep": 1})
+    with Engine(at, spec, job="held") as engine:
+        engine.block(STEPS)
+        saved = engine.of_kind("checkpoint")
+    first, *later = saved
+    size = first["bytes"]
+    bound = HELD * size / link(at).to_host + LEAST_S
+    yield measured("training held by the first checkpoint", first["held_s"], "s", note=f"{size / GIB:.2f} GiB")
+    held = median(each["held_s"] for each in later)
+    yield measured("training held by a later one", held, "s", at_most=bound if at.cuda else None)
+    yield measured("written at", size / median(each["seconds"] for each in later) / GIB, "GiB/s")
+
+
+def _felt(at: Place) -> Iterator[Line]:
+    model = at.sizes.small
+    saving = model.spec(checkpoint={"final": False, "every": EVERY, "keep": 1})
+    with Engine(at, saving, job="felt") as engine, Engine(at, model.spec()) as plain:
+        yield ratio(
+            f"a step with a checkpoint every {EVERY} over one without",
+            ratios(interleaved(at, engine.block, plain.block)),
+        )
