@@ -27,6 +27,7 @@ from ..messages.rank_event import DoneEvent, FailedEvent, facts_of
 from ..messages.rendezvous import RankAssignment
 from ..messages.stop_request import Ending
 from ..messages.trace_request import Trace
+from .device_context import begin_context
 from .event_outbox import EmitEvent
 from .heartbeat import listen_for_signals
 from .instruments import Instruments
@@ -92,6 +93,7 @@ def main(control: socket.socket, given: dict[str, Any], entry: str = "") -> int:
     `given`: the descriptors among its assignment: `segments`, `notifier`, and rank 0's store socket as `master_fd`.
     """
     listen_for_signals()
+    begin_context(entry, os.environ)
     link = Link(control)
     instruments = Instruments(asked=lambda: link.asked)
     orders = link.orders()
