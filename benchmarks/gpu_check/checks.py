@@ -3,6 +3,7 @@
 What cannot run here is skipped with its reason: a check raises `Skip`, or Shardyard refuses its spec.
 """
 
+import gc
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -83,6 +84,7 @@ def guarded(check: Check) -> Iterator[Line]:
     except Exception as error:
         yield failed(check.name, _in_words(error))
     finally:
+        gc.collect()  # a model of torch's FSDP2 is a cycle
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 

@@ -20,6 +20,8 @@ from .report import Line, Machine, failed, line_of, skipped
 SCRIPT = Path(__file__).parents[1] / "gpu.py"
 #: Exit status of a process that has no CUDA device.
 NO_DEVICE = 4
+#: How torch's allocator grows, unless the environment says so.
+ALLOCATOR = "expandable_segments:True"
 #: Seconds that a process may take beyond the time limit, at which it begins nothing more.
 GRACE_S = 60.0
 
@@ -84,7 +86,8 @@ def _process(orders: Orders) -> int | None:
     """Run the process; returns its exit status, None if it took too long and was killed with all that it started."""
     Path(orders.out).touch()
     command = [sys.executable, str(SCRIPT), "--orders", orders.line()]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) as process:
+    env = {"PYTORCH_ALLOC_CONF": ALLOCATOR} | os.environ  # as trainers have it (`workers/rank/host.py`)
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=env) as process:
         try:
             return process.wait(orders.seconds + GRACE_S)
         except subprocess.TimeoutExpired:

@@ -8,9 +8,9 @@ from harness.fake_device import FakeDevice, running_fake_device
 from shardyard.strategies import cxx_compiler
 from shardyard.strategies.telemetry.step_sampling import COST
 
-STEPS = 20
-#: Steps whose successor a probe measures, every 7 steps and in step 2.
-PROBED = (2, 7, 14)
+STEPS = 7
+#: Steps that are probed: every 5th and the second.
+PROBED = (2, 5)
 
 
 @pytest.fixture(scope="module")
@@ -21,15 +21,16 @@ def device() -> Iterator[FakeDevice]:
         yield device
 
 
+@pytest.mark.full
 def test_events_that_cost_little_are_recorded_in_every_step(device: FakeDevice) -> None:
     found = device.call("timed_events", COST / 10, STEPS)
     assert min(found) > 2, "a step of ZeRO-2 waits for its sums"
 
 
 def test_events_that_cost_much_are_recorded_in_few_steps_and_in_those_that_are_probed(device: FakeDevice) -> None:
-    """At 2.5% of a step, and half of the limit for a rank's own vote, one step of ten."""
-    found = device.call("timed_events", 5 * COST, STEPS)
+    """At 0.7% of a step, and half of the limit for a rank's own vote, one step of three."""
+    found = device.call("timed_events", 1.4 * COST, STEPS)
     many = {step for step, count in enumerate(found, start=1) if count > 1}
     # The lap that ends a step takes the first moment of the next one.
-    assert many == {1, 2, *(step for step in range(1, STEPS + 1) if step % 10 == 0), *PROBED}
-    assert sum(count > 0 for count in found) <= 2 * len(many)
+    assert many == {1, 2, *(step for step in range(1, STEPS + 1) if step % 3 == 0), *PROBED}
+    assert found[-1] == 0

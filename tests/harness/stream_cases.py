@@ -276,8 +276,8 @@ def timed_events(share: float, steps: int) -> list[int]:
             counted[0] += enable_timing
 
     _replace(torch.cuda, "Event", Counted)
-    spec = {"model": {"preset": "nano", "layers": 2}, "data": {"seq_len": 32}, "precision": "bf16", "global_batch": 4}
-    train = TrainSpec.model_validate({**spec, "layout": {"data": 2, "zero": 2}, "steps": steps, "probe": {"every": 7}})
+    spec = {"model": {"preset": "nano", "layers": 1}, "data": {"seq_len": 32}, "precision": "bf16", "global_batch": 4}
+    train = TrainSpec.model_validate({**spec, "layout": {"data": 2, "zero": 2}, "steps": steps, "probe": {"every": 5}})
     with of_two_ranks(), contextlib.ExitStack() as modes:
         mesh = one_step.make_mesh(train.layout, CUDA)
         modes.enter_context(FakeTensorMode(allow_non_fake_inputs=True))

@@ -5,6 +5,7 @@ CUDA context too. The last two show what a warm context saves.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from ..checks import Check, Place
 from ..report import Line, measured
 
 SCRIPT = Path(__file__).parents[2] / "gpu.py"
+#: What this process has set for its own group.
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 #: Steps between two checkpoints; the trainer is killed some steps after the first.
 EVERY = 4
 WAYS = {
@@ -68,10 +71,9 @@ def _trainer(at: Place, name: str, run: Any, way: dict[str, bool]) -> Iterator["
     orders, log = at.folder / f"{name}.json", at.folder / f"{name}.log"
     orders.write_text(json.dumps({"run": run, **way}))
     command = [sys.executable, str(SCRIPT), "--trainer", str(orders)]
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
-    ):
+    env = {name: value for name, value in os.environ.items() if name not in TORCHRUN}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with log.open("w") as errors, subprocess.Popen(command, stderr=errors, env=env, **pipes) as process:
         try:
             yield process
         finally:
