@@ -1,4 +1,4 @@
-"""The command line of `make gpu-check`. Imports no torch: the sections run in other processes."""
+"""The command line of `make gpu-check`. Sections run in processes of their own, so the first one imports no torch."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from .processes import NoDevice, Orders, run_sections
+from .processes import NO_DEVICE, NoDevice, Orders, run_sections
 from .report import Line, Report, in_words, markdown, to_json
 from .sections import NAMES
 
@@ -18,9 +18,7 @@ def main(about: str, arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 1 if a line failed."""
     options = _options(about, arguments)
     if options.orders:
-        from .worker import main as work
-
-        return work(Orders(**json.loads(options.orders)))
+        return _work(Orders(**json.loads(options.orders)))
     if options.trainer:
         from .trainer import main as train
 
@@ -31,6 +29,16 @@ def main(about: str, arguments: Sequence[str] | None = None) -> int:
         write_dry_runs()
         return 0
     return _check(options)
+
+
+def _work(orders: Orders) -> int:
+    import torch
+
+    if orders.device == "cuda" and not torch.cuda.is_available():
+        return NO_DEVICE
+    from .worker import main as work
+
+    return work(orders)
 
 
 def _options(about: str, arguments: Sequence[str] | None) -> argparse.Namespace:

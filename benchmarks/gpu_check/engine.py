@@ -90,11 +90,17 @@ def timed(at: Place, step: Callable[[], Any], steps: int) -> float:
     return (time.perf_counter() - began) / steps
 
 
-def interleaved(at: Place, first: Block, second: Block) -> list[tuple[float, float]]:
-    """Seconds per step of both, in pairs of neighbouring blocks, after some steps that do not count."""
+def interleaved(
+    at: Place, first: Block, second: Block, steps: Callable[[], int] | None = None
+) -> list[tuple[float, float]]:
+    """Seconds per step of both, in pairs of neighbouring blocks, after some steps that do not count.
+
+    `steps`: the length of a block, asked after those; by default that of the sizes.
+    """
     first(at.sizes.warm)
     second(at.sizes.warm)
-    return [(first(at.sizes.steps), second(at.sizes.steps)) for _ in range(at.sizes.turns)]
+    length = at.sizes.steps if steps is None else steps()
+    return [(first(length), second(length)) for _ in range(at.sizes.turns)]
 
 
 def ratios(pairs: Sequence[tuple[float, float]]) -> list[float]:

@@ -6,18 +6,21 @@ from collections.abc import Iterator
 from statistics import median
 
 from shardyard.workers.snapshot import shared_memory
+from shardyard.workers.trainer.callbacks.snapshotting import Snapshotting
 from shardyard.workers.trainer.optimizer import optimizer_shards
 from shardyard.workers.trainer.restore import SnapshotMemory
 from shardyard.workers.trainer.segment_mapping import CudaPinning, SegmentMapping
 from shardyard.workers.trainer.segment_writer import SegmentWriter
 
-from ..checks import Check, Place
+from ..checks import Check, Place, Skip
 from ..engine import Engine, interleaved, ratios
 from ..link import GIB, link
 from ..report import Line, measured, ratio
 
 #: Share of the link's rate that a copy of many tensors reaches at least, and what snapshots may cost as the spec promises.
 OF_LINK, COST = 0.5, 1.02
+#: Blocks are no longer than this many steps.
+LONGEST = 40
 
 
 def checks(at: Place) -> list[Check]:
@@ -85,8 +88,18 @@ def _felt(at: Place, every: int | None) -> Iterator[Line]:
             Engine(at, model.spec(snapshot={"every": every}), SnapshotMemory(fds)) as taking,
             Engine(at, model.spec()) as plain,
         ):
-            pairs = interleaved(at, taking.block, plain.block)
+            pairs = interleaved(at, taking.block, plain.block, lambda: _length(taking))
+            refused = [one["message"] for one in taking.of_kind("incident")]
     finally:
         for fd in fds:
             os.close(fd)
+    if refused:
+        raise Skip(refused[0])
     yield ratio(f"a step with snapshots {words} over one without", ratios(pairs), at_most=promised)
+
+
+def _length(taking: Engine) -> int:
+    """Steps of a block: whole intervals between two snapshots, as the engine has chosen them."""
+    (callback,) = (one for one in taking.loop.callbacks.ordered if isinstance(one, Snapshotting))
+    every = min(callback.snapshots._every or 1, LONGEST)
+    return -(-taking.at.sizes.steps // every) * every

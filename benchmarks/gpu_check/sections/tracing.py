@@ -27,18 +27,27 @@ def checks(at: Place) -> list[Check]:
 
 def _event(at: Place) -> Iterator[Line]:
     clock = clock_of(at.device)
-    moments = [clock.now() for _ in range(10)]
     at.synchronize()
-    began = time.perf_counter()
     moments = [clock.now() for _ in range(EVENTS)]
-    recorded = time.perf_counter()
     at.synchronize()
     reading = time.perf_counter()
     for start, end in itertools.pairwise(moments):
         clock.seconds(start, end)
     ended = time.perf_counter()
-    yield measured("recording an event", 1e6 * (recorded - began) / EVENTS, "µs")
+    yield measured("recording an event", 1e6 * _event_s(at), "µs")
     yield measured("reading the time between two", 1e6 * (ended - reading) / (EVENTS - 1), "µs")
+
+
+def _event_s(at: Place) -> float:
+    """Seconds of the host to record an event."""
+    clock = clock_of(at.device)
+    for count in (10, EVENTS):  # the first make what later ones reuse
+        at.synchronize()
+        began = time.perf_counter()
+        for _ in range(count):
+            clock.now()
+        took = time.perf_counter() - began
+    return took / EVENTS
 
 
 class _Never(StepSampling):
@@ -76,6 +85,9 @@ def _traced(at: Place) -> Iterator[Line]:
             traced = timed(at, engine.step, steps)
             engine.block(1)
             found.append(traced / timed(at, engine.step, steps))
-        spans = max(len(trace["spans"]) for trace in engine.of_kind("trace"))
+        traces = engine.of_kind("trace")
+    spans, step_s = max(len(trace["spans"]) for trace in traces), min(trace["seconds"] for trace in traces)
+    share = 2 * spans * _event_s(at) / step_s
     yield measured("spans of a traced step", spans, at_least=1)
+    yield measured("a traced step: share of the host's time", 100 * share, "%", at_most=100 * COST)
     yield ratio("a traced step over one that is not", found, at_most=TRACED if at.cuda else None)
