@@ -3,7 +3,8 @@
 At each moment of a step one category counts: that of the innermost span that is open, and `other` where none is. So the categories of a
 step sum to its length, whatever is left out. A step that is not traced pays for one look at `on` per span. Nothing of torch's is kept,
 neither tensor nor work: only moments, names and numbers. Moments are the clock's (`device_clock.py`): on CUDA events on the stream that
-computes. Strategies find the tracer in `current.py`.
+computes. A step takes moments and reads none: reading waits for the device, so it comes after the last traced step. Strategies find
+the tracer in `current.py`.
 
 In the background a collective lasts from its start until the training thread has waited for it: it may have been done sooner. What is
 compiled is not looked into.
@@ -64,8 +65,42 @@ class _Open:
     since: Any
 
 
+@dataclass(frozen=True)
+class Taken:
+    """The moments of one step. `turns`: until when which category counted; `spans`: lane, span, its end."""
+
+    clock: Clock
+    host_began: float
+    began: Any
+    ended: Any
+    turns: Sequence[tuple[Any, Category]]
+    spans: Sequence[tuple[str, _Open, Any]]
+
+    def read(self) -> Recorded:
+        """The step's times. Waits until the device has passed them."""
+        seconds = self.clock.seconds
+        sums: dict[Category, float] = dict.fromkeys(CATEGORIES, 0.0)
+        since = self.began
+        for until, category in self.turns:
+            sums[category] += seconds(since, until)
+            since = until
+        spans = [
+            Span(
+                lane,
+                one.category,
+                one.name,
+                seconds(self.began, one.since),
+                seconds(self.began, end),
+                one.microbatch,
+                one.stage,
+            )
+            for lane, one, end in self.spans
+        ]
+        return Recorded(self.host_began, seconds(self.began, self.ended), sums, spans)
+
+
 class StepTracer:
-    """Records the training thread while it is `on`, from `begin` to `end`."""
+    """Records the training thread while it is `on`, from `begin` to `stop`."""
 
     def __init__(self) -> None:
         self.on = False
@@ -85,24 +120,18 @@ class StepTracer:
         self._host_began, self._began = HostClock().now(), clock.now()
         self.on = True
 
-    def end(self) -> Recorded:
-        """The step that ends now."""
+    def stop(self) -> Taken:
+        """The step that ends now. Waits for nothing."""
         self.on = False
         ended = self.clock.now()
         self._turns.append((ended, self._open[-1].category if self._open else "other"))
-        sums: dict[Category, float] = dict.fromkeys(CATEGORIES, 0.0)
-        since = self._began
-        for until, category in self._turns:
-            sums[category] += self.clock.seconds(since, until)
-            since = until
-        spans = [self._span(lane, one, end) for lane, one, end in self._ended]
-        recorded = Recorded(self._host_began, self.clock.seconds(self._began, ended), sums, spans)
+        taken = Taken(self.clock, self._host_began, self._began, ended, self._turns, self._ended)
         self._clear()
-        return recorded
+        return taken
 
-    def _span(self, lane: str, one: _Open, end: Any) -> Span:
-        start, until = self.clock.seconds(self._began, one.since), self.clock.seconds(self._began, end)
-        return Span(lane, one.category, one.name, start, until, one.microbatch, one.stage)
+    def end(self) -> Recorded:
+        """The times of the step that ends now."""
+        return self.stop().read()
 
     def span(
         self, category: Category, name: str, microbatch: int | None = None, stage: int | None = None

@@ -16,7 +16,7 @@ from ....strategies.pipeline_parallel.ideal_timeline import Replay
 from ....strategies.telemetry.clock_sync import Aligned, Offset, offset_to_first
 from ....strategies.telemetry.comm_counter import axes_of
 from ....strategies.telemetry.device_clock import clock_of
-from ....strategies.telemetry.step_tracer import TRAINING, Recorded, Span
+from ....strategies.telemetry.step_tracer import TRAINING, Recorded, Span, Taken
 from ...messages.event import TraceEvent, read, to_json
 from ...messages.rank_event import RankTraceFinishedEvent
 from ...messages.trace_request import Trace, traced_ranks
@@ -40,7 +40,7 @@ class _Running:
     last: int
     epoch: float
     aligned: Offset | None = None
-    steps: list[tuple[int, Recorded]] = field(default_factory=list)
+    steps: list[tuple[int, Taken]] = field(default_factory=list)
 
 
 class StepTrace(Callback):
@@ -70,7 +70,7 @@ class StepTrace(Callback):
 
     def after_update(self, step: int) -> None:
         if self._running and self._tracer.on:
-            self._running.steps.append((step, self._tracer.end()))
+            self._running.steps.append((step, self._tracer.stop()))
 
     def after_step(self, record: StepRecord) -> None:
         """Collective if a trace ends with the step."""
@@ -84,16 +84,17 @@ class StepTrace(Callback):
 
     def _conclude(self, running: _Running, first: Offset) -> None:
         clock = Aligned(first, offset_to_first(running.epoch))
-        replays = self._parts.parallel.runner.replay([recorded for _, recorded in running.steps], clock)
+        steps = [(step, taken.read()) for step, taken in running.steps]
+        replays = self._parts.parallel.runner.replay([recorded for _, recorded in steps], clock)
         ranks = traced_ranks(self._world)
         if self._rank not in ranks:
             return
-        most = min(MOST_SPANS, MOST_IN_ALL // (len(ranks) * len(running.steps)))
-        for (step, recorded), replay in zip(running.steps, replays, strict=True):
+        most = min(MOST_SPANS, MOST_IN_ALL // (len(ranks) * len(steps)))
+        for (step, recorded), replay in zip(steps, replays, strict=True):
             about = {"id": running.trace.id, "rank": self._rank, "step": step}
             part = read(TraceEvent, about | trace_event(recorded, clock, replay, most))
             self._emit(part.kind, to_json(part))
-        numbers = [step for step, _ in running.steps]
+        numbers = [step for step, _ in steps]
         finished = RankTraceFinishedEvent(id=running.trace.id, rank=self._rank, steps=(numbers[0], numbers[-1]))
         self._emit(finished.kind, to_json(finished))
 

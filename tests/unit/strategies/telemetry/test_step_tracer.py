@@ -11,12 +11,13 @@ class HandClock:
     """A clock that is turned by hand."""
 
     def __init__(self) -> None:
-        self.at = 0.0
+        self.at, self.read = 0.0, 0
 
     def now(self) -> float:
         return self.at
 
     def seconds(self, start: float, end: float) -> float:
+        self.read += 1
         return end - start
 
 
@@ -90,3 +91,17 @@ def test_a_span_that_fails_has_ended() -> None:
 def test_off_costs_one_look() -> None:
     tracer = StepTracer()
     assert tracer.span("forward", "a") is tracer.span("backward", "b")
+
+
+def test_a_step_reads_no_time_and_what_was_taken_can_be_read_after_later_steps() -> None:
+    """On CUDA reading waits for the device, which would then have nothing to do at the begin of the next step."""
+    clock, tracer, taken = HandClock(), StepTracer(), []
+    for seconds in (1.0, 2.0):
+        tracer.begin(clock, AXES)
+        with tracer.span("forward", "model"):
+            clock.at += seconds
+        taken.append(tracer.stop())
+    assert clock.read == 0 and not tracer.on
+    first, second = (one.read() for one in taken)
+    assert (first.seconds, first.sums["forward"], len(first.spans)) == (1.0, 1.0, 1)
+    assert (second.seconds, second.sums["forward"], second.spans[0].end) == (2.0, 2.0, 2.0)
