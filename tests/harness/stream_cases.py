@@ -198,6 +198,43 @@ def waits_of_the_host() -> None:
             _ = x + 1  # the host, which gives it to the stream, has seen `x`
 
 
+def timed_events(share: float, steps: int) -> list[int]:
+    """Timed events that the loop records in each step of one of two ranks, whose events cost `share` of a step."""
+    from shardyard.workers.dry_run import fake_attention, fake_norms, fake_streams, one_step
+    from shardyard.workers.spec import TrainSpec
+
+    fake_attention.install()
+    fake_norms.install()
+    counted = [0]
+
+    class Counted(fake_streams.Event):
+        def __init__(self, *given: Any, enable_timing: bool = False, **more: Any) -> None:
+            super().__init__(*given, **more)
+            counted[0] += enable_timing
+
+    _replace(torch.cuda, "Event", Counted)
+    spec = {"model": {"preset": "nano", "layers": 1}, "data": {"seq_len": 32}, "precision": "bf16", "global_batch": 4}
+    train = TrainSpec.model_validate({**spec, "layout": {"data": 2, "zero": 2}, "steps": steps, "probe": {"every": 5}})
+    with of_two_ranks(), contextlib.ExitStack() as modes:
+        mesh = one_step.make_mesh(train.layout, CUDA)
+        modes.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        rank = one_step._Rank(train, 256, mesh, (None, 1))
+        loop, found = rank._loop, []
+        measured, decide, votes = loop._sampling.measured, loop._sampling.decide, loop._sampling.votes
+        # The machine's pace decides nothing here. Sums are fake: the other rank, which is not there, votes as this one does.
+        _replace(loop._sampling, "measured", lambda cost_s, step_s: measured(share * step_s, step_s))
+        _replace(loop._sampling, "decide", lambda _, ranks: decide([ranks * vote for vote in votes()], ranks))
+        with rank._instruments.installed(CUDA):
+            for step in range(1, steps + 1):
+                rank._meter.begin_step(one_step._known(rank._parts))
+                rank._log.begin_step()
+                counted[0] = 0
+                with rank._metered(), rank._meter.during("forward and backward"):
+                    loop.train_step(step)
+                found.append(counted[0])
+    return found
+
+
 def snapshots(without: str) -> None:
     """Three steps with a snapshot of each; `without` what orders them."""
     from shardyard.workers.snapshot import shared_memory
@@ -259,43 +296,6 @@ def checkpoints(without: str) -> None:
         writer.join()
     for error in errors:
         raise error
-
-
-def timed_events(share: float, steps: int) -> list[int]:
-    """Timed events that the loop records in each step of one of two ranks, whose events cost `share` of a step."""
-    from shardyard.workers.dry_run import fake_attention, fake_norms, fake_streams, one_step
-    from shardyard.workers.spec import TrainSpec
-
-    fake_attention.install()
-    fake_norms.install()
-    counted = [0]
-
-    class Counted(fake_streams.Event):
-        def __init__(self, *given: Any, enable_timing: bool = False, **more: Any) -> None:
-            super().__init__(*given, **more)
-            counted[0] += enable_timing
-
-    _replace(torch.cuda, "Event", Counted)
-    spec = {"model": {"preset": "nano", "layers": 1}, "data": {"seq_len": 32}, "precision": "bf16", "global_batch": 4}
-    train = TrainSpec.model_validate({**spec, "layout": {"data": 2, "zero": 2}, "steps": steps, "probe": {"every": 5}})
-    with of_two_ranks(), contextlib.ExitStack() as modes:
-        mesh = one_step.make_mesh(train.layout, CUDA)
-        modes.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        rank = one_step._Rank(train, 256, mesh, (None, 1))
-        loop, found = rank._loop, []
-        measured, decide, votes = loop._sampling.measured, loop._sampling.decide, loop._sampling.votes
-        # The machine's pace decides nothing here. Sums are fake: the other rank, which is not there, votes as this one does.
-        _replace(loop._sampling, "measured", lambda cost_s, step_s: measured(share * step_s, step_s))
-        _replace(loop._sampling, "decide", lambda _, ranks: decide([ranks * vote for vote in votes()], ranks))
-        with rank._instruments.installed(CUDA):
-            for step in range(1, steps + 1):
-                rank._meter.begin_step(one_step._known(rank._parts))
-                rank._log.begin_step()
-                counted[0] = 0
-                with rank._metered(), rank._meter.during("forward and backward"):
-                    loop.train_step(step)
-                found.append(counted[0])
-    return found
 
 
 def offloaded_activations() -> None:
