@@ -88,6 +88,7 @@ def _felt(at: Place, every: int | None) -> Iterator[Line]:
             Engine(at, model.spec(snapshot={"every": every}), SnapshotMemory(fds)) as taking,
             Engine(at, model.spec()) as plain,
         ):
+            taking.block(2 * at.sizes.warm)  # until the engine has chosen the interval
             pairs = interleaved(at, taking.block, plain.block, lambda: _length(taking))
             refused = [one["message"] for one in taking.of_kind("incident")]
     finally:
