@@ -19,7 +19,7 @@ from . import gathered, in_flight, logits
 from .block_memory import block_bytes, working_bytes
 from .estimate import Setting
 from .model_shape import Weight, chunks, elements
-from .snapshots import SEGMENTS, SNAPSHOTS, bytes_per_element
+from .snapshots import SNAPSHOTS, fullest_bytes
 from .stage_balance import stage_blocks
 
 Kind = Literal["parameters", "gradients", "optimizer", "activations", "logits", "buffers", "workspace"]
@@ -261,7 +261,7 @@ def _host(rank: Rank) -> dict[str, int]:
         mode = setting.memory_options.recompute.mode
         found["activations"] = round(setting.tokens * rank.blocks * block_bytes(setting, mode))
     if setting.snapshots:
-        found[SNAPSHOTS] = SEGMENTS * bytes_per_element(setting) * own
+        found[SNAPSHOTS] = fullest_bytes(setting, rank.shard, rank.largest)
     return found
 
 

@@ -1,9 +1,10 @@
 """Bytes of host memory that snapshots take, by formula, per rank and per node. Imports no torch.
 
 A snapshot holds what a rank keeps of the state: each value of its shard, and the optimizer's moments of it, (1 + moments)·m bytes with m
-of a kept value (4 in mixed precision). That is 12Ψ with AdamW for ZeRO-0, and 12Ψ/N from stage 1 on. Each rank has two segments, so
-24Ψ/N. With several nodes, each node also holds as many bytes of replicas as its peer's ranks have segments. The facts beside the
-tensors, about a megabyte per rank, are left out.
+of a kept value (4 in mixed precision). Of what several replicas hold, one replica keeps each tensor, spread evenly over them
+(`workers/trainer/snapshot_shares.py`). So with AdamW it is 12Ψ/N for all stages, also where sharding groups of fewer than N ranks
+hold the state several times. Each rank has two segments, so 24Ψ/N. With several nodes, each node also holds as many bytes of
+replicas as its peer's ranks have segments. The facts beside the tensors, about a megabyte per rank, are left out.
 """
 
 from collections.abc import Iterable
@@ -36,7 +37,7 @@ def snapshot_memory(setting: Setting, ranks_per_node: int) -> SnapshotMemory:
     ranks = rank_bytes(setting)
     nodes = [sum(ranks[first : first + ranks_per_node]) for first in range(0, len(ranks), ranks_per_node)]
     held = [own + nodes[number - 1] for number, own in enumerate(nodes)] if len(nodes) > 1 else nodes
-    words = f"{SEGMENTS} × {bytes_per_element(setting)}Ψ" + (f"/{setting.cut}" if setting.layout.zero else "")
+    words = f"{SEGMENTS} × {bytes_per_element(setting)}Ψ/{setting.replicas}"
     beside = f"{words} of each of its ranks" + (", and of the ranks whose replicas it holds" if len(nodes) > 1 else "")
     return SnapshotMemory(Formula(words, min(ranks), max(ranks)), Formula(beside, min(held), max(held)))
 
@@ -44,17 +45,24 @@ def snapshot_memory(setting: Setting, ranks_per_node: int) -> SnapshotMemory:
 def rank_bytes(setting: Setting) -> list[int]:
     """Bytes of the tensors in each rank's segments, by rank."""
     layout = setting.layout
-    known: dict[tuple[int, int, int], int] = {}
+    parts = setting.cut if layout.zero else 1
+    known: dict[tuple[int, int, int], list[int]] = {}
     found = []
     for rank in range(layout.world_size):
-        parts = setting.cut if layout.zero else 1
-        tensor, inside = rank % layout.tensor, rank // layout.tensor % parts
-        place = (rank // (layout.world_size // layout.pipeline), tensor, inside)
+        replica = rank // layout.tensor % setting.replicas
+        place = (rank // (layout.world_size // layout.pipeline), rank % layout.tensor, replica % parts)
         if place not in known:
-            held = setting.decoder.held(layout, place[0], tensor)
-            known[place] = SEGMENTS * bytes_per_element(setting) * _elements(held, parts, inside)
-        found.append(known[place])
+            held = setting.decoder.held(layout, place[0], place[1])
+            known[place] = _spread(setting, _elements(held, parts, place[2]), setting.replicas // parts)
+        found.append(SEGMENTS * known[place][replica // parts])
     return found
+
+
+def fullest_bytes(setting: Setting, shard: int, largest: int) -> int:
+    """Bytes of the fullest rank's segments, where ZeRO gives a rank `shard` numbers and the largest parameter has `largest`."""
+    parts = setting.cut if setting.layout.zero else 1
+    even = bytes_per_element(setting) * shard * setting.cut // setting.replicas
+    return SEGMENTS * (max(even, setting.master * largest // parts) if parts < setting.replicas else even)
 
 
 def bytes_per_element(setting: Setting) -> int:
@@ -62,6 +70,15 @@ def bytes_per_element(setting: Setting) -> int:
     return (1 + setting.moments) * setting.master
 
 
-def _elements(held: Iterable[Weight], parts: int, index: int) -> int:
+def _spread(setting: Setting, elements: Iterable[int], copies: int) -> list[int]:
+    """Bytes that each of `copies` replicas keeps of tensors with these elements: each goes to the one with the fewest so far."""
+    values = [setting.master * count for count in elements]
+    kept = [0] * copies
+    for size in [*values, *(size for size in values for _ in range(setting.moments))]:
+        kept[kept.index(min(kept))] += size
+    return kept
+
+
+def _elements(held: Iterable[Weight], parts: int, index: int) -> list[int]:
     """Elements of chunk `index` of `parts` of each weight's rows."""
-    return sum(share(weight.rows, parts, index) * weight.columns for weight in held)
+    return [share(weight.rows, parts, index) * weight.columns for weight in held]

@@ -70,6 +70,11 @@ def test_replicas_of_state_on_the_host_and_on_the_device_are_compared(device: Fa
     device.call("replicas_of_offloaded_state")
 
 
+@pytest.mark.full
+def test_replicas_get_restored_slices_that_are_on_the_host(device: FakeDevice) -> None:
+    device.call("restored_shares_of_offloaded_state")
+
+
 #: In half precision every layout of the grid is run under the detector: see test_layouts.py.
 STEPS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "offloaded-optimizer-zero1": ({"data": 2, "zero": 1}, {"offload": {"optimizer": 0.5}}),

@@ -332,6 +332,25 @@ def replicas_of_offloaded_state() -> None:
             assert difference(slices, mesh) is None
 
 
+def restored_shares_of_offloaded_state() -> None:
+    """Send restored slices to the other replica, of which one is on the device and one on the host. NCCL sends only the device's."""
+    import torch.distributed as dist
+
+    from shardyard.strategies.layout import Layout
+    from shardyard.strategies.mesh import make_mesh
+    from shardyard.workers.trainer.snapshot_shares import SnapshotShares
+
+    with of_two_ranks():
+        mesh = make_mesh(Layout(data=2), CUDA)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            weight, _ = _shards()
+            moment = weight.like("optimizer.exp_avg.weight", torch.zeros(4, 5))
+            sent: list[str] = []
+            _replace(dist, "broadcast", lambda tensor, *_, **__: sent.append(tensor.device.type))
+            SnapshotShares([weight, moment], mesh).complete()
+            assert sent == ["cuda", "cuda"]
+
+
 def _stack_of_one_device(tensors: list[torch.Tensor]) -> torch.Tensor:
     """As CUDA's, which also refuses numbers of several devices. Those of fake tensors pass."""
     if len(devices := {str(tensor.device) for tensor in tensors}) > 1:

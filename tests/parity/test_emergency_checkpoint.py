@@ -98,7 +98,7 @@ def lose(members: list[Member], *ranks: int, copied_to: int | None = None) -> No
     ("before", "lost", "copied_to", "after"),
     [
         pytest.param({"data": 4, "zero": 1}, (3,), 0, {"data": 2, "zero": 1}, id="a-copy-of-the-lost-share"),
-        pytest.param({"data": 2, "tensor": 2}, (0, 1), 3, {"tensor": 2}, id="replicas"),
+        pytest.param({"data": 2, "tensor": 2}, (0, 1), 3, {"tensor": 2}, id="what-the-lost-replica-kept"),
     ],
 )
 async def test_a_smaller_job_goes_on_from_what_is_left(
@@ -122,9 +122,16 @@ async def test_a_smaller_job_goes_on_from_what_is_left(
     )
 
 
-async def test_nothing_is_written_where_a_part_is_gone(broken: Make, root: Path) -> None:
-    members, gang = broken({"data": 2, "pipeline": 2}, "incomplete")
-    members[0].lost = members[1].lost = True  # the first stage with all its replicas
+@pytest.mark.parametrize(
+    ("layout", "lost"),
+    [
+        pytest.param({"data": 2, "pipeline": 2}, (0, 1), id="the-first-stage-with-all-its-replicas"),
+        pytest.param({"data": 2, "zero": 0}, (1,), id="one-replica-with-what-it-keeps-for-both"),
+    ],
+)
+async def test_nothing_is_written_where_a_part_is_gone(broken: Make, root: Path, layout: Any, lost: Any) -> None:
+    members, gang = broken(layout, f"incomplete-{len(lost)}")
+    lose(members, *lost)
     with pytest.raises(CheckpointError, match="no step is whole"):
         await save_from_memory(members, gang)
-    assert not (root / "checkpoints" / "incomplete").exists()
+    assert not (root / "checkpoints" / f"incomplete-{len(lost)}").exists()

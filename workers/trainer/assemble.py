@@ -26,6 +26,7 @@ from .process_groups import formed
 from .reports import Reporter, log_and_emit
 from .restore import NO_SNAPSHOTS, Restore, SavedState, SnapshotMemory
 from .snapshot_allocation import Allocation
+from .snapshot_shares import SnapshotShares
 from .train_state import TrainState
 from .validation import Validation
 
@@ -58,11 +59,13 @@ def assemble(
     batches = Batches(parts, state.position, ahead=True)
     shards = [*parts.parallel.data.shards, *optimizer_shards(parts.parallel.data.shards, parts.optimizer)]
     notifier = None if memory.notifier is None else SnapshotNotifier(socket.socket(fileno=memory.notifier))
-    snapshots = Snapshots(memory.slots, parts.spec.snapshot.every, shards, parts.mesh.device, instruments, notifier)
+    shares = SnapshotShares(shards, parts.mesh)
+    every, device = parts.spec.snapshot.every, parts.mesh.device
+    snapshots = Snapshots(memory.slots, every, shares.kept, device, instruments, notifier)
     saved = SavedState(parts, state, outbox, reporter.is_first)
     checkpointing = Checkpointing(parts, shards, state, saved.for_checkpoint, reporter, instruments)
     callbacks = [
-        Restore(saved, memory, shards, snapshots, reporter),
+        Restore(saved, memory, shards, shares, snapshots, reporter),
         # First after a step: no other callback may send anything before the probe's own collectives.
         StepProbe(parts, reporter, instruments),
         # Last of those with a hook before a step, so that recording begins with the step's time. Before all that take time

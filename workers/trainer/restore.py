@@ -22,6 +22,7 @@ from .event_outbox import EventOutbox
 from .reports import Reporter
 from .segment_writer import restore
 from .snapshot_allocation import Allocation
+from .snapshot_shares import SnapshotShares
 from .train_state import Progress, TrainState
 
 
@@ -78,10 +79,11 @@ class Restore(Callback):
         saved: SavedState,
         memory: SnapshotMemory,
         shards: Sequence[ParamShard],
+        shares: SnapshotShares,
         snapshots: snapshotting.Snapshots,
         reporter: Reporter,
     ) -> None:
-        self._saved, self._memory, self._shards = saved, memory, shards
+        self._saved, self._memory, self._shards, self._shares = saved, memory, shards, shares
         self._snapshots, self._reporter = snapshots, reporter
         self._state = saved.state
 
@@ -106,7 +108,8 @@ class Restore(Callback):
 
     def _from_snapshot(self, step: int) -> None:
         """The snapshot that the gang has chosen."""
-        facts = restore(self._memory.slots, step, self._shards)
+        facts = restore(self._memory.slots, step, self._shares.kept)
+        self._shares.complete()
         self._state.progress = Progress.from_state_dict(facts["loop"])
         self._state.newest_checkpoint = facts["checkpoint"]
         self._saved.outbox.replay(facts["recent_events"])

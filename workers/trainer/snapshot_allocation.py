@@ -17,10 +17,7 @@ from .segment_writer import SegmentWriter
 
 T = TypeVar("T")
 
-REMEDY: Final = (
-    "A repair continues from the newest checkpoint. Give the ranks' node or pod more memory, or shard the state over more ranks "
-    "(layout.zero); snapshot.every: 0 needs no memory"
-)
+REMEDY: Final = "A repair continues from the newest checkpoint. Give the ranks' node or pod more memory; snapshot.every: 0 needs no memory"
 
 
 @dataclass(frozen=True)

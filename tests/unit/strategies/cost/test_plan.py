@@ -45,11 +45,21 @@ def test_offloaded_state_is_on_the_host() -> None:
     assert there.host["optimizer"] == 8 * here.by_kind["parameters"] and "optimizer" not in here.host
 
 
-def test_snapshots_are_two_copies_of_a_ranks_state_on_the_host() -> None:
-    replicated, cut = of({"data": 2}), of({"data": 2, "zero": 1})
-    parameters = replicated.by_kind["parameters"] / 2
-    assert replicated.host["snapshots"] == 2 * 12 * parameters
-    assert cut.host["snapshots"] == pytest.approx(2 * 12 * parameters / 2, rel=0.01)
+@pytest.mark.parametrize("layout", [{"data": 2}, {"data": 2, "zero": 1}, {"data": 4, "shard": 2, "zero": 3}], ids=str)
+def test_replicas_share_two_copies_of_their_state_on_the_host(layout: Any) -> None:
+    parameters = of({}, model={"preset": "micro"}).by_kind["parameters"] / 2
+    found = of(layout, model={"preset": "micro"}).host["snapshots"]
+    assert found == pytest.approx(2 * 12 * parameters / layout["data"], rel=0.01)
+
+
+def test_the_largest_tensor_bounds_what_many_replicas_share() -> None:
+    """A tensor is in one replica's snapshots."""
+    model = {"preset": "micro", "vocab": 256000}
+    largest = 4 * 256000 * 256
+    assert of({"data": 16}, model=model).host["snapshots"] == 2 * largest
+
+
+def test_without_snapshots_none_are_planned() -> None:
     assert "snapshots" not in of({"data": 2}, snapshot={"every": 0}).host
 
 
